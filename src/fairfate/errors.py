@@ -1,0 +1,44 @@
+"""What users are told when their input breaks a rule."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """Input that breaks a rule; the message names the argument, the rule and the value."""
+
+
+def listing(names: Iterable[object], limit: int = 12) -> str:
+    """Names for a message, cut short where there are many.
+
+    >>> listing(["a", "b"])
+    'a, b'
+    >>> listing(range(5), limit=3)
+    '0, 1, 2 and 2 more'
+    """
+    words = [str(name) for name in names]
+    shown = ", ".join(words[:limit])
+    return shown if len(words) <= limit else f"{shown} and {len(words) - limit} more"
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
+    """The error for a name that is not among the known ones, with the nearest one suggested.
+
+    >>> str(unknown("strategy", "fairfate", ["fedavg", "fair_fate"]))
+    "unknown strategy 'fairfate'; did you mean 'fair_fate'? Known: fedavg, fair_fate"
+    """
+    names = list(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean '{near[0]}'? Known" if near else "known"
+    return InputError(f"unknown {what} '{name}'; {hint}: {listing(names)}")
+
+
+def check(condition: bool, rule: str, value: object) -> None:
+    """Raise InputError with the rule and the value unless the condition holds.
+
+    >>> check(1 > 0, "sigma must be > 0", 1)
+    """
+    if not condition:
+        raise InputError(f"{rule}, got {value}")

@@ -1,0 +1,198 @@
+"""Fairness and performance of a classifier, from counts by (group, label, prediction).
+
+All functions take ``counts`` of shape ``(..., groups, 2, 2)`` (see `count`) and return one value for each
+leading index, so a whole history of models is measured in one call. Nothing is rounded. A rate whose
+denominator is empty is undefined, and whatever depends on it is NaN.
+
+Ratios compare the least with the most favoured group: 1 means equal rates, and two rates of 0 are equal.
+Differences are most minus least: 0 means equal rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Counts = NDArray[np.int64]
+Values = NDArray[np.float64]
+Metric = Callable[[Counts], Values]
+
+
+def count(
+    y_true: ArrayLike, y_pred: ArrayLike, *, group: ArrayLike, groups: int | None = None
+) -> Counts:
+    """Count rows by (group, label, prediction).
+
+    Parameters
+    ----------
+    y_true, y_pred : labels and predictions, 0 or 1
+    group : group of each row, 0, 1, ...
+    groups : number of groups, where the last ones may have no row
+
+    Returns
+    -------
+    (groups, 2, 2) counts
+
+    Examples
+    --------
+    >>> count([1, 1, 0, 0], [1, 0, 0, 1], group=[0, 0, 1, 1]).tolist()
+    [[[0, 0], [1, 1]], [[1, 1], [0, 0]]]
+    """
+    true, predicted, of = np.asarray(y_true), np.asarray(y_pred), np.asarray(group)
+    number = int(of.max(initial=-1)) + 1 if groups is None else groups
+    cell = (of.astype(np.int64) * 2 + true.astype(np.int64)) * 2 + predicted.astype(np.int64)
+    return np.bincount(cell, minlength=number * 4).astype(np.int64).reshape(number, 2, 2)
+
+
+def measure(y_true: ArrayLike, y_pred: ArrayLike, *, group: ArrayLike) -> dict[str, float]:
+    """Every metric of this module for one set of predictions.
+
+    >>> scores = measure([1, 1, 0, 1, 1, 0], [1, 0, 0, 1, 1, 1], group=[0, 0, 0, 1, 1, 1])
+    >>> round(scores["sp"], 3), round(scores["eo"], 3), round(scores["accuracy"], 3)
+    (0.333, 0.5, 0.667)
+    """
+    counts = count(y_true, y_pred, group=group)
+    return {name: float(metric(counts)) for name, metric in METRICS.items()}
+
+
+def _share(part: NDArray[Any], whole: NDArray[Any]) -> Values:
+    """``part / whole``, NaN where there is nothing to share."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(whole > 0, part / whole, np.nan)
+
+
+def selection_rates(counts: Counts) -> Values:
+    """P(prediction = 1 | group), for each group."""
+    return _share(counts[..., 1].sum(axis=-1), counts.sum(axis=(-1, -2)))
+
+
+def true_positive_rates(counts: Counts) -> Values:
+    """P(prediction = 1 | group, label = 1), for each group."""
+    return _share(counts[..., 1, 1], counts[..., 1, :].sum(axis=-1))
+
+
+def false_positive_rates(counts: Counts) -> Values:
+    """P(prediction = 1 | group, label = 0), for each group."""
+    return _share(counts[..., 0, 1], counts[..., 0, :].sum(axis=-1))
+
+
+def _ratio(rates: Values) -> Values:
+    low, high = rates.min(axis=-1), rates.max(axis=-1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(high == 0, 1.0, low / high)
+
+
+def _difference(rates: Values) -> Values:
+    return np.asarray(rates.max(axis=-1) - rates.min(axis=-1))
+
+
+def sp(counts: Counts) -> Values:
+    """Statistical parity: ratio of the selection rates. 1 is fair."""
+    return _ratio(selection_rates(counts))
+
+
+def eo(counts: Counts) -> Values:
+    """Equality of opportunity: ratio of the true positive rates. 1 is fair."""
+    return _ratio(true_positive_rates(counts))
+
+
+def eqo(counts: Counts) -> Values:
+    """Equalized odds: mean of the ratios of true and of false positive rates. 1 is fair."""
+    return (eo(counts) + _ratio(false_positive_rates(counts))) / 2
+
+
+def sp_diff(counts: Counts) -> Values:
+    """Difference of the selection rates. 0 is fair."""
+    return _difference(selection_rates(counts))
+
+
+def eo_diff(counts: Counts) -> Values:
+    """Difference of the true positive rates. 0 is fair."""
+    return _difference(true_positive_rates(counts))
+
+
+def eqo_diff(counts: Counts) -> Values:
+    """Mean of the differences of true and of false positive rates. 0 is fair."""
+    return (eo_diff(counts) + _difference(false_positive_rates(counts))) / 2
+
+
+def _confusion(counts: Counts) -> tuple[Values, Values, Values, Values]:
+    """True negatives, false positives, false negatives, true positives over all groups."""
+    both = counts.sum(axis=-3).astype(np.float64)
+    return both[..., 0, 0], both[..., 0, 1], both[..., 1, 0], both[..., 1, 1]
+
+
+def accuracy(counts: Counts) -> Values:
+    """Share of right predictions."""
+    tn, fp, fn, tp = _confusion(counts)
+    return _share(tn + tp, tn + fp + fn + tp)
+
+
+def balanced_accuracy(counts: Counts) -> Values:
+    """Mean of the shares of right predictions among the two labels."""
+    tn, fp, fn, tp = _confusion(counts)
+    return (_share(tp, tp + fn) + _share(tn, tn + fp)) / 2
+
+
+def f1(counts: Counts) -> Values:
+    """Harmonic mean of precision and recall; NaN when label 1 neither occurs nor is predicted."""
+    _, fp, fn, tp = _confusion(counts)
+    return _share(2 * tp, 2 * tp + fp + fn)
+
+
+def mcc(counts: Counts) -> Values:
+    """Matthews correlation coefficient; 0 when only one label occurs or is predicted."""
+    tn, fp, fn, tp = _confusion(counts)
+    scale = np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    return np.where(scale > 0, (tp * tn - fp * fn) / np.where(scale > 0, scale, 1), 0.0)
+
+
+def _published_ratio(part: NDArray[Any], rest: NDArray[Any]) -> Values:
+    """Ratio of ``part / (part + rest)`` over the groups, to two decimals; 0 where any count is 0."""
+    whole = np.maximum(part + rest, 1)
+    rates = part / whole
+    usable = (part > 0).all(axis=-1) & (rest > 0).all(axis=-1)
+    return np.round(np.where(usable, _ratio(rates), 0.0), 2)
+
+
+def sp_published(counts: Counts) -> Values:
+    """Statistical parity as in the paper's published runs: rates p / (1 + p), two decimals."""
+    return _published_ratio(counts[..., 1].sum(axis=-1), counts.sum(axis=(-1, -2)))
+
+
+def eo_published(counts: Counts) -> Values:
+    """Equality of opportunity as in the published runs: 0 when any count is 0, two decimals."""
+    return _published_ratio(counts[..., 1, 1], counts[..., 1, 0])
+
+
+def eqo_published(counts: Counts) -> Values:
+    """Equalized odds as in the published runs: mean of two rounded ratios, rounded."""
+    odds = _published_ratio(counts[..., 0, 1], counts[..., 0, 0])
+    return np.round((eo_published(counts) + odds) / 2, 2)
+
+
+METRICS: dict[str, Metric] = {
+    "accuracy": accuracy,
+    "balanced_accuracy": balanced_accuracy,
+    "f1": f1,
+    "mcc": mcc,
+    "sp": sp,
+    "eo": eo,
+    "eqo": eqo,
+    "sp_diff": sp_diff,
+    "eo_diff": eo_diff,
+    "eqo_diff": eqo_diff,
+    "sp_published": sp_published,
+    "eo_published": eo_published,
+    "eqo_published": eqo_published,
+}
+
+FAIRNESS: dict[str, Metric] = {"sp": sp, "eo": eo, "eqo": eqo}
+PUBLISHED_FAIRNESS: dict[str, Metric] = {
+    "sp": sp_published,
+    "eo": eo_published,
+    "eqo": eqo_published,
+}

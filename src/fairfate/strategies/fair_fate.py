@@ -1,0 +1,111 @@
+"""FAIR-FATE: fair federated learning with momentum (Salazar et al. 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairfate.metrics import Metric, Values
+from fairfate.schedules import Schedule, constant, demon, exponential, linear
+from fairfate.strategies.momentum import Moving
+from fairfate.strategies.registry import METRIC, Choice, Number, Setup, register
+from fairfate.strategies.strategy import Cohort, Notes, Strategy, Vector, weighted_mean
+
+FairSet = Callable[[Values, Values], tuple[NDArray[np.bool_], Values]]
+
+
+def at_least_as_fair(scores: Values, server: Values) -> tuple[NDArray[np.bool_], Values]:
+    """The fair set of the paper, ``F_k >= F``, and its weights. An undefined score is never fair."""
+    return scores >= server, scores
+
+
+def fairer_normalised(scores: Values, server: Values) -> tuple[NDArray[np.bool_], Values]:
+    """The fair set of the published runs: scores min-max normalised first, and a strict ``>``."""
+    low, high = min(scores.min(), server), max(scores.max(), server)
+    normalised = (scores - low) / (high - low) if high > low else np.zeros_like(scores)
+    return scores > server, normalised
+
+
+def fair_fate(
+    fairness: Metric,
+    *,
+    beta: Schedule,
+    lam: Schedule,
+    fair_set: FairSet = at_least_as_fair,
+    bias_correction: bool = False,
+) -> Strategy:
+    """Mix the momentum of the fair clients' updates (share lambda) with the FedAvg update.
+
+    .. math::
+        \\alpha_F &= \\sum_{k \\in \\text{fair}} F_k \\Delta_k / \\sum_{k \\in \\text{fair}} F_k \\\\
+        \\alpha_N &= \\sum_k \\tfrac{n_k}{n} \\Delta_k \\\\
+        v &\\leftarrow \\beta_t v + (1 - \\beta_t) \\alpha_F \\\\
+        \\theta &\\leftarrow \\theta + \\lambda_t v + (1 - \\lambda_t) \\alpha_N
+
+    Parameters
+    ----------
+    fairness : F, from counts on the validation rows
+    beta, lam : schedules of the momentum and of the share of fairness
+    fair_set : which clients are fair, and by what weights they count
+    bias_correction : apply ``v / (1 - beta_t ** t)`` instead of ``v``, as the published runs did
+    """
+
+    def init(params: Vector) -> Moving:
+        return Moving(params, np.zeros_like(params))
+
+    def aggregate(state: Moving, cohort: Cohort) -> Moving:
+        t, b, share = cohort.round, beta(cohort.round), lam(cohort.round)
+        is_fair, scores = fair_set(fairness(cohort.client_counts), fairness(cohort.server_counts))
+
+        alpha_f = weighted_mean(cohort.deltas, np.where(is_fair, scores, 0.0))
+        alpha_n = weighted_mean(cohort.deltas, cohort.num_examples)
+
+        v = b * state.momentum + (1 - b) * alpha_f
+        correction = 1 - b**t if bias_correction else 1.0
+        params = state.params + share * (v / correction) + (1 - share) * alpha_n
+        return Moving(params, v, Notes(share, b, int(is_fair.sum())))
+
+    return Strategy(init, aggregate)
+
+
+@register(
+    "fair_fate",
+    "mixes fair clients' momentum with fedavg by a growing weight",
+    "Salazar et al. 2023",
+    metric=METRIC,
+    lam0=Number(0.1, "share of fairness at the start"),
+    rho=Number(0.05, "growth rate of that share"),
+    max=Number(0.9, "upper bound of that share"),
+    beta0=Number(0.9, "momentum at the start", below_high=True),
+    momentum=Choice("decaying", "ablation: momentum", ("none", "constant", "decaying")),
+    growth=Choice("exponential", "ablation: lambda", ("constant", "linear", "exponential")),
+)
+def _build(
+    setup: Setup,
+    metric: str,
+    lam0: float,
+    rho: float,
+    max: float,  # noqa: A002  # the paper's name
+    beta0: float,
+    momentum: str,
+    growth: str,
+) -> Strategy:
+    betas = {
+        "none": constant(0.0),
+        "constant": constant(beta0),
+        "decaying": demon(beta0, setup.num_rounds),
+    }
+    lams = {
+        "constant": linear(lam0, 0.0, max),
+        "linear": linear(lam0, rho, max),
+        "exponential": exponential(lam0, rho, max),
+    }
+    return fair_fate(
+        setup.fairness(metric),
+        beta=betas[momentum],
+        lam=lams[growth],
+        fair_set=fairer_normalised if setup.published else at_least_as_fair,
+        bias_correction=setup.published,
+    )

@@ -1,0 +1,23 @@
+"""Federated averaging (McMahan et al. 2017)."""
+
+from __future__ import annotations
+
+from fairfate.strategies.registry import Setup, register
+from fairfate.strategies.strategy import Cohort, Model, Strategy, weighted_mean
+
+
+def fedavg() -> Strategy:
+    """Add the clients' mean update, weighted by their rows.
+
+    .. math:: \\theta \\leftarrow \\theta + \\sum_k \\frac{n_k}{n} \\Delta_k
+    """
+
+    def aggregate(state: Model, cohort: Cohort) -> Model:
+        return Model(state.params + weighted_mean(cohort.deltas, cohort.num_examples))
+
+    return Strategy(Model, aggregate, scores_clients=False)
+
+
+@register("fedavg", "mean of the clients' updates, weighted by rows", "McMahan et al. 2017")
+def _build(setup: Setup) -> Strategy:
+    return fedavg()

@@ -1,0 +1,37 @@
+"""Averaging by validation fairness (FedVal, Mehrabi et al. 2022)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairfate.metrics import Metric
+from fairfate.strategies.registry import METRIC, Setup, register
+from fairfate.strategies.strategy import Cohort, Model, Strategy, weighted_mean
+
+FLOOR = 0.001
+"""Added to every score, so that a round of unfair clients still has a mean."""
+
+
+def fedval(fairness: Metric) -> Strategy:
+    """Average the clients' models by their fairness on the validation rows.
+
+    .. math:: \\theta \\leftarrow \\sum_k (F_k + 0.001) \\theta_k \\, / \\, \\sum_k (F_k + 0.001)
+
+    An undefined score counts as 0.
+    """
+
+    def aggregate(state: Model, cohort: Cohort) -> Model:
+        scores = np.nan_to_num(fairness(cohort.client_counts), nan=0.0)
+        return Model(state.params + weighted_mean(cohort.deltas, scores + FLOOR))
+
+    return Strategy(Model, aggregate)
+
+
+@register(
+    "fedval",
+    "mean of the clients' models, weighted by validation fairness",
+    "Mehrabi et al. 2022",
+    metric=METRIC,
+)
+def _build(setup: Setup, metric: str) -> Strategy:
+    return fedval(setup.fairness(metric))

@@ -1,0 +1,65 @@
+"""Server momentum, constant (FedMom, Huo et al. 2020) or decaying (FedDemon, Fernandes et al. 2022)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fairfate.schedules import Schedule, constant, demon
+from fairfate.strategies.registry import Number, Setup, register
+from fairfate.strategies.strategy import Cohort, Notes, Strategy, Vector, weighted_mean
+
+
+class Moving(NamedTuple):
+    """The model and the momentum it moves with."""
+
+    params: Vector
+    momentum: Vector
+    notes: Notes = Notes()
+
+
+def momentum(beta: Schedule, *, bias_correction: bool = False) -> Strategy:
+    """Move by a running mean of the FedAvg updates.
+
+    .. math:: v \\leftarrow \\beta_t v + (1 - \\beta_t) \\alpha_N, \\qquad \\theta \\leftarrow \\theta + v
+
+    Parameters
+    ----------
+    beta : share of the old momentum that is kept, as a schedule
+    bias_correction : apply ``v / (1 - beta_t ** t)`` instead of ``v``, as the published runs did
+    """
+
+    def init(params: Vector) -> Moving:
+        return Moving(params, np.zeros_like(params))
+
+    def aggregate(state: Moving, cohort: Cohort) -> Moving:
+        t, b = cohort.round, beta(cohort.round)
+        v = b * state.momentum + (1 - b) * weighted_mean(cohort.deltas, cohort.num_examples)
+        correction = 1 - b**t if bias_correction else 1.0
+        return Moving(state.params + v / correction, v, Notes(beta=b))
+
+    return Strategy(init, aggregate, scores_clients=False)
+
+
+_BETA_HELP = "share of the old momentum that is kept"
+
+
+@register(
+    "fedmom",
+    "fedavg with server momentum",
+    "Huo et al. 2020",
+    beta=Number(0.9, _BETA_HELP, below_high=True),
+)
+def _build_fedmom(setup: Setup, beta: float) -> Strategy:
+    return momentum(constant(beta), bias_correction=setup.published)
+
+
+@register(
+    "feddemon",
+    "fedavg with decaying server momentum",
+    "Fernandes et al. 2022",
+    beta0=Number(0.9, _BETA_HELP + ", at the start", below_high=True),
+)
+def _build_feddemon(setup: Setup, beta0: float) -> Strategy:
+    return momentum(demon(beta0, setup.num_rounds), bias_correction=setup.published)

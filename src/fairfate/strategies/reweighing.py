@@ -1,0 +1,49 @@
+"""FedAvg with reweighed client losses (Abay et al. 2020, after Kamiran and Calders 2012)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairfate.strategies.fedavg import fedavg
+from fairfate.strategies.registry import Setup, register
+from fairfate.strategies.strategy import Strategy
+
+
+def reweigh(rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Weights under which group and label are independent.
+
+    .. math:: w(s, y) = P(s) P(y) / P(s, y), \\quad 1 \\text{ where a count is } 0
+
+    Parameters
+    ----------
+    rows : (..., groups, 2) rows by group and label
+
+    Examples
+    --------
+    >>> reweigh(np.array([[30, 10], [10, 30]])).tolist()
+    [[0.6666666666666666, 2.0], [2.0, 0.6666666666666666]]
+    """
+    expected = rows.sum(axis=-1, keepdims=True) * rows.sum(axis=-2, keepdims=True)
+    observed = rows * rows.sum(axis=(-1, -2), keepdims=True)
+    return np.where(observed > 0, expected / np.maximum(observed, 1), 1.0)
+
+
+def local_weights(rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Each client's weights, from its own rows."""
+    return reweigh(rows)
+
+
+def global_weights(rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The same weights for all clients of the round, from all their rows."""
+    return np.broadcast_to(reweigh(rows.sum(axis=0)), rows.shape)
+
+
+@register("fedavg_lr", "fedavg; losses reweighed by each client's own counts", "Abay et al. 2020")
+def _build_local(setup: Setup) -> Strategy:
+    return fedavg()._replace(loss_weights=local_weights)
+
+
+@register("fedavg_gr", "fedavg; losses reweighed by the round's counts", "Abay et al. 2020")
+def _build_global(setup: Setup) -> Strategy:
+    return fedavg()._replace(loss_weights=global_weights)

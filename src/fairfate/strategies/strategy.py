@@ -1,0 +1,84 @@
+"""What a strategy is, and what a round brings it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairfate.metrics import Counts
+
+Vector = NDArray[Any]
+Matrix = NDArray[Any]
+
+
+class Cohort(NamedTuple):
+    """What one round brought the server."""
+
+    round: int
+    """1-based."""
+    deltas: Matrix
+    """(clients, parameters): local model minus server model."""
+    num_examples: Vector
+    """(clients,) training rows behind each delta."""
+    client_counts: Counts
+    """(clients, groups, 2, 2): each client's model on the validation rows, by (group, label, prediction).
+    Empty for strategies with ``scores_clients=False``."""
+    server_counts: Counts
+    """(groups, 2, 2): the server's model on the same rows."""
+
+
+class Notes(NamedTuple):
+    """What a strategy wants on record about the round; NaN where it has no such thing."""
+
+    lam: float = math.nan
+    beta: float = math.nan
+    fair_clients: float = math.nan
+
+
+class State(Protocol):
+    """A strategy's memory: at least the server's model and the notes of the round."""
+
+    @property
+    def params(self) -> Vector: ...  # noqa: D102
+
+    @property
+    def notes(self) -> Notes: ...  # noqa: D102
+
+
+class Model(NamedTuple):
+    """The state of a strategy that remembers nothing but the model."""
+
+    params: Vector
+    notes: Notes = Notes()
+
+
+class Strategy(NamedTuple):
+    """Pure functions; all memory lives in the state they return."""
+
+    init: Callable[[Vector], Any]
+    """The state before the first round, from the initial model."""
+    aggregate: Callable[[Any, Cohort], Any]
+    """The state after a round."""
+    loss_weights: Callable[[NDArray[np.int64]], NDArray[np.float64]] | None = None
+    """Rows of the cohort's clients by (client, group, label) -> weight of such a row in the client's loss."""
+    scores_clients: bool = True
+    """Whether ``aggregate`` reads ``client_counts``; scoring every client's model takes time."""
+
+
+def weighted_mean(deltas: Matrix, weights: Vector) -> Vector:
+    """``sum(weights * deltas) / sum(weights)``, zero when the weights sum to zero.
+
+    Clients are added one after another, so the result depends on nothing but the values.
+
+    >>> weighted_mean(np.array([[1.0, 2.0], [3.0, 6.0]]), np.array([1, 3])).tolist()
+    [2.5, 5.0]
+    """
+    total = float(np.sum(weights))
+    if total <= 0:
+        return np.zeros_like(deltas[0])
+    shares = (np.asarray(weights) / total).astype(deltas.dtype)
+    return np.asarray((shares[:, None] * deltas).sum(axis=0))
