@@ -1,4 +1,4 @@
-"""Server momentum, constant (FedMom, Huo et al. 2020) or decaying (FedDemon, Fernandes et al. 2022)."""
+"""Server momentum, constant (FedMom, Liu et al. 2020) or decaying (FedDemon, Fernandes et al. 2021)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _BETA_HELP = "share of the old momentum that is kept"
 @register(
     "fedmom",
     "fedavg with server momentum",
-    "Huo et al. 2020",
+    "Liu et al. 2020",
     beta=Number(0.9, _BETA_HELP, below_high=True),
 )
 def _build_fedmom(setup: Setup, beta: float) -> Strategy:
@@ -58,7 +58,7 @@ def _build_fedmom(setup: Setup, beta: float) -> Strategy:
 @register(
     "feddemon",
     "fedavg with decaying server momentum",
-    "Fernandes et al. 2022",
+    "Fernandes et al. 2021",
     beta0=Number(0.9, _BETA_HELP + ", at the start", below_high=True),
 )
 def _build_feddemon(setup: Setup, beta0: float) -> Strategy:

@@ -1,0 +1,278 @@
+"""A table of people: inputs, label and group of each row, as numbers, with their names."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fairfate.errors import InputError, listing, unknown
+
+MISSING = "(missing)"
+OTHERS = "(others)"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the columns of a user's file mean."""
+
+    target: str
+    sensitive: str
+    favourable: str | None = None
+    privileged: str | None = None
+    client: str | None = None
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Rows ready to be split, encoded and given to clients."""
+
+    name: str
+    features: NDArray[np.float64]
+    """(rows, inputs): numbers as they are (NaN where missing), categories as their index in sorted order."""
+    label: NDArray[np.int8]
+    """(rows,) 1 is the favourable outcome."""
+    group: NDArray[np.int16]
+    """(rows,) index into ``group_names``."""
+    feature_names: tuple[str, ...]
+    label_names: tuple[str, str]
+    group_names: tuple[str, ...]
+    categories: Mapping[str, tuple[str, ...]]
+    client: NDArray[np.int64] | None = None
+    """(rows,) index into ``client_names``, where the file says who holds a row."""
+    client_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=())
+    """What was done to the values, for the user to read."""
+
+    def __len__(self) -> int:
+        return len(self.label)
+
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        return len(self.group_names)
+
+    @property
+    def cell(self) -> NDArray[np.int64]:
+        """(rows,) the (group, label) cell: ``2 * group + label``."""
+        return self.group.astype(np.int64) * 2 + self.label
+
+    @property
+    def cell_names(self) -> list[str]:
+        """Names of the cells, for tables."""
+        return [f"{group}, {label}" for group in self.group_names for label in self.label_names]
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of all values and names."""
+        digest = hashlib.sha256()
+        for names in (self.feature_names, self.label_names, self.group_names, self.client_names):
+            digest.update("\0".join(names).encode() + b"\1")
+        for array in (self.features, self.label, self.group, self.client):
+            if array is not None:
+                digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+def read_frame(path: str | Path) -> pd.DataFrame:
+    """Read a CSV or Parquet file as it is; text stays text."""
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"data must be a dataset's name or a file, got '{file}' (no such file)")
+    try:
+        if file.suffix.lower() in {".parquet", ".pq"}:
+            frame = pd.read_parquet(file)
+        else:
+            frame = pd.read_csv(file, skipinitialspace=True, low_memory=False)
+    except pd.errors.EmptyDataError:
+        raise InputError(f"data must have a header and rows, got '{file}' (empty)") from None
+    except (pd.errors.ParserError, UnicodeDecodeError, OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"data must be a CSV or Parquet file, got '{file}' ({reason})") from None
+    if frame.empty:
+        raise InputError(f"data must have at least one row, got '{file}' (no rows)")
+    frame.columns = frame.columns.map(str)
+    return frame
+
+
+def table_from_frame(frame: pd.DataFrame, columns: Columns, name: str = "data") -> Table:
+    """Turn a frame of mixed types into a `Table`.
+
+    Text becomes categories (sorted; a missing value is one more category), numbers stay (a missing one
+    is later replaced by the median of the training rows), and the sensitive column stays an input, as the
+    group's index.
+    """
+    _check_columns(frame, columns)
+    label, label_names = _label(frame[columns.target], columns)
+    group, group_names = _group(frame[columns.sensitive], columns)
+    notes: list[str] = []
+    inputs: dict[str, NDArray[np.float64]] = {}
+    categories: dict[str, tuple[str, ...]] = {}
+    client, client_names = None, ()
+    if columns.client is not None:
+        codes, client_names = _categories(frame[columns.client])
+        client = codes.astype(np.int64)
+    for column in frame.columns:
+        if column in {columns.target, columns.client, *columns.drop}:
+            continue
+        if column == columns.sensitive:
+            inputs[column] = group.astype(np.float64)
+        else:
+            inputs[column], names = _input(frame[column], column in columns.categorical)
+            if names is not None:
+                categories[column] = names
+        missing = int(frame[column].isna().sum())
+        if missing:
+            how = "a category" if column in categories else "imputed by the training median"
+            notes.append(f"{column}: {missing} missing values, {how}")
+    if not inputs:
+        raise InputError(f"data must have a column besides the target, got {listing(frame.columns)}")
+    return Table(
+        name=name,
+        features=np.stack(list(inputs.values()), axis=1),
+        label=label,
+        group=group,
+        feature_names=tuple(inputs),
+        label_names=label_names,
+        group_names=group_names,
+        categories=categories,
+        client=client,
+        client_names=client_names,
+        notes=tuple(notes),
+    )
+
+
+def _check_columns(frame: pd.DataFrame, columns: Columns) -> None:
+    named = {
+        "target": [columns.target],
+        "sensitive": [columns.sensitive],
+        "client-column": [] if columns.client is None else [columns.client],
+        "drop": columns.drop,
+        "categorical": columns.categorical,
+    }
+    for argument, names in named.items():
+        for column in names:
+            if column not in frame.columns:
+                raise unknown(f"column for {argument}", column, frame.columns)
+    if columns.target == columns.sensitive:
+        raise InputError(f"sensitive must be another column than target, got '{columns.target}'")
+
+
+def _complete(values: pd.Series[Any], argument: str) -> pd.Series[Any]:
+    missing = int(values.isna().sum())
+    if missing:
+        raise InputError(
+            f"{argument} must have a value in every row, got {missing} missing in column '{values.name}'"
+        )
+    return values.map(_word)
+
+
+def _word(value: object) -> str:
+    """A cell as text; 1, 1.0 and True are written as people type them."""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        return str(int(value))
+    return str(value).strip()
+
+
+def _match(wanted: str, words: list[str], argument: str, column: object) -> str:
+    """The column's own spelling of a value typed by the user (1.0 finds 1)."""
+    try:
+        number = float(wanted)
+        plain = _word(number)
+    except ValueError:
+        plain = wanted
+    for word in words:
+        if word in (wanted, plain):
+            return word
+    raise InputError(
+        f"{argument} must be a value of column '{column}' ({listing(words)}), got '{wanted}'"
+    )
+
+
+def _label(values: pd.Series[Any], columns: Columns) -> tuple[NDArray[np.int8], tuple[str, str]]:
+    words = _complete(values, "target")
+    found = sorted(words.unique())
+    if len(found) != 2:
+        raise InputError(
+            f"target must have two values, got {len(found)} in column '{values.name}': {listing(found)}"
+        )
+    if columns.favourable is not None:
+        favourable = _match(columns.favourable, found, "favourable", values.name)
+    elif set(found) == {"0", "1"}:
+        favourable = "1"
+    else:
+        raise InputError(
+            f"favourable must name the good outcome of column '{values.name}' ({listing(found)}), got none"
+        )
+    other = found[0] if favourable == found[1] else found[1]
+    return (words == favourable).to_numpy().astype(np.int8), (other, favourable)
+
+
+def _group(values: pd.Series[Any], columns: Columns) -> tuple[NDArray[np.int16], tuple[str, ...]]:
+    words = _complete(values, "sensitive")
+    found = sorted(words.unique())
+    if len(found) < 2:
+        raise InputError(
+            f"sensitive must have at least two values, got one in column '{values.name}': {found[0]}"
+        )
+    if columns.privileged is None:
+        codes = pd.Categorical(words, categories=found).codes
+        return codes.astype(np.int16), tuple(found)
+    privileged = _match(columns.privileged, found, "privileged", values.name)
+    rest = [word for word in found if word != privileged]
+    names = (rest[0] if len(rest) == 1 else OTHERS, privileged)
+    return (words == privileged).to_numpy().astype(np.int16), names
+
+
+def _categories(values: pd.Series[Any]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    words = values.map(_word, na_action="ignore").fillna(MISSING)
+    names = sorted(words.unique())
+    return pd.Categorical(words, categories=names).codes.astype(np.float64), tuple(names)
+
+
+def _input(
+    values: pd.Series[Any], categorical: bool
+) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
+    """One input column as numbers, and its categories if it is text."""
+    if not categorical and (
+        pd.api.types.is_numeric_dtype(values.dtype) or pd.api.types.is_bool_dtype(values.dtype)
+    ):
+        return _finite(values.to_numpy(dtype=np.float64, na_value=np.nan), values.name), None
+    if not categorical:
+        _refuse_mixture(values)
+    return _categories(values)
+
+
+def _finite(numbers: NDArray[np.float64], column: object) -> NDArray[np.float64]:
+    infinite = np.flatnonzero(np.isinf(numbers))
+    if len(infinite):
+        row = int(infinite[0])
+        raise InputError(
+            f"column '{column}' must be finite, got {numbers[row]:g} in row {row + 1}"
+            f" ({len(infinite)} such values)"
+        )
+    return numbers
+
+
+def _refuse_mixture(values: pd.Series[Any]) -> None:
+    """A column that is mostly numbers with some text in it is a mistake more often than a category."""
+    present = values.dropna().map(_word)
+    numbers = pd.to_numeric(present, errors="coerce")
+    text = present[numbers.isna()]
+    if 0 < len(text) < len(present) / 2:
+        row = values.index.get_loc(text.index[0])
+        raise InputError(
+            f"column '{values.name}' must be all numbers or all text, got '{text.iloc[0]}' in row"
+            f" {int(row) + 1} among numbers; mend the value, or keep the column as text with"
+            f" --categorical {values.name}"
+        )
+    if len(text) == 0 and len(present):
+        _finite(numbers.to_numpy(dtype=np.float64), values.name)

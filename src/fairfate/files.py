@@ -1,0 +1,34 @@
+"""Files that are whole or not there: written under a temporary name, then renamed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A temporary path beside ``path`` that takes its name once the block has succeeded."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(target)
+    finally:
+        with suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write a file, or leave it as it was."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
