@@ -1,0 +1,137 @@
+"""A table split, encoded and given to clients: all that a run of one seed reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairfate.data import SOURCES, Encoder, Table
+from fairfate.engine.kernels import count_positives
+from fairfate.engine.simd import LANES
+from fairfate.errors import InputError, check
+from fairfate.metrics import Counts
+from fairfate.partition import Assignment, Partition, dirichlet, random
+from fairfate.streams import Streams
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Rows to score models on: sorted by (group, label) cell, in blocks of sixteen of one cell."""
+
+    blocks: NDArray[np.float32]
+    block_cell: NDArray[np.int64]
+    mask: NDArray[np.uint16]
+    sizes: NDArray[np.int64]
+    """(groups * 2,) rows of each cell."""
+
+    @classmethod
+    def pack(cls, x: NDArray[np.float32], cell: NDArray[np.int64], groups: int) -> Rows:
+        """Arrange encoded rows."""
+        sizes = np.bincount(cell, minlength=2 * groups)
+        blocks_of = -(-sizes // LANES)
+        starts = np.concatenate([[0], np.cumsum(blocks_of)]) * LANES
+        order = np.argsort(cell, kind="stable")
+        within = np.arange(len(cell)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        place = starts[cell[order]] + within
+        padded = np.zeros((int(starts[-1]), x.shape[1]), dtype=np.float32)
+        padded[place] = x[order]
+        real = np.zeros(int(starts[-1]), dtype=bool)
+        real[place] = True
+        bits = real.reshape(-1, LANES) @ (1 << np.arange(LANES))
+        blocks = padded.reshape(-1, LANES, x.shape[1]).transpose(0, 2, 1)
+        return cls(
+            np.ascontiguousarray(blocks).ravel(),
+            np.repeat(np.arange(2 * groups), blocks_of),
+            bits.astype(np.uint16),
+            sizes.astype(np.int64),
+        )
+
+    def score(self, models: NDArray[np.float32], hidden: int) -> Counts:
+        """(models, groups, 2, 2) counts of each model's predictions."""
+        counts = np.zeros((len(models), len(self.sizes), 2), dtype=np.int64)
+        found = count_positives(models, self.blocks, self.block_cell, self.mask, hidden)
+        counts[:, : found.shape[1], 1] = found
+        counts[:, :, 0] = self.sizes - counts[:, :, 1]
+        return counts.reshape(len(models), -1, 2, 2)
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Who holds what, ready for the kernels."""
+
+    x: NDArray[np.float32]
+    """Encoded training rows, flat, client by client."""
+    y: NDArray[np.float32]
+    cell: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+    """(clients + 1,) where each client's rows begin."""
+    client_cells: NDArray[np.int64]
+    """(clients, groups, 2) training rows of each client by group and label."""
+    client_names: tuple[str, ...]
+    validation: Rows
+    test: Rows
+    encoder: Encoder
+    inputs: int
+
+    @property
+    def clients(self) -> int:
+        """Number of clients."""
+        return len(self.offsets) - 1
+
+
+def assign(
+    table: Table, train: NDArray[np.int64], partition: Partition, clients: int, streams: Streams
+) -> tuple[Assignment, tuple[str, ...]]:
+    """The client of each training row, and the clients' names."""
+    if partition.kind == "column":
+        if table.client is None:
+            raise InputError(f"partition must name a column of '{table.name}', got '{partition}'")
+        return table.client[train], table.client_names
+    check(
+        clients <= len(train),
+        f"clients must be <= the {len(train)} training rows of '{table.name}'",
+        clients,
+    )
+    names = tuple(f"client {number + 1}" for number in range(clients))
+    if partition.sigma is None:
+        return random(len(train), clients), names
+    source = streams.partition()
+    cell = table.cell[train]
+    return dirichlet(cell, clients, partition.sigma, source, groups=table.groups), names
+
+
+def build(table: Table, partition: Partition, clients: int, streams: Streams) -> Federation:
+    """Split, encode and partition a table."""
+    train, validation, test = streams.split(len(table))
+    for name, rows in (("training", train), ("validation", validation), ("test", test)):
+        check(len(rows) > 0, f"data must leave a {name} row after the 60/20/20 split", len(table))
+    assignment, names = assign(table, train, partition, clients, streams)
+    if streams.published:
+        source = SOURCES.get(table.name)
+        scale = source is None or source.scaled_in_published_runs
+        encoder = Encoder.fit(table.features, scale=scale)
+    else:
+        encoder = Encoder.fit(table.features[train])
+    order = train[np.argsort(assignment, kind="stable")]
+    cells = 2 * table.groups
+    client_cells = np.bincount(
+        assignment * cells + table.cell[train], minlength=len(names) * cells
+    ).reshape(len(names), table.groups, 2)
+
+    def rows(of: NDArray[np.int64]) -> Rows:
+        return Rows.pack(encoder.transform(table.features[of]), table.cell[of], table.groups)
+
+    return Federation(
+        x=encoder.transform(table.features[order]).ravel(),
+        y=table.label[order].astype(np.float32),
+        cell=table.cell[order].astype(np.int32),
+        offsets=np.concatenate([[0], np.cumsum(client_cells.sum(axis=(1, 2)))]).astype(np.int64),
+        client_cells=client_cells.astype(np.int64),
+        client_names=names,
+        validation=rows(validation),
+        test=rows(test),
+        encoder=encoder,
+        inputs=table.features.shape[1],
+    )
