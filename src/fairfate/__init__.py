@@ -1,0 +1,63 @@
+"""Group-fair federated learning: FAIR-FATE, its baselines, and what is needed to compare them.
+
+Names are imported when they are first used, so that ``import fairfate`` stays light.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from fairfate._version import __version__
+
+if TYPE_CHECKING:
+    from fairfate.config import Config
+    from fairfate.data import Table, load, synthetic
+    from fairfate.errors import InputError
+    from fairfate.experiment import Run, run
+    from fairfate.metrics import measure
+    from fairfate.results import read_model, read_rounds
+    from fairfate.strategies import Cohort, Strategy, register
+
+_HOMES = {
+    "Cohort": "strategies",
+    "Config": "config",
+    "InputError": "errors",
+    "Run": "experiment",
+    "Strategy": "strategies",
+    "Table": "data",
+    "load": "data",
+    "measure": "metrics",
+    "read_model": "results",
+    "read_rounds": "results",
+    "register": "strategies",
+    "run": "experiment",
+    "synthetic": "data",
+}
+
+__all__ = [
+    "Cohort",
+    "Config",
+    "InputError",
+    "Run",
+    "Strategy",
+    "Table",
+    "__version__",
+    "load",
+    "measure",
+    "read_model",
+    "read_rounds",
+    "register",
+    "run",
+    "synthetic",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'fairfate' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"fairfate.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.data import SOURCES, Encoder, Table
-from fairfate.engine.kernels import count_positives
+from fairfate.engine.kernels import count_positives, train_cohort
 from fairfate.engine.simd import LANES
+from fairfate.engine.training import Training
 from fairfate.errors import InputError, check
 from fairfate.metrics import Counts
 from fairfate.partition import Assignment, Partition, dirichlet, random
@@ -80,6 +81,51 @@ class Federation:
         """Number of clients."""
         return len(self.offsets) - 1
 
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """(clients,) training rows of each client."""
+        return np.diff(self.offsets)
+
+    def train(
+        self,
+        models: NDArray[np.float32],
+        clients: NDArray[np.int64],
+        weights: NDArray[np.float32],
+        training: Training,
+        key: np.uint64,
+        t: int,
+    ) -> NDArray[np.float32]:
+        """Train models at clients, all on the same batches.
+
+        Parameters
+        ----------
+        models : (models, parameters) where each model starts
+        clients : (cohort,) clients with at least one row
+        weights : (models, cohort, groups * 2) loss weights of each cell
+        training : the clients' SGD
+        key, t : what the batch order depends on, beside the client
+
+        Returns
+        -------
+        (models, cohort, parameters)
+        """
+        trained: NDArray[np.float32] = train_cohort(
+            models,
+            self.x,
+            self.y,
+            self.cell,
+            self.offsets,
+            clients,
+            weights,
+            training.epochs,
+            training.batch_size,
+            np.float32(training.learning_rate),
+            key,
+            t,
+            training.hidden,
+        )
+        return trained
+
 
 def assign(
     table: Table, train: NDArray[np.int64], partition: Partition, clients: int, streams: Streams
@@ -105,8 +151,8 @@ def assign(
 def build(table: Table, partition: Partition, clients: int, streams: Streams) -> Federation:
     """Split, encode and partition a table."""
     train, validation, test = streams.split(len(table))
-    for name, rows in (("training", train), ("validation", validation), ("test", test)):
-        check(len(rows) > 0, f"data must leave a {name} row after the 60/20/20 split", len(table))
+    for name, part in (("training", train), ("validation", validation), ("test", test)):
+        check(len(part) > 0, f"data must leave a {name} row after the 60/20/20 split", len(table))
     assignment, names = assign(table, train, partition, clients, streams)
     if streams.published:
         source = SOURCES.get(table.name)
@@ -116,11 +162,11 @@ def build(table: Table, partition: Partition, clients: int, streams: Streams) ->
         encoder = Encoder.fit(table.features[train])
     order = train[np.argsort(assignment, kind="stable")]
     cells = 2 * table.groups
-    client_cells = np.bincount(
-        assignment * cells + table.cell[train], minlength=len(names) * cells
-    ).reshape(len(names), table.groups, 2)
+    client_cells = np.bincount(assignment * cells + table.cell[train], minlength=len(names) * cells).reshape(
+        len(names), table.groups, 2
+    )
 
-    def rows(of: NDArray[np.int64]) -> Rows:
+    def pack(of: NDArray[np.int64]) -> Rows:
         return Rows.pack(encoder.transform(table.features[of]), table.cell[of], table.groups)
 
     return Federation(
@@ -130,8 +176,8 @@ def build(table: Table, partition: Partition, clients: int, streams: Streams) ->
         offsets=np.concatenate([[0], np.cumsum(client_cells.sum(axis=(1, 2)))]).astype(np.int64),
         client_cells=client_cells.astype(np.int64),
         client_names=names,
-        validation=rows(validation),
-        test=rows(test),
+        validation=pack(validation),
+        test=pack(test),
         encoder=encoder,
         inputs=table.features.shape[1],
     )

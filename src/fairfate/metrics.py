@@ -21,9 +21,7 @@ Values = NDArray[np.float64]
 Metric = Callable[[Counts], Values]
 
 
-def count(
-    y_true: ArrayLike, y_pred: ArrayLike, *, group: ArrayLike, groups: int | None = None
-) -> Counts:
+def count(y_true: ArrayLike, y_pred: ArrayLike, *, group: ArrayLike, groups: int | None = None) -> Counts:
     """Count rows by (group, label, prediction).
 
     Parameters
@@ -152,8 +150,7 @@ def mcc(counts: Counts) -> Values:
 
 def _published_ratio(part: NDArray[Any], rest: NDArray[Any]) -> Values:
     """Ratio of ``part / (part + rest)`` over the groups, to two decimals; 0 where any count is 0."""
-    whole = np.maximum(part + rest, 1)
-    rates = part / whole
+    rates = part.astype(np.float64) / np.maximum(part + rest, 1)
     usable = (part > 0).all(axis=-1) & (rest > 0).all(axis=-1)
     return np.round(np.where(usable, _ratio(rates), 0.0), 2)
 

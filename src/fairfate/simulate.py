@@ -4,37 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.engine import mlp
-from fairfate.engine.kernels import train_cohort
+from fairfate.engine.training import Training
 from fairfate.errors import check
 from fairfate.federation import Federation
 from fairfate.metrics import Counts
 from fairfate.strategies import Cohort, Notes, Strategy
 from fairfate.streams import Streams
-
-
-@dataclass(frozen=True)
-class Training:
-    """How long and how clients train."""
-
-    rounds: int = 100
-    per_round: int = 3
-    epochs: int = 10
-    batch_size: int = 10
-    learning_rate: float = 0.01
-    hidden: int = 10
-
-    def __post_init__(self) -> None:
-        for name in ("rounds", "per_round", "epochs", "batch_size", "hidden"):
-            value = getattr(self, name)
-            check(value >= 1, f"{name.replace('_', '-')} must be >= 1", value)
-        rate = self.learning_rate
-        check(0 < rate < float("inf"), "learning-rate must be > 0 and finite", rate)
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,24 +56,34 @@ def simulate(
         f"per-round must be <= the {federation.clients} clients",
         training.per_round,
     )
-    hidden, inputs = training.hidden, federation.inputs
+    hidden, inputs, key = training.hidden, federation.inputs, streams.batch_key
     start = mlp.initial(streams.weights(mlp.num_parameters(inputs, hidden)), inputs, hidden)
     states = [strategy.init(start.copy()) for strategy in strategies]
     models = np.stack([start] * len(strategies))
-    server_counts = federation.validation.score(models, hidden)
-    cohorts = streams.cohorts(training.rounds, federation.clients, training.per_round)
+    counts = federation.validation.score(models, hidden)
     history: list[tuple[Counts, Counts, list[Notes]]] = []
-    for t, sampled in enumerate(cohorts, start=1):
-        clients = sampled[np.diff(federation.offsets)[sampled] > 0]
+    for t, sampled in enumerate(
+        streams.cohorts(training.rounds, federation.clients, training.per_round), start=1
+    ):
+        clients = sampled[federation.sizes[sampled] > 0]
+        notes = [Notes()] * len(strategies)
         if len(clients):  # a client without rows sends nothing; without any reply the model stays
-            trained = _train(federation, strategies, models, clients, training, streams, t)
-            states = _aggregate(federation, strategies, states, models, trained, clients, t, hidden, server_counts)  # fmt: skip
+            weights = _loss_weights(strategies, federation.client_cells[clients])
+            trained = federation.train(models, clients, weights, training, key, t)
+            for s, strategy in enumerate(strategies):
+                scored = trained[s] if strategy.scores_clients else trained[s, :0]
+                cohort = Cohort(
+                    round=t,
+                    deltas=trained[s] - models[s],
+                    num_examples=federation.sizes[clients],
+                    client_counts=federation.validation.score(scored, hidden),
+                    server_counts=counts[s],
+                )
+                states[s] = strategy.aggregate(states[s], cohort)
             models = np.stack([np.asarray(state.params, dtype=np.float32) for state in states])
-            server_counts = federation.validation.score(models, hidden)
+            counts = federation.validation.score(models, hidden)
             notes = [state.notes for state in states]
-        else:
-            notes = [Notes()] * len(strategies)
-        history.append((server_counts, federation.test.score(models, hidden), notes))
+        history.append((counts, federation.test.score(models, hidden), notes))
         on_round()
     return [
         Trace(
@@ -106,56 +96,10 @@ def simulate(
     ]
 
 
-def _train(
-    federation: Federation,
-    strategies: Sequence[Strategy],
-    models: NDArray[np.float32],
-    clients: NDArray[np.int64],
-    training: Training,
-    streams: Streams,
-    t: int,
-) -> NDArray[np.float32]:
-    """(strategies, clients, parameters) the models that the clients of a round send."""
-    rows = federation.client_cells[clients]
-    weights = np.ones((len(strategies), len(clients), rows[0].size), dtype=np.float32)
+def _loss_weights(strategies: Sequence[Strategy], rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    """(strategies, clients, cells) the weights that each strategy wants in the clients' losses."""
+    weights = np.ones((len(strategies), len(rows), rows[0].size), dtype=np.float32)
     for s, strategy in enumerate(strategies):
         if strategy.loss_weights is not None:
-            weights[s] = strategy.loss_weights(rows).reshape(len(clients), -1)
-    trained: NDArray[np.float32] = train_cohort(
-        models,
-        federation.x,
-        federation.y,
-        federation.cell,
-        federation.offsets,
-        clients,
-        weights,
-        training.epochs,
-        training.batch_size,
-        np.float32(training.learning_rate),
-        streams.batch_key,
-        t,
-        training.hidden,
-    )
-    return trained
-
-
-def _aggregate(
-    federation: Federation,
-    strategies: Sequence[Strategy],
-    states: list[Any],
-    models: NDArray[np.float32],
-    trained: NDArray[np.float32],
-    clients: NDArray[np.int64],
-    t: int,
-    hidden: int,
-    server_counts: Counts,
-) -> list[Any]:
-    """The strategies' states after a round."""
-    num_examples = np.diff(federation.offsets)[clients]
-    none = np.empty((0, *server_counts.shape[1:]), dtype=np.int64)
-    after = []
-    for s, strategy in enumerate(strategies):
-        counts = federation.validation.score(trained[s], hidden) if strategy.scores_clients else none
-        cohort = Cohort(t, trained[s] - models[s], num_examples, counts, server_counts[s])
-        after.append(strategy.aggregate(states[s], cohort))
-    return after
+            weights[s] = strategy.loss_weights(rows).reshape(len(rows), -1)
+    return weights

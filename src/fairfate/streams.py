@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.model_selection import train_test_split
 
 Rows = NDArray[np.int64]
 
@@ -35,6 +34,8 @@ class Streams:
     def split(self, rows: int) -> tuple[Rows, Rows, Rows]:
         """Row numbers for training (60 %), validation (20 %) and test (20 %), shuffled."""
         if self.published:
+            from sklearn.model_selection import train_test_split  # takes a second to import
+
             old = {"random_state": 10 * self.seed}
             train, rest = train_test_split(np.arange(rows), test_size=0.4, **old)
             test, validation = train_test_split(rest, test_size=0.5, **old)
@@ -46,7 +47,7 @@ class Streams:
     def partition(self) -> np.random.Generator | np.random.RandomState:
         """The generator of the Dirichlet shares."""
         if self.published:
-            return np.random.RandomState(10 * self.seed)  # noqa: NPY002  # the authors' generator
+            return np.random.RandomState(10 * self.seed)  # the authors' generator
         return self._rng(_PARTITION)
 
     def weights(self, count: int) -> NDArray[np.float64]:

@@ -12,9 +12,7 @@ from fairfate.data.table import Columns, Table, read_frame, table_from_frame
 from fairfate.errors import InputError, unknown
 
 
-def load(
-    data: str, *, data_dir: str | Path | None = None, columns: Columns | None = None
-) -> Table:
+def load(data: str, *, data_dir: str | Path | None = None, columns: Columns | None = None) -> Table:
     """Load a table.
 
     Parameters
@@ -40,9 +38,7 @@ def load(
     frame = read_frame(file)
     if columns is None or not columns.target or not columns.sensitive:
         missing = "target" if columns is None or not columns.target else "sensitive"
-        raise InputError(
-            f"{missing} must name a column of '{data}' ({', '.join(frame.columns)}), got none"
-        )
+        raise InputError(f"{missing} must name a column of '{data}' ({', '.join(frame.columns)}), got none")
     return table_from_frame(frame, columns, name=file.stem)
 
 

@@ -10,10 +10,21 @@ ADULT_COLUMNS = (
     "age,workclass,fnlwgt,education,educational-num,marital-status,occupation,relationship,race,"
     "gender,capital-gain,capital-loss,hours-per-week,native-country,income"
 )
-COMPAS_COLUMNS = (
-    "sex,age,age_cat,race,juv_fel_count,juv_misd_count,juv_other_count,priors_count,"
-    "c_charge_degree,c_charge_desc,decile_score,score_text,two_year_recid"
-).split(",")
+COMPAS_COLUMNS = [
+    "sex",
+    "age",
+    "age_cat",
+    "race",
+    "juv_fel_count",
+    "juv_misd_count",
+    "juv_other_count",
+    "priors_count",
+    "c_charge_degree",
+    "c_charge_desc",
+    "decile_score",
+    "score_text",
+    "two_year_recid",
+]
 
 
 def adult(test: bytes, train: bytes) -> bytes:

@@ -68,9 +68,7 @@ SOURCES: dict[str, Source] = {
         Source(
             name="adult",
             title="Adult census income (Kohavi and Becker 1996, UCI)",
-            columns=Columns(
-                target="income", favourable=">50K", sensitive="gender", privileged="Male"
-            ),
+            columns=Columns(target="income", favourable=">50K", sensitive="gender", privileged="Male"),
             clients=15,
             per_round=5,
             rows=48842,
@@ -91,9 +89,7 @@ SOURCES: dict[str, Source] = {
         Source(
             name="law",
             title="LSAC law school bar passage (Wightman 1998; cleaned by Le Quy et al. 2022)",
-            columns=Columns(
-                target="pass_bar", favourable="1", sensitive="race", privileged="White"
-            ),
+            columns=Columns(target="pass_bar", favourable="1", sensitive="race", privileged="White"),
             clients=12,
             per_round=4,
             rows=20798,
@@ -111,9 +107,7 @@ SOURCES: dict[str, Source] = {
         Source(
             name="dutch",
             title="Dutch census 2001 (Statistics Netherlands; Zliobaite et al. 2011)",
-            columns=Columns(
-                target="occupation", favourable="1", sensitive="sex", privileged="male"
-            ),
+            columns=Columns(target="occupation", favourable="1", sensitive="sex", privileged="male"),
             clients=20,
             per_round=6,
             rows=60420,
@@ -165,9 +159,7 @@ def fetch(name: str, folder: str | Path | None = None, *, progress: bool = False
     raw = []
     for address, digest in source.raw:
         try:
-            file = pooch.retrieve(
-                address, f"sha256:{digest}", path=target / "raw", progressbar=progress
-            )
+            file = pooch.retrieve(address, f"sha256:{digest}", path=target / "raw", progressbar=progress)
         except (OSError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             raise InputError(f"dataset '{name}' must be downloadable, got '{reason}'") from None

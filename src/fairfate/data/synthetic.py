@@ -46,9 +46,9 @@ def synthetic(rows: int = 6000, seed: int = 0) -> Table:
     hired = ability + 0.9 * referral + 0.5 * male + rng.normal(scale=0.5, size=rows) > 0.8
     return Table(
         name="synthetic",
-        features=np.stack(
-            [experience, test_score, referral, commute, studied, male], axis=1
-        ).astype(np.float64),
+        features=np.stack([experience, test_score, referral, commute, studied, male], axis=1).astype(
+            np.float64
+        ),
         label=hired.astype(np.int8),
         group=male.astype(np.int16),
         feature_names=FEATURES,

@@ -116,7 +116,8 @@ def table_from_frame(frame: pd.DataFrame, columns: Columns, name: str = "data") 
     notes: list[str] = []
     inputs: dict[str, NDArray[np.float64]] = {}
     categories: dict[str, tuple[str, ...]] = {}
-    client, client_names = None, ()
+    client: NDArray[np.int64] | None = None
+    client_names: tuple[str, ...] = ()
     if columns.client is not None:
         codes, client_names = _categories(frame[columns.client])
         client = codes.astype(np.int64)
@@ -192,9 +193,7 @@ def _match(wanted: str, words: list[str], argument: str, column: object) -> str:
     for word in words:
         if word in (wanted, plain):
             return word
-    raise InputError(
-        f"{argument} must be a value of column '{column}' ({listing(words)}), got '{wanted}'"
-    )
+    raise InputError(f"{argument} must be a value of column '{column}' ({listing(words)}), got '{wanted}'")
 
 
 def _label(values: pd.Series[Any], columns: Columns) -> tuple[NDArray[np.int8], tuple[str, str]]:
@@ -238,9 +237,7 @@ def _categories(values: pd.Series[Any]) -> tuple[NDArray[np.float64], tuple[str,
     return pd.Categorical(words, categories=names).codes.astype(np.float64), tuple(names)
 
 
-def _input(
-    values: pd.Series[Any], categorical: bool
-) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
+def _input(values: pd.Series[Any], categorical: bool) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
     """One input column as numbers, and its categories if it is text."""
     if not categorical and (
         pd.api.types.is_numeric_dtype(values.dtype) or pd.api.types.is_bool_dtype(values.dtype)
@@ -268,10 +265,10 @@ def _refuse_mixture(values: pd.Series[Any]) -> None:
     numbers = pd.to_numeric(present, errors="coerce")
     text = present[numbers.isna()]
     if 0 < len(text) < len(present) / 2:
-        row = values.index.get_loc(text.index[0])
+        row = np.flatnonzero(values.index == text.index[0])[0]
         raise InputError(
             f"column '{values.name}' must be all numbers or all text, got '{text.iloc[0]}' in row"
-            f" {int(row) + 1} among numbers; mend the value, or keep the column as text with"
+            f" {row + 1} among numbers; mend the value, or keep the column as text with"
             f" --categorical {values.name}"
         )
     if len(text) == 0 and len(present):

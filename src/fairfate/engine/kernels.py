@@ -94,7 +94,7 @@ def _train_one(
         size = min(batch, visits - start)
         step = rate / _F(size)
         for b in range(size):
-            row = first + np.int64(order[start + b])
+            row = first + order[start + b]
             at[b] = row * inputs
             offset[b] = _HALF - y[row]
             scale[b] = weight[cell[row]] * step
@@ -193,7 +193,7 @@ def _train_lanes(
         size = min(batch, visits - start)
         step = fill(rate / _F(size))
         for b in range(size):
-            p = (first + np.int64(order[start + b])) * inputs
+            p = (first + order[start + b]) * inputs
             for j in range(inputs):
                 rows[b * inputs + j] = x[p + j]
 
@@ -235,7 +235,7 @@ def _train_lanes(
                 s1 = fma(load(h, q + k + 16), load(models, w2 + k + 16), s1)
             if k + 32 < width:
                 s2 = fma(load(h, q + k + 32), load(models, w2 + k + 32), s2)
-            row = first + np.int64(order[start + b])
+            row = first + order[start + b]
             t = tanh(mul(add(bias, add(add(s0, s2), add(s1, s3))), half))
             scale = mul(load(weight, np.int64(cell[row]) * LANES), step)
             gradient = mul(fma(half, t, fill(_HALF - y[row])), scale)
@@ -330,7 +330,18 @@ def train_cohort(
                     for i in range(cells):
                         lane_weight[i * LANES + lane] = weights[model, c, i]
                 _train_lanes(
-                    lanes, x, y, cell, lane_weight, first, order, visits, batch, rate, inputs, hidden
+                    lanes,
+                    x,
+                    y,
+                    cell,
+                    lane_weight,
+                    first,
+                    order,
+                    visits,
+                    batch,
+                    rate,
+                    inputs,
+                    hidden,
                 )
                 for lane in range(filled):
                     for p in range(parameters):
@@ -341,9 +352,7 @@ def train_cohort(
                 for p in range(parameters - 1):
                     one[p // hidden * width + p % hidden] = start[s, p]
                 one[(inputs + 2) * width] = start[s, parameters - 1]
-                _train_one(
-                    one, x, y, cell, weights[s, c], first, order, visits, batch, rate, inputs, width
-                )
+                _train_one(one, x, y, cell, weights[s, c], first, order, visits, batch, rate, inputs, width)
                 for p in range(parameters - 1):
                     out[s, c, p] = one[p // hidden * width + p % hidden]
                 out[s, c, parameters - 1] = one[(inputs + 2) * width]
@@ -382,7 +391,11 @@ def count_positives(models: Array, blocks: Array, cell: Array, mask: Array, hidd
             p = block * inputs * LANES
             k = 0
             while k + 5 <= hidden:
-                a0, a1, a2 = spread(flat, b1 + k), spread(flat, b1 + k + 1), spread(flat, b1 + k + 2)
+                a0, a1, a2 = (
+                    spread(flat, b1 + k),
+                    spread(flat, b1 + k + 1),
+                    spread(flat, b1 + k + 2),
+                )
                 a3, a4 = spread(flat, b1 + k + 3), spread(flat, b1 + k + 4)
                 for j in range(inputs):
                     v = load(blocks, p + j * LANES)

@@ -110,9 +110,7 @@ def spread(typing: Any, array: Any, index: Any) -> Any:
 @intrinsic
 def fill(typing: Any, value: Any) -> Any:
     """A float in all lanes."""
-    return _vec(types.float32), lambda context, builder, signature, args: _broadcast(
-        builder, args[0]
-    )
+    return _vec(types.float32), lambda context, builder, signature, args: _broadcast(builder, args[0])
 
 
 @intrinsic

@@ -36,13 +36,13 @@ def fair_fate(
     fair_set: FairSet = at_least_as_fair,
     bias_correction: bool = False,
 ) -> Strategy:
-    """Mix the momentum of the fair clients' updates (share lambda) with the FedAvg update.
+    r"""Mix the momentum of the fair clients' updates (share lambda) with the FedAvg update.
 
     .. math::
-        \\alpha_F &= \\sum_{k \\in \\text{fair}} F_k \\Delta_k / \\sum_{k \\in \\text{fair}} F_k \\\\
-        \\alpha_N &= \\sum_k \\tfrac{n_k}{n} \\Delta_k \\\\
-        v &\\leftarrow \\beta_t v + (1 - \\beta_t) \\alpha_F \\\\
-        \\theta &\\leftarrow \\theta + \\lambda_t v + (1 - \\lambda_t) \\alpha_N
+        \alpha_F &= \sum_{k \in \text{fair}} F_k \Delta_k / \sum_{k \in \text{fair}} F_k \\
+        \alpha_N &= \sum_k \tfrac{n_k}{n} \Delta_k \\
+        v &\leftarrow \beta_t v + (1 - \beta_t) \alpha_F \\
+        \theta &\leftarrow \theta + \lambda_t v + (1 - \lambda_t) \alpha_N
 
     Parameters
     ----------
@@ -79,8 +79,8 @@ def fair_fate(
     rho=Number(0.05, "growth rate of that share"),
     max=Number(0.9, "upper bound of that share"),
     beta0=Number(0.9, "momentum at the start", below_high=True),
-    momentum=Choice("decaying", "ablation: momentum", ("none", "constant", "decaying")),
-    growth=Choice("exponential", "ablation: lambda", ("constant", "linear", "exponential")),
+    momentum=Choice("decaying", "for ablation", ("none", "constant", "decaying")),
+    growth=Choice("exponential", "of the share, for ablation", ("constant", "linear", "exponential")),
 )
 def _build(
     setup: Setup,

@@ -7,9 +7,9 @@ from fairfate.strategies.strategy import Cohort, Model, Strategy, weighted_mean
 
 
 def fedavg() -> Strategy:
-    """Add the clients' mean update, weighted by their rows.
+    r"""Add the clients' mean update, weighted by their rows.
 
-    .. math:: \\theta \\leftarrow \\theta + \\sum_k \\frac{n_k}{n} \\Delta_k
+    .. math:: \theta \leftarrow \theta + \sum_k \frac{n_k}{n} \Delta_k
     """
 
     def aggregate(state: Model, cohort: Cohort) -> Model:

@@ -13,9 +13,9 @@ FLOOR = 0.001
 
 
 def fedval(fairness: Metric) -> Strategy:
-    """Average the clients' models by their fairness on the validation rows.
+    r"""Average the clients' models by their fairness on the validation rows.
 
-    .. math:: \\theta \\leftarrow \\sum_k (F_k + 0.001) \\theta_k \\, / \\, \\sum_k (F_k + 0.001)
+    .. math:: \theta \leftarrow \sum_k (F_k + 0.001) \theta_k \, / \, \sum_k (F_k + 0.001)
 
     An undefined score counts as 0.
     """

@@ -20,9 +20,9 @@ class Moving(NamedTuple):
 
 
 def momentum(beta: Schedule, *, bias_correction: bool = False) -> Strategy:
-    """Move by a running mean of the FedAvg updates.
+    r"""Move by a running mean of the FedAvg updates.
 
-    .. math:: v \\leftarrow \\beta_t v + (1 - \\beta_t) \\alpha_N, \\qquad \\theta \\leftarrow \\theta + v
+    .. math:: v \leftarrow \beta_t v + (1 - \beta_t) \alpha_N, \qquad \theta \leftarrow \theta + v
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def _build_fedmom(setup: Setup, beta: float) -> Strategy:
     "feddemon",
     "fedavg with decaying server momentum",
     "Fernandes et al. 2021",
-    beta0=Number(0.9, _BETA_HELP + ", at the start", below_high=True),
+    beta0=Number(0.9, "momentum at the start", below_high=True),
 )
 def _build_feddemon(setup: Setup, beta0: float) -> Strategy:
     return momentum(demon(beta0, setup.num_rounds), bias_correction=setup.published)

@@ -77,7 +77,7 @@ class Setup:
         return (PUBLISHED_FAIRNESS if self.published else FAIRNESS)[metric]
 
 
-METRIC = Choice(None, "fairness the strategy looks at (default: --metric)", tuple(FAIRNESS))
+METRIC = Choice(None, "fairness it looks at", tuple(FAIRNESS))
 
 
 @dataclass(frozen=True)
@@ -107,8 +107,8 @@ def register(
 
 
 def entries() -> list[Entry]:
-    """All registered strategies."""
-    return list(_ENTRIES.values())
+    """All registered strategies, by name."""
+    return sorted(_ENTRIES.values(), key=lambda entry: entry.name)
 
 
 @dataclass(frozen=True)
@@ -191,9 +191,7 @@ def load_plugin(path: str | Path) -> None:
     if module is None or module.loader is None:
         raise InputError(f"plugin must be a Python file, got '{file}'")
     module.loader.exec_module(importlib.util.module_from_spec(module))
-    if set(_ENTRIES) == before and not any(
-        entry.build.__module__ == module.name for entry in entries()
-    ):
+    if set(_ENTRIES) == before and not any(entry.build.__module__ == module.name for entry in entries()):
         raise InputError(f"plugin '{file}' must register a strategy; known: {listing(_ENTRIES)}")
 
 

@@ -11,9 +11,9 @@ from fairfate.strategies.strategy import Strategy
 
 
 def reweigh(rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Weights under which group and label are independent.
+    r"""Weights under which group and label are independent.
 
-    .. math:: w(s, y) = P(s) P(y) / P(s, y), \\quad 1 \\text{ where a count is } 0
+    .. math:: w(s, y) = P(s) P(y) / P(s, y), \quad 1 \text{ where a count is } 0
 
     Parameters
     ----------

@@ -1,0 +1,245 @@
+"""The command line: parses, calls, prints. Whatever it does is one call that a notebook can make too."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fairfate._version import __version__
+from fairfate.errors import InputError, unknown
+
+app = typer.Typer(
+    help="Train and compare group-fair models in federated learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+data_app = typer.Typer(help="The datasets: list, describe, fetch.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+INTERRUPTED = 130
+
+
+def _option(text: str, *names: str) -> Any:
+    return typer.Option(*names, help=text, show_default=False)
+
+
+Word = str | None
+Words = list[str] | None
+Whole = int | None
+
+Target = Annotated[Word, _option("column of the label, for a file of your own")]
+Favourable = Annotated[Word, _option("value of the label that is the good outcome")]
+Sensitive = Annotated[Word, _option("column of the group")]
+Privileged = Annotated[Word, _option("group to set against all others (default: all groups)")]
+ClientColumn = Annotated[Word, _option("column that says which client holds a row")]
+Drop = Annotated[Words, _option("column to leave out (repeatable)")]
+Categorical = Annotated[Words, _option("column to read as text (repeatable)")]
+Partition = Annotated[Word, _option("random | dirichlet:SIGMA | column:NAME (default: dirichlet:0.5)")]
+Clients = Annotated[Whole, _option("number of clients (default: the paper's, else 10)")]
+Protocol = Annotated[Word, _option("paper (exact) or published (as the printed numbers were made)")]
+DataDir = Annotated[Word, _option("folder to look in first for adult.csv etc.")]
+Plugin = Annotated[Words, _option("Python file that registers strategies of your own (repeatable)")]
+
+_DATA = "synthetic[:rows=N,seed=S], adult, compas, law, dutch, or a CSV or Parquet file"
+_STRATEGY = "NAME[:key=value,...] (repeatable; default: fedavg and fair_fate)"
+
+
+@app.command()
+def run(
+    data: Annotated[Word, _option(f"{_DATA} (default: synthetic)")] = None,
+    target: Target = None,
+    favourable: Favourable = None,
+    sensitive: Sensitive = None,
+    privileged: Privileged = None,
+    client_column: ClientColumn = None,
+    drop: Drop = None,
+    categorical: Categorical = None,
+    strategy: Annotated[Words, _option(_STRATEGY)] = None,
+    metric: Annotated[Word, _option("fairness strategies look at: sp|eo|eqo (default: eqo)")] = None,
+    plugin: Plugin = None,
+    partition: Partition = None,
+    clients: Clients = None,
+    per_round: Annotated[Whole, _option("clients in a round (default: the paper's, or a third)")] = None,
+    rounds: Annotated[Whole, _option("rounds (default: 100)")] = None,
+    epochs: Annotated[Whole, _option("local epochs (default: 10)")] = None,
+    batch_size: Annotated[Whole, _option("rows in a batch (default: 10)")] = None,
+    learning_rate: Annotated[float | None, _option("of the clients' SGD (default: 0.01)")] = None,
+    hidden: Annotated[Whole, _option("hidden units of the model (default: 10)")] = None,
+    seeds: Annotated[Word, _option("N for the seeds 1..N, or a list such as 3,5,8 (default: 5)")] = None,
+    protocol: Protocol = None,
+    data_dir: DataDir = None,
+    config: Annotated[Path | None, _option("TOML file with these keys; the command line wins")] = None,
+    jobs: Annotated[Whole, _option("processes (default: all cores); results do not depend on it")] = None,
+    out: Annotated[Path | None, _option("folder for the results (default: new, under runs/)")] = None,
+    force: Annotated[bool, _option("replace the results that the folder already has")] = False,
+) -> None:
+    """Train strategies on one dataset over several seeds and compare them."""
+    given = {
+        key: value
+        for key, value in locals().items()
+        if key not in ("config", "jobs", "out", "force") and value is not None
+    }
+    from fairfate.config import from_mapping, read_config
+    from fairfate.experiment import execute, prepare
+    from fairfate.report.terminal import show_run
+
+    values = read_config(config) if config is not None else {}
+    from_mapping(values, where=str(config))
+    values = {key.replace("-", "_"): value for key, value in values.items()}
+    plan, table = prepare(from_mapping({**values, **given}, where="the command line"))
+    folder = out if out is not None else _new_folder(table.name)
+    total = len(plan.config.seeds) * plan.training.rounds
+    console = Console(highlight=False)
+    try:
+        with _bar() as bar:
+            task = bar.add_task("compiling, once", total=total)
+
+            def progress(done: int) -> None:
+                bar.update(task, completed=done, description="rounds")
+
+            finished = execute(plan, table, out=folder, jobs=jobs, force=force, progress=progress)
+    except KeyboardInterrupt:
+        _say(f"Interrupted. Finished seeds are kept; the same command with --out {folder} goes on.")
+        raise typer.Exit(INTERRUPTED) from None
+    show_run(console, finished)
+
+
+def _bar() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+def _new_folder(name: str) -> Path:
+    number = 1
+    while (Path("runs") / f"{name}-{number}").exists():
+        number += 1
+    return Path("runs") / f"{name}-{number}"
+
+
+@app.command()
+def strategies(
+    plugin: Plugin = None,
+) -> None:
+    """List the strategies, with settings, defaults and reference."""
+    from fairfate.report.terminal import show_strategies
+    from fairfate.strategies import load_plugin
+
+    for file in plugin or []:
+        load_plugin(file)
+    show_strategies(Console(highlight=False))
+
+
+@data_app.command("list")
+def list_data(
+    data_dir: DataDir = None,
+) -> None:
+    """List the datasets and where they were found."""
+    from fairfate.data import SOURCES, find
+    from fairfate.report.terminal import show_sources
+
+    found: dict[str, str] = {}
+    for name in SOURCES:
+        with suppress(InputError):
+            found[name] = str(find(name, data_dir))
+    show_sources(Console(highlight=False, soft_wrap=True), found)
+
+
+@data_app.command()
+def describe(
+    data: Annotated[str, typer.Argument(help=_DATA)],
+    target: Target = None,
+    favourable: Favourable = None,
+    sensitive: Sensitive = None,
+    privileged: Privileged = None,
+    client_column: ClientColumn = None,
+    drop: Drop = None,
+    categorical: Categorical = None,
+    partition: Partition = None,
+    clients: Clients = None,
+    seed: Annotated[int, _option("whose split to show (default: 1)")] = 1,
+    protocol: Protocol = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Show a dataset's groups and inputs and, with --partition, the clients' shares of them."""
+    given = {k: v for k, v in locals().items() if k != "seed" and v is not None}
+    from fairfate.config import from_mapping
+    from fairfate.experiment import prepare
+    from fairfate.federation import build
+    from fairfate.report.terminal import show_partition, show_table
+    from fairfate.streams import Streams
+
+    plan, table = prepare(from_mapping({**given, "seeds": [seed]}, where="the command line"))
+    console = Console(highlight=False)
+    show_table(console, table)
+    if partition is not None or client_column is not None:
+        federation = build(table, plan.partition, plan.clients, Streams(seed, plan.published))
+        console.print()
+        title = f"training rows by client, {plan.partition}, seed {seed} (share of the column)"
+        show_partition(console, table, federation, title)
+
+
+@data_app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="adult, compas, law or dutch")],
+    to: Annotated[Path | None, _option("folder (default: the cache)")] = None,
+) -> None:
+    """Download a dataset from its public home, check it and bring it into the documented form."""
+    from fairfate import data
+
+    if name not in data.SOURCES:
+        raise unknown("dataset", name, data.SOURCES)
+    Console(highlight=False, soft_wrap=True).print(f"Saved {data.fetch(name, to)}")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        Console().print(f"fairfate {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", help="print the version", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Train and compare group-fair models in federated learning."""
+
+
+def _say(message: str) -> None:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(message, markup=False)
+
+
+def main() -> None:
+    """Entry point: user errors are one message and exit code 2, without a traceback."""
+    try:
+        app()
+    except InputError as error:
+        _say(f"Error: {error}")
+        sys.exit(2)
+    except OSError as error:
+        named = f" '{error.filename}'" if error.filename else ""
+        _say(f"Error: could not read or write{named}: {error.strerror or error}")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        _say("Interrupted.")
+        sys.exit(INTERRUPTED)
+
+
+if __name__ == "__main__":
+    main()

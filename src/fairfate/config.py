@@ -1,0 +1,262 @@
+"""What a run is asked to do: every option, checked, resolved and written down."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from fairfate._version import __version__
+from fairfate.data import SOURCES, Columns, Table
+from fairfate.engine.training import Training
+from fairfate.errors import InputError, check, unknown
+from fairfate.metrics import FAIRNESS
+from fairfate.partition import Partition, parse_partition
+from fairfate.strategies import Spec, load_plugin, parse_spec
+
+PROTOCOLS = ("paper", "published")
+PROVENANCE = "provenance"
+DEFAULT_CLIENTS, DEFAULT_PER_ROUND = 10, 3
+
+
+@dataclass(frozen=True)
+class Config:
+    """The options of a run. None stands for a default that depends on the data."""
+
+    data: str = "synthetic"
+    data_dir: str | None = None
+    target: str | None = None
+    favourable: str | None = None
+    sensitive: str | None = None
+    privileged: str | None = None
+    client_column: str | None = None
+    drop: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    protocol: str = "paper"
+    partition: str | None = None
+    clients: int | None = None
+    strategies: tuple[str, ...] = ("fedavg", "fair_fate")
+    metric: str = "eqo"
+    plugins: tuple[str, ...] = ()
+    per_round: int | None = None
+    rounds: int = 100
+    epochs: int = 10
+    batch_size: int = 10
+    learning_rate: float = 0.01
+    hidden: int = 10
+    seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
+
+    @property
+    def columns(self) -> Columns | None:
+        """What the columns of the user's own file mean; None for a dataset with a name."""
+        name = self.data.partition(":")[0]
+        own = {key: getattr(self, key) for key in ("target", "favourable", "sensitive", "privileged")}
+        if name == "synthetic" or name in SOURCES:
+            for key, value in own.items():
+                if value is not None:
+                    raise InputError(
+                        f"{key} must be left out for '{name}', whose columns are known, got '{value}'"
+                    )
+            return None
+        client = self.client_column
+        if client is None and self.partition is not None:
+            client = parse_partition(self.partition).column
+        return Columns(
+            target=self.target or "",
+            favourable=self.favourable,
+            sensitive=self.sensitive or "",
+            privileged=self.privileged,
+            client=client,
+            drop=self.drop,
+            categorical=self.categorical,
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A config with everything decided: what is run, for each seed alike."""
+
+    config: Config
+    partition: Partition
+    clients: int
+    training: Training
+    specs: tuple[Spec, ...]
+
+    @property
+    def published(self) -> bool:
+        """Whether the protocol is that of the published runs."""
+        return self.config.protocol == "published"
+
+
+def resolve(config: Config, table: Table) -> Plan:
+    """Decide what depends on the data, and check everything that can be checked before running."""
+    check(
+        config.protocol in PROTOCOLS,
+        f"protocol must be one of {'|'.join(PROTOCOLS)}",
+        f"'{config.protocol}'",
+    )
+    check(config.metric in FAIRNESS, f"metric must be one of {'|'.join(FAIRNESS)}", config.metric)
+    source = SOURCES.get(table.name)
+    partition = _partition(config, table)
+    if partition.kind == "column":
+        clients = len(table.client_names)
+        if config.clients not in (None, clients):
+            raise InputError(
+                f"clients must be left out or {clients}, the values of '{partition.column}',"
+                f" got {config.clients}"
+            )
+        per_round = config.per_round if config.per_round is not None else max(1, clients // 3)
+    else:
+        known = (source.clients, source.per_round) if source else (DEFAULT_CLIENTS, None)
+        clients = known[0] if config.clients is None else config.clients
+        check(clients >= 1, "clients must be >= 1", clients)
+        usual = known[1] if known[1] is not None and config.clients is None else None
+        per_round = config.per_round if config.per_round is not None else usual or _third(clients)
+    check(per_round <= clients, f"per-round must be <= the {clients} clients", per_round)
+    train_rows = round(0.6 * len(table))
+    check(
+        partition.kind == "column" or clients <= train_rows,
+        f"clients must be <= the {train_rows} training rows of '{table.name}'",
+        clients,
+    )
+    _check_seeds(config.seeds)
+    for plugin in config.plugins:
+        load_plugin(plugin)
+    check(len(config.strategies) > 0, "strategy must be given at least once", "none")
+    specs = tuple(dict.fromkeys(parse_spec(text, config.metric) for text in config.strategies))
+    training = Training(
+        rounds=config.rounds,
+        per_round=per_round,
+        epochs=config.epochs,
+        batch_size=config.batch_size,
+        learning_rate=config.learning_rate,
+        hidden=config.hidden,
+    )
+    resolved = replace(
+        config,
+        partition=str(partition),
+        clients=clients,
+        per_round=per_round,
+        strategies=tuple(spec.text for spec in specs),
+    )
+    return Plan(resolved, partition, clients, training, specs)
+
+
+def _third(clients: int) -> int:
+    return max(1, round(clients * DEFAULT_PER_ROUND / DEFAULT_CLIENTS))
+
+
+def _check_seeds(seeds: tuple[int, ...]) -> None:
+    check(len(seeds) > 0, "seeds must be a number >= 1 or a list", "none")
+    for seed in seeds:
+        check(0 <= seed < 2**32, "each seed must be in [0, 2**32)", seed)
+    check(len(set(seeds)) == len(seeds), "seeds must differ", ",".join(map(str, seeds)))
+
+
+def _partition(config: Config, table: Table) -> Partition:
+    if config.client_column is not None:
+        if config.partition not in (None, f"column:{config.client_column}"):
+            raise InputError(f"partition must be left out with client-column, got '{config.partition}'")
+        return Partition("column", column=config.client_column)
+    if config.partition is None:
+        return parse_partition("dirichlet:0.5")
+    partition = parse_partition(config.partition)
+    if partition.kind == "column" and table.client is None:
+        raise InputError(f"partition must be random or dirichlet:SIGMA for '{table.name}', got '{partition}'")
+    return partition
+
+
+def parse_seeds(text: str | int) -> tuple[int, ...]:
+    """Read ``N`` as the seeds 1 .. N, or a list ``3,5,8``.
+
+    >>> parse_seeds("3"), parse_seeds("7,9"), parse_seeds("7,")
+    ((1, 2, 3), (7, 9), (7,))
+    """
+    parts = [part.strip() for part in str(text).split(",")]
+    if not all(part.isdigit() for part in parts if part) or not any(parts):
+        raise InputError(f"seeds must be a number >= 1 or a list such as 3,5,8, got '{text}'")
+    if len(parts) == 1:
+        check(int(parts[0]) >= 1, "seeds must be >= 1", text)
+        return tuple(range(1, int(parts[0]) + 1))
+    return tuple(int(part) for part in parts if part)
+
+
+_KINDS: dict[str, type] = {
+    "clients": int,
+    "per_round": int,
+    "rounds": int,
+    "epochs": int,
+    "batch_size": int,
+    "learning_rate": float,
+    "hidden": int,
+}
+_LISTS = {
+    "strategy": "strategies",
+    "plugin": "plugins",
+    "drop": "drop",
+    "categorical": "categorical",
+}
+
+
+def from_mapping(values: Mapping[str, Any], where: str = "config") -> Config:
+    """A config from keys as on the command line (``per-round`` or ``per_round``)."""
+    known = {field.name for field in fields(Config)} | set(_LISTS)
+    given: dict[str, Any] = {}
+    for raw, value in values.items():
+        if raw == PROVENANCE:
+            continue
+        key = raw.replace("-", "_")
+        if key not in known:
+            options = sorted({name.replace("_", "-") for name in known} - {"strategies", "plugins"})
+            raise unknown(f"key in {where}", raw, options)
+        key = _LISTS.get(key, key)
+        given[key] = _typed(key, value, where)
+    return Config(**given)
+
+
+def _typed(key: str, value: Any, where: str) -> Any:
+    if key == "seeds":
+        return parse_seeds(",".join(map(str, value)) + ",") if _is_list(value) else parse_seeds(value)
+    if key in _LISTS.values():
+        return tuple(map(str, value)) if _is_list(value) else (str(value),)
+    kind = _KINDS.get(key, str)
+    right = isinstance(value, int | float) if kind is float else isinstance(value, kind)
+    if not right or isinstance(value, bool):
+        raise InputError(f"{where}: {key.replace('_', '-')} must be {_NAMES[kind]}, got {value!r}")
+    return kind(value)
+
+
+_NAMES = {int: "a whole number", float: "a number", str: "a text"}
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list | tuple)
+
+
+def read_config(path: str | Path) -> dict[str, Any]:
+    """The keys of a TOML file."""
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"config must be a TOML file, got '{file}' (no such file)")
+    try:
+        return tomllib.loads(file.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"config must be a TOML file, got '{file}' ({error})") from None
+
+
+def dump_config(plan: Plan, table: Table) -> str:
+    """The resolved config as TOML, with the version and the data's checksum; `read_config` reads it."""
+    names = {"strategies": "strategy", "plugins": "plugin"}
+    lines = []
+    for field in fields(Config):
+        value = getattr(plan.config, field.name)
+        if value is not None:
+            key = names.get(field.name, field.name).replace("_", "-")
+            lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
+    lines += ["", f"[{PROVENANCE}]", f'version = "{__version__}"']
+    lines += [f'data-checksum = "sha256:{table.checksum}"', f"data-rows = {len(table)}"]
+    lines += [f"data-notes = {json.dumps(table.notes, ensure_ascii=False)}"]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,197 @@
+"""Tables and sentences for the terminal."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
+
+from fairfate.data import SOURCES, Table
+from fairfate.experiment import Run
+from fairfate.federation import Federation
+from fairfate.metrics import FAIRNESS
+from fairfate.strategies import entries, labels
+
+COLUMNS = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced",
+    "mcc": "MCC",
+    "sp": "SP",
+    "eo": "EO",
+    "eqo": "EQO",
+}
+COLLAPSED = 0.05
+"""A mean MCC below this is hardly better than one answer for everybody."""
+
+
+def _grid(*headings: str, title: str | None = None) -> Grid:
+    grid = Grid(box=None, pad_edge=False, padding=(0, 1), title=title, title_justify="left")
+    grid.add_column(headings[0])
+    for heading in headings[1:]:
+        grid.add_column(heading, justify="right")
+    return grid
+
+
+def _value(mean: float, std: float, wide: bool) -> str:
+    """A mean and its spread; in a narrow terminal with two digits and without the leading zero."""
+    if math.isnan(mean):
+        return "undefined"
+    digits = 3 if wide else 2
+    text = f"{mean:.{digits}f}" + ("" if math.isnan(std) else f"±{std:.{digits}f}")
+    return text if wide else re.sub(r"\b0\.", ".", text)
+
+
+def results_table(run: Run, width: int) -> Grid:
+    """Mean ± std over seeds on the test rows in the last round, the best of each column marked."""
+    wide = width >= 100
+    seeds = len(run.plan.config.seeds)
+    over = f"mean ± std over {seeds} seeds" if seeds > 1 else "one seed"
+    title = f"{run.table.name}, {run.plan.partition}: test rows, round {run.plan.training.rounds}, {over}"
+    grid = _grid("strategy", *COLUMNS.values(), title=title)
+    means = run.summary[[f"{name}_last_mean" for name in COLUMNS]].to_numpy(dtype=float)
+    best = np.nanmax(np.where(np.isnan(means), -np.inf, means), axis=0)
+    for label, (_, row), values in zip(_labels(run), run.summary.iterrows(), means, strict=True):
+        cells = [Text(label)]
+        for name, value, highest in zip(COLUMNS, values, best, strict=True):
+            text = _value(value, row[f"{name}_last_std"], wide)
+            is_best = len(means) > 1 and value == highest
+            cells.append(Text(f"{text}*" if is_best else f"{text} ", "bold" if is_best else ""))
+        grid.add_row(*cells)
+    return grid
+
+
+def _labels(run: Run) -> list[str]:
+    return labels(list(run.plan.specs))
+
+
+def verdict(run: Run) -> str:
+    """One sentence on what the fairest strategy gained and gave up against the first one."""
+    metric = next((spec.metric for spec in run.plan.specs if spec.metric), run.plan.config.metric)
+    fairness, names = f"{metric}_last_mean", _labels(run)
+    rest = run.summary.iloc[1:]
+    if rest.empty or rest[fairness].isna().all():
+        return ""
+    base, other = run.summary.iloc[0], run.summary.iloc[int(rest[fairness].argmax()) + 1]
+    name = names[int(rest[fairness].argmax()) + 1]
+    gained, gave = (
+        other[fairness] - base[fairness],
+        base["accuracy_last_mean"] - other["accuracy_last_mean"],
+    )
+    seeds = _per_seed(run, metric)
+    wins = int((seeds[names.index(name)] > seeds[0]).sum())
+    fairer = f"{'gained' if gained >= 0 else 'lost'} {abs(gained):.3f} {metric.upper()}"
+    better = f"{'gave up' if gave >= 0 else 'gained'} {abs(gave):.3f} accuracy"
+    return (
+        f"Against {names[0]}, {name} {fairer} ({base[fairness]:.3f} to {other[fairness]:.3f}) and"
+        f" {better} ({base['accuracy_last_mean']:.3f} to {other['accuracy_last_mean']:.3f});"
+        f" it was fairer in {wins} of {len(run.plan.config.seeds)} seeds."
+    )
+
+
+def _per_seed(run: Run, metric: str) -> list[pd.Series[float]]:
+    rounds = run.rounds
+    last = rounds[(rounds["split"] == "test") & (rounds["round"] == run.plan.training.rounds)]
+    found = []
+    for spec in run.plan.specs:
+        mine = last[(last["strategy"] == spec.name) & (last["settings"] == spec.settings_json)]
+        if spec.metric is not None:
+            mine = mine[mine["metric"] == spec.metric]
+        found.append(mine.sort_values("seed")[metric].reset_index(drop=True))
+    return found
+
+
+def warnings(run: Run) -> list[str]:
+    """What a reader of the table should know: collapsed models, undefined metrics, imputed values."""
+    lines = list(run.table.notes)
+    for label, (_, row) in zip(_labels(run), run.summary.iterrows(), strict=True):
+        if row["mcc_last_mean"] < COLLAPSED:
+            lines.append(
+                f"{label} collapsed: MCC {row['mcc_last_mean']:.3f} means that it hardly tells people"
+                " apart, whatever its fairness says"
+            )
+        undefined = [name.upper() for name in FAIRNESS if math.isnan(row[f"{name}_last_mean"])]
+        if undefined:
+            lines.append(
+                f"{label}: {', '.join(undefined)} undefined, a group has no such test rows in some seed"
+            )
+    return lines
+
+
+def show_run(console: Console, run: Run) -> None:
+    """Print a finished run."""
+    console.print()
+    console.print(results_table(run, console.width))
+    console.print("SP, EO, EQO: 1 is fair. * best of the column.", style="dim")
+    sentence = verdict(run)
+    if sentence:
+        console.print(f"\n{sentence}", highlight=False)
+    for line in warnings(run):
+        console.print(f"Note: {line}", style="yellow", highlight=False, markup=False)
+    if run.out is not None:
+        console.print(f"\nSaved to {run.out}/", highlight=False, markup=False, soft_wrap=True)
+
+
+def show_strategies(console: Console) -> None:
+    """Print every strategy with its settings, defaults and reference."""
+    for entry in entries():
+        console.print(Text(entry.name, "bold") + Text(f"  {entry.summary} ({entry.reference})"))
+        grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 1))
+        grid.add_column(width=2)
+        for key, setting in entry.settings.items():
+            default = "--metric" if setting.default is None else f"{setting.default}"
+            grid.add_row("", key, f"{setting.help}; {setting.rule}, default {default}")
+        if entry.settings:
+            console.print(grid)
+
+
+def show_sources(console: Console, found: dict[str, str]) -> None:
+    """Print the datasets, and where each was found."""
+    grid = Grid(box=None, pad_edge=False, padding=(0, 1))
+    for heading in ("name", "rows", "clients", "what", "where"):
+        grid.add_column(heading, justify="right" if heading in ("rows", "clients") else "left")
+    grid.add_row("synthetic", "6000", "10", "generated hiring history, embedded", "always there")
+    for name, source in SOURCES.items():
+        where = found.get(name, f"not here: fairfate data fetch {name}")
+        grid.add_row(name, str(source.rows), str(source.clients), source.title, where)
+    console.print(grid)
+
+
+def show_table(console: Console, table: Table) -> None:
+    """Print what a table holds: rows, groups, base rates, inputs."""
+    console.print(Text(table.name, "bold") + Text(f": {len(table)} rows"))
+    if table.name in SOURCES:
+        source = SOURCES[table.name]
+        console.print(f"{source.title}. Licence: {source.licence}.", highlight=False, markup=False)
+    grid = _grid("group", "rows", f"P({table.label_names[1]})")
+    for number, name in enumerate(table.group_names):
+        labels_of = table.label[table.group == number]
+        rate = f"{labels_of.mean():.3f}" if len(labels_of) else "undefined"
+        grid.add_row(name, str(len(labels_of)), rate)
+    console.print(grid)
+    inputs = [
+        f"{name} ({len(table.categories[name])} categories)" if name in table.categories else name
+        for name in table.feature_names
+    ]
+    console.print(f"{len(inputs)} inputs: {', '.join(inputs)}", highlight=False, markup=False)
+    for note in table.notes:
+        console.print(f"Note: {note}", style="yellow", highlight=False, markup=False)
+
+
+def show_partition(console: Console, table: Table, federation: Federation, title: str) -> None:
+    """Print the rows of each client by (group, label), and each cell's share of its total."""
+    counts = federation.client_cells.reshape(federation.clients, -1)
+    grid = _grid("client", *table.cell_names, "all", title=title)
+    totals = counts.sum(axis=0)
+    for name, row in zip(federation.client_names, counts, strict=True):
+        shares = [
+            f"{count} ({count / total:4.0%})" if total else "0"
+            for count, total in zip(row, totals, strict=True)
+        ]
+        grid.add_row(Text(name), *shares, str(row.sum()))
+    grid.add_row("all", *map(str, totals), str(totals.sum()), style="bold")
+    console.print(grid)

@@ -1,0 +1,175 @@
+"""What a run leaves behind: rounds, summary, models and config, each file whole or not there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from safetensors import safe_open
+from safetensors.numpy import save
+
+from fairfate._version import __version__
+from fairfate.config import Plan
+from fairfate.data import Table
+from fairfate.engine import mlp
+from fairfate.errors import InputError
+from fairfate.federation import Federation
+from fairfate.files import replacing, write_bytes
+from fairfate.metrics import METRICS
+from fairfate.simulate import Trace
+from fairfate.strategies import Spec
+
+CONFIG, ROUNDS, SUMMARY, MODELS, CELLS = (
+    "config.toml",
+    "rounds.parquet",
+    "summary.csv",
+    "models",
+    "cells",
+)
+LAST = 20
+"""How many rounds the summary averages beside the last one."""
+
+KEYS = ["dataset", "partition", "protocol", "strategy", "metric", "settings"]
+NOTES = ["lam", "beta", "fair_clients"]
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+SCHEMA = pa.schema(
+    [(key, _TEXT) for key in KEYS]
+    + [("seed", pa.int64()), ("round", pa.int64()), ("split", _TEXT)]
+    + [(name, pa.float64()) for name in METRICS]
+    + [("lam", pa.float64()), ("beta", pa.float64()), ("fair_clients", pa.int64())]
+)
+
+
+def rounds_frame(plan: Plan, table: Table, seed: int, traces: Sequence[Trace]) -> pd.DataFrame:
+    """One row for each (strategy, setting, seed, round, split), unrounded."""
+    frames = []
+    for spec, trace in zip(plan.specs, traces, strict=True):
+        notes = pd.DataFrame(trace.notes, columns=NOTES)
+        for split, counts in (("validation", trace.validation), ("test", trace.test)):
+            values = {name: metric(counts) for name, metric in METRICS.items()}
+            frame = pd.DataFrame(
+                {
+                    "dataset": table.name,
+                    "partition": str(plan.partition),
+                    "protocol": plan.config.protocol,
+                    "strategy": spec.name,
+                    "metric": spec.metric,
+                    "settings": spec.settings_json,
+                    "seed": seed,
+                    "round": np.arange(1, len(counts) + 1),
+                    "split": split,
+                    **values,
+                }
+            )
+            frames.append(pd.concat([frame, notes], axis=1))
+    return pd.concat(frames, ignore_index=True)
+
+
+def write_rounds(path: Path, frame: pd.DataFrame) -> None:
+    """Write rounds as Parquet; missing numbers of a strategy are nulls, undefined metrics are NaN."""
+    columns = {}
+    for field in SCHEMA:
+        values = frame[field.name]
+        if field.name in (*NOTES, "metric"):
+            columns[field.name] = pa.array(values, from_pandas=True).cast(field.type)
+        elif pa.types.is_floating(field.type):
+            columns[field.name] = pa.array(values.to_numpy(), from_pandas=False)
+        else:
+            columns[field.name] = pa.array(values).cast(field.type)
+    with replacing(path) as temporary:
+        pq.write_table(pa.table(columns, schema=SCHEMA), temporary, compression="zstd")
+
+
+def read_rounds(path: str | Path) -> pd.DataFrame:
+    """Read ``rounds.parquet``, from its path or its run's folder."""
+    file = Path(path)
+    return pd.read_parquet(file / ROUNDS if file.is_dir() else file)
+
+
+def summarise(rounds: pd.DataFrame) -> pd.DataFrame:
+    """Mean and standard deviation over seeds on the test rows: last round, and mean of the last rounds.
+
+    The standard deviation has n - 1 in its denominator and is NaN for one seed.
+    """
+    test = rounds[rounds["split"] == "test"].copy()
+    for key in KEYS:  # categories of text would multiply in a group-by
+        test[key] = test[key].astype(object)
+    names = list(METRICS)
+    final = test[test["round"] == test["round"].max()]
+    late = test[test["round"] > test["round"].max() - LAST]
+    by = test.groupby(KEYS, dropna=False, sort=False)
+    last = final.groupby([*KEYS, "seed"], dropna=False, sort=False)[names].mean(**_SKIP)
+    mean = late.groupby([*KEYS, "seed"], dropna=False, sort=False)[names].mean(**_SKIP)
+    result = by["seed"].nunique().rename("seeds").to_frame()
+    for kind, values in (("last", last), ("last20", mean)):
+        grouped = values.groupby(KEYS, dropna=False, sort=False)
+        for statistic in ("mean", "std"):
+            part = grouped.agg(statistic, **_SKIP)
+            result = result.join(part.rename(columns=lambda n, s=statistic, k=kind: f"{n}_{k}_{s}"))
+    return result.reset_index()
+
+
+_SKIP: dict[str, Any] = {"skipna": False}
+"""An undefined metric makes the mean undefined; nothing is left out in silence."""
+
+
+def write_summary(path: Path, summary: pd.DataFrame) -> None:
+    """Write the summary as CSV."""
+    write_bytes(path, summary.to_csv(index=False).encode())
+
+
+def model_file(label: str, seed: int) -> str:
+    """The name of a model's file, from its strategy's label and its seed.
+
+    >>> model_file("fedmom(beta=0.8)", 3)
+    'fedmom-beta=0.8-seed-3.safetensors'
+    """
+    text = re.sub(r"[^A-Za-z0-9.=_]+", "-", label).strip("-")
+    return f"{text}-seed-{seed}.safetensors"
+
+
+def write_model(
+    path: Path, params: NDArray[Any], table: Table, federation: Federation, plan: Plan, spec: Spec
+) -> None:
+    """Write a model with all that is needed to use it: layers, encoder, columns, categories."""
+    hidden = plan.training.hidden
+    layers = mlp.arrays(params, federation.inputs, hidden)
+    encoder = federation.encoder
+    tensors = {
+        **layers,
+        "encoder.low": encoder.low,
+        "encoder.span": encoder.span,
+        "encoder.median": encoder.median,
+    }
+    about = {
+        "version": __version__,
+        "strategy": spec.text,
+        "protocol": plan.config.protocol,
+        "features": table.feature_names,
+        "categories": dict(table.categories),
+        "groups": table.group_names,
+        "labels": table.label_names,
+        "data-checksum": f"sha256:{table.checksum}",
+    }
+    contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    # one key, since the order in which several are written is not fixed
+    write_bytes(path, save(contiguous, metadata={"fairfate": json.dumps(about)}))
+
+
+def read_model(path: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """The arrays of a saved model, and what is known about it: strategy, columns, categories."""
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"model must be a .safetensors file, got '{file}' (no such file)")
+    with safe_open(file, framework="numpy") as opened:
+        arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+        metadata = opened.metadata()
+    return arrays, json.loads(metadata["fairfate"])
