@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,7 +56,7 @@ class Rows:
         found = count_positives(models, self.blocks, self.block_cell, self.mask, hidden)
         counts[:, : found.shape[1], 1] = found
         counts[:, :, 0] = self.sizes - counts[:, :, 1]
-        return counts.reshape(len(models), -1, 2, 2)
+        return counts.reshape(len(models), len(self.sizes) // 2, 2, 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +82,7 @@ class Federation:
         """Number of clients."""
         return len(self.offsets) - 1
 
-    @property
+    @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """(clients,) training rows of each client."""
         return np.diff(self.offsets)

@@ -148,11 +148,15 @@ def mcc(counts: Counts) -> Values:
     return np.where(scale > 0, (tp * tn - fp * fn) / np.where(scale > 0, scale, 1), 0.0)
 
 
+def _round(values: Values) -> Values:
+    return np.round(values, 2).astype(np.float64)
+
+
 def _published_ratio(part: NDArray[Any], rest: NDArray[Any]) -> Values:
     """Ratio of ``part / (part + rest)`` over the groups, to two decimals; 0 where any count is 0."""
     rates = part.astype(np.float64) / np.maximum(part + rest, 1)
     usable = (part > 0).all(axis=-1) & (rest > 0).all(axis=-1)
-    return np.round(np.where(usable, _ratio(rates), 0.0), 2)
+    return _round(np.where(usable, _ratio(rates), 0.0))
 
 
 def sp_published(counts: Counts) -> Values:
@@ -168,7 +172,7 @@ def eo_published(counts: Counts) -> Values:
 def eqo_published(counts: Counts) -> Values:
     """Equalized odds as in the published runs: mean of two rounded ratios, rounded."""
     odds = _published_ratio(counts[..., 0, 1], counts[..., 0, 0])
-    return np.round((eo_published(counts) + odds) / 2, 2)
+    return _round((eo_published(counts) + odds) / 2)
 
 
 METRICS: dict[str, Metric] = {

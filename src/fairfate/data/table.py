@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -167,74 +168,89 @@ def _check_columns(frame: pd.DataFrame, columns: Columns) -> None:
         raise InputError(f"sensitive must be another column than target, got '{columns.target}'")
 
 
-def _complete(values: pd.Series[Any], argument: str) -> pd.Series[Any]:
-    missing = int(values.isna().sum())
-    if missing:
-        raise InputError(
-            f"{argument} must have a value in every row, got {missing} missing in column '{values.name}'"
-        )
-    return values.map(_word)
+class _Words(NamedTuple):
+    """A column as text: the distinct words in sorted order, and each row's index (-1 where missing)."""
+
+    codes: NDArray[np.int64]
+    names: list[str]
+
+
+def _words(values: pd.Series[Any]) -> _Words:
+    codes, distinct = pd.factorize(values)
+    spelled = [_word(value) for value in distinct]
+    names = sorted(set(spelled))
+    place = {name: number for number, name in enumerate(names)}
+    index = np.array([place[word] for word in spelled] + [-1])
+    return _Words(index[codes], names)
 
 
 def _word(value: object) -> str:
-    """A cell as text; 1, 1.0 and True are written as people type them."""
+    """A cell as text; whole numbers as people type them, 1 and not 1.0."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value).strip()
 
 
-def _match(wanted: str, words: list[str], argument: str, column: object) -> str:
-    """The column's own spelling of a value typed by the user (1.0 finds 1)."""
+def _complete(values: pd.Series[Any], argument: str) -> _Words:
+    words = _words(values)
+    missing = int((words.codes < 0).sum())
+    if missing:
+        raise InputError(
+            f"{argument} must have a value in every row, got {missing} missing in column '{values.name}'"
+        )
+    return words
+
+
+def _match(wanted: str, names: list[str], argument: str, column: object) -> int:
+    """Where a value typed by the user stands among the column's (1.0 finds 1)."""
     try:
-        number = float(wanted)
-        plain = _word(number)
+        plain = _word(float(wanted))
     except ValueError:
         plain = wanted
-    for word in words:
-        if word in (wanted, plain):
-            return word
-    raise InputError(f"{argument} must be a value of column '{column}' ({listing(words)}), got '{wanted}'")
+    for word in (wanted, plain):
+        if word in names:
+            return names.index(word)
+    raise InputError(f"{argument} must be a value of column '{column}' ({listing(names)}), got '{wanted}'")
 
 
 def _label(values: pd.Series[Any], columns: Columns) -> tuple[NDArray[np.int8], tuple[str, str]]:
-    words = _complete(values, "target")
-    found = sorted(words.unique())
-    if len(found) != 2:
+    codes, names = _complete(values, "target")
+    if len(names) != 2:
         raise InputError(
-            f"target must have two values, got {len(found)} in column '{values.name}': {listing(found)}"
+            f"target must have two values, got {len(names)} in column '{values.name}': {listing(names)}"
         )
     if columns.favourable is not None:
-        favourable = _match(columns.favourable, found, "favourable", values.name)
-    elif set(found) == {"0", "1"}:
-        favourable = "1"
+        good = _match(columns.favourable, names, "favourable", values.name)
+    elif names == ["0", "1"]:
+        good = 1
     else:
         raise InputError(
-            f"favourable must name the good outcome of column '{values.name}' ({listing(found)}), got none"
+            f"favourable must name the good outcome of column '{values.name}' ({listing(names)}), got none"
         )
-    other = found[0] if favourable == found[1] else found[1]
-    return (words == favourable).to_numpy().astype(np.int8), (other, favourable)
+    return (codes == good).astype(np.int8), (names[1 - good], names[good])
 
 
 def _group(values: pd.Series[Any], columns: Columns) -> tuple[NDArray[np.int16], tuple[str, ...]]:
-    words = _complete(values, "sensitive")
-    found = sorted(words.unique())
-    if len(found) < 2:
+    codes, names = _complete(values, "sensitive")
+    if len(names) < 2:
         raise InputError(
-            f"sensitive must have at least two values, got one in column '{values.name}': {found[0]}"
+            f"sensitive must have at least two values, got one in column '{values.name}': {names[0]}"
         )
     if columns.privileged is None:
-        codes = pd.Categorical(words, categories=found).codes
-        return codes.astype(np.int16), tuple(found)
-    privileged = _match(columns.privileged, found, "privileged", values.name)
-    rest = [word for word in found if word != privileged]
-    names = (rest[0] if len(rest) == 1 else OTHERS, privileged)
-    return (words == privileged).to_numpy().astype(np.int16), names
+        return codes.astype(np.int16), tuple(names)
+    privileged = _match(columns.privileged, names, "privileged", values.name)
+    rest = [name for name in names if name != names[privileged]]
+    others = rest[0] if len(rest) == 1 else OTHERS
+    return (codes == privileged).astype(np.int16), (others, names[privileged])
 
 
 def _categories(values: pd.Series[Any]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-    words = values.map(_word, na_action="ignore").fillna(MISSING)
-    names = sorted(words.unique())
-    return pd.Categorical(words, categories=names).codes.astype(np.float64), tuple(names)
+    codes, names = _words(values)
+    if (codes < 0).any():  # a missing value is a category like any other, in its sorted place
+        place = bisect(names, MISSING)
+        codes = np.where(codes < 0, place, codes + (codes >= place))
+        names.insert(place, MISSING)
+    return codes.astype(np.float64), tuple(names)
 
 
 def _input(values: pd.Series[Any], categorical: bool) -> tuple[NDArray[np.float64], tuple[str, ...] | None]:
@@ -261,15 +277,12 @@ def _finite(numbers: NDArray[np.float64], column: object) -> NDArray[np.float64]
 
 def _refuse_mixture(values: pd.Series[Any]) -> None:
     """A column that is mostly numbers with some text in it is a mistake more often than a category."""
-    present = values.dropna().map(_word)
-    numbers = pd.to_numeric(present, errors="coerce")
-    text = present[numbers.isna()]
-    if 0 < len(text) < len(present) / 2:
-        row = np.flatnonzero(values.index == text.index[0])[0]
+    codes, names = _words(values)
+    numbers = pd.to_numeric(pd.Series(names, dtype=object), errors="coerce").to_numpy(dtype=np.float64)
+    rows = np.flatnonzero(np.append(np.isnan(numbers), False)[codes])
+    if 0 < len(rows) < (codes >= 0).sum() / 2:
         raise InputError(
-            f"column '{values.name}' must be all numbers or all text, got '{text.iloc[0]}' in row"
-            f" {row + 1} among numbers; mend the value, or keep the column as text with"
+            f"column '{values.name}' must be all numbers or all text, got '{names[codes[rows[0]]]}' in row"
+            f" {rows[0] + 1} among numbers; mend the value, or keep the column as text with"
             f" --categorical {values.name}"
         )
-    if len(text) == 0 and len(present):
-        _finite(numbers.to_numpy(dtype=np.float64), values.name)

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import settings
+
+from fairfate.data import Table, synthetic
+
+settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True)
+settings.load_profile("ci")
+
+
+@pytest.fixture
+def data_folder() -> Path:
+    """The folder with the public datasets; tests that need them are marked `data`."""
+    folder = os.environ.get("FAIRFATE_DATA")
+    if not folder:
+        pytest.skip("FAIRFATE_DATA is not set")
+    return Path(folder)
+
+
+@pytest.fixture
+def small() -> Table:
+    return synthetic(rows=300, seed=3)
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> Path:
+    """A file as users have them: mixed types, missing values, three groups, a site column."""
+    rng = np.random.default_rng(0)
+    n = 240
+    frame = pd.DataFrame(
+        {
+            "age": rng.integers(18, 70, n).astype(float),
+            "income": rng.normal(30, 8, n).round(2),
+            "school": rng.choice(["north", "south", "west"], n),
+            "sex": rng.choice(["male", "female", "other"], n, p=[0.5, 0.4, 0.1]),
+            "site": rng.choice(["A", "B", "C", "D"], n),
+            "hired": rng.choice(["yes", "no"], n),
+        }
+    )
+    frame.loc[frame.index[::17], "age"] = np.nan
+    frame.loc[frame.index[::23], "school"] = None
+    path = tmp_path / "people.csv"
+    frame.to_csv(path, index=False)
+    return path

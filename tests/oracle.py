@@ -1,0 +1,45 @@
+"""FedAvg rounds in plain NumPy, 64-bit, one client after another: what the engine is checked against."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairfate.engine import mlp
+from fairfate.engine.kernels import batch_order
+from fairfate.engine.training import Training
+from fairfate.federation import Federation
+from fairfate.streams import Streams
+
+
+def sgd(layers, x, y, weight, order, batch, rate):
+    """The trained layers of one client."""
+    w1, b1, w2, b2 = (layers[name].astype(np.float64).copy() for name in ("w1", "b1", "w2", "b2"))
+    for start in range(0, len(order), batch):
+        rows = order[start : start + batch]
+        h = np.tanh(x[rows] @ w1 + b1)
+        p = 1 / (1 + np.exp(-(h @ w2 + b2)))
+        g = weight[rows] * (p - y[rows]) / len(rows)
+        back = np.outer(g, w2) * (1 - h**2)
+        w1 -= rate * x[rows].T @ back
+        b1 -= rate * back.sum(axis=0)
+        w2 -= rate * h.T @ g
+        b2 -= rate * g.sum()
+    return {"w1": w1, "b1": b1, "w2": w2, "b2": b2}
+
+
+def fedavg_round(
+    federation: Federation, params, training: Training, streams: Streams, t: int, clients, weigh=None
+):
+    """The mean of the clients' models after round t, weighted by rows."""
+    models, sizes = [], []
+    for client in clients:
+        first, last = federation.offsets[client], federation.offsets[client + 1]
+        x = federation.x.reshape(-1, federation.inputs)[first:last].astype(np.float64)
+        order = np.empty((last - first) * training.epochs, dtype=np.int32)
+        batch_order(streams.batch_key, t, client, last - first, training.epochs, order)
+        weight = np.ones(last - first) if weigh is None else weigh(client)[federation.cell[first:last]]
+        layers = mlp.arrays(params, federation.inputs, training.hidden)
+        y = federation.y[first:last]
+        models.append(mlp.flat(sgd(layers, x, y, weight, order, training.batch_size, training.learning_rate)))
+        sizes.append(last - first)
+    return np.average(models, axis=0, weights=sizes)

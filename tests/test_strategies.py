@@ -1,0 +1,233 @@
+"""Each strategy's rule, by hand: three numbers and the arithmetic."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fairfate.errors import InputError
+from fairfate.metrics import sp
+from fairfate.schedules import constant, demon
+from fairfate.strategies import (
+    Cohort,
+    Setup,
+    at_least_as_fair,
+    fair_fate,
+    fairer_normalised,
+    fedavg,
+    fedval,
+    global_weights,
+    labels,
+    load_plugin,
+    local_weights,
+    momentum,
+    parse_spec,
+    register,
+)
+from fairfate.strategies.registry import _ENTRIES
+
+
+def counts(low: int, high: int) -> np.ndarray:
+    """Ten rows in each group, of which so many are accepted: SP is low / high."""
+    return np.array([[[10 - low, low], [0, 0]], [[10 - high, high], [0, 0]]])
+
+
+# three clients that moved one parameter by 1, 2 and 4, with SP 0.2, 0.5 and 1.0; the server has 0.5
+COHORT = Cohort(
+    round=1,
+    deltas=np.array([[1.0], [2.0], [4.0]]),
+    num_examples=np.array([10, 30, 60]),
+    client_counts=np.stack([counts(1, 5), counts(4, 8), counts(6, 6)]),
+    server_counts=counts(5, 10),
+)
+ZERO = np.zeros(1)
+ALPHA_N = 0.1 * 1 + 0.3 * 2 + 0.6 * 4  # 3.1
+
+
+def test_fedavg_adds_the_mean_update() -> None:
+    assert fedavg().aggregate(fedavg().init(ZERO), COHORT).params == pytest.approx(ALPHA_N)
+
+
+def test_momentum_carries_updates_over() -> None:
+    strategy = momentum(constant(0.8))
+    first = strategy.aggregate(strategy.init(ZERO), COHORT)
+    second = strategy.aggregate(first, COHORT._replace(round=2))
+    assert first.params == pytest.approx(0.2 * ALPHA_N)
+    # v = 0.8 * 0.62 + 0.2 * 3.1 = 1.116
+    assert second.params == pytest.approx(0.62 + 1.116)
+
+
+def test_bias_correction_makes_the_first_step_whole() -> None:
+    strategy = momentum(constant(0.8), bias_correction=True)
+    assert strategy.aggregate(strategy.init(ZERO), COHORT).params == pytest.approx(ALPHA_N)
+
+
+def test_decaying_momentum_ends_as_fedavg() -> None:
+    strategy = momentum(demon(0.9, 1))
+    assert strategy.aggregate(strategy.init(ZERO), COHORT).params == pytest.approx(ALPHA_N)
+
+
+def test_fedval_weighs_clients_by_fairness() -> None:
+    strategy = fedval(sp)
+    expected = (0.201 * 1 + 0.501 * 2 + 1.001 * 4) / (0.201 + 0.501 + 1.001)
+    assert strategy.aggregate(strategy.init(ZERO), COHORT).params == pytest.approx(expected)
+
+
+def test_fair_fate_mixes_fair_momentum_with_fedavg() -> None:
+    strategy = fair_fate(sp, beta=constant(0.9), lam=constant(0.4))
+    state = strategy.aggregate(strategy.init(ZERO), COHORT)
+    # fair: the clients with SP 0.5 and 1.0, as fair as the server or fairer
+    alpha_f = (0.5 * 2 + 1.0 * 4) / 1.5
+    assert state.momentum == pytest.approx(0.1 * alpha_f)
+    assert state.params == pytest.approx(0.4 * 0.1 * alpha_f + 0.6 * ALPHA_N)
+    assert state.notes == (0.4, 0.9, 2)
+
+
+def test_fair_fate_published_is_strict_normalised_and_corrected() -> None:
+    strategy = fair_fate(
+        sp,
+        beta=constant(0.9),
+        lam=constant(0.4),
+        fair_set=fairer_normalised,
+        bias_correction=True,
+    )
+    state = strategy.aggregate(strategy.init(ZERO), COHORT)
+    # only the client with SP 1.0 is fairer; v = 0.1 * 4, divided by 1 - 0.9
+    assert state.params == pytest.approx(0.4 * 4 + 0.6 * ALPHA_N)
+    assert state.notes.fair_clients == 1
+
+
+def test_normalised_scores_weigh_fair_clients_by_their_distance() -> None:
+    is_fair, scores = fairer_normalised(np.array([0.2, 0.6, 1.0]), np.array(0.4))
+    assert is_fair.tolist() == [False, True, True]
+    assert scores.tolist() == pytest.approx([0, 0.5, 1])
+
+
+def test_equal_scores_leave_the_published_fair_set_empty() -> None:
+    is_fair, scores = fairer_normalised(np.array([0.7, 0.7]), np.array(0.7))
+    assert not is_fair.any()
+    assert scores.tolist() == [0, 0]
+
+
+def test_reduces_to_fedavg_when_lambda_is_zero() -> None:
+    strategy = fair_fate(sp, beta=constant(0.9), lam=constant(0.0))
+    assert strategy.aggregate(strategy.init(ZERO), COHORT).params == pytest.approx(ALPHA_N)
+
+
+def test_leaves_momentum_at_zero_when_no_client_is_fairer() -> None:
+    strategy = fair_fate(sp, beta=constant(0.0), lam=constant(1.0))
+    fairest = COHORT._replace(client_counts=np.stack([counts(1, 5)] * 3), server_counts=counts(6, 6))
+    state = strategy.aggregate(strategy.init(ZERO), fairest)
+    assert state.params == state.momentum == 0
+    assert state.notes.fair_clients == 0
+
+
+@pytest.mark.parametrize("fair_set", [at_least_as_fair])
+def test_an_undefined_score_never_counts_as_fair(fair_set) -> None:
+    nan = np.nan
+    assert fair_set(np.array([nan, 0.9]), np.array(0.5))[0].tolist() == [False, True]
+    assert fair_set(np.array([0.1, 0.9]), np.array(nan))[0].tolist() == [False, False]
+
+
+def test_a_fair_set_of_zero_scores_gives_no_update() -> None:
+    strategy = fair_fate(sp, beta=constant(0.0), lam=constant(1.0))
+    unfair = np.stack([counts(0, 5)] * 3)
+    state = strategy.aggregate(
+        strategy.init(ZERO), COHORT._replace(client_counts=unfair, server_counts=counts(0, 3))
+    )
+    assert state.params == 0
+    assert state.notes.fair_clients == 3
+
+
+def test_local_weights_are_each_clients_own() -> None:
+    rows = np.array([[[30, 10], [10, 30]], [[25, 25], [25, 25]]])
+    # client 1: P(s) P(y) / P(s, y) = 0.5 * 0.5 / (30/80)
+    assert local_weights(rows)[0, 0].tolist() == pytest.approx([2 / 3, 2])
+    assert (local_weights(rows)[1] == 1).all()
+
+
+def test_global_weights_are_those_of_all_rows_together() -> None:
+    rows = np.array([[[30, 10], [10, 30]], [[0, 20], [20, 0]]])
+    # together 30, 30 / 30, 30: independent already
+    assert (global_weights(rows) == 1).all()
+    assert global_weights(rows).shape == rows.shape
+
+
+def test_a_count_of_zero_has_weight_one() -> None:
+    assert local_weights(np.array([[[0, 5], [5, 5]]]))[0, 0, 0] == 1
+
+
+def test_unknown_strategy_lists_the_known_ones() -> None:
+    with pytest.raises(InputError, match=r"unknown strategy 'fairfate'; did you mean 'fair_fate'.*fedavg"):
+        parse_spec("fairfate", "sp")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("fair_fate:lambda0=1", "unknown setting of fair_fate 'lambda0'; did you mean 'lam0'"),
+        ("fair_fate:lam0=1.5", r"fair_fate: lam0 must be in \[0, 1\], got 1.5"),
+        ("fair_fate:rho=-0.1", r"fair_fate: rho must be in \[0, 1\], got -0.1"),
+        ("fair_fate:max=2", r"fair_fate: max must be in \[0, 1\], got 2"),
+        ("fair_fate:beta0=1", r"fair_fate: beta0 must be in \[0, 1\), got 1"),
+        ("fedmom:beta=nan", r"fedmom: beta must be in \[0, 1\), got nan"),
+        ("fedmom:beta=much", r"fedmom: beta must be a number in \[0, 1\), got 'much'"),
+        ("fedval:metric=dp", r"fedval: metric must be one of sp\|eo\|eqo, got 'dp'"),
+        ("fedavg:beta=1", "strategy 'fedavg' has no settings, got 'beta'"),
+        ("fedmom:0.9", "must be NAME:key=value,..., got '0.9'"),
+        ("fedmom:beta=0.1,beta=0.2", "must name each setting once, got 'beta' twice"),
+    ],
+)
+def test_bad_settings_are_named_with_rule_and_value(text: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        parse_spec(text, "sp")
+
+
+def test_labels_show_only_what_tells_settings_apart() -> None:
+    texts = ["fedavg", "fair_fate:metric=sp,max=0.8", "fair_fate:metric=sp,max=1"]
+    assert labels([parse_spec(t, "eqo") for t in texts]) == [
+        "fedavg",
+        "fair_fate(max=0.8)",
+        "fair_fate(max=1)",
+    ]
+
+
+def test_published_fair_fate_differs_from_the_papers() -> None:
+    spec = parse_spec("fair_fate:metric=sp", "sp")
+    results = []
+    for published in (False, True):
+        strategy = spec.build(Setup(100, published))
+        results.append(float(strategy.aggregate(strategy.init(ZERO), COHORT).params[0]))
+    assert results[0] != results[1]
+
+
+def test_a_plugin_file_brings_its_own_strategy(tmp_path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "from fairfate.strategies import Number, fedavg, register\n"
+        "@register('mine', 'half of fedavg', 'me', step=Number(0.5, 'how much'))\n"
+        "def build(setup, step):\n"
+        "    return fedavg()\n"
+    )
+    try:
+        load_plugin(file)
+        assert parse_spec("mine:step=0.25", "sp").text == "mine:step=0.25"
+    finally:
+        _ENTRIES.pop("mine", None)
+
+
+@pytest.mark.parametrize(("content", "message"), [(None, "no such file"), ("x = 1\n", "must register")])
+def test_a_plugin_that_brings_nothing_is_refused(tmp_path, content, message) -> None:
+    file = tmp_path / "empty.py"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(InputError, match=message):
+        load_plugin(file)
+
+
+def test_registering_makes_a_name_known() -> None:
+    try:
+        register("twice", "s", "r")(lambda setup: fedavg())
+        assert parse_spec("twice", "sp").name == "twice"
+    finally:
+        _ENTRIES.pop("twice", None)

@@ -1,0 +1,122 @@
+"""What every strategy owes its caller. A new strategy is one more row of STRATEGIES."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from fairfate.strategies import Cohort, Setup, Strategy, entries, parse_spec, weighted_mean
+
+STRATEGIES = [
+    "fedavg",
+    "fedavg_lr",
+    "fedavg_gr",
+    "fedmom",
+    "feddemon",
+    "fedval:metric=sp",
+    "fedval:metric=eqo",
+    "fair_fate:metric=sp",
+    "fair_fate:metric=eo",
+    "fair_fate:metric=eqo,max=1,lam0=0.5",
+    *(
+        f"fair_fate:momentum={momentum},growth={growth}"
+        for momentum in ("none", "constant", "decaying")
+        for growth in ("constant", "linear", "exponential")
+    ),
+]
+ROUNDS = 5
+
+
+def make_cohort(t: int = 1, clients: int = 4, parameters: int = 7, seed: int = 0) -> Cohort:
+    rng = np.random.default_rng(seed + 100 * t)
+    return Cohort(
+        round=t,
+        deltas=rng.normal(size=(clients, parameters)).astype(np.float32),
+        num_examples=rng.integers(1, 50, clients),
+        client_counts=rng.integers(1, 40, (clients, 2, 2, 2)),
+        server_counts=rng.integers(1, 40, (2, 2, 2)),
+    )
+
+
+def run(strategy: Strategy, cohorts: list[Cohort], parameters: int = 7):
+    state = strategy.init(np.linspace(-1, 1, parameters, dtype=np.float32))
+    for cohort in cohorts:
+        state = strategy.aggregate(state, cohort)
+    return state
+
+
+@pytest.fixture(params=[(text, published) for text in STRATEGIES for published in (False, True)], ids=str)
+def strategy(request: pytest.FixtureRequest) -> Strategy:
+    text, published = request.param
+    return parse_spec(text, "eqo").build(Setup(ROUNDS, published))
+
+
+def test_every_registered_strategy_is_under_test() -> None:
+    builtin = {entry.name for entry in entries() if entry.build.__module__.startswith("fairfate.")}
+    assert {text.split(":")[0] for text in STRATEGIES} == builtin
+
+
+def test_ignores_the_order_of_clients(strategy: Strategy) -> None:
+    cohort = make_cohort()
+    order = [2, 0, 3, 1]
+    shuffled = cohort._replace(
+        deltas=cohort.deltas[order],
+        num_examples=cohort.num_examples[order],
+        client_counts=cohort.client_counts[order],
+    )
+    np.testing.assert_allclose(
+        run(strategy, [cohort]).params, run(strategy, [shuffled]).params, rtol=1e-5, atol=1e-6
+    )
+
+
+def test_keeps_shape_and_dtype_and_stays_finite_to_the_last_round(strategy: Strategy) -> None:
+    state = run(strategy, [make_cohort(t) for t in range(1, ROUNDS + 1)])
+    assert state.params.shape == (7,)
+    assert state.params.dtype == np.float32
+    assert np.isfinite(state.params).all()
+
+
+def test_does_not_change_its_inputs(strategy: Strategy) -> None:
+    cohort, untouched = make_cohort(), make_cohort()
+    state = strategy.init(np.zeros(7, np.float32))
+    after = strategy.aggregate(state, cohort)
+    again = strategy.aggregate(state, cohort)
+    for mine, other in zip(cohort, untouched, strict=True):
+        np.testing.assert_array_equal(mine, other)
+    np.testing.assert_array_equal(state.params, np.zeros(7))
+    np.testing.assert_array_equal(after.params, again.params)
+
+
+def test_works_with_one_client(strategy: Strategy) -> None:
+    assert np.isfinite(run(strategy, [make_cohort(clients=1)]).params).all()
+
+
+def test_survives_undefined_fairness(strategy: Strategy) -> None:
+    cohort = make_cohort()
+    nobody = np.zeros_like(cohort.client_counts)
+    state = run(strategy, [cohort._replace(client_counts=nobody, server_counts=nobody[0])])
+    assert np.isfinite(state.params).all()
+
+
+def test_loss_weights_are_positive_and_of_the_cohorts_shape(strategy: Strategy) -> None:
+    if strategy.loss_weights is None:
+        return
+    rows = np.array([[[3, 0], [4, 5]], [[0, 0], [0, 7]], [[1, 1], [1, 1]]])
+    weights = strategy.loss_weights(rows)
+    assert weights.shape == rows.shape
+    assert (weights > 0).all()
+
+
+@pytest.mark.parametrize("text", [t for t in STRATEGIES if t.split(":")[0] not in ("fedmom", "feddemon")])
+def test_equal_deltas_move_the_model_by_no_more_than_that_delta(text: str) -> None:
+    strategy = parse_spec(text, "eqo").build(Setup(ROUNDS))
+    cohort = make_cohort()
+    same = np.tile(np.float32([1, 2, 3, 4, 5, 6, 7]), (4, 1))
+    cohort = cohort._replace(deltas=same)
+    moved = run(strategy, [cohort]).params - np.linspace(-1, 1, 7, dtype=np.float32)
+    assert (moved <= same[0] + 1e-5).all()
+    assert (moved > 0).all()
+
+
+def test_weighted_mean_of_no_weight_is_zero() -> None:
+    assert weighted_mean(np.ones((3, 2), np.float32), np.zeros(3)).tolist() == [0, 0]

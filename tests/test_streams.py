@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.model_selection import train_test_split
+
+from fairfate.streams import Streams
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_split_is_a_60_20_20_cover(published: bool) -> None:
+    parts = Streams(3, published).split(1000)
+    assert [len(part) for part in parts] == [600, 200, 200]
+    assert sorted(np.concatenate(parts)) == list(range(1000))
+
+
+def test_published_split_is_scikit_learns() -> None:
+    train, rest = train_test_split(np.arange(101), test_size=0.4, random_state=40)
+    test, validation = train_test_split(rest, test_size=0.5, random_state=40)
+    for ours, theirs in zip(Streams(4, published=True).split(101), (train, validation, test), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_cohorts_have_no_repeats_and_longer_runs_begin_alike(published: bool) -> None:
+    streams = Streams(2, published)
+    long = streams.cohorts(50, 9, 4)
+    assert (np.diff(long, axis=1) > 0).all()
+    np.testing.assert_array_equal(streams.cohorts(20, 9, 4), long[:20])
+    assert len(np.unique(long)) == 9
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_same_seed_same_numbers_other_seed_others(published: bool) -> None:
+    one, same, other = Streams(1, published), Streams(1, published), Streams(2, published)
+    assert one.batch_key == same.batch_key != other.batch_key
+    np.testing.assert_array_equal(one.weights(50), same.weights(50))
+    assert not np.array_equal(one.weights(50), other.weights(50))
+    assert not np.array_equal(one.split(100)[0], other.split(100)[0])
+
+
+def test_the_global_generators_are_left_alone() -> None:
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    Streams(1, published=True).split(50)
+    Streams(1, published=True).cohorts(5, 9, 3)
+    np.testing.assert_array_equal(before, np.random.get_state()[1])  # noqa: NPY002
