@@ -39,10 +39,9 @@ LAST = 20
 
 KEYS = ["dataset", "partition", "protocol", "strategy", "metric", "settings"]
 NOTES = ["lam", "beta", "fair_clients"]
-_TEXT = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema(
-    [(key, _TEXT) for key in KEYS]
-    + [("seed", pa.int64()), ("round", pa.int64()), ("split", _TEXT)]
+    [(key, pa.string()) for key in KEYS]
+    + [("seed", pa.int64()), ("round", pa.int64()), ("split", pa.string())]
     + [(name, pa.float64()) for name in METRICS]
     + [("lam", pa.float64()), ("beta", pa.float64()), ("fair_clients", pa.int64())]
 )
@@ -75,15 +74,15 @@ def rounds_frame(plan: Plan, table: Table, seed: int, traces: Sequence[Trace]) -
 
 def write_rounds(path: Path, frame: pd.DataFrame) -> None:
     """Write rounds as Parquet; missing numbers of a strategy are nulls, undefined metrics are NaN."""
-    columns = {}
-    for field in SCHEMA:
-        values = frame[field.name]
-        if field.name in (*NOTES, "metric"):
-            columns[field.name] = pa.array(values, from_pandas=True).cast(field.type)
-        elif pa.types.is_floating(field.type):
-            columns[field.name] = pa.array(values.to_numpy(), from_pandas=False)
-        else:
-            columns[field.name] = pa.array(values).cast(field.type)
+    columns = {
+        field.name: pa.array(
+            frame[field.name].to_numpy(),
+            type=field.type,
+            from_pandas=field.name not in METRICS,
+            safe=field.name != "fair_clients",
+        )
+        for field in SCHEMA
+    }
     with replacing(path) as temporary:
         pq.write_table(pa.table(columns, schema=SCHEMA), temporary, compression="zstd")
 
@@ -99,9 +98,7 @@ def summarise(rounds: pd.DataFrame) -> pd.DataFrame:
 
     The standard deviation has n - 1 in its denominator and is NaN for one seed.
     """
-    test = rounds[rounds["split"] == "test"].copy()
-    for key in KEYS:  # categories of text would multiply in a group-by
-        test[key] = test[key].astype(object)
+    test = rounds[rounds["split"] == "test"]
     names = list(METRICS)
     final = test[test["round"] == test["round"].max()]
     late = test[test["round"] > test["round"].max() - LAST]

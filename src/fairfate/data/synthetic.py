@@ -23,7 +23,7 @@ def synthetic(rows: int = 6000, seed: int = 0) -> Table:
     - ``commute`` is noise;
     - past decisions hired when ``ability + 0.9 referral + 0.5 male + N(0, 0.5) > 0.8``.
 
-    So labels are unequal (about 23 % of the women and 48 % of the men were hired) for reasons that are only
+    So labels are unequal (about 31 % of the women and 57 % of the men were hired) for reasons that are only
     partly about ability. A Dirichlet partition gives some clients hardly any hired women, and averaging
     their models by size carries that into the global model.
 

@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import fairfate
+from fairfate import metrics
+from fairfate.config import Config, from_mapping, parse_seeds, read_config
+from fairfate.data import Encoder, synthetic
+from fairfate.engine import mlp
+from fairfate.errors import InputError
+from fairfate.experiment import run
+
+# the columns of rounds.parquet, as users and other tools rely on them
+COLUMNS = [
+    *("dataset", "partition", "protocol", "strategy", "metric", "settings", "seed", "round", "split"),
+    *("accuracy", "balanced_accuracy", "f1", "mcc", "sp", "eo", "eqo", "sp_diff", "eo_diff", "eqo_diff"),
+    *("sp_published", "eo_published", "eqo_published", "lam", "beta", "fair_clients"),
+]
+
+OPTIONS = {
+    "data": "synthetic:rows=400",
+    "rounds": 3,
+    "epochs": 2,
+    "seeds": (1, 2, 3),
+    "strategies": ("fedavg", "fedmom", "fair_fate:metric=sp", "fair_fate:metric=eo,max=0.5"),
+}
+
+
+def everything(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> fairfate.Run:
+    return run(**OPTIONS, out=tmp_path_factory.mktemp("run") / "a", jobs=1)
+
+
+def test_rounds_have_the_documented_columns_and_rows(finished: fairfate.Run) -> None:
+    frame = fairfate.read_rounds(finished.out)
+    assert list(frame.columns) == COLUMNS
+    assert len(frame) == 4 * 3 * 3 * 2
+    keys = ["strategy", "metric", "settings", "seed", "round", "split"]
+    assert not frame.duplicated(keys).any()
+    assert set(frame["split"]) == {"validation", "test"}
+    assert set(frame["round"]) == {1, 2, 3}
+    assert set(frame["dataset"]) == {"synthetic"}
+    assert json.loads(frame[frame.strategy == "fedmom"]["settings"].iloc[0]) == {"beta": 0.9}
+
+
+def test_a_strategy_without_lambda_has_nulls_and_undefined_metrics_are_nan(finished: fairfate.Run) -> None:
+    table = pq.read_table(finished.out / "rounds.parquet")
+    frame = table.to_pandas()
+    fedavg = table.filter((frame.strategy == "fedavg").to_numpy())
+    for column in ("lam", "beta", "fair_clients", "metric"):
+        assert fedavg[column].null_count == len(fedavg)
+    assert table["sp"].null_count == 0
+    assert pd.api.types.is_integer_dtype(
+        pq.read_schema(finished.out / "rounds.parquet").field("fair_clients").type.to_pandas_dtype()
+    )
+
+
+def test_metrics_are_not_rounded(finished: fairfate.Run) -> None:
+    frame = finished.rounds
+    assert (frame["accuracy"] * 80 % 1 < 1e-9).all()  # 80 rows in each split
+    assert (frame["accuracy"].round(2) != frame["accuracy"]).any()
+    assert (frame["sp_published"].round(2) == frame["sp_published"]).all()
+
+
+def test_summary_is_that_of_the_rounds(finished: fairfate.Run) -> None:
+    summary = pd.read_csv(finished.out / "summary.csv")
+    rounds = fairfate.read_rounds(finished.out)
+    test = rounds[(rounds.split == "test") & (rounds.strategy == "fedmom")]
+    last = test[test["round"] == 3]
+    row = summary[summary.strategy == "fedmom"].iloc[0]
+    assert row["accuracy_last_mean"] == pytest.approx(last["accuracy"].mean())
+    assert row["sp_last_std"] == pytest.approx(last["sp"].std(ddof=1))
+    assert row["eqo_last20_mean"] == pytest.approx(test.groupby("seed")["eqo"].mean().mean())
+    assert list(summary["seeds"]) == [3] * 4
+
+
+def test_config_says_everything_and_runs_again(finished: fairfate.Run, tmp_path: Path) -> None:
+    text = (finished.out / "config.toml").read_text()
+    values = tomllib.loads(text)
+    assert values["clients"] == 10
+    assert values["per-round"] == 3
+    assert values["partition"] == "dirichlet:0.5"
+    assert values["seeds"] == [1, 2, 3]
+    assert values["strategy"][1] == "fedmom:beta=0.9"
+    assert values["provenance"]["version"] == fairfate.__version__
+    assert values["provenance"]["data-checksum"] == f"sha256:{synthetic(rows=400).checksum}"
+    again = run(from_mapping(read_config(finished.out / "config.toml")), out=tmp_path / "b", jobs=1)
+    assert everything(again.out) == everything(finished.out)
+
+
+def test_the_number_of_processes_does_not_change_a_byte(finished: fairfate.Run, tmp_path: Path) -> None:
+    other = run(**OPTIONS, out=tmp_path / "two", jobs=2)
+    assert everything(other.out) == everything(finished.out)
+
+
+def test_a_run_without_a_folder_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run(**{**OPTIONS, "seeds": (1,)}, jobs=1)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_saved_model_predicts_as_the_run_did(finished: fairfate.Run) -> None:
+    file = finished.out / "models" / "fedavg-seed-2.safetensors"
+    arrays, about = fairfate.read_model(file)
+    table = synthetic(rows=400)
+    assert about["features"] == list(table.feature_names)
+    assert about["strategy"] == "fedavg"
+    from fairfate.streams import Streams
+
+    _, _, test = Streams(2).split(400)
+    encoder = Encoder(arrays["encoder.low"], arrays["encoder.span"], arrays["encoder.median"])
+    probability = mlp.probabilities(arrays, encoder.transform(table.features[test]))
+    counts = metrics.count(table.label[test], probability > 0.5, group=table.group[test])
+    rounds = finished.rounds
+    row = rounds[(rounds.strategy == "fedavg") & (rounds.seed == 2) & (rounds["round"] == 3)]
+    row = row[row.split == "test"].iloc[0]
+    assert row["accuracy"] == pytest.approx(float(metrics.accuracy(counts)))
+    assert row["sp"] == pytest.approx(float(metrics.sp(counts)))
+
+
+def test_every_strategy_and_seed_has_its_model(finished: fairfate.Run) -> None:
+    names = {p.name for p in (finished.out / "models").iterdir()}
+    assert len(names) == 12
+    assert "fair_fate-metric=sp-max=0.9-seed-1.safetensors" in names
+
+
+def test_an_unfinished_run_goes_on_where_it_was(finished: fairfate.Run, tmp_path: Path) -> None:
+    folder = tmp_path / "broken"
+    calls = []
+
+    def interrupt(done: int) -> None:
+        calls.append(done)
+        if done == 5:  # in the middle of the second seed
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(**OPTIONS, out=folder, jobs=1, progress=interrupt)
+    assert [p.name for p in (folder / "cells").iterdir()] == ["seed-1.parquet"]
+    assert not (folder / "summary.csv").exists()
+    resumed: list[int] = []
+    run(**OPTIONS, out=folder, jobs=1, progress=resumed.append)
+    assert resumed == [4, 5, 6, 7, 8, 9]  # the first seed was not run again
+    assert everything(folder) == everything(finished.out)
+
+
+def test_an_unfinished_run_of_something_else_is_not_continued(tmp_path: Path) -> None:
+    def interrupt(done: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(**OPTIONS, out=tmp_path, jobs=1, progress=interrupt)
+    with pytest.raises(InputError, match="with another rounds"):
+        run(**{**OPTIONS, "rounds": 4}, out=tmp_path, jobs=1)
+
+
+def test_results_are_not_overwritten_unless_forced(finished: fairfate.Run, tmp_path: Path) -> None:
+    before = everything(finished.out)
+    with pytest.raises(InputError, match=r"out must be a folder without results \(or give --force\)"):
+        run(**{**OPTIONS, "rounds": 1}, out=finished.out, jobs=1)
+    assert everything(finished.out) == before
+    one = run(**{**OPTIONS, "seeds": (1,)}, out=tmp_path, jobs=1)
+    (one.out / "notes.txt").write_text("mine")
+    run(**{**OPTIONS, "seeds": (2,)}, out=tmp_path, jobs=1, force=True)
+    assert (one.out / "notes.txt").read_text() == "mine"
+    assert not list((one.out / "models").glob("*seed-1*"))
+
+
+def test_bad_input_with_force_loses_nothing(finished: fairfate.Run) -> None:
+    before = everything(finished.out)
+    with pytest.raises(InputError):
+        run(**{**OPTIONS, "strategies": ("fedavgg",)}, out=finished.out, force=True)
+    assert everything(finished.out) == before
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"protocol": "exact"}, r"protocol must be one of paper\|published, got 'exact'"),
+        ({"metric": "dp"}, r"metric must be one of sp\|eo\|eqo, got dp"),
+        ({"clients": 0}, "clients must be >= 1, got 0"),
+        ({"clients": 1000}, "clients must be <= the 240 training rows of 'synthetic', got 1000"),
+        ({"clients": 3, "per_round": 4}, "per-round must be <= the 3 clients, got 4"),
+        ({"per_round": 0}, "per-round must be >= 1, got 0"),
+        ({"rounds": 0}, "rounds must be >= 1, got 0"),
+        ({"epochs": 0}, "epochs must be >= 1, got 0"),
+        ({"batch_size": 0}, "batch-size must be >= 1, got 0"),
+        ({"hidden": -1}, "hidden must be >= 1, got -1"),
+        ({"learning_rate": 0.0}, "learning-rate must be > 0 and finite, got 0.0"),
+        ({"learning_rate": float("nan")}, "learning-rate must be > 0 and finite, got nan"),
+        ({"seeds": ()}, "seeds must be a number >= 1 or a list, got none"),
+        ({"seeds": (1, 1)}, "seeds must differ, got 1,1"),
+        ({"seeds": (-1,)}, r"each seed must be in \[0, 2\*\*32\), got -1"),
+        ({"strategies": ()}, "strategy must be given at least once"),
+        ({"partition": "column:site"}, "partition must be random or dirichlet:SIGMA for 'synthetic'"),
+        ({"target": "hired"}, "target must be left out for 'synthetic', whose columns are known"),
+        ({"jobs": 0}, "jobs must be >= 1, got 0"),
+    ],
+)
+def test_bad_options_are_named_with_rule_and_value(options, message, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        run(**{**OPTIONS, **options}, out=tmp_path / "never")
+    assert not (tmp_path / "never").exists()
+
+
+def test_repeated_strategies_are_run_once() -> None:
+    finished = run(**{**OPTIONS, "seeds": (1,), "strategies": ("fedmom", "fedmom:beta=0.9")}, jobs=1)
+    assert len(finished.summary) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"round": 3}, r"unknown key in x.toml 'round'; did you mean 'rounds'\?"),
+        ({"rounds": "3"}, "x.toml: rounds must be a whole number, got '3'"),
+        ({"rounds": True}, "x.toml: rounds must be a whole number, got True"),
+        ({"learning-rate": "fast"}, "x.toml: learning-rate must be a number, got 'fast'"),
+        ({"data": 3}, "x.toml: data must be a text, got 3"),
+        ({"seeds": "one"}, "seeds must be a number >= 1 or a list such as 3,5,8, got 'one'"),
+        ({"seeds": 0}, "seeds must be >= 1, got 0"),
+    ],
+)
+def test_bad_config_keys_are_named(values, message) -> None:
+    with pytest.raises(InputError, match=message):
+        from_mapping(values, where="x.toml")
+
+
+def test_seeds_are_a_number_or_a_list() -> None:
+    assert from_mapping({"seeds": [4]}).seeds == (4,)
+    assert from_mapping({"seeds": 2}).seeds == (1, 2)
+    assert parse_seeds("4, 9") == (4, 9)
+
+
+def test_the_papers_clients_are_the_default(data_folder: Path) -> None:
+    from fairfate.experiment import prepare
+
+    for name, clients, per_round in (("compas", 10, 3), ("adult", 15, 5), ("law", 12, 4), ("dutch", 20, 6)):
+        plan, _ = prepare(Config(data=name, data_dir=str(data_folder)))
+        assert (plan.clients, plan.training.per_round) == (clients, per_round)
+
+
+def test_clients_by_column_of_ones_own_file(people: Path) -> None:
+    finished = run(
+        data=str(people),
+        target="hired",
+        favourable="yes",
+        sensitive="sex",
+        privileged="male",
+        client_column="site",
+        rounds=2,
+        seeds=(1,),
+        jobs=1,
+    )
+    assert finished.plan.clients == 4
+    assert str(finished.plan.partition) == "column:site"
+    assert finished.table.client_names == ("A", "B", "C", "D")
+
+
+def test_undefined_fairness_stays_undefined_in_the_summary() -> None:
+    """With 40 rows, some seed's test rows lack a cell; the mean over seeds must not hide it."""
+    finished = run(
+        data="synthetic:rows=40", clients=2, per_round=1, rounds=1, seeds=tuple(range(1, 13)), jobs=1
+    )
+    eo = finished.rounds.query("split == 'test' and strategy == 'fedavg'")["eo"]
+    assert eo.isna().any()
+    assert not eo.isna().all()
+    assert np.isnan(finished.summary["eo_last_mean"].iloc[0])

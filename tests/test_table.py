@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.preprocessing import MinMaxScaler
+
+from fairfate.data import Columns, Encoder, load, read_frame, synthetic, table_from_frame
+from fairfate.errors import InputError
+
+COLUMNS = Columns(target="hired", sensitive="sex", favourable="yes", privileged="male", client="site")
+
+
+def test_mixed_types_become_numbers_with_names(people: Path) -> None:
+    table = load(str(people), columns=COLUMNS)
+    assert table.feature_names == ("age", "income", "school", "sex")
+    assert table.categories == {"school": ("(missing)", "north", "south", "west")}
+    assert table.group_names == ("(others)", "male")
+    assert table.label_names == ("no", "yes")
+    assert table.client_names == ("A", "B", "C", "D")
+    frame = pd.read_csv(people)
+    assert table.label.tolist() == (frame.hired == "yes").astype(int).tolist()
+    assert table.group.tolist() == (frame.sex == "male").astype(int).tolist()
+    names = np.array(table.categories["school"])[table.features[:, 2].astype(int)]
+    assert names.tolist() == frame.school.fillna("(missing)").tolist()
+
+
+def test_missing_values_are_told(people: Path) -> None:
+    table = load(str(people), columns=COLUMNS)
+    assert table.notes == (
+        "age: 15 missing values, imputed by the training median",
+        "school: 11 missing values, a category",
+    )
+
+
+def test_all_groups_when_none_is_privileged(people: Path) -> None:
+    table = load(str(people), columns=Columns(target="hired", sensitive="sex", favourable="yes"))
+    assert table.group_names == ("female", "male", "other")
+    assert "site" in table.feature_names
+
+
+def test_parquet_and_csv_give_the_same_table(people: Path, tmp_path: Path) -> None:
+    pd.read_csv(people).to_parquet(tmp_path / "people.parquet")
+    one = load(str(people), columns=COLUMNS)
+    two = load(str(tmp_path / "people.parquet"), columns=COLUMNS)
+    assert one.checksum == two.checksum
+
+
+def test_the_checksum_changes_with_any_value(people: Path) -> None:
+    frame = read_frame(people)
+    before = table_from_frame(frame, COLUMNS).checksum
+    frame.loc[5, "income"] += 1
+    assert table_from_frame(frame, COLUMNS).checksum != before
+
+
+@pytest.mark.parametrize("wanted", ["1", "1.0", "True"])
+def test_values_are_found_as_people_type_them(wanted: str) -> None:
+    kind = bool if wanted == "True" else float
+    frame = pd.DataFrame({"x": [1, 2, 3, 4], "s": list("abab"), "y": np.array([0, 1, 1, 0]).astype(kind)})
+    table = table_from_frame(frame, Columns(target="y", sensitive="s", favourable=wanted))
+    assert table.label.tolist() == [0, 1, 1, 0]
+
+
+def test_a_zero_one_label_needs_no_favourable_value() -> None:
+    frame = pd.DataFrame({"x": [1, 2], "s": ["a", "b"], "y": [0, 1]})
+    assert table_from_frame(frame, Columns(target="y", sensitive="s")).label.tolist() == [0, 1]
+
+
+def frame_with(**changes: object) -> pd.DataFrame:
+    columns: dict[str, object] = {
+        "x": [1.0, 2.0, 3.0, 4.0],
+        "color": list("rgbr"),
+        "s": list("abab"),
+        "y": [0, 1, 1, 0],
+    }
+    return pd.DataFrame({**columns, **changes})
+
+
+@pytest.mark.parametrize(
+    ("frame", "columns", "message"),
+    [
+        (frame_with(), {"target": "yy"}, r"unknown column for target 'yy'; did you mean 'y'\?"),
+        (frame_with(), {"sensitive": "sx"}, "unknown column for sensitive 'sx'"),
+        (frame_with(), {"client": "site"}, "unknown column for client-column 'site'"),
+        (frame_with(), {"drop": ("colour",)}, r"unknown column for drop 'colour'; did you mean 'color'\?"),
+        (frame_with(), {"sensitive": "y"}, "sensitive must be another column than target, got 'y'"),
+        (frame_with(y=[1] * 4), {}, "target must have two values, got 1 in column 'y': 1"),
+        (frame_with(y=[0, 1, 2, 1]), {}, "target must have two values, got 3 in column 'y': 0, 1, 2"),
+        (frame_with(s=["a"] * 4), {}, "sensitive must have at least two values, got one in column 's': a"),
+        (frame_with(), {"privileged": "c"}, r"privileged must be a value of column 's' \(a, b\), got 'c'"),
+        (frame_with(), {"favourable": "7"}, r"favourable must be a value of column 'y' \(0, 1\), got '7'"),
+        (frame_with(y=list("npnp")), {}, r"favourable must name the good outcome of column 'y' \(n, p\)"),
+        (frame_with(x=[1, np.inf, 3, 4]), {}, r"column 'x' must be finite, got inf in row 2"),
+        (
+            frame_with(x=["1", "2", "3", "x"]),
+            {},
+            r"column 'x' must be all numbers or all text, got 'x' in row 4",
+        ),
+        (
+            frame_with(y=[0, 1, None, 1]),
+            {},
+            "target must have a value in every row, got 1 missing in column 'y'",
+        ),
+        (frame_with(s=["a", None, "b", "b"]), {}, "sensitive must have a value in every row, got 1 missing"),
+    ],
+)
+def test_bad_columns_are_named_with_rule_and_value(frame, columns, message) -> None:
+    with pytest.raises(InputError, match=message):
+        table_from_frame(frame, Columns(**{"target": "y", "sensitive": "s", **columns}))
+
+
+def test_a_mixture_can_be_kept_as_text() -> None:
+    frame = frame_with(x=["1", "2", "3", "x"])
+    table = table_from_frame(frame, Columns(target="y", sensitive="s", categorical=("x",)))
+    assert table.categories["x"] == ("1", "2", "3", "x")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no such file"),
+        ("", "empty"),
+        ("a,b\n", "no rows"),
+        ("a,b\n1,2\n1,2,3,4\n", "Expected 2 fields in line 3, saw 4"),
+    ],
+)
+def test_bad_files_are_named(tmp_path: Path, content: str | None, message: str) -> None:
+    file = tmp_path / "bad.csv"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(InputError, match=rf"data must.*bad.csv.*{message}"):
+        load(str(file), columns=COLUMNS)
+
+
+def test_a_file_that_is_not_parquet_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bad.parquet").write_text("not parquet")
+    with pytest.raises(InputError, match="CSV or Parquet"):
+        load(str(tmp_path / "bad.parquet"), columns=COLUMNS)
+
+
+def test_a_file_of_ones_own_needs_target_and_sensitive(people: Path) -> None:
+    with pytest.raises(InputError, match=r"target must name a column of .*people.csv' \(age, income"):
+        load(str(people))
+    with pytest.raises(InputError, match="sensitive must name a column"):
+        load(str(people), columns=Columns(target="hired", sensitive=""))
+
+
+def test_an_unknown_dataset_lists_the_known_ones() -> None:
+    with pytest.raises(InputError, match=r"unknown dataset 'adlut'; did you mean 'adult'\?.*synthetic"):
+        load("adlut")
+
+
+@given(st.integers(1, 30), st.integers(1, 5), st.integers(0, 99))
+def test_encoder_agrees_with_scikit_learn(rows: int, inputs: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    train, other = rng.normal(size=(rows, inputs)).round(1), rng.normal(size=(7, inputs))
+    expected = MinMaxScaler().fit(train).transform(other)
+    np.testing.assert_allclose(Encoder.fit(train).transform(other), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_median_of_the_fitted_rows_fills_gaps() -> None:
+    encoder = Encoder.fit(np.array([[1.0], [2.0], [9.0]]))
+    assert encoder.transform(np.array([[np.nan]]))[0, 0] == np.float32(1 / 8)
+
+
+def test_a_column_without_any_value_becomes_zero() -> None:
+    encoder = Encoder.fit(np.full((3, 1), np.nan))
+    assert encoder.transform(np.array([[np.nan], [4.0]])).tolist() == [[0.0], [4.0]]
+
+
+def test_unscaled_encoding_keeps_units() -> None:
+    assert Encoder.fit(np.array([[10.0], [30.0]]), scale=False).transform(np.array([[20.0]])) == 20
+
+
+def test_synthetic_has_the_documented_disparity_and_depends_on_its_seed() -> None:
+    table = synthetic(rows=20000)
+    rates = [table.label[table.group == g].mean() for g in (0, 1)]
+    assert rates[0] == pytest.approx(0.31, abs=0.02)
+    assert rates[1] == pytest.approx(0.57, abs=0.02)
+    assert synthetic(rows=50).checksum == synthetic(rows=50).checksum != synthetic(rows=50, seed=1).checksum
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("synthetic:rows=5", "synthetic rows must be >= 20, got 5"),
+        ("synthetic:rows=many", "synthetic rows must be a whole number >= 0, got 'many'"),
+        ("synthetic:columns=3", "unknown argument of synthetic 'columns'"),
+    ],
+)
+def test_bad_sizes_of_synthetic_are_named(data: str, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        load(data)
