@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,8 +28,23 @@ app.add_typer(data_app, name="data")
 INTERRUPTED = 130
 
 
-def _option(text: str, *names: str) -> Any:
-    return typer.Option(*names, help=text, show_default=False)
+def _option(text: str, parser: Callable[[str], Any] | None = None) -> Any:
+    metavar = "NUMBER" if parser else None
+    return typer.Option(help=text, show_default=False, parser=parser, metavar=metavar)
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"must be a whole number, got '{text}'") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"must be a number, got '{text}'") from None
 
 
 Word = str | None
@@ -43,7 +59,7 @@ ClientColumn = Annotated[Word, _option("column that says which client holds a ro
 Drop = Annotated[Words, _option("column to leave out (repeatable)")]
 Categorical = Annotated[Words, _option("column to read as text (repeatable)")]
 Partition = Annotated[Word, _option("random | dirichlet:SIGMA | column:NAME (default: dirichlet:0.5)")]
-Clients = Annotated[Whole, _option("number of clients (default: the paper's, else 10)")]
+Clients = Annotated[Whole, _option("number of clients (default: the paper's, else 10)", _whole)]
 Protocol = Annotated[Word, _option("paper (exact) or published (as the printed numbers were made)")]
 DataDir = Annotated[Word, _option("folder to look in first for adult.csv etc.")]
 Plugin = Annotated[Words, _option("Python file that registers strategies of your own (repeatable)")]
@@ -67,17 +83,21 @@ def run(
     plugin: Plugin = None,
     partition: Partition = None,
     clients: Clients = None,
-    per_round: Annotated[Whole, _option("clients in a round (default: the paper's, or a third)")] = None,
-    rounds: Annotated[Whole, _option("rounds (default: 100)")] = None,
-    epochs: Annotated[Whole, _option("local epochs (default: 10)")] = None,
-    batch_size: Annotated[Whole, _option("rows in a batch (default: 10)")] = None,
-    learning_rate: Annotated[float | None, _option("of the clients' SGD (default: 0.01)")] = None,
-    hidden: Annotated[Whole, _option("hidden units of the model (default: 10)")] = None,
+    per_round: Annotated[
+        Whole, _option("clients in a round (default: the paper's, or a third)", _whole)
+    ] = None,
+    rounds: Annotated[Whole, _option("rounds (default: 100)", _whole)] = None,
+    epochs: Annotated[Whole, _option("local epochs (default: 10)", _whole)] = None,
+    batch_size: Annotated[Whole, _option("rows in a batch (default: 10)", _whole)] = None,
+    learning_rate: Annotated[float | None, _option("of the clients' SGD (default: 0.01)", _number)] = None,
+    hidden: Annotated[Whole, _option("hidden units of the model (default: 10)", _whole)] = None,
     seeds: Annotated[Word, _option("N for the seeds 1..N, or a list such as 3,5,8 (default: 5)")] = None,
     protocol: Protocol = None,
     data_dir: DataDir = None,
     config: Annotated[Path | None, _option("TOML file with these keys; the command line wins")] = None,
-    jobs: Annotated[Whole, _option("processes (default: all cores); results do not depend on it")] = None,
+    jobs: Annotated[
+        Whole, _option("processes (default: all cores); results do not depend on it", _whole)
+    ] = None,
     out: Annotated[Path | None, _option("folder for the results (default: new, under runs/)")] = None,
     force: Annotated[bool, _option("replace the results that the folder already has")] = False,
 ) -> None:
@@ -171,7 +191,7 @@ def describe(
     categorical: Categorical = None,
     partition: Partition = None,
     clients: Clients = None,
-    seed: Annotated[int, _option("whose split to show (default: 1)")] = 1,
+    seed: Annotated[int, _option("whose split to show (default: 1)", _whole)] = 1,
     protocol: Protocol = None,
     data_dir: DataDir = None,
 ) -> None:

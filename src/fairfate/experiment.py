@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import threading
 import tomllib
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -212,7 +213,7 @@ _WORKER: dict[str, Any] = {}
 
 
 def _start_worker(plan: Plan, table: Table, folder: Path | None, counter: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     from fairfate.strategies import load_plugin
 
     for plugin in plan.config.plugins:
@@ -241,12 +242,37 @@ def _in_processes(
     context = multiprocessing.get_context("spawn")
     counter = context.Value("q", 0)
     with _pool(workers, context, (plan, table, folder, counter)) as pool:
-        waiting: dict[Future[pd.DataFrame], int] = {pool.submit(_work, s): s for s in seeds}
+        with _no_interrupt():  # half-started processes would die with a traceback
+            waiting: dict[Future[pd.DataFrame], int] = {pool.submit(_work, s): s for s in seeds}
         while waiting:
             finished, _ = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
             progress(counter.value)
             for future in finished:
                 yield waiting.pop(future), future.result()
+
+
+@contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """Hold Ctrl-C back until the block is over. Processes started in it never see it: the parent decides.
+
+    They inherit this thread's mask; the handler is for the parent's other threads, which may be the ones
+    to receive the signal.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    seen: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
+    masks = hasattr(signal, "pthread_sigmask")  # not on Windows
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if masks else set()
+    try:
+        yield
+    finally:
+        if masks:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, handler)
+    if seen:
+        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -31,9 +31,9 @@ COLLAPSED = 0.05
 
 def _grid(*headings: str, title: str | None = None) -> Grid:
     grid = Grid(box=None, pad_edge=False, padding=(0, 1), title=title, title_justify="left")
-    grid.add_column(headings[0])
+    grid.add_column(headings[0], overflow="fold")
     for heading in headings[1:]:
-        grid.add_column(heading, justify="right")
+        grid.add_column(heading, justify="right", no_wrap=True)
     return grid
 
 

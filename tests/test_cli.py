@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from fairfate.cli import main
+from fairfate.experiment import run
+from fairfate.report.terminal import warnings
+
+QUICK = ["--data", "synthetic:rows=300", "--rounds", "2", "--epochs", "1", "--seeds", "2", "--jobs", "1"]
+
+
+class Outcome(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def fairfate(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    """The command, run in this process in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def call(*arguments: str) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["fairfate", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        return Outcome(code, *capsys.readouterr())
+
+    return call
+
+
+def test_a_run_prints_a_table_a_sentence_and_where_it_saved(fairfate) -> None:
+    code, out, _ = fairfate("run", *QUICK)
+    assert code == 0
+    for word in ("accuracy", "balanced", "MCC", "SP", "EO", "EQO", "fedavg", "fair_fate", "±", "*"):
+        assert word in out
+    assert "Against fedavg, fair_fate" in out
+    assert "Saved to runs/synthetic-1/" in out
+    saved = {path.name for path in Path("runs/synthetic-1").iterdir()}
+    assert saved == {"config.toml", "rounds.parquet", "summary.csv", "models"}
+
+
+def test_a_second_run_takes_a_new_folder(fairfate) -> None:
+    fairfate("run", *QUICK)
+    assert "runs/synthetic-2/" in fairfate("run", *QUICK).out
+
+
+@pytest.mark.parametrize("columns", ["72", "80", "140"])
+def test_the_table_fits_the_terminal(fairfate, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    strategies = ["--strategy", "fedavg", "--strategy", "fair_fate:max=0.8", "--strategy", "fair_fate:max=1"]
+    code, out, _ = fairfate("run", *QUICK, *strategies)
+    assert code == 0
+    assert max(len(line) for line in out.splitlines()) <= int(columns)
+    assert "…" not in out
+
+
+def test_one_strategy_and_one_seed_need_no_comparison(fairfate) -> None:
+    code, out, _ = fairfate("run", *QUICK, "--seeds", "1", "--strategy", "fedavg")
+    assert code == 0
+    assert "one seed" in out
+    assert "Against" not in out
+    assert "±" not in out.split("SP, EO")[0]
+
+
+def test_a_collapsed_model_is_flagged() -> None:
+    finished = run(data="synthetic:rows=300", rounds=1, seeds=(1,), jobs=1)
+    collapsed = replace(finished, summary=finished.summary.assign(mcc_last_mean=[0.3, 0.01]))
+    assert [line.split(":")[0] for line in warnings(collapsed)] == ["fair_fate collapsed"]
+
+
+def test_missing_values_are_told(fairfate, people: Path) -> None:
+    own = ["--data", str(people), "--target", "hired", "--favourable", "yes", "--sensitive", "sex"]
+    code, out, _ = fairfate("run", *QUICK, *own, "--privileged", "male", "--client-column", "site")
+    assert code == 0
+    assert "age: 15 missing values, imputed by the training median" in out
+    assert "column:site" in out
+
+
+def test_options_come_from_a_file_and_the_command_line_wins(fairfate) -> None:
+    Path("mine.toml").write_text(
+        'data = "synthetic:rows=300"\nrounds = 5\nper-round = 2\nseeds = [4, 6]\nstrategy = ["fedmom"]\n'
+    )
+    code, out, _ = fairfate("run", "--config", "mine.toml", "--rounds", "2", "--jobs", "1", "--out", "o")
+    assert code == 0
+    assert "round 2" in out
+    config = Path("o/config.toml").read_text()
+    assert "seeds = [4, 6]" in config
+    assert "per-round = 2" in config
+    assert 'strategy = ["fedmom:beta=0.9"]' in config
+
+
+def test_strategies_lists_settings_defaults_and_references(fairfate) -> None:
+    out = fairfate("strategies").out
+    for word in ("fedavg_gr", "lam0", "default 0.05", "sp|eo|eqo", "Salazar et al. 2023"):
+        assert word in out
+
+
+def test_data_list_says_where_each_dataset_is(fairfate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIRFATE_DATA", "here")
+    Path("here").mkdir()
+    Path("here/law.csv").write_text("x")
+    out = fairfate("data", "list").out
+    assert "here/law.csv" in out
+    assert "fairfate data fetch dutch" in out
+
+
+def test_describe_shows_the_shares_of_the_clients(fairfate) -> None:
+    code, out, _ = fairfate("data", "describe", "synthetic", "--partition", "dirichlet:0.5", "--clients", "4")
+    assert code == 0
+    assert "female, hired" in out
+    rows = [line.split() for line in out.splitlines() if line.startswith("client ")]
+    assert len(rows) == 1 + 4
+    assert sum(int(row[-1]) for row in rows[1:]) == 3600
+
+
+def test_version(fairfate) -> None:
+    assert fairfate("--version").out.startswith("fairfate 0.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["--data", "nofile.csv"],
+            "data must be a dataset's name or a file, got 'nofile.csv' (no such file)",
+        ),
+        (["--data", "empty.csv"], "data must have a header and rows, got 'empty.csv' (empty)"),
+        (["--data", "adutl"], "unknown dataset 'adutl'; did you mean 'adult'?"),
+        (["--partition", "dirichlet:0"], "sigma must be > 0 and finite, got 0"),
+        (["--clients", "2000"], "clients must be <= the 180 training rows of 'synthetic', got 2000"),
+        (["--per-round", "11"], "per-round must be <= the 10 clients, got 11"),
+        (["--rounds", "0"], "rounds must be >= 1, got 0"),
+        (["--strategy", "fairfate"], "unknown strategy 'fairfate'; did you mean 'fair_fate'?"),
+        (["--strategy", "fair_fate:lam=1"], "unknown setting of fair_fate 'lam'; did you mean 'lam0'?"),
+        (["--strategy", "fair_fate:lam0=2"], "fair_fate: lam0 must be in [0, 1], got 2"),
+        (["--strategy", "fair_fate:rho=-1"], "fair_fate: rho must be in [0, 1], got -1"),
+        (["--strategy", "fair_fate:max=7"], "fair_fate: max must be in [0, 1], got 7"),
+        (["--strategy", "fair_fate:beta0=1"], "fair_fate: beta0 must be in [0, 1), got 1"),
+        (["--seeds", "0"], "seeds must be >= 1, got 0"),
+        (["--seeds", "a,b"], "seeds must be a number >= 1 or a list such as 3,5,8, got 'a,b'"),
+        (["--config", "none.toml"], "config must be a TOML file, got 'none.toml' (no such file)"),
+        (["--config", "broken.toml"], "config must be a TOML file, got 'broken.toml'"),
+        (["--config", "typo.toml"], "unknown key in typo.toml 'rouns'; did you mean 'rounds'?"),
+        (["--out", "empty.csv"], "out must be a folder, got 'empty.csv' (a file)"),
+        (["--jobs", "0"], "jobs must be >= 1, got 0"),
+        (["--protocol", "both"], "protocol must be one of paper|published, got 'both'"),
+    ],
+)
+def test_bad_input_is_one_message_exit_2_and_nothing_written(fairfate, arguments, message) -> None:
+    Path("empty.csv").write_text("")
+    Path("broken.toml").write_text("rounds = = 3")
+    Path("typo.toml").write_text("rouns = 3")
+    before = sorted(Path().rglob("*"))
+    code, out, err = fairfate("run", *QUICK, *arguments)
+    assert code == 2
+    assert message in err.replace("\n", " ")
+    assert "Traceback" not in out + err
+    assert sorted(Path().rglob("*")) == before
+
+
+def test_text_where_a_number_belongs_is_exit_2(fairfate) -> None:
+    code, _, err = fairfate("run", "--rounds", "many")
+    assert code == 2
+    assert "--rounds" in err
+    assert "must be a whole number, got 'many'" in err
+
+
+def test_existing_results_ask_for_force(fairfate) -> None:
+    fairfate("run", *QUICK, "--out", "o")
+    before = {p: p.read_bytes() for p in Path("o").rglob("*") if p.is_file()}
+    code, _, err = fairfate("run", *QUICK, "--out", "o", "--rounds", "1")
+    assert code == 2
+    assert "or give --force" in err
+    assert {p: p.read_bytes() for p in Path("o").rglob("*") if p.is_file()} == before
+    assert fairfate("run", *QUICK, "--out", "o", "--rounds", "1", "--force").code == 0
+
+
+def start(arguments: list[str], folder: Path, **kwargs) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "fairfate.cli", *arguments]
+    environment = {**os.environ, "COLUMNS": "100"}
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **kwargs,
+    )
+
+
+LONG = ["run", "--data", "synthetic:rows=2000", "--rounds", "60", "--seeds", "40", "--out", "o"]
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_ctrl_c_keeps_finished_seeds_and_the_same_command_goes_on(tmp_path: Path, jobs: str) -> None:
+    process = start([*LONG, "--jobs", jobs], tmp_path)
+    cells, limit = tmp_path / "o" / "cells", time.monotonic() + 60
+    while len(list(cells.glob("seed-*"))) < 2 and time.monotonic() < limit:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    assert "Finished seeds are kept" in err
+    assert "Traceback" not in err
+    kept = {p.name: p.stat().st_mtime_ns for p in cells.glob("seed-*")}
+    assert len(kept) >= 2
+    assert not list((tmp_path / "o").rglob(".*"))  # no half-written file
+    process = start([*LONG, "--jobs", jobs], tmp_path)
+    limit = time.monotonic() + 60
+    while len(list(cells.glob("seed-*"))) <= len(kept) and time.monotonic() < limit:
+        time.sleep(0.02)
+    now = {p.name: p.stat().st_mtime_ns for p in cells.glob("seed-*")}
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert len(now) > len(kept)
+    assert all(now[name] == stamp for name, stamp in kept.items())
+
+
+def test_a_full_disk_is_one_message_and_leaves_no_half_written_file(tmp_path: Path) -> None:
+    """A limit on the size of files stands in for a disk that fills up in the middle."""
+
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000))
+
+    arguments = ["run", "--data", "synthetic:rows=300", "--rounds", "40", "--seeds", "2", "--out", "o"]
+    process = start([*arguments, "--jobs", "1"], tmp_path, preexec_fn=small_files)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2, err
+    assert "Error: could not read or write" in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "o" / "rounds.parquet").exists()
+    assert not list((tmp_path / "o").rglob(".*"))
+
+
+def test_an_unwritable_folder_is_one_message(fairfate) -> None:
+    Path("file").write_text("")
+    code, _, err = fairfate("run", *QUICK, "--out", "file/inside")
+    assert code == 2
+    assert "could not read or write" in err
