@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -164,6 +165,20 @@ def strategies(
     show_strategies(Console(highlight=False))
 
 
+@app.command()
+def plot(
+    run: Annotated[Path, typer.Argument(help="folder of a run")],
+    metric: Annotated[Words, _option("panel (repeatable; default: accuracy, sp, eo, eqo)")] = None,
+    out: Annotated[Path | None, _option("PNG, SVG or PDF file (default: rounds.png in the folder)")] = None,
+) -> None:
+    """Draw metrics over the rounds of a finished run."""
+    from fairfate.report.figures import over_rounds, save
+    from fairfate.results import read_rounds
+
+    figure = over_rounds(read_rounds(run), tuple(metric or ("accuracy", "sp", "eo", "eqo")))
+    Console(highlight=False, soft_wrap=True).print(f"Saved {save(figure, out or run / 'rounds.png')}")
+
+
 @data_app.command("list")
 def list_data(
     data_dir: DataDir = None,
@@ -256,6 +271,9 @@ def main() -> None:
         named = f" '{error.filename}'" if error.filename else ""
         _say(f"Error: could not read or write{named}: {error.strerror or error}")
         sys.exit(2)
+    except BrokenProcessPool:
+        _say("Error: a process died (out of memory?). Finished seeds are kept; fewer --jobs may help.")
+        sys.exit(1)
     except KeyboardInterrupt:
         _say("Interrupted.")
         sys.exit(INTERRUPTED)

@@ -180,7 +180,7 @@ def _run_seed(
     traces = simulate(federation, strategies, plan.training, streams, on_round)
     frame = results.rounds_frame(plan, table, seed, traces)
     if folder is not None:
-        for spec, label, trace in zip(plan.specs, labels(list(plan.specs)), traces, strict=True):
+        for spec, label, trace in zip(plan.specs, labels(plan.specs), traces, strict=True):
             file = folder / MODELS / results.model_file(label, seed)
             results.write_model(file, trace.params, table, federation, plan, spec)
         results.write_rounds(folder / CELLS / f"seed-{seed}.parquet", frame)

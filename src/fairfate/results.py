@@ -90,7 +90,10 @@ def write_rounds(path: Path, frame: pd.DataFrame) -> None:
 def read_rounds(path: str | Path) -> pd.DataFrame:
     """Read ``rounds.parquet``, from its path or its run's folder."""
     file = Path(path)
-    return pd.read_parquet(file / ROUNDS if file.is_dir() else file)
+    file = file / ROUNDS if file.is_dir() else file
+    if not file.is_file():
+        raise InputError(f"run must be the folder of a finished run, got '{path}' (no {ROUNDS})")
+    return pd.read_parquet(file)
 
 
 def summarise(rounds: pd.DataFrame) -> pd.DataFrame:

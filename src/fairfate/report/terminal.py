@@ -66,7 +66,7 @@ def results_table(run: Run, width: int) -> Grid:
 
 
 def _labels(run: Run) -> list[str]:
-    return labels(list(run.plan.specs))
+    return labels(run.plan.specs)
 
 
 def verdict(run: Run) -> str:

@@ -17,6 +17,7 @@ from fairfate.strategies.registry import (
     make_spec,
     parse_spec,
     register,
+    short_names,
 )
 from fairfate.strategies.reweighing import global_weights, local_weights, reweigh
 from fairfate.strategies.strategy import Cohort, Model, Notes, State, Strategy, weighted_mean
@@ -48,5 +49,6 @@ __all__ = [
     "parse_spec",
     "register",
     "reweigh",
+    "short_names",
     "weighted_mean",
 ]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from fairfate.errors import InputError, listing, unknown
 from fairfate.metrics import FAIRNESS, PUBLISHED_FAIRNESS, Metric
@@ -195,7 +194,7 @@ def load_plugin(path: str | Path) -> None:
         raise InputError(f"plugin '{file}' must register a strategy; known: {listing(_ENTRIES)}")
 
 
-def labels(specs: list[Spec]) -> list[str]:
+def labels(specs: Iterable[Spec]) -> list[str]:
     """Short names for tables: the strategy, with only those settings that tell it from the others.
 
     >>> labels([parse_spec("fedavg", "sp"), parse_spec("fedmom:beta=0.8", "sp")])
@@ -203,13 +202,18 @@ def labels(specs: list[Spec]) -> list[str]:
     >>> labels([parse_spec("fedmom:beta=0.8", "sp"), parse_spec("fedmom:beta=0.9", "sp")])
     ['fedmom(beta=0.8)', 'fedmom(beta=0.9)']
     """
+    return short_names([(spec.name, dict(spec.settings)) for spec in specs])
+
+
+def short_names(strategies: Sequence[tuple[str, Mapping[str, object]]]) -> list[str]:
+    """The same for names with settings, as read from a file."""
     result = []
-    for spec in specs:
-        same = [dict(other.settings) for other in specs if other.name == spec.name]
-        telling: list[Any] = [
+    for name, settings in strategies:
+        twins = [other for twin, other in strategies if twin == name]
+        telling = [
             f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
-            for key, value in spec.settings
-            if any(other[key] != value for other in same)
+            for key, value in settings.items()
+            if any(other.get(key) != value for other in twins)
         ]
-        result.append(f"{spec.name}({', '.join(telling)})" if telling else spec.name)
+        result.append(f"{name}({', '.join(telling)})" if telling else name)
     return result

@@ -1,0 +1,28 @@
+"""A strategy of your own in thirty lines: FedAvg without the least fair clients.
+
+fairfate run --plugin examples/own_strategy.py --strategy fedavg --strategy trimmed:share=0.2
+"""
+
+import numpy as np
+
+from fairfate.strategies import METRIC, Cohort, Model, Number, Setup, Strategy, register, weighted_mean
+
+
+@register(
+    "trimmed",
+    "fedavg without the least fair share of the clients",
+    "this file",
+    metric=METRIC,
+    share=Number(0.3, "share of the clients to leave out", below_high=True),
+)
+def build(setup: Setup, metric: str, share: float) -> Strategy:
+    """Both functions are pure: what they need comes in, what they remember goes out."""
+    fairness = setup.fairness(metric)
+
+    def aggregate(state: Model, cohort: Cohort) -> Model:
+        scores = np.nan_to_num(fairness(cohort.client_counts), nan=0.0)
+        kept = scores >= np.quantile(scores, share)
+        update = weighted_mean(cohort.deltas, cohort.num_examples * kept)
+        return Model(state.params + update)
+
+    return Strategy(Model, aggregate)

@@ -1,0 +1,101 @@
+"""Figures, readable in print and for colour-blind readers. A strategy has the same colour in all of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from fairfate.errors import InputError, check
+from fairfate.files import replacing
+from fairfate.metrics import METRICS
+from fairfate.strategies import short_names
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+COLOURS = {  # Okabe and Ito
+    "fedavg": "#000000",
+    "fedmom": "#E69F00",
+    "feddemon": "#56B4E9",
+    "fedavg_lr": "#009E73",
+    "fedavg_gr": "#F0E442",
+    "fedval": "#0072B2",
+    "fair_fate": "#D55E00",
+}
+OTHER = "#CC79A7"
+DASHES = ("-", "--", ":", "-.")
+"""For settings of the same strategy."""
+NAMES = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "mcc": "MCC",
+    "sp": "statistical parity",
+    "eo": "equality of opportunity",
+    "eqo": "equalized odds",
+}
+
+
+def over_rounds(rounds: pd.DataFrame, metrics: tuple[str, ...] = ("accuracy", "eqo")) -> Figure:
+    """Each metric over the rounds on the test rows: mean over seeds, and a band of one standard deviation.
+
+    Parameters
+    ----------
+    rounds : as in ``rounds.parquet``
+    metrics : one panel for each
+    """
+    from matplotlib.figure import Figure
+
+    for metric in metrics:
+        check(metric in METRICS, f"metric must be one of {', '.join(METRICS)}", metric)
+    test = rounds[rounds["split"] == "test"]
+    figure = Figure(figsize=(4.2 * len(metrics), 3.4), layout="constrained")
+    panels = figure.subplots(1, len(metrics), squeeze=False)[0]
+    for panel, metric in zip(panels, metrics, strict=True):
+        seen: dict[str, int] = {}
+        for label, mine in _lines(test):
+            name = str(mine["strategy"].iloc[0])
+            dash = DASHES[seen.setdefault(name, 0) % len(DASHES)]
+            seen[name] += 1
+            curve = mine.groupby("round")[metric].agg(["mean", "std"])
+            colour = COLOURS.get(name, OTHER)
+            panel.plot(curve.index, curve["mean"], dash, color=colour, label=label, linewidth=1.6)
+            low, high = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
+            panel.fill_between(curve.index, low, high, color=colour, alpha=0.15, linewidth=0)
+        panel.set_xlabel("round")
+        panel.set_ylabel(
+            NAMES.get(metric, metric) + (" (1 is fair)" if metric in ("sp", "eo", "eqo") else "")
+        )
+        panel.set_ylim(0, 1.02)
+        panel.grid(alpha=0.3, linewidth=0.6)
+        panel.spines[["top", "right"]].set_visible(False)
+    handles, texts = panels[0].get_legend_handles_labels()
+    figure.legend(handles, texts, loc="outside lower center", ncols=min(len(texts), 4), frameon=False)
+    return figure
+
+
+def _lines(test: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The rows of each strategy and setting, with a short label."""
+    groups = test.groupby(["strategy", "metric", "settings"], dropna=False, sort=False)
+    frames = [frame for _, frame in groups]
+    named = [
+        (str(first["strategy"]), {"metric": first["metric"], **json.loads(str(first["settings"]))})
+        for first in (frame.iloc[0] for frame in frames)
+    ]
+    return list(zip(short_names(named), frames, strict=True))
+
+
+def save(figure: Figure, path: str | Path) -> Path:
+    """Write a figure as PNG, SVG or PDF, by the file's ending; the same figure gives the same bytes."""
+    import matplotlib as mpl
+
+    file = Path(path)
+    kind = file.suffix.lower().lstrip(".")
+    if kind not in ("png", "svg", "pdf"):
+        raise InputError(f"figure must end in .png, .svg or .pdf, got '{file}'")
+    metadata = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
+    with mpl.rc_context({"svg.hashsalt": "fairfate"}), replacing(file) as temporary:
+        figure.savefig(temporary, format=kind, dpi=150, metadata=metadata)
+    return file

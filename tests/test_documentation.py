@@ -1,0 +1,99 @@
+"""Every command and every Python block of the README and the docs runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.M | re.S)
+
+
+def commands(text: str) -> list[str]:
+    """The lines that start with `fairfate`, from code blocks and from running text."""
+    joined = text.replace("\\\n", " ")
+    found = [line for block in blocks(joined, "bash") for line in block.splitlines()]
+    found += re.findall(r"^    (fairfate .*)$", joined, flags=re.M)
+    found += [
+        match.replace("\n", " ")
+        for match in re.findall(r"`(fairfate run [^`]*|fairfate plot [^`]*)`", joined)
+    ]
+    return [re.sub(r"\s+", " ", line).strip() for line in found if line.startswith("fairfate ")]
+
+
+COMMANDS = sorted({command for page in PAGES for command in commands(page.read_text())})
+NEEDS_DATA = ("adult",)
+
+
+def shorten(words: list[str]) -> list[str]:
+    """The same command with less work: few rounds and seeds; the options under test stay."""
+    if words[0] != "run":
+        return words
+    kept = list(words)
+    if "--seeds" in kept:
+        at = kept.index("--seeds")
+        del kept[at : at + 2]
+    return [*kept, "--seeds", "1", "--rounds", "2", "--epochs", "1"]
+
+
+def test_the_readme_shows_its_main_commands() -> None:
+    assert "pip install -e . && fairfate run" in README
+    assert 'pip install -e ".[dev]" && pytest' in README
+    assert len(COMMANDS) >= 8
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if "fetch" not in c])
+def test_commands_run(command: str, tmp_path: Path, people: Path) -> None:
+    words = shlex.split(command)[1:]
+    if any(name in words for name in NEEDS_DATA) and not os.environ.get("FAIRFATE_DATA"):
+        pytest.skip("FAIRFATE_DATA is not set")
+    (tmp_path / "people.csv").exists() or shutil.copy(people, tmp_path / "people.csv")
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    base = [sys.executable, "-m", "fairfate.cli"]
+    if words[0] == "plot":
+        quick = ["run", "--rounds", "2", "--seeds", "1", "--out", "runs/synthetic-1"]
+        subprocess.run([*base, *quick], cwd=tmp_path, check=True, capture_output=True)
+    done = subprocess.run([*base, *shorten(words)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_python_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(page.read_text(), "python"):
+        exec(compile(block, str(page), "exec"), {})
+
+
+def test_links_lead_somewhere() -> None:
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            if not target.startswith("http"):
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_readme_prints_what_the_command_prints(tmp_path: Path) -> None:
+    """The main job on the embedded data, word for word."""
+    environment = {**os.environ, "COLUMNS": "80"}
+    done = subprocess.run(
+        [sys.executable, "-m", "fairfate.cli", "run"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    shown = next(block for block in blocks(README, "text") if "Saved to" in block)
+    assert shown.split() == done.stdout.split()

@@ -1,0 +1,82 @@
+"""Data flows one way: a file imports only from rooms before its own."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fairfate
+
+SOURCE = Path(fairfate.__file__).parent
+ROOMS = [
+    "_version",
+    "errors",
+    "files",
+    "data",
+    "partition",
+    "streams",
+    "engine",
+    "metrics",
+    "federation",
+    "schedules",
+    "strategies",
+    "simulate",
+    "config",
+    "results",
+    "experiment",
+    "report",
+    "cli",
+]
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_go_upstream_only(path: Path) -> None:
+    if path == SOURCE / "__init__.py":
+        return
+    own = ROOMS.index(room(path))
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("fairfate"):
+            names = [node.module] if node.module != "fairfate" else [f"fairfate.{a.name}" for a in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names if alias.name.startswith("fairfate")]
+        for name in names:
+            imported = name.split(".")[1]
+            assert ROOMS.index(imported) <= own, f"{path.name} imports {name}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_no_pickle_no_global_seed_no_print(path: Path) -> None:
+    text = path.read_text()
+    for word in ("import pickle", "np.random.seed", "random.seed(", "    print("):
+        assert word not in text
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    heavy = ["numba", "pandas", "matplotlib", "sklearn", "scipy", "pyarrow", "typer"]
+    code = f"import fairfate, sys; sys.exit(sum(m in sys.modules for m in {heavy}))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_running_loads_no_plotting_and_no_scikit_learn() -> None:
+    code = (
+        "import fairfate, sys; fairfate.run(data='synthetic:rows=100', rounds=1, seeds=(1,), jobs=1);"
+        "sys.exit(sum(m in sys.modules for m in ['matplotlib', 'sklearn']))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_public_name_can_be_had() -> None:
+    for name in fairfate.__all__:
+        assert getattr(fairfate, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        fairfate.nonsense  # noqa: B018
