@@ -92,6 +92,7 @@ def run(
     batch_size: Annotated[Whole, _option("rows in a batch (default: 10)", _whole)] = None,
     learning_rate: Annotated[float | None, _option("of the clients' SGD (default: 0.01)", _number)] = None,
     hidden: Annotated[Whole, _option("hidden units of the model (default: 10)", _whole)] = None,
+    post: Annotated[Words, _option("thresholds[:metric=M,tolerance=T]: after training (repeatable)")] = None,
     seeds: Annotated[Word, _option("N for the seeds 1..N, or a list such as 3,5,8 (default: 5)")] = None,
     protocol: Protocol = None,
     data_dir: DataDir = None,
@@ -121,9 +122,9 @@ def run(
     console = Console(highlight=False)
     try:
         with _bar() as bar:
-            task = bar.add_task("compiling, once", total=total)
+            task = bar.add_task("starting", total=total)
 
-            def progress(done: int) -> None:
+            def progress(done: float) -> None:
                 bar.update(task, completed=done, description="rounds")
 
             finished = execute(plan, table, out=folder, jobs=jobs, force=force, progress=progress)

@@ -15,6 +15,7 @@ from fairfate.engine.training import Training
 from fairfate.errors import InputError, check, unknown
 from fairfate.metrics import FAIRNESS
 from fairfate.partition import Partition, parse_partition
+from fairfate.post import Thresholds, parse_post
 from fairfate.strategies import Spec, load_plugin, parse_spec
 
 PROTOCOLS = ("paper", "published")
@@ -47,6 +48,7 @@ class Config:
     batch_size: int = 10
     learning_rate: float = 0.01
     hidden: int = 10
+    post: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
 
     @property
@@ -80,10 +82,17 @@ class Plan:
     """A config with everything decided: what is run, for each seed alike."""
 
     config: Config
+    dataset: str
     partition: Partition
     clients: int
     training: Training
     specs: tuple[Spec, ...]
+    post: tuple[Thresholds, ...] = ()
+
+    def visits(self, rows: int) -> float:
+        """How many rows one strategy's models see in training, expected for a table of so many rows."""
+        training = self.training
+        return 0.6 * rows * training.per_round / self.clients * training.epochs * training.rounds
 
     @property
     def published(self) -> bool:
@@ -135,14 +144,16 @@ def resolve(config: Config, table: Table) -> Plan:
         learning_rate=config.learning_rate,
         hidden=config.hidden,
     )
+    post = tuple(dict.fromkeys(parse_post(text, config.metric) for text in config.post))
     resolved = replace(
         config,
         partition=str(partition),
         clients=clients,
         per_round=per_round,
         strategies=tuple(spec.text for spec in specs),
+        post=tuple(step.text for step in post),
     )
-    return Plan(resolved, partition, clients, training, specs)
+    return Plan(resolved, table.name, partition, clients, training, specs, post)
 
 
 def _third(clients: int) -> int:
@@ -198,6 +209,7 @@ _LISTS = {
     "plugin": "plugins",
     "drop": "drop",
     "categorical": "categorical",
+    "post": "post",
 }
 
 

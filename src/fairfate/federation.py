@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.data import SOURCES, Encoder, Table
-from fairfate.engine.kernels import count_positives, train_cohort
+from fairfate.engine.kernels import count_positives, margins, train_cohort
 from fairfate.engine.simd import LANES
 from fairfate.engine.training import Training
 from fairfate.errors import InputError, check
@@ -57,6 +57,12 @@ class Rows:
         counts[:, : found.shape[1], 1] = found
         counts[:, :, 0] = self.sizes - counts[:, :, 1]
         return counts.reshape(len(models), len(self.sizes) // 2, 2, 2)
+
+    def margins(self, model: NDArray[np.float32], hidden: int) -> list[NDArray[np.float32]]:
+        """For each cell, its rows' scores by one model: the log-odds of label 1."""
+        real = ((self.mask[:, None] >> np.arange(LANES)) & 1).astype(bool).ravel()
+        scores = margins(model, self.blocks, hidden)[real]
+        return np.split(scores, np.cumsum(self.sizes)[:-1])
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
 @contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
-    """A temporary path beside ``path`` that takes its name once the block has succeeded."""
+def replacing(path: str | Path, name: Callable[[Path], str] | None = None) -> Iterator[Path]:
+    """A temporary path beside ``path`` that takes its name once the block has succeeded.
+
+    Parameters
+    ----------
+    path : the file to write
+    name : makes the final name from what was written, if it depends on that
+    """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    handle, written = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     os.close(handle)
-    temporary = Path(name)
+    temporary = Path(written)
     try:
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.chmod(0o644)
-        temporary.replace(target)
+        temporary.replace(target if name is None else target.with_name(name(temporary)))
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,6 @@ from fairfate.errors import InputError
 from fairfate.federation import Federation
 from fairfate.files import replacing, write_bytes
 from fairfate.metrics import METRICS
-from fairfate.simulate import Trace
 from fairfate.strategies import Spec
 
 CONFIG, ROUNDS, SUMMARY, MODELS, CELLS = (
@@ -47,33 +45,8 @@ SCHEMA = pa.schema(
 )
 
 
-def rounds_frame(plan: Plan, table: Table, seed: int, traces: Sequence[Trace]) -> pd.DataFrame:
-    """One row for each (strategy, setting, seed, round, split), unrounded."""
-    frames = []
-    for spec, trace in zip(plan.specs, traces, strict=True):
-        notes = pd.DataFrame(trace.notes, columns=NOTES)
-        for split, counts in (("validation", trace.validation), ("test", trace.test)):
-            values = {name: metric(counts) for name, metric in METRICS.items()}
-            frame = pd.DataFrame(
-                {
-                    "dataset": table.name,
-                    "partition": str(plan.partition),
-                    "protocol": plan.config.protocol,
-                    "strategy": spec.name,
-                    "metric": spec.metric,
-                    "settings": spec.settings_json,
-                    "seed": seed,
-                    "round": np.arange(1, len(counts) + 1),
-                    "split": split,
-                    **values,
-                }
-            )
-            frames.append(pd.concat([frame, notes], axis=1))
-    return pd.concat(frames, ignore_index=True)
-
-
-def write_rounds(path: Path, frame: pd.DataFrame) -> None:
-    """Write rounds as Parquet; missing numbers of a strategy are nulls, undefined metrics are NaN."""
+def rounds_table(frame: pd.DataFrame) -> pa.Table:
+    """Rounds for Parquet; missing numbers of a strategy are nulls, undefined metrics are NaN."""
     columns = {
         field.name: pa.array(
             frame[field.name].to_numpy(),
@@ -83,8 +56,13 @@ def write_rounds(path: Path, frame: pd.DataFrame) -> None:
         )
         for field in SCHEMA
     }
+    return pa.table(columns, schema=SCHEMA)
+
+
+def write_rounds(path: Path, frame: pd.DataFrame) -> None:
+    """Write rounds as Parquet."""
     with replacing(path) as temporary:
-        pq.write_table(pa.table(columns, schema=SCHEMA), temporary, compression="zstd")
+        pq.write_table(rounds_table(frame), temporary, compression="zstd")
 
 
 def read_rounds(path: str | Path) -> pd.DataFrame:

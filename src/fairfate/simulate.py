@@ -70,15 +70,10 @@ def simulate(
         if len(clients):  # a client without rows sends nothing; without any reply the model stays
             weights = _loss_weights(strategies, federation.client_cells[clients])
             trained = federation.train(models, clients, weights, training, key, t)
+            deltas = trained - models[:, None]
+            scored = _score_clients(federation, strategies, trained, hidden)
             for s, strategy in enumerate(strategies):
-                scored = trained[s] if strategy.scores_clients else trained[s, :0]
-                cohort = Cohort(
-                    round=t,
-                    deltas=trained[s] - models[s],
-                    num_examples=federation.sizes[clients],
-                    client_counts=federation.validation.score(scored, hidden),
-                    server_counts=counts[s],
-                )
+                cohort = Cohort(t, deltas[s], federation.sizes[clients], scored[s], counts[s])
                 states[s] = strategy.aggregate(states[s], cohort)
             models = np.stack([np.asarray(state.params, dtype=np.float32) for state in states])
             counts = federation.validation.score(models, hidden)
@@ -94,6 +89,19 @@ def simulate(
         )
         for s in range(len(strategies))
     ]
+
+
+def _score_clients(
+    federation: Federation, strategies: Sequence[Strategy], trained: NDArray[np.float32], hidden: int
+) -> list[Counts]:
+    """For each strategy, its clients' models on the validation rows; nothing where it does not look."""
+    wanted = [s for s, strategy in enumerate(strategies) if strategy.scores_clients]
+    flat = trained[wanted].reshape(-1, trained.shape[-1])
+    counts = federation.validation.score(flat, hidden)
+    scored = [counts[:0]] * len(strategies)
+    for s, mine in zip(wanted, counts.reshape(len(wanted), trained.shape[1], *counts.shape[1:]), strict=True):
+        scored[s] = mine
+    return scored
 
 
 def _loss_weights(strategies: Sequence[Strategy], rows: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -361,6 +361,41 @@ def train_cohort(
 
 
 @_kernel
+def _margin(flat: Array, base: int, blocks: Array, start: int, inputs: int, hidden: int, units: Array) -> Any:
+    """The score before the sigmoid of sixteen rows, by the model that begins at ``base``."""
+    b1 = base + inputs * hidden
+    w2 = b1 + hidden
+    k = 0
+    while k + 5 <= hidden:
+        a0, a1, a2 = spread(flat, b1 + k), spread(flat, b1 + k + 1), spread(flat, b1 + k + 2)
+        a3, a4 = spread(flat, b1 + k + 3), spread(flat, b1 + k + 4)
+        for j in range(inputs):
+            v = load(blocks, start + j * LANES)
+            q = base + j * hidden + k
+            a0 = fma(v, spread(flat, q), a0)
+            a1 = fma(v, spread(flat, q + 1), a1)
+            a2 = fma(v, spread(flat, q + 2), a2)
+            a3 = fma(v, spread(flat, q + 3), a3)
+            a4 = fma(v, spread(flat, q + 4), a4)
+        store(units, k * LANES, tanh(a0))
+        store(units, (k + 1) * LANES, tanh(a1))
+        store(units, (k + 2) * LANES, tanh(a2))
+        store(units, (k + 3) * LANES, tanh(a3))
+        store(units, (k + 4) * LANES, tanh(a4))
+        k += 5
+    while k < hidden:
+        a0 = spread(flat, b1 + k)
+        for j in range(inputs):
+            a0 = fma(load(blocks, start + j * LANES), spread(flat, base + j * hidden + k), a0)
+        store(units, k * LANES, tanh(a0))
+        k += 1
+    z = spread(flat, w2 + hidden)
+    for k in range(hidden):
+        z = fma(load(units, k * LANES), spread(flat, w2 + k), z)
+    return z
+
+
+@_kernel
 def count_positives(models: Array, blocks: Array, cell: Array, mask: Array, hidden: int) -> Array:
     """Count the rows of each cell that each model accepts.
 
@@ -381,44 +416,21 @@ def count_positives(models: Array, blocks: Array, cell: Array, mask: Array, hidd
         cells = max(cells, cell[block] + 1)
     positives = np.zeros((count, cells), np.int64)
     flat = models.ravel()
-    units = np.zeros((hidden + _ROWS) * LANES, _F)
+    units = np.zeros(hidden * LANES, _F)
     for m in range(count):
-        base = m * parameters
-        b1 = base + inputs * hidden
-        w2 = b1 + hidden
-        b2 = w2 + hidden
         for block in range(len(cell)):
-            p = block * inputs * LANES
-            k = 0
-            while k + 5 <= hidden:
-                a0, a1, a2 = (
-                    spread(flat, b1 + k),
-                    spread(flat, b1 + k + 1),
-                    spread(flat, b1 + k + 2),
-                )
-                a3, a4 = spread(flat, b1 + k + 3), spread(flat, b1 + k + 4)
-                for j in range(inputs):
-                    v = load(blocks, p + j * LANES)
-                    q = base + j * hidden + k
-                    a0 = fma(v, spread(flat, q), a0)
-                    a1 = fma(v, spread(flat, q + 1), a1)
-                    a2 = fma(v, spread(flat, q + 2), a2)
-                    a3 = fma(v, spread(flat, q + 3), a3)
-                    a4 = fma(v, spread(flat, q + 4), a4)
-                store(units, k * LANES, tanh(a0))
-                store(units, (k + 1) * LANES, tanh(a1))
-                store(units, (k + 2) * LANES, tanh(a2))
-                store(units, (k + 3) * LANES, tanh(a3))
-                store(units, (k + 4) * LANES, tanh(a4))
-                k += 5
-            while k < hidden:
-                a0 = spread(flat, b1 + k)
-                for j in range(inputs):
-                    a0 = fma(load(blocks, p + j * LANES), spread(flat, base + j * hidden + k), a0)
-                store(units, k * LANES, tanh(a0))
-                k += 1
-            z = spread(flat, b2)
-            for k in range(hidden):
-                z = fma(load(units, k * LANES), spread(flat, w2 + k), z)
+            z = _margin(flat, m * parameters, blocks, block * inputs * LANES, inputs, hidden, units)
             positives[m, cell[block]] += count_positive(z, mask[block])
     return positives
+
+
+@_kernel
+def margins(model: Array, blocks: Array, hidden: int) -> Array:
+    """One model's scores before the sigmoid of all rows, in the order of the blocks."""
+    inputs = (len(model) - 1) // hidden - 2
+    count = len(blocks) // inputs
+    out = np.empty(count, _F)
+    units = np.zeros(hidden * LANES, _F)
+    for start in range(0, count, LANES):
+        store(out, start, _margin(model, 0, blocks, start * inputs, inputs, hidden, units))
+    return out

@@ -1,0 +1,198 @@
+"""A cell: all strategies of one (data, partition, protocol, seed) in one pass, and its file.
+
+A cell's file carries the SHA-256 of its content in its name, so that a damaged one is found, and what it
+holds in its header, so that only what is missing is run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+
+from fairfate.config import Plan
+from fairfate.data import Table
+from fairfate.federation import Federation, build
+from fairfate.files import replacing
+from fairfate.metrics import METRICS, Counts
+from fairfate.post import Thresholds, post_counts
+from fairfate.results import NOTES, rounds_table
+from fairfate.simulate import Trace, simulate
+from fairfate.strategies import Notes, Setup, Spec
+from fairfate.streams import Streams
+
+_HEADER = b"fairfate"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a cell's numbers depend on, besides the strategies."""
+
+    plan: Plan
+    seed: int
+    data_checksum: str
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """For the file's header."""
+        return {
+            "dataset": self.plan.dataset,
+            "data-checksum": self.data_checksum,
+            "partition": str(self.plan.partition),
+            "protocol": self.plan.config.protocol,
+            "clients": self.plan.clients,
+            "post": [step.text for step in self.plan.post],
+            "seed": self.seed,
+            **asdict(self.plan.training),
+        }
+
+    @property
+    def slug(self) -> str:
+        """For the file's name."""
+        partition = str(self.plan.partition).replace(":", "-").replace("/", "-")
+        return f"{self.plan.dataset}_{partition}_{self.plan.config.protocol}_seed-{self.seed}"
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a cell's pass found."""
+
+    rounds: pd.DataFrame
+    traces: list[Trace]
+    federation: Federation
+
+
+def run_cell(
+    plan: Plan, table: Table, seed: int, specs: Sequence[Spec], on_round: Callable[[], None]
+) -> Outcome:
+    """Train the strategies side by side, and take the post steps."""
+    streams = Streams(seed, plan.published)
+    federation = build(table, plan.partition, plan.clients, streams)
+    setup = Setup(plan.training.rounds, plan.published)
+    traces = simulate(federation, [spec.build(setup) for spec in specs], plan.training, streams, on_round)
+    frames = [_rounds(plan, seed, specs, traces)]
+    frames += [_after(plan, seed, specs, traces, step, federation, setup) for step in plan.post]
+    return Outcome(pd.concat(frames, ignore_index=True), traces, federation)
+
+
+def _frame(
+    plan: Plan,
+    seed: int,
+    names: Sequence[tuple[str, str | None, str]],
+    rounds: Sequence[int],
+    splits: dict[str, Counts],
+    notes: Sequence[Notes],
+) -> pd.DataFrame:
+    """Rows for strategies x splits x rounds, from counts (strategies, rounds, groups, 2, 2)."""
+    per, frames = len(rounds), []
+    for split, counts in splits.items():
+        columns: dict[str, Any] = {
+            "dataset": plan.dataset,
+            "partition": str(plan.partition),
+            "protocol": plan.config.protocol,
+        }
+        for position, key in enumerate(("strategy", "metric", "settings")):
+            columns[key] = np.repeat(np.array([name[position] for name in names], dtype=object), per)
+        columns |= {"seed": seed, "round": np.tile(rounds, len(names)), "split": split}
+        columns |= {name: metric(counts).ravel() for name, metric in METRICS.items()}
+        columns |= dict(zip(NOTES, np.array(notes, dtype=np.float64).T, strict=True))
+        frames.append(pd.DataFrame(columns))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _rounds(plan: Plan, seed: int, specs: Sequence[Spec], traces: Sequence[Trace]) -> pd.DataFrame:
+    names = [(spec.name, spec.metric, spec.settings_json) for spec in specs]
+    splits = {
+        "validation": np.stack([trace.validation for trace in traces]),
+        "test": np.stack([trace.test for trace in traces]),
+    }
+    notes = [note for trace in traces for note in trace.notes]
+    return _frame(plan, seed, names, range(1, plan.training.rounds + 1), splits, notes)
+
+
+def _after(
+    plan: Plan,
+    seed: int,
+    specs: Sequence[Spec],
+    traces: Sequence[Trace],
+    step: Thresholds,
+    federation: Federation,
+    setup: Setup,
+) -> pd.DataFrame:
+    """A post step's own rows, for the last round: strategy ``NAME+thresholds``, the step's metric."""
+    names, found = [], []
+    for spec, trace in zip(specs, traces, strict=True):
+        of = {} if spec.metric is None else {"of": spec.metric}
+        settings = {**of, **json.loads(spec.settings_json), "tolerance": step.tolerance}
+        names.append((f"{spec.name}+{step.name}", step.metric, json.dumps(settings)))
+        found.append(
+            post_counts(
+                step,
+                setup.fairness(step.metric),
+                trace.params,
+                federation.validation,
+                federation.test,
+                plan.training.hidden,
+            )
+        )
+    splits = {
+        "validation": np.stack([validation for validation, _ in found])[:, None],
+        "test": np.stack([test for _, test in found])[:, None],
+    }
+    return _frame(plan, seed, names, [plan.training.rounds], splits, [Notes()] * len(names))
+
+
+class Store:
+    """The finished cells in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._files: dict[str, list[tuple[Path, list[str]]]] = {}
+
+    def scan(self) -> list[str]:
+        """Look through the folder; returns the names of damaged files, which are removed."""
+        self._files, damaged = {}, []
+        for path in sorted(self.folder.glob(".*")) if self.folder.is_dir() else []:
+            path.unlink()  # what a killed process was writing
+        for path in sorted(self.folder.glob("*.parquet")):
+            if path.stem.rpartition("_")[2] != _digest(path):
+                damaged.append(path.name)
+                path.unlink()
+                continue
+            header = json.loads(pq.read_schema(path).metadata[_HEADER])
+            self._files.setdefault(_text(header["cell"]), []).append((path, header["specs"]))
+        return damaged
+
+    def missing(self, cell: Cell) -> list[Spec]:
+        """The cell's strategies that no file holds."""
+        held = {text for _, specs in self._files.get(_text(cell.key), []) for text in specs}
+        return [spec for spec in cell.plan.specs if spec.text not in held]
+
+    def read(self, cell: Cell) -> pd.DataFrame:
+        """The rounds of a finished cell."""
+        files = self._files[_text(cell.key)]
+        return pd.concat([pd.read_parquet(path) for path, _ in files], ignore_index=True)
+
+    def write(self, cell: Cell, specs: Sequence[Spec], rounds: pd.DataFrame) -> None:
+        """Add a file; whole or not there."""
+        header = {"cell": cell.key, "specs": [spec.text for spec in specs]}
+        content = rounds_table(rounds).replace_schema_metadata({_HEADER: json.dumps(header)})
+        self.folder.mkdir(parents=True, exist_ok=True)
+        unnamed = self.folder / f"{cell.slug}.parquet"
+        with replacing(unnamed, lambda file: f"{cell.slug}_{_digest(file)}.parquet") as temporary:
+            pq.write_table(content, temporary, compression="zstd")
+
+
+def _text(key: dict[str, Any]) -> str:
+    return json.dumps(key, sort_keys=True)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:32]
