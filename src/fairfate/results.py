@@ -23,7 +23,7 @@ from fairfate.errors import InputError
 from fairfate.federation import Federation
 from fairfate.files import replacing, write_bytes
 from fairfate.metrics import METRICS
-from fairfate.strategies import Spec
+from fairfate.strategies import Spec, short_names
 
 CONFIG, ROUNDS, SUMMARY, MODELS, CELLS = (
     "config.toml",
@@ -97,6 +97,15 @@ def summarise(rounds: pd.DataFrame) -> pd.DataFrame:
 
 _SKIP: dict[str, Any] = {"skipna": False}
 """An undefined metric makes the mean undefined; nothing is left out in silence."""
+
+
+def row_names(rows: pd.DataFrame) -> list[str]:
+    """Short names for rows with a strategy, a metric and settings: only what tells them apart."""
+    named = []
+    for row in rows[["strategy", "metric", "settings"]].itertuples(index=False):
+        own = {} if pd.isna(row.metric) else {"metric": row.metric}
+        named.append((str(row.strategy), {**own, **json.loads(str(row.settings))}))
+    return short_names(named)
 
 
 def write_summary(path: Path, summary: pd.DataFrame) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +10,7 @@ import pandas as pd
 from fairfate.errors import InputError, check
 from fairfate.files import replacing
 from fairfate.metrics import METRICS
-from fairfate.strategies import short_names
+from fairfate.results import row_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -80,11 +79,8 @@ def _lines(test: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
     """The rows of each strategy and setting, with a short label."""
     groups = test.groupby(["strategy", "metric", "settings"], dropna=False, sort=False)
     frames = [frame for _, frame in groups]
-    named = [
-        (str(first["strategy"]), {"metric": first["metric"], **json.loads(str(first["settings"]))})
-        for first in (frame.iloc[0] for frame in frames)
-    ]
-    return list(zip(short_names(named), frames, strict=True))
+    first = pd.DataFrame([frame.iloc[0] for frame in frames])
+    return list(zip(row_names(first), frames, strict=True))
 
 
 def save(figure: Figure, path: str | Path) -> Path:

@@ -15,7 +15,8 @@ from fairfate.data import SOURCES, Table
 from fairfate.experiment import Run
 from fairfate.federation import Federation
 from fairfate.metrics import FAIRNESS
-from fairfate.strategies import entries, labels
+from fairfate.results import row_names
+from fairfate.strategies import entries
 
 COLUMNS = {
     "accuracy": "accuracy",
@@ -55,7 +56,7 @@ def results_table(run: Run, width: int) -> Grid:
     grid = _grid("strategy", *COLUMNS.values(), title=title)
     means = run.summary[[f"{name}_last_mean" for name in COLUMNS]].to_numpy(dtype=float)
     best = np.nanmax(np.where(np.isnan(means), -np.inf, means), axis=0)
-    for label, (_, row), values in zip(_labels(run), run.summary.iterrows(), means, strict=True):
+    for label, (_, row), values in zip(row_names(run.summary), run.summary.iterrows(), means, strict=True):
         cells = [Text(label)]
         for name, value, highest in zip(COLUMNS, values, best, strict=True):
             text = _value(value, row[f"{name}_last_std"], wide)
@@ -65,25 +66,18 @@ def results_table(run: Run, width: int) -> Grid:
     return grid
 
 
-def _labels(run: Run) -> list[str]:
-    return labels(run.plan.specs)
-
-
 def verdict(run: Run) -> str:
     """One sentence on what the fairest strategy gained and gave up against the first one."""
     metric = next((spec.metric for spec in run.plan.specs if spec.metric), run.plan.config.metric)
-    fairness, names = f"{metric}_last_mean", _labels(run)
+    fairness, names = f"{metric}_last_mean", row_names(run.summary)
     rest = run.summary.iloc[1:]
     if rest.empty or rest[fairness].isna().all():
         return ""
-    base, other = run.summary.iloc[0], run.summary.iloc[int(rest[fairness].argmax()) + 1]
-    name = names[int(rest[fairness].argmax()) + 1]
-    gained, gave = (
-        other[fairness] - base[fairness],
-        base["accuracy_last_mean"] - other["accuracy_last_mean"],
-    )
-    seeds = _per_seed(run, metric)
-    wins = int((seeds[names.index(name)] > seeds[0]).sum())
+    best = int(rest[fairness].argmax()) + 1
+    base, other, name = run.summary.iloc[0], run.summary.iloc[best], names[best]
+    gained = other[fairness] - base[fairness]
+    gave = base["accuracy_last_mean"] - other["accuracy_last_mean"]
+    wins = int((_per_seed(run, metric, best) > _per_seed(run, metric, 0)).sum())
     fairer = f"{'gained' if gained >= 0 else 'lost'} {abs(gained):.3f} {metric.upper()}"
     better = f"{'gave up' if gave >= 0 else 'gained'} {abs(gave):.3f} accuracy"
     return (
@@ -93,22 +87,23 @@ def verdict(run: Run) -> str:
     )
 
 
-def _per_seed(run: Run, metric: str) -> list[pd.Series[float]]:
-    rounds = run.rounds
+def _per_seed(run: Run, metric: str, row: int) -> pd.Series[float]:
+    """The metric of one line of the table in each seed."""
+    rounds, key = run.rounds, run.summary.iloc[row]
     last = rounds[(rounds["split"] == "test") & (rounds["round"] == run.plan.training.rounds)]
-    found = []
-    for spec in run.plan.specs:
-        mine = last[(last["strategy"] == spec.name) & (last["settings"] == spec.settings_json)]
-        if spec.metric is not None:
-            mine = mine[mine["metric"] == spec.metric]
-        found.append(mine.sort_values("seed")[metric].reset_index(drop=True))
-    return found
+    mine = last[(last["strategy"] == key["strategy"]) & (last["settings"] == key["settings"])]
+    mine = mine[mine["metric"].fillna("") == ("" if pd.isna(key["metric"]) else key["metric"])]
+    values: pd.Series[float] = mine.sort_values("seed")[metric].reset_index(drop=True)
+    return values
 
 
 def warnings(run: Run) -> list[str]:
     """What a reader of the table should know: collapsed models, undefined metrics, imputed values."""
     lines = list(run.table.notes)
-    for label, (_, row) in zip(_labels(run), run.summary.iterrows(), strict=True):
+    lines += [f"{name} was damaged and has been run again" for name in run.damaged]
+    if run.plan.post:
+        lines.append("thresholds need the group of each person at prediction time")
+    for label, (_, row) in zip(row_names(run.summary), run.summary.iterrows(), strict=True):
         if row["mcc_last_mean"] < COLLAPSED:
             lines.append(
                 f"{label} collapsed: MCC {row['mcc_last_mean']:.3f} means that it hardly tells people"
