@@ -211,21 +211,21 @@ LONG = ["run", "--data", "synthetic:rows=2000", "--rounds", "60", "--seeds", "40
 def test_ctrl_c_keeps_finished_seeds_and_the_same_command_goes_on(tmp_path: Path, jobs: str) -> None:
     process = start([*LONG, "--jobs", jobs], tmp_path)
     cells, limit = tmp_path / "o" / "cells", time.monotonic() + 60
-    while len(list(cells.glob("*_seed-*"))) < 2 and time.monotonic() < limit:
+    while len(list(cells.glob("synthetic_*.parquet"))) < 2 and time.monotonic() < limit:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
     assert "Finished seeds are kept" in err
     assert "Traceback" not in err
-    kept = {p.name: p.stat().st_mtime_ns for p in cells.glob("*_seed-*")}
+    kept = {p.name: p.stat().st_mtime_ns for p in cells.glob("synthetic_*.parquet")}
     assert len(kept) >= 2
     assert not list((tmp_path / "o").rglob(".*"))  # no half-written file
     process = start([*LONG, "--jobs", jobs], tmp_path)
     limit = time.monotonic() + 60
-    while len(list(cells.glob("*_seed-*"))) <= len(kept) and time.monotonic() < limit:
+    while len(list(cells.glob("synthetic_*.parquet"))) <= len(kept) and time.monotonic() < limit:
         time.sleep(0.02)
-    now = {p.name: p.stat().st_mtime_ns for p in cells.glob("*_seed-*")}
+    now = {p.name: p.stat().st_mtime_ns for p in cells.glob("synthetic_*.parquet")}
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
     assert len(now) > len(kept)

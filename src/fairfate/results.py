@@ -103,7 +103,7 @@ def row_names(rows: pd.DataFrame) -> list[str]:
     """Short names for rows with a strategy, a metric and settings: only what tells them apart."""
     named = []
     for row in rows[["strategy", "metric", "settings"]].itertuples(index=False):
-        own = {} if pd.isna(row.metric) else {"metric": row.metric}
+        own = {"metric": row.metric} if isinstance(row.metric, str) else {}
         named.append((str(row.strategy), {**own, **json.loads(str(row.settings))}))
     return short_names(named)
 
