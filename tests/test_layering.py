@@ -31,6 +31,8 @@ ROOMS = [
     "cells",
     "pool",
     "experiment",
+    "sweep",
+    "reproduce",
     "report",
     "cli",
 ]

@@ -21,9 +21,9 @@ from fairfate.config import Plan
 from fairfate.data import Table
 from fairfate.federation import Federation, build
 from fairfate.files import replacing
-from fairfate.metrics import METRICS, Counts
+from fairfate.metrics import METRICS, Counts, acceptance
 from fairfate.post import Thresholds, post_counts
-from fairfate.results import NOTES, rounds_table
+from fairfate.results import CELL_SCHEMA, NOTES, rounds_table
 from fairfate.simulate import Trace, simulate
 from fairfate.strategies import Notes, Setup, Spec
 from fairfate.streams import Streams
@@ -102,6 +102,7 @@ def _frame(
             columns[key] = np.repeat(np.array([name[position] for name in names], dtype=object), per)
         columns |= {"seed": seed, "round": np.tile(rounds, len(names)), "split": split}
         columns |= {name: metric(counts).ravel() for name, metric in METRICS.items()}
+        columns["acceptance"] = acceptance(counts).ravel()
         columns |= dict(zip(NOTES, np.array(notes, dtype=np.float64).T, strict=True))
         frames.append(pd.DataFrame(columns))
     return pd.concat(frames, ignore_index=True)
@@ -183,7 +184,7 @@ class Store:
     def write(self, cell: Cell, specs: Sequence[Spec], rounds: pd.DataFrame) -> None:
         """Add a file; whole or not there."""
         header = {"cell": cell.key, "specs": [spec.text for spec in specs]}
-        content = rounds_table(rounds).replace_schema_metadata({_HEADER: json.dumps(header)})
+        content = rounds_table(rounds, CELL_SCHEMA).replace_schema_metadata({_HEADER: json.dumps(header)})
         self.folder.mkdir(parents=True, exist_ok=True)
         unnamed = self.folder / f"{cell.slug}.parquet"
         with replacing(unnamed, lambda file: f"{cell.slug}_{_digest(file)}.parquet") as temporary:

@@ -58,33 +58,43 @@ def measure(y_true: ArrayLike, y_pred: ArrayLike, *, group: ArrayLike) -> dict[s
 
 def _share(part: NDArray[Any], whole: NDArray[Any]) -> Values:
     """``part / whole``, NaN where there is nothing to share."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(whole > 0, part / whole, np.nan)
+    share: Values = np.divide(part, whole, out=np.full(part.shape, np.nan), where=whole > 0)
+    return share
 
 
 def selection_rates(counts: Counts) -> Values:
     """P(prediction = 1 | group), for each group."""
-    return _share(counts[..., 1].sum(axis=-1), counts.sum(axis=(-1, -2)))
+    accepted = counts[..., 0, 1] + counts[..., 1, 1]
+    return _share(accepted, accepted + counts[..., 0, 0] + counts[..., 1, 0])
 
 
 def true_positive_rates(counts: Counts) -> Values:
     """P(prediction = 1 | group, label = 1), for each group."""
-    return _share(counts[..., 1, 1], counts[..., 1, :].sum(axis=-1))
+    return _share(counts[..., 1, 1], counts[..., 1, 1] + counts[..., 1, 0])
 
 
 def false_positive_rates(counts: Counts) -> Values:
     """P(prediction = 1 | group, label = 0), for each group."""
-    return _share(counts[..., 0, 1], counts[..., 0, :].sum(axis=-1))
+    return _share(counts[..., 0, 1], counts[..., 0, 1] + counts[..., 0, 0])
+
+
+def _extremes(rates: Values) -> tuple[Values, Values]:
+    """The least and the largest rate; NaN if any is. Groups are few, so this beats a reduction."""
+    low = high = rates[..., 0]
+    for group in range(1, rates.shape[-1]):
+        low, high = np.minimum(low, rates[..., group]), np.maximum(high, rates[..., group])
+    return low, high
 
 
 def _ratio(rates: Values) -> Values:
-    low, high = rates.min(axis=-1), rates.max(axis=-1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(high == 0, 1.0, low / high)
+    low, high = _extremes(rates)
+    ratio: Values = np.divide(low, high, out=np.ones(low.shape), where=high != 0)
+    return ratio
 
 
 def _difference(rates: Values) -> Values:
-    return np.asarray(rates.max(axis=-1) - rates.min(axis=-1))
+    low, high = _extremes(rates)
+    return high - low
 
 
 def sp(counts: Counts) -> Values:
@@ -148,6 +158,12 @@ def mcc(counts: Counts) -> Values:
     return np.where(scale > 0, (tp * tn - fp * fn) / np.where(scale > 0, scale, 1), 0.0)
 
 
+def acceptance(counts: Counts) -> Values:
+    """Share of all rows that are predicted 1; near 0 or 1, the model gives everybody one answer."""
+    tn, fp, fn, tp = _confusion(counts)
+    return _share(fp + tp, tn + fp + fn + tp)
+
+
 def _round(values: Values) -> Values:
     return np.round(values, 2).astype(np.float64)
 
@@ -161,7 +177,8 @@ def _published_ratio(part: NDArray[Any], rest: NDArray[Any]) -> Values:
 
 def sp_published(counts: Counts) -> Values:
     """Statistical parity as in the paper's published runs: rates p / (1 + p), two decimals."""
-    return _published_ratio(counts[..., 1].sum(axis=-1), counts.sum(axis=(-1, -2)))
+    accepted = counts[..., 0, 1] + counts[..., 1, 1]
+    return _published_ratio(accepted, accepted + counts[..., 0, 0] + counts[..., 1, 0])
 
 
 def eo_published(counts: Counts) -> Values:

@@ -43,20 +43,22 @@ SCHEMA = pa.schema(
     + [(name, pa.float64()) for name in METRICS]
     + [("lam", pa.float64()), ("beta", pa.float64()), ("fair_clients", pa.int64())]
 )
+CELL_SCHEMA = SCHEMA.append(pa.field("acceptance", pa.float64()))
+"""A cell's file also says which share of the rows a model accepts."""
 
 
-def rounds_table(frame: pd.DataFrame) -> pa.Table:
+def rounds_table(frame: pd.DataFrame, schema: pa.Schema = SCHEMA) -> pa.Table:
     """Rounds for Parquet; missing numbers of a strategy are nulls, undefined metrics are NaN."""
     columns = {
         field.name: pa.array(
             frame[field.name].to_numpy(),
             type=field.type,
-            from_pandas=field.name not in METRICS,
+            from_pandas=field.name not in (*METRICS, "acceptance"),
             safe=field.name != "fair_clients",
         )
-        for field in SCHEMA
+        for field in schema
     }
-    return pa.table(columns, schema=SCHEMA)
+    return pa.table(columns, schema=schema)
 
 
 def write_rounds(path: Path, frame: pd.DataFrame) -> None:

@@ -77,8 +77,8 @@ def weighted_mean(deltas: Matrix, weights: Vector) -> Vector:
     >>> weighted_mean(np.array([[1.0, 2.0], [3.0, 6.0]]), np.array([1, 3])).tolist()
     [2.5, 5.0]
     """
-    total = float(np.sum(weights))
+    total = float(weights.sum())
     if total <= 0:
         return np.zeros_like(deltas[0])
-    shares = (np.asarray(weights) / total).astype(deltas.dtype)
+    shares = (weights / total).astype(deltas.dtype)
     return np.asarray((shares[:, None] * deltas).sum(axis=0))

@@ -1,0 +1,1 @@
+"""The paper's experiments, set beside its printed results, and what holds."""

@@ -1,0 +1,179 @@
+"""Many runs: the product of datasets, partitions, protocols, strategies with lists of settings, and seeds.
+
+All settings of one (data, partition, protocol, seed) are one cell: one pass, one file. Adding seeds or
+settings later runs only what is missing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fairfate import results
+from fairfate.cells import Cell, Store, run_cell
+from fairfate.config import Config, Plan, dump_config, from_mapping
+from fairfate.data import Table, load
+from fairfate.errors import InputError, check
+from fairfate.experiment import prepare
+from fairfate.files import write_bytes
+from fairfate.pool import Progress, Report, cores, run_tasks
+from fairfate.results import CELLS, SUMMARY
+from fairfate.strategies import Spec, load_plugin, make_spec, parse_spec
+
+CONFIGS = "configs"
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """A finished sweep: its cells stay in their files, which may be larger than memory."""
+
+    out: Path
+    plans: tuple[Plan, ...]
+    cells: tuple[Cell, ...]
+    ran: int
+    """How many runs (strategy, setting, seed) this call had to do."""
+    damaged: tuple[str, ...]
+
+    def rounds(self, cell: Cell) -> pd.DataFrame:
+        """The rows of one cell, as in ``rounds.parquet``."""
+        store = Store(self.out / CELLS)
+        store.scan()
+        return store.read(cell)
+
+
+def expand(values: Mapping[str, Any], where: str = "sweep") -> list[Config]:
+    """The configs of a sweep file: keys as for a run, where some take lists.
+
+    ``data``, ``partition`` and ``protocol`` take a value or a list. ``strategy`` takes a list of texts
+    (``"fedmom:beta=0.8|0.9"``) or of tables (``{name = "fedmom", beta = [0.8, 0.9]}``).
+
+    Examples
+    --------
+    >>> configs = expand({"partition": ["random", "dirichlet:1"], "strategy": ["fedmom:beta=0.8|0.9"]})
+    >>> [(config.partition, len(config.strategies)) for config in configs]
+    [('random', 2), ('dirichlet:1', 2)]
+    """
+    rest = {key: value for key, value in values.items() if key not in ("data", "partition", "protocol")}
+    metric = rest.get("metric", Config.metric)
+    if "strategy" in rest:
+        rest["strategy"] = [
+            spec.text for item in _listed(rest["strategy"]) for spec in _specs(item, metric, where)
+        ]
+    for plugin in _listed(rest.get("plugin", [])):
+        load_plugin(plugin)
+    axes = [_listed(values.get(key, [None])) for key in ("data", "partition", "protocol")]
+    configs = []
+    for chosen in itertools.product(*axes):
+        named = dict(zip(("data", "partition", "protocol"), chosen, strict=True))
+        given = {key: value for key, value in named.items() if value is not None}
+        configs.append(from_mapping({**rest, **given}, where))
+    return configs
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _specs(item: Any, metric: str, where: str) -> Iterable[Spec]:
+    """All settings of one entry of the strategy list."""
+    if isinstance(item, str):
+        name, _, rest = item.partition(":")
+        pairs = [pair.partition("=") for pair in filter(None, rest.split(","))]
+        grid: dict[str, list[Any]] = {key: value.split("|") for key, _, value in pairs}
+        if not grid:
+            return [parse_spec(item, metric)]
+    elif isinstance(item, dict) and "name" in item:
+        name = str(item["name"])
+        grid = {key: _listed(value) for key, value in item.items() if key != "name"}
+    else:
+        raise InputError(f"{where}: strategy must be a text or a table with a name, got {item!r}")
+    choices = itertools.product(*grid.values())
+    return [make_spec(name, dict(zip(grid, values, strict=True)), metric) for values in choices]
+
+
+def sweep(
+    configs: Iterable[Config],
+    out: str | Path,
+    *,
+    jobs: int | None = None,
+    progress: Progress = lambda done: None,
+    on_plan: Progress = lambda total: None,
+) -> Sweep:
+    """Run the cells of several configs that are not yet in the folder.
+
+    Parameters
+    ----------
+    configs : what to run; see `expand`
+    out : folder; one file for each finished cell under ``cells``, and ``summary.csv``
+    jobs : processes; all cores if None. The results do not depend on it.
+    progress : told how much work is done
+    on_plan : told once how much there is to do
+    """
+    check(jobs is None or jobs >= 1, "jobs must be >= 1", jobs)
+    folder = Path(out)
+    check(not folder.exists() or folder.is_dir(), "out must be a folder", f"'{folder}' (a file)")
+    prepared = [prepare(config) for config in configs]
+    check(len(prepared) > 0, "sweep must have at least one cell", "none")
+    _write_configs(folder, prepared)
+    store = Store(folder / CELLS)
+    damaged = store.scan()
+    cells, tasks, works = [], [], []
+    for plan, table in prepared:
+        for seed in plan.config.seeds:
+            cell = Cell(plan, seed, table.checksum)
+            cells.append(cell)
+            missing = store.missing(cell)
+            if missing:
+                tasks.append((cell, missing))
+                works.append(plan.visits(len(table)) * len(missing))
+    on_plan(sum(works))
+    order = sorted(range(len(tasks)), key=lambda i: -works[i])  # the longest first, so that none comes last
+    sorted_tasks = [(*tasks[i], works[i]) for i in order]
+    for _ in run_tasks(_work, folder, sorted_tasks, jobs or cores(), progress):
+        pass
+    done = Sweep(
+        folder,
+        tuple(plan for plan, _ in prepared),
+        tuple(cells),
+        sum(len(missing) for _, missing in tasks),
+        tuple(damaged),
+    )
+    _write_summary(done)
+    return done
+
+
+def _write_configs(folder: Path, prepared: list[tuple[Plan, Table]]) -> None:
+    for number, (plan, table) in enumerate(prepared, start=1):
+        write_bytes(folder / CONFIGS / f"{number:03}.toml", dump_config(plan, table).encode())
+
+
+@lru_cache(maxsize=2)
+def _table(config: Config) -> Table:
+    return load(config.data, data_dir=config.data_dir, columns=config.columns)
+
+
+def _work(folder: Path, task: tuple[Cell, list[Spec], float], report: Report) -> None:
+    cell, specs, work = task
+    for plugin in cell.plan.config.plugins:
+        load_plugin(plugin)
+    config = replace(cell.plan.config, seeds=(1,), strategies=(), partition=None, post=(), protocol="paper")
+    per_round = work / cell.plan.training.rounds
+    outcome = run_cell(cell.plan, _table(config), cell.seed, specs, lambda: report(per_round))
+    Store(folder / CELLS).write(cell, specs, outcome.rounds)
+
+
+def _write_summary(done: Sweep) -> None:
+    """Mean and standard deviation over seeds, one plan after another so that memory stays small."""
+    store = Store(done.out / CELLS)
+    store.scan()
+    parts = []
+    for plan in done.plans:
+        mine = [store.read(cell) for cell in done.cells if cell.plan == plan]
+        parts.append(results.summarise(pd.concat(mine, ignore_index=True)))
+    results.write_summary(done.out / SUMMARY, pd.concat(parts, ignore_index=True))
