@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
 from fairfate._version import __version__
 from fairfate.errors import InputError, unknown
@@ -134,11 +141,11 @@ def run(
     show_run(console, finished)
 
 
-def _bar() -> Progress:
+def _bar(*, counts: bool = True) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=30),
-        MofNCompleteColumn(),
+        MofNCompleteColumn() if counts else TaskProgressColumn(),
         TimeRemainingColumn(),
         TextColumn("left"),
         console=Console(stderr=True),
@@ -164,6 +171,88 @@ def strategies(
     for file in plugin or []:
         load_plugin(file)
     show_strategies(Console(highlight=False))
+
+
+@app.command("sweep")
+def run_sweep(
+    file: Annotated[Path, typer.Argument(help="TOML file: keys as for 'run', with lists of values")],
+    out: Annotated[Path | None, _option("folder (default: runs/ and the file's name)")] = None,
+    jobs: Annotated[
+        Whole, _option("processes (default: all cores); results do not depend on it", _whole)
+    ] = None,
+) -> None:
+    """Run the product of datasets, partitions, protocols, settings and seeds; only what is missing."""
+    from fairfate.config import read_config
+    from fairfate.sweep import expand, sweep
+
+    configs = expand(read_config(file), where=str(file))
+    folder = out if out is not None else Path("runs") / file.stem
+    with _watching(folder) as (progress, on_plan):
+        done = sweep(configs, folder, jobs=jobs, progress=progress, on_plan=on_plan)
+    for name in done.damaged:
+        _say(f"Note: {name} was damaged and has been run again")
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"{done.ran} runs done now, {len(done.cells)} cells in all. Saved to {folder}/")
+
+
+@app.command()
+def reproduce(
+    datasets: Annotated[Word, _option("comma-separated, of compas,adult,law,dutch (default: all)")] = None,
+    sigmas: Annotated[Word, _option("comma-separated, of 0.5,1.0,rnd (default: all)")] = None,
+    protocols: Annotated[Word, _option("comma-separated, of published,paper (default: both)")] = None,
+    seeds: Annotated[Word, _option("N for the seeds 1..N, or a list (default: 10)")] = None,
+    tolerance: Annotated[
+        float, _option("validation accuracy that tuning may give up (default: 0.02)", _number)
+    ] = 0.02,
+    quick: Annotated[bool, _option("COMPAS and three seeds: about two minutes, the same outputs")] = False,
+    jobs: Annotated[
+        Whole, _option("processes (default: all cores); results do not depend on it", _whole)
+    ] = None,
+    data_dir: DataDir = None,
+    out: Annotated[Path, _option("folder (default: runs/paper); goes on where it was")] = Path("runs/paper"),
+) -> None:
+    """Run every experiment of the paper, set the results beside the printed ones, and say what holds."""
+    from fairfate.reproduce import grid
+    from fairfate.reproduce.paper import reproduce
+
+    def listed(text: str | None, default: tuple[str, ...]) -> tuple[str, ...]:
+        return default if text is None else tuple(part.strip() for part in text.split(","))
+
+    if not 0 <= tolerance <= 1:
+        raise InputError(f"tolerance must be in [0, 1], got {tolerance:g}")
+    with _watching(out) as (progress, on_plan):
+        done = reproduce(
+            out,
+            datasets=listed(datasets, ("compas",) if quick else grid.DATASETS),
+            splits=listed(sigmas, tuple(grid.SPLITS)),
+            protocols=listed(protocols, grid.PROTOCOLS),
+            seeds=seeds if seeds is not None else 3 if quick else 10,
+            jobs=jobs,
+            data_dir=data_dir,
+            tolerance=tolerance,
+            progress=progress,
+            on_plan=on_plan,
+        )
+    for name in done.sweep.damaged:
+        _say(f"Note: {name} was damaged and has been run again")
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"{done.sweep.ran} runs done now. The page is {done.page}")
+
+
+@contextmanager
+def _watching(folder: Path) -> Iterator[tuple[Callable[[float], None], Callable[[float], None]]]:
+    """A progress bar with the time left; Ctrl-C keeps what is finished."""
+    try:
+        with _bar(counts=False) as bar:
+            task = bar.add_task("starting", total=None)
+
+            def progress(done: float) -> None:
+                bar.update(task, completed=done, description="running")
+
+            yield progress, lambda total: bar.update(task, total=total)
+    except KeyboardInterrupt:
+        _say(f"Interrupted. Finished cells are kept in {folder}; the same command goes on.")
+        raise typer.Exit(INTERRUPTED) from None
 
 
 @app.command()
