@@ -79,8 +79,9 @@ def test_one_strategy_and_one_seed_need_no_comparison(fairfate) -> None:
 
 def test_a_collapsed_model_is_flagged() -> None:
     finished = run(data="synthetic:rows=300", rounds=1, seeds=(1,), jobs=1)
-    collapsed = replace(finished, summary=finished.summary.assign(mcc_last_mean=[0.3, 0.01]))
-    assert [line.split(":")[0] for line in warnings(collapsed)] == ["fair_fate collapsed"]
+    rounds = finished.rounds.assign(mcc=finished.rounds["strategy"].map({"fedavg": 0.3, "fair_fate": 0.01}))
+    flagged = [line.split(":")[0] for line in warnings(replace(finished, rounds=rounds))]
+    assert flagged == ["fair_fate collapsed in 1 of 1 seeds"]
 
 
 def test_missing_values_are_told(fairfate, people: Path) -> None:

@@ -32,8 +32,8 @@ ROOMS = [
     "pool",
     "experiment",
     "sweep",
-    "reproduce",
     "report",
+    "reproduce",
     "cli",
 ]
 FILES = sorted(SOURCE.rglob("*.py"))

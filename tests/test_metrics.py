@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as arrays
 from sklearn import metrics as sklearn
 
 from fairfate import metrics
+from fairfate.errors import InputError
 
 
 @st.composite
@@ -127,3 +128,17 @@ def test_published_ratio_is_zero_when_everyone_is_accepted() -> None:
     accepts_everyone = np.array([[[0, 5], [0, 5]], [[0, 3], [0, 2]]])
     assert metrics.eo_published(accepts_everyone) == 0
     assert metrics.eo(accepts_everyone) == 1
+
+
+@pytest.mark.parametrize(
+    ("y", "p", "group", "message"),
+    [
+        ([0, 2], [0, 1], [0, 1], "y_true must be 0 or 1, got 2"),
+        ([0, 1], [0.7, 0.2], [0, 1], "y_pred must be 0 or 1, got 0.7"),
+        ([0, 1], [0, 1], [0, -1], r"group must be 0, 1, \.\.\."),
+        ([0, 1], [0], [0, 1], "must have one value for each row"),
+    ],
+)
+def test_other_values_than_labels_are_refused(y, p, group, message) -> None:
+    with pytest.raises(InputError, match=message):
+        metrics.measure(y, p, group=group)

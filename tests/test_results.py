@@ -213,6 +213,87 @@ def test_bad_options_are_named_with_rule_and_value(options, message, tmp_path: P
     assert not (tmp_path / "never").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rounds": "3"}, "run: rounds must be a whole number, got '3'"),
+        ({"rounds": 2.5}, "run: rounds must be a whole number, got 2.5"),
+        ({"round": 2}, r"unknown key in run 'round'; did you mean 'rounds'\?"),
+        ({"hidden": 10**9}, "hidden must be <= 10,000, got 1000000000"),
+        ({"batch_size": 10**12}, "batch-size must be <= 1,000,000"),
+        ({"learning_rate": 1e300}, "learning-rate must be between 1e-30 and 1e6, got 1e"),
+        ({"protocol": "published", "seeds": (500_000_000,)}, r"each seed must be in \[0, 2\*\*32 / 10\)"),
+        ({"drop": ("ability",)}, "drop must be left out for 'synthetic'"),
+    ],
+)
+def test_python_options_are_checked_like_the_command_lines(options, message) -> None:
+    with pytest.raises(InputError, match=message):
+        run(**{**OPTIONS, **options}, jobs=1)
+
+
+def test_python_options_take_the_command_lines_forms(people: Path) -> None:
+    finished = run(
+        Config(rounds=9, seeds=(4,)),
+        data=people,
+        target="hired",
+        favourable="yes",
+        sensitive="sex",
+        strategies="fedavg",
+        rounds=1,
+        jobs=1,
+    )
+    assert finished.plan.training.rounds == 1
+    assert finished.plan.config.seeds == (4,)
+    assert run(data="synthetic:rows=100", rounds=1, seeds=2, jobs=1).plan.config.seeds == (1, 2)
+
+
+def test_force_removes_results_and_nothing_else(tmp_path: Path) -> None:
+    run(**{**OPTIONS, "seeds": (1,)}, out=tmp_path, jobs=1)
+    (tmp_path / "models" / "mine.txt").write_text("mine")
+    run(**{**OPTIONS, "seeds": (2,)}, out=tmp_path, jobs=1, force=True)
+    assert (tmp_path / "models" / "mine.txt").read_text() == "mine"
+
+
+def test_an_interrupted_forced_run_goes_on_when_forced_again(tmp_path: Path) -> None:
+    def interrupt(done: float) -> None:
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(**OPTIONS, out=tmp_path, jobs=1, force=True, progress=interrupt)
+    resumed: list[float] = []
+    run(**OPTIONS, out=tmp_path, jobs=1, force=True, progress=resumed.append)
+    assert resumed == [4, 5, 6, 7, 8, 9]
+
+
+def test_a_changed_plugin_is_another_run(tmp_path: Path) -> None:
+    plugin = tmp_path / "mine.py"
+    body = "from fairfate.strategies import fedavg, register\n"
+    body += "@register('mine_x', 's', 'r')\ndef build(setup): return fedavg()\n"
+    plugin.write_text(body)
+    options = {**OPTIONS, "strategies": ("mine_x",), "plugins": (str(plugin),)}
+
+    def interrupt(done: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(**options, out=tmp_path / "o", jobs=1, progress=interrupt)
+    plugin.write_text(body + "# changed\n")
+    with pytest.raises(InputError, match=r"with another plugin mine.py"):
+        run(**options, out=tmp_path / "o", jobs=1)
+
+
+@pytest.mark.data
+def test_a_public_dataset_takes_columns_to_drop_and_clients_from_a_column(data_folder: Path) -> None:
+    options = {"data": "adult", "data_dir": data_folder, "rounds": 1, "epochs": 1, "seeds": 1, "jobs": 1}
+    finished = run(**options, drop=("fnlwgt",), partition="column:race", strategies="fedavg")
+    assert "fnlwgt" not in finished.table.feature_names
+    assert finished.plan.clients == 5
+    assert finished.plan.config.partition == "column:race"
+    with pytest.raises(InputError, match="unknown column for drop 'nothere'"):
+        run(**options, drop=("nothere",))
+
+
 def test_repeated_strategies_are_run_once() -> None:
     finished = run(**{**OPTIONS, "seeds": (1,), "strategies": ("fedmom", "fedmom:beta=0.9")}, jobs=1)
     assert len(finished.summary) == 1

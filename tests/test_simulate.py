@@ -162,3 +162,42 @@ def test_more_than_two_groups_are_measured_and_reweighed() -> None:
     traces = simulate(federation, make(ALL), TRAINING, Streams(1))
     assert traces[0].test.shape == (4, 3, 2, 2)
     assert all(np.isfinite(trace.params).all() for trace in traces)
+
+
+def fitted_on(table: Table, streams: Streams) -> np.ndarray:
+    return build(table, parse_partition("random"), 3, streams).encoder.low
+
+
+def test_the_encoder_sees_the_training_rows_only_and_all_rows_in_the_published_protocol(small: Table) -> None:
+    for seed in (1, 2, 3):
+        train, _, _ = Streams(seed).split(len(small))
+        np.testing.assert_array_equal(fitted_on(small, Streams(seed)), small.features[train].min(axis=0))
+        everywhere = fitted_on(small, Streams(seed, published=True))
+        np.testing.assert_array_equal(everywhere, small.features.min(axis=0))
+
+
+def test_law_school_is_not_scaled_in_the_published_protocol_and_a_file_of_that_name_is(small: Table) -> None:
+    for source, low in (("law", np.zeros(6)), (None, small.features.min(axis=0))):
+        named = replace(small, name="law", source=source)
+        np.testing.assert_array_equal(fitted_on(named, Streams(1, published=True)), low)
+
+
+def test_a_batch_larger_than_all_visits_is_one_batch(small: Table) -> None:
+    federation = federate(small)
+    results = [
+        simulate(federation, [fedavg()], replace(TRAINING, batch_size=size), Streams(1))[0].params
+        for size in (10_000, 1_000_000)
+    ]
+    assert np.array_equal(*results)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"), [(np.nan, "must stay finite"), (None, "must keep the model's shape")]
+)
+def test_a_strategy_that_breaks_the_model_is_stopped(small: Table, value, message) -> None:
+    def aggregate(state, cohort):
+        return state._replace(params=state.params[:3] if value is None else state.params * value)
+
+    broken = Strategy(fedavg().init, aggregate)
+    with pytest.raises(InputError, match=message):
+        simulate(federate(small), [broken], TRAINING, Streams(1))

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from fairfate.errors import InputError
-from fairfate.metrics import sp
-from fairfate.schedules import constant, demon
+from fairfate.metrics import FAIRNESS, PUBLISHED_FAIRNESS, Metric, sp
+from fairfate.schedules import Schedule, constant, demon, exponential, linear
 from fairfate.strategies import (
     Cohort,
     Setup,
+    Strategy,
     at_least_as_fair,
     fair_fate,
     fairer_normalised,
@@ -192,6 +193,51 @@ def test_labels_show_only_what_tells_settings_apart() -> None:
     ]
 
 
+def final(strategy: Strategy, rounds: int = 3) -> float:
+    """One parameter after some rounds of the same cohort, seen from an ever fairer server."""
+    state = strategy.init(ZERO)
+    for t in range(1, rounds + 1):
+        state = strategy.aggregate(state, COHORT._replace(round=t, server_counts=counts(5 - t, 10)))
+    return float(state.params[0])
+
+
+def corrected(beta: Schedule, lam: Schedule, metric: Metric) -> Strategy:
+    return fair_fate(metric, beta=beta, lam=lam, fair_set=fairer_normalised, bias_correction=True)
+
+
+EXACT, OLD = FAIRNESS, PUBLISHED_FAIRNESS
+
+
+@pytest.mark.parametrize(
+    ("text", "paper", "published"),
+    [
+        ("fedmom:beta=0.7", momentum(constant(0.7)), momentum(constant(0.7), bias_correction=True)),
+        ("feddemon:beta0=0.7", momentum(demon(0.7, 5)), momentum(demon(0.7, 5), bias_correction=True)),
+        ("fedval:metric=sp", fedval(EXACT["sp"]), fedval(OLD["sp"])),
+        ("fedval:metric=eo", fedval(EXACT["eo"]), fedval(OLD["eo"])),
+        (
+            "fair_fate:metric=sp,lam0=0.2,rho=0.3,max=0.5,beta0=0.7",
+            fair_fate(EXACT["sp"], beta=demon(0.7, 5), lam=exponential(0.2, 0.3, 0.5)),
+            corrected(demon(0.7, 5), exponential(0.2, 0.3, 0.5), OLD["sp"]),
+        ),
+        (
+            "fair_fate:metric=sp,lam0=0.2,rho=0.3,momentum=none,growth=linear",
+            fair_fate(EXACT["sp"], beta=constant(0.0), lam=linear(0.2, 0.3, 0.9)),
+            corrected(constant(0.0), linear(0.2, 0.3, 0.9), OLD["sp"]),
+        ),
+        (
+            "fair_fate:metric=eo,lam0=0.2,momentum=constant,growth=constant,beta0=0.7",
+            fair_fate(EXACT["eo"], beta=constant(0.7), lam=constant(0.2)),
+            corrected(constant(0.7), constant(0.2), OLD["eo"]),
+        ),
+    ],
+)
+def test_a_name_with_settings_is_that_strategy_under_both_protocols(text, paper, published) -> None:
+    spec = parse_spec(text, "eqo")
+    assert final(spec.build(Setup(5))) == pytest.approx(final(paper))
+    assert final(spec.build(Setup(5, published=True))) == pytest.approx(final(published))
+
+
 def test_published_fair_fate_differs_from_the_papers() -> None:
     spec = parse_spec("fair_fate:metric=sp", "sp")
     results = []
@@ -199,6 +245,20 @@ def test_published_fair_fate_differs_from_the_papers() -> None:
         strategy = spec.build(Setup(100, published))
         results.append(float(strategy.aggregate(strategy.init(ZERO), COHORT).params[0]))
     assert results[0] != results[1]
+
+
+def test_a_built_in_name_cannot_be_taken_and_names_are_words() -> None:
+    with pytest.raises(InputError, match="a strategy's name must be new, got 'fedavg'"):
+        register("fedavg", "s", "r")(lambda setup: fedavg())
+    with pytest.raises(InputError, match="a strategy's name must be a word, got 'a/b'"):
+        register("a/b", "s", "r")
+
+
+def test_settings_keep_every_digit() -> None:
+    assert parse_spec("fedmom:beta=0.123456789", "sp").text == "fedmom:beta=0.123456789"
+    assert parse_spec("fair_fate:max=1", "sp").text.count("max=1,") == 1
+    close = [parse_spec(f"fedmom:beta=0.100000{i}", "sp") for i in (1, 2)]
+    assert len(set(labels(close))) == 2
 
 
 def test_a_plugin_file_brings_its_own_strategy(tmp_path) -> None:
@@ -216,7 +276,16 @@ def test_a_plugin_file_brings_its_own_strategy(tmp_path) -> None:
         _ENTRIES.pop("mine", None)
 
 
-@pytest.mark.parametrize(("content", "message"), [(None, "no such file"), ("x = 1\n", "must register")])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no such file"),
+        ("x = 1\n", "must register"),
+        ("1 / 0\n", "must run without an error, got ZeroDivisionError"),
+        ("import sys; sys.exit(0)\n", "must run without an error, got SystemExit"),
+        ("def broken(:\n", "must run without an error, got SyntaxError"),
+    ],
+)
 def test_a_plugin_that_brings_nothing_is_refused(tmp_path, content, message) -> None:
     file = tmp_path / "empty.py"
     if content is not None:

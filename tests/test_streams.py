@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 from sklearn.model_selection import train_test_split
 
+from fairfate.engine import mlp
 from fairfate.streams import Streams
 
 
@@ -44,3 +47,25 @@ def test_the_global_generators_are_left_alone() -> None:
     Streams(1, published=True).split(50)
     Streams(1, published=True).cohorts(5, 9, 3)
     np.testing.assert_array_equal(before, np.random.get_state()[1])  # noqa: NPY002
+
+
+def test_published_cohorts_are_the_authors_draws() -> None:
+    """Whole numbers from Python's generator, seeded with ten times the run; repeats are redrawn."""
+    source, expected = random.Random(30), []
+    for _ in range(6):
+        members: list[int] = []
+        while len(members) < 3:
+            draw = source.randint(0, 9)
+            if draw not in members:
+                members.append(draw)
+        expected.append(sorted(members))
+    assert Streams(3, published=True).cohorts(6, 10, 3).tolist() == expected
+
+
+def test_the_initial_model_has_small_weights_and_no_biases() -> None:
+    params = mlp.initial(Streams(1).weights(mlp.num_parameters(200, 50)), 200, 50)
+    layers = mlp.arrays(params, 200, 50)
+    assert layers["w1"].std() == pytest.approx(0.05, rel=0.05)
+    assert not layers["b1"].any()
+    assert not layers["b2"].any()
+    assert layers["w2"].any()

@@ -44,9 +44,8 @@ def test_the_product_of_lists_is_run(finished) -> None:
 
 
 def test_cells_hold_what_a_run_finds(finished) -> None:
-    alone = run(
-        data="synthetic:rows=300", partition="dirichlet:0.5", strategies=("fedmom:beta=0.8",), seeds=(2,), rounds=3, epochs=1, jobs=1
-    ).rounds  # fmt: skip
+    options = {"data": "synthetic:rows=300", "partition": "dirichlet:0.5", "rounds": 3, "epochs": 1}
+    alone = run(**options, strategies=("fedmom:beta=0.8",), seeds=(2,), jobs=1).rounds
     cell = next(c for c in finished.cells if c.seed == 2 and c.plan.partition.kind == "dirichlet")
     rows = finished.rounds(cell)
     mine = rows[rows["settings"] == '{"beta": 0.8}'].reset_index(drop=True)
@@ -91,7 +90,7 @@ def test_a_damaged_cell_is_found_and_run_again(finished, tmp_path: Path) -> None
 def test_what_a_killed_process_was_writing_is_cleared(tmp_path: Path) -> None:
     (tmp_path / "cells").mkdir()
     (tmp_path / "cells" / ".half.parquet.abc").write_bytes(b"PAR1")
-    assert Store(tmp_path / "cells").scan() == []
+    assert Store(tmp_path / "cells").repair() == []
     assert list((tmp_path / "cells").iterdir()) == []
 
 

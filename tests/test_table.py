@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -187,7 +188,7 @@ def test_synthetic_has_the_documented_disparity_and_depends_on_its_seed() -> Non
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("synthetic:rows=5", "synthetic rows must be >= 20, got 5"),
+        ("synthetic:rows=5", "synthetic rows must be >= 20 and <= 100,000,000, got 5"),
         ("synthetic:rows=many", "synthetic rows must be a whole number >= 0, got 'many'"),
         ("synthetic:columns=3", "unknown argument of synthetic 'columns'"),
     ],
@@ -195,3 +196,96 @@ def test_synthetic_has_the_documented_disparity_and_depends_on_its_seed() -> Non
 def test_bad_sizes_of_synthetic_are_named(data: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         load(data)
+
+
+def write(path: Path, text: str, encoding: str = "utf-8") -> str:
+    path.write_text(text, encoding=encoding)
+    return str(path)
+
+
+ROWS = [("30", "a", "1"), ("41", "b", "0"), ("52", "a", "0"), ("63", "b", "1"), ("24", "a", "1")]
+MEANING = Columns(target="y", sensitive="s")
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_the_usual_separators_and_a_byte_order_mark_are_understood(tmp_path: Path, separator: str) -> None:
+    lines = [separator.join(row) for row in [("age", "s", "y"), *ROWS]]
+    table = load(write(tmp_path / "a.csv", "\n".join(lines), "utf-8-sig"), columns=MEANING)
+    assert table.feature_names == ("age", "s")
+    assert table.features[:, 0].tolist() == [30, 41, 52, 63, 24]
+
+
+def test_a_comma_at_the_end_of_every_row_shifts_nothing(tmp_path: Path) -> None:
+    lines = ["age,s,y", *(",".join((*row, "")) for row in ROWS)]
+    table = load(write(tmp_path / "a.csv", "\n".join(lines)), columns=MEANING)
+    assert table.features[:, 0].tolist() == [30, 41, 52, 63, 24]
+    assert table.label.tolist() == [1, 0, 0, 1, 1]
+
+
+def test_rows_longer_than_the_header_are_refused(tmp_path: Path) -> None:
+    lines = ["age,s,y", *(",".join((*row, "7")) for row in ROWS)]
+    with pytest.raises(InputError, match="rows have more fields than the header"):
+        load(write(tmp_path / "a.csv", "\n".join(lines)), columns=MEANING)
+
+
+def test_numbers_stored_as_text_or_decimals_are_numbers(tmp_path: Path) -> None:
+    numbers = [Decimal("9.5"), Decimal("10.25"), None, Decimal("-3"), Decimal("0")]
+    frame = pd.DataFrame({"text": ["9", "10", "2.5", "-1", "7"], "s": list("abaab"), "y": [0, 1, 0, 1, 1]})
+    table = table_from_frame(frame.assign(decimal=numbers), MEANING)
+    assert table.categories == {}
+    assert table.features[:, 0].tolist() == [9, 10, 2.5, -1, 7]
+    assert table.features[[0, 1, 3, 4], 2].tolist() == [9.5, 10.25, -3, 0]
+    assert np.isnan(table.features[2, 2])
+
+
+def test_an_identifier_is_pointed_out() -> None:
+    frame = pd.DataFrame({"id": [f"p{i}" for i in range(50)], "s": ["a", "b"] * 25, "y": [0, 1] * 25})
+    assert "id: 50 different texts in 50 rows" in table_from_frame(frame, MEANING).notes[0]
+
+
+def test_words_are_found_whatever_their_case() -> None:
+    frame = frame_with(y=[True, False, True, False])
+    table = table_from_frame(frame, Columns(target="y", sensitive="s", favourable="true"))
+    assert table.label.tolist() == [1, 0, 1, 0]
+
+
+def test_a_folder_is_one_file_for_each_client(tmp_path: Path) -> None:
+    for site, rows in (("north", ROWS[:2]), ("south", ROWS[2:])):
+        write(tmp_path / f"{site}.csv", "\n".join(",".join(row) for row in [("age", "s", "y"), *rows]))
+    table = load(str(tmp_path), columns=MEANING)
+    assert table.client_names == ("north", "south")
+    assert table.client is not None
+    assert table.client.tolist() == [0, 0, 1, 1, 1]
+    assert table.feature_names == ("age", "s")
+    write(tmp_path / "west.csv", "age,sex,y\n1,a,0\n")
+    with pytest.raises(InputError, match=r"difference in 'west.csv': s, sex"):
+        load(str(tmp_path), columns=MEANING)
+
+
+@pytest.mark.parametrize(
+    ("frame", "columns", "message"),
+    [
+        (frame_with(x=[[1], [2], [3], [4]]), {}, "column 'x' must hold numbers or texts, got lists"),
+        (
+            frame_with(x=[1e308, -1e308, 0, 0]),
+            {},
+            r"column 'x' must stay within ±1e\+30, got 1e\+308 in row 1",
+        ),
+        (frame_with(), {"drop": ("y",)}, "drop must be another column than target, got 'y'"),
+        (frame_with(), {"client": "y"}, "client-column must be another column than target, got 'y'"),
+        (
+            frame_with(color=["r", None, "b", "r"]),
+            {"client": "color"},
+            "client-column must have a value in every",
+        ),
+    ],
+)
+def test_odd_columns_are_named(frame, columns, message) -> None:
+    with pytest.raises(InputError, match=message):
+        table_from_frame(frame, Columns(**{"target": "y", "sensitive": "s", **columns}))
+
+
+def test_a_sensitive_column_of_numbers_needs_a_privileged_value() -> None:
+    frame = pd.DataFrame({"s": np.arange(300), "x": 1, "y": np.arange(300) % 2})
+    with pytest.raises(InputError, match="sensitive must have at most 100 values, got 300"):
+        table_from_frame(frame, MEANING)

@@ -17,10 +17,12 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 
-from fairfate.config import Plan
-from fairfate.data import Table
+from fairfate._version import __version__
+from fairfate.config import Config, Plan
+from fairfate.data import Table, load
+from fairfate.errors import InputError
 from fairfate.federation import Federation, build
-from fairfate.files import replacing
+from fairfate.files import clear_temporary, replacing
 from fairfate.metrics import METRICS, Counts, acceptance
 from fairfate.post import Thresholds, post_counts
 from fairfate.results import CELL_SCHEMA, NOTES, rounds_table
@@ -29,6 +31,31 @@ from fairfate.strategies import Notes, Setup, Spec
 from fairfate.streams import Streams
 
 _HEADER = b"fairfate"
+_TABLES: dict[tuple[Any, ...], Table] = {}
+"""Tables that this process has loaded, a few at most."""
+
+
+def load_table(config: Config) -> Table:
+    """A config's table, kept for the next cell that needs it."""
+    key = (config.data, config.data_dir, config.columns)
+    if key not in _TABLES:
+        while len(_TABLES) >= 2:
+            _TABLES.pop(next(iter(_TABLES)))
+        _TABLES[key] = load(config.data, data_dir=config.data_dir, columns=config.columns)
+    return _TABLES[key]
+
+
+def clear_tables() -> None:
+    """Forget the tables."""
+    _TABLES.clear()
+
+
+def table_of(cell: Cell) -> Table:
+    """The cell's table, which must still be what it was when the run was planned."""
+    table = load_table(cell.plan.config)
+    if table.checksum != cell.data_checksum:
+        raise InputError(f"data must not change during a run, got another '{cell.plan.config.data}'")
+    return table
 
 
 @dataclass(frozen=True)
@@ -43,6 +70,7 @@ class Cell:
     def key(self) -> dict[str, Any]:
         """For the file's header."""
         return {
+            "version": __version__,
             "dataset": self.plan.dataset,
             "data-checksum": self.data_checksum,
             "partition": str(self.plan.partition),
@@ -157,19 +185,22 @@ class Store:
         self.folder = folder
         self._files: dict[str, list[tuple[Path, list[str]]]] = {}
 
-    def scan(self) -> list[str]:
-        """Look through the folder; returns the names of damaged files, which are removed."""
-        self._files, damaged = {}, []
-        for path in sorted(self.folder.glob(".*")) if self.folder.is_dir() else []:
-            path.unlink()  # what a killed process was writing
+    def repair(self) -> list[str]:
+        """Remove damaged files, and what a killed process was writing; returns the damaged ones' names."""
+        clear_temporary(self.folder)
+        damaged = [
+            p for p in sorted(self.folder.glob("*.parquet")) if p.stem.rpartition("_")[2] != _digest(p)
+        ]
+        for path in damaged:
+            path.unlink()
+        return [path.name for path in damaged]
+
+    def index(self) -> None:
+        """Read what the files hold."""
+        self._files = {}
         for path in sorted(self.folder.glob("*.parquet")):
-            if path.stem.rpartition("_")[2] != _digest(path):
-                damaged.append(path.name)
-                path.unlink()
-                continue
             header = json.loads(pq.read_schema(path).metadata[_HEADER])
             self._files.setdefault(_text(header["cell"]), []).append((path, header["specs"]))
-        return damaged
 
     def missing(self, cell: Cell) -> list[Spec]:
         """The cell's strategies that no file holds."""

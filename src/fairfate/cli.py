@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -72,7 +72,7 @@ Protocol = Annotated[Word, _option("paper (exact) or published (as the printed n
 DataDir = Annotated[Word, _option("folder to look in first for adult.csv etc.")]
 Plugin = Annotated[Words, _option("Python file that registers strategies of your own (repeatable)")]
 
-_DATA = "synthetic[:rows=N,seed=S], adult, compas, law, dutch, or a CSV or Parquet file"
+_DATA = "synthetic[:rows=N,seed=S], adult, compas, law, dutch, a CSV or Parquet file, or a folder of them"
 _STRATEGY = "NAME[:key=value,...] (repeatable; default: fedavg and fair_fate)"
 
 
@@ -121,12 +121,19 @@ def run(
     from fairfate.report.terminal import show_run
 
     values = read_config(config) if config is not None else {}
+    from_file = {key: values.pop(key, None) for key in ("jobs", "out", "force")}
+    jobs = from_file["jobs"] if jobs is None else jobs
+    out = _path(from_file["out"]) if out is None else out
+    force = force or bool(from_file["force"])
     from_mapping(values, where=str(config))
     values = {key.replace("-", "_"): value for key, value in values.items()}
     plan, table = prepare(from_mapping({**values, **given}, where="the command line"))
+    recorded = values.get("provenance", {}).get("data-checksum", f"sha256:{table.checksum}")
+    if recorded != f"sha256:{table.checksum}":
+        _say(f"Note: the data are not those that {config} was written for (checksum)")
     folder = out if out is not None else _new_folder(table.name)
     total = len(plan.config.seeds) * plan.training.rounds
-    console = Console(highlight=False)
+    console = _console()
     try:
         with _bar() as bar:
             task = bar.add_task("starting", total=total)
@@ -153,6 +160,10 @@ def _bar(*, counts: bool = True) -> Progress:
     )
 
 
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
+
+
 def _new_folder(name: str) -> Path:
     number = 1
     while (Path("runs") / f"{name}-{number}").exists():
@@ -170,7 +181,7 @@ def strategies(
 
     for file in plugin or []:
         load_plugin(file)
-    show_strategies(Console(highlight=False))
+    show_strategies(_console())
 
 
 @app.command("sweep")
@@ -191,7 +202,7 @@ def run_sweep(
         done = sweep(configs, folder, jobs=jobs, progress=progress, on_plan=on_plan)
     for name in done.damaged:
         _say(f"Note: {name} was damaged and has been run again")
-    console = Console(highlight=False, soft_wrap=True)
+    console = _console(soft_wrap=True)
     console.print(f"{done.ran} runs done now, {len(done.cells)} cells in all. Saved to {folder}/")
 
 
@@ -235,7 +246,7 @@ def reproduce(
         )
     for name in done.sweep.damaged:
         _say(f"Note: {name} was damaged and has been run again")
-    console = Console(highlight=False, soft_wrap=True)
+    console = _console(soft_wrap=True)
     console.print(f"{done.sweep.ran} runs done now. The page is {done.page}")
 
 
@@ -266,7 +277,8 @@ def plot(
     from fairfate.results import read_rounds
 
     figure = over_rounds(read_rounds(run), tuple(metric or ("accuracy", "sp", "eo", "eqo")))
-    Console(highlight=False, soft_wrap=True).print(f"Saved {save(figure, out or run / 'rounds.png')}")
+    folder = run if run.is_dir() else run.parent
+    _console(soft_wrap=True).print(f"Saved {save(figure, out or folder / 'rounds.png')}")
 
 
 @data_app.command("list")
@@ -281,7 +293,7 @@ def list_data(
     for name in SOURCES:
         with suppress(InputError):
             found[name] = str(find(name, data_dir))
-    show_sources(Console(highlight=False, soft_wrap=True), found)
+    show_sources(_console(soft_wrap=True), found)
 
 
 @data_app.command()
@@ -302,20 +314,24 @@ def describe(
 ) -> None:
     """Show a dataset's groups and inputs and, with --partition, the clients' shares of them."""
     given = {k: v for k, v in locals().items() if k != "seed" and v is not None}
+    from fairfate.cells import load_table
     from fairfate.config import from_mapping
     from fairfate.experiment import prepare
     from fairfate.federation import build
     from fairfate.report.terminal import show_partition, show_table
     from fairfate.streams import Streams
 
-    plan, table = prepare(from_mapping({**given, "seeds": [seed]}, where="the command line"))
-    console = Console(highlight=False)
+    config = from_mapping({**given, "seeds": [seed]}, where="the command line")
+    console = _console()
+    if partition is None and client_column is None and not Path(data).is_dir():
+        show_table(console, load_table(config))
+        return
+    plan, table = prepare(config)
     show_table(console, table)
-    if partition is not None or client_column is not None:
-        federation = build(table, plan.partition, plan.clients, Streams(seed, plan.published))
-        console.print()
-        title = f"training rows by client, {plan.partition}, seed {seed} (share of the column)"
-        show_partition(console, table, federation, title)
+    federation = build(table, plan.partition, plan.clients, Streams(seed, plan.published))
+    console.print()
+    title = f"training rows by client, {plan.partition}, seed {seed} (share of the column)"
+    show_partition(console, table, federation, title)
 
 
 @data_app.command()
@@ -328,12 +344,12 @@ def fetch(
 
     if name not in data.SOURCES:
         raise unknown("dataset", name, data.SOURCES)
-    Console(highlight=False, soft_wrap=True).print(f"Saved {data.fetch(name, to)}")
+    _console(soft_wrap=True).print(f"Saved {data.fetch(name, to)}")
 
 
 def _version(asked: bool) -> None:
     if asked:
-        Console().print(f"fairfate {__version__}")
+        _console().print(f"fairfate {__version__}")
         raise typer.Exit
 
 
@@ -346,12 +362,20 @@ def common(
     """Train and compare group-fair models in federated learning."""
 
 
+def _console(**options: bool) -> Console:
+    """A console that takes users' words as they are: no markup in group or column names."""
+    return Console(highlight=False, markup=False, **options)  # type: ignore[arg-type]
+
+
 def _say(message: str) -> None:
-    Console(stderr=True, highlight=False, soft_wrap=True).print(message, markup=False)
+    _console(stderr=True, soft_wrap=True).print(message)
 
 
 def main() -> None:
     """Entry point: user errors are one message and exit code 2, without a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no ± still gets its numbers
     try:
         app()
     except InputError as error:
@@ -361,8 +385,8 @@ def main() -> None:
         named = f" '{error.filename}'" if error.filename else ""
         _say(f"Error: could not read or write{named}: {error.strerror or error}")
         sys.exit(2)
-    except BrokenProcessPool:
-        _say("Error: a process died (out of memory?). Finished seeds are kept; fewer --jobs may help.")
+    except MemoryError:
+        _say("Error: out of memory. Finished work is kept.")
         sys.exit(1)
     except KeyboardInterrupt:
         _say("Interrupted.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tomllib
 from collections.abc import Mapping
@@ -11,8 +12,9 @@ from typing import Any
 
 from fairfate._version import __version__
 from fairfate.data import SOURCES, Columns, Table
+from fairfate.data.table import FILE
 from fairfate.engine.training import Training
-from fairfate.errors import InputError, check, unknown
+from fairfate.errors import InputError, check, listing, unknown
 from fairfate.metrics import FAIRNESS
 from fairfate.partition import Partition, parse_partition
 from fairfate.post import Thresholds, parse_post
@@ -20,7 +22,8 @@ from fairfate.strategies import Spec, load_plugin, parse_spec
 
 PROTOCOLS = ("paper", "published")
 PROVENANCE = "provenance"
-DEFAULT_CLIENTS, DEFAULT_PER_ROUND = 10, 3
+MOST_SEEDS = 1_000_000
+DEFAULT_CLIENTS = 10
 
 
 @dataclass(frozen=True)
@@ -53,15 +56,28 @@ class Config:
 
     @property
     def columns(self) -> Columns | None:
-        """What the columns of the user's own file mean; None for a dataset with a name."""
+        """What the columns mean; None for the embedded data."""
         name = self.data.partition(":")[0]
-        own = {key: getattr(self, key) for key in ("target", "favourable", "sensitive", "privileged")}
-        if name == "synthetic" or name in SOURCES:
-            for key, value in own.items():
-                if value is not None:
-                    raise InputError(
-                        f"{key} must be left out for '{name}', whose columns are known, got '{value}'"
-                    )
+        known = ["target", "favourable", "sensitive", "privileged"] if name in SOURCES else []
+        if name == "synthetic":
+            known = [
+                "target",
+                "favourable",
+                "sensitive",
+                "privileged",
+                "client_column",
+                "drop",
+                "categorical",
+            ]
+        for key in known:
+            value = getattr(self, key)
+            if value:
+                option = key.replace("_", "-")
+                given = listing(_list(value))
+                raise InputError(
+                    f"{option} must be left out for '{name}', whose columns are known, got '{given}'"
+                )
+        if name == "synthetic":
             return None
         client = self.client_column
         if client is None and self.partition is not None:
@@ -75,6 +91,10 @@ class Config:
             drop=self.drop,
             categorical=self.categorical,
         )
+
+
+def _list(value: object) -> tuple[object, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
 @dataclass(frozen=True)
@@ -108,7 +128,7 @@ def resolve(config: Config, table: Table) -> Plan:
         f"'{config.protocol}'",
     )
     check(config.metric in FAIRNESS, f"metric must be one of {'|'.join(FAIRNESS)}", config.metric)
-    source = SOURCES.get(table.name)
+    source = None if table.source is None else SOURCES[table.source]
     partition = _partition(config, table)
     if partition.kind == "column":
         clients = len(table.client_names)
@@ -117,7 +137,7 @@ def resolve(config: Config, table: Table) -> Plan:
                 f"clients must be left out or {clients}, the values of '{partition.column}',"
                 f" got {config.clients}"
             )
-        per_round = config.per_round if config.per_round is not None else max(1, clients // 3)
+        per_round = config.per_round if config.per_round is not None else _third(clients)
     else:
         known = (source.clients, source.per_round) if source else (DEFAULT_CLIENTS, None)
         clients = known[0] if config.clients is None else config.clients
@@ -131,7 +151,7 @@ def resolve(config: Config, table: Table) -> Plan:
         f"clients must be <= the {train_rows} training rows of '{table.name}'",
         clients,
     )
-    _check_seeds(config.seeds)
+    _check_seeds(config.seeds, config.protocol == "published")
     for plugin in config.plugins:
         load_plugin(plugin)
     check(len(config.strategies) > 0, "strategy must be given at least once", "none")
@@ -157,13 +177,14 @@ def resolve(config: Config, table: Table) -> Plan:
 
 
 def _third(clients: int) -> int:
-    return max(1, round(clients * DEFAULT_PER_ROUND / DEFAULT_CLIENTS))
+    return max(1, round(clients / 3))
 
 
-def _check_seeds(seeds: tuple[int, ...]) -> None:
+def _check_seeds(seeds: tuple[int, ...], published: bool) -> None:
     check(len(seeds) > 0, "seeds must be a number >= 1 or a list", "none")
+    end, shown = (2**32 // 10, "2**32 / 10") if published else (2**32, "2**32")
     for seed in seeds:
-        check(0 <= seed < 2**32, "each seed must be in [0, 2**32)", seed)
+        check(0 <= seed < end, f"each seed must be in [0, {shown})", seed)
     check(len(set(seeds)) == len(seeds), "seeds must differ", ",".join(map(str, seeds)))
 
 
@@ -173,7 +194,8 @@ def _partition(config: Config, table: Table) -> Partition:
             raise InputError(f"partition must be left out with client-column, got '{config.partition}'")
         return Partition("column", column=config.client_column)
     if config.partition is None:
-        return parse_partition("dirichlet:0.5")
+        column = FILE if table.client is not None else None
+        return Partition("column", column=column) if column else parse_partition("dirichlet:0.5")
     partition = parse_partition(config.partition)
     if partition.kind == "column" and table.client is None:
         raise InputError(f"partition must be random or dirichlet:SIGMA for '{table.name}', got '{partition}'")
@@ -187,11 +209,13 @@ def parse_seeds(text: str | int) -> tuple[int, ...]:
     ((1, 2, 3), (7, 9), (7,))
     """
     parts = [part.strip() for part in str(text).split(",")]
-    if not all(part.isdigit() for part in parts if part) or not any(parts):
+    if not all(part.isascii() and part.isdigit() for part in parts if part) or not any(parts):
         raise InputError(f"seeds must be a number >= 1 or a list such as 3,5,8, got '{text}'")
     if len(parts) == 1:
-        check(int(parts[0]) >= 1, "seeds must be >= 1", text)
-        return tuple(range(1, int(parts[0]) + 1))
+        count = int(parts[0])
+        check(count >= 1, "seeds must be >= 1", text)
+        check(count <= MOST_SEEDS, f"seeds must be at most {MOST_SEEDS:,} in number", text)
+        return tuple(range(1, count + 1))
     return tuple(int(part) for part in parts if part)
 
 
@@ -221,19 +245,38 @@ def from_mapping(values: Mapping[str, Any], where: str = "config") -> Config:
         if raw == PROVENANCE:
             continue
         key = raw.replace("-", "_")
+        if value is None:
+            continue
         if key not in known:
             options = sorted({name.replace("_", "-") for name in known} - {"strategies", "plugins"})
             raise unknown(f"key in {where}", raw, options)
         key = _LISTS.get(key, key)
+        if key in given:
+            raise InputError(f"{where}: each key must be given once, got '{raw}' again")
         given[key] = _typed(key, value, where)
     return Config(**given)
 
 
+def fields_given(options: Mapping[str, Any]) -> list[str]:
+    """The fields of a config that some options name."""
+    keys = (raw.replace("-", "_") for raw in options)
+    return [_LISTS.get(key, key) for key in keys]
+
+
 def _typed(key: str, value: Any, where: str) -> Any:
     if key == "seeds":
-        return parse_seeds(",".join(map(str, value)) + ",") if _is_list(value) else parse_seeds(value)
+        if not _is_list(value):
+            return parse_seeds(value)
+        for seed in value:
+            if not isinstance(seed, int) or isinstance(seed, bool):
+                raise InputError(f"{where}: each seed must be a whole number, got {seed!r}")
+        return tuple(value)
     if key in _LISTS.values():
         return tuple(map(str, value)) if _is_list(value) else (str(value),)
+    if isinstance(value, Path):
+        value = str(value)
+    if key in ("favourable", "privileged") and value is not None:
+        return str(value)
     kind = _KINDS.get(key, str)
     right = isinstance(value, int | float) if kind is float else isinstance(value, kind)
     if not right or isinstance(value, bool):
@@ -254,7 +297,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
     if not file.is_file():
         raise InputError(f"config must be a TOML file, got '{file}' (no such file)")
     try:
-        return tomllib.loads(file.read_text())
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"config must be a TOML file, got '{file}' ({error})") from None
 
@@ -270,5 +313,8 @@ def dump_config(plan: Plan, table: Table) -> str:
             lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
     lines += ["", f"[{PROVENANCE}]", f'version = "{__version__}"']
     lines += [f'data-checksum = "sha256:{table.checksum}"', f"data-rows = {len(table)}"]
+    for plugin in plan.config.plugins:
+        digest = hashlib.sha256(Path(plugin).read_bytes()).hexdigest()
+        lines.append(f"{json.dumps(f'plugin {Path(plugin).name}')} = {json.dumps(f'sha256:{digest}')}")
     lines += [f"data-notes = {json.dumps(table.notes, ensure_ascii=False)}"]
     return "\n".join(lines) + "\n"

@@ -35,6 +35,17 @@ def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
     return InputError(f"unknown {what} '{name}'; {hint}: {listing(names)}")
 
 
+def plain(value: object) -> str:
+    """A setting as people write it, without losing a digit.
+
+    >>> plain(1.0), plain(0.123456789), plain("sp")
+    ('1', '0.123456789', 'sp')
+    """
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        return str(int(value))
+    return repr(value) if isinstance(value, float) else str(value)
+
+
 def check(condition: bool, rule: str, value: object) -> None:
     """Raise InputError with the rule and the value unless the condition holds.
 

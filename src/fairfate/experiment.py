@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
 import tomllib
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from fairfate import data, results
-from fairfate.cells import Cell, Store, run_cell
-from fairfate.config import PROVENANCE, Config, Plan, dump_config, resolve
+from fairfate import results
+from fairfate.cells import Cell, Store, clear_tables, load_table, run_cell, table_of
+from fairfate.config import PROVENANCE, Config, Plan, dump_config, fields_given, from_mapping, resolve
 from fairfate.data import Table
 from fairfate.errors import InputError, check
 from fairfate.federation import build
-from fairfate.files import write_bytes
+from fairfate.files import clear_temporary, write_bytes
 from fairfate.pool import Progress, Report, cores, run_tasks
 from fairfate.results import CELLS, CONFIG, MODELS, ROUNDS, SUMMARY
-from fairfate.strategies import labels, load_plugin
+from fairfate.strategies import Setup, Spec, labels, load_plugin
 from fairfate.streams import Streams
 
 
@@ -49,7 +49,7 @@ def run(
 
     Parameters
     ----------
-    config : the options, or give them by name: ``run(data="adult", seeds=(1, 2))``
+    config : the options, or give them by name: ``run(data="adult", seeds=(1, 2))``; what is named wins
     out : folder for the results; nothing is written without it
     jobs : processes; all cores if None. The results do not depend on it.
     force : replace the results that the folder may already have
@@ -61,16 +61,40 @@ def run(
     >>> finished.summary[["strategy", "seeds"]].values.tolist()
     [['fedavg', 1], ['fair_fate', 1]]
     """
-    plan, table = prepare(Config(**options) if config is None else config)
+    given = from_mapping(options, where="run")
+    if config is not None:
+        named = {key: getattr(given, key) for key in fields_given(options)}
+        given = replace(config, **named)
+    plan, table = prepare(given)
     return execute(plan, table, out=out, jobs=jobs, force=force, progress=progress)
 
 
 def prepare(config: Config) -> tuple[Plan, Table]:
     """Load the data and check every option, without running or writing anything."""
-    table = data.load(config.data, data_dir=config.data_dir, columns=config.columns)
+    clear_tables()  # a file may have changed since it was last read
+    table = load_table(config)
     plan = resolve(config, table)
-    build(table, plan.partition, plan.clients, Streams(plan.config.seeds[0], plan.published))
+    setup = Setup(plan.training.rounds, plan.published)
+    for spec in plan.specs:
+        _try_build(spec, setup)
+    for seed in plan.config.seeds[: None if _may_fail(plan) else 1]:
+        build(table, plan.partition, plan.clients, Streams(seed, plan.published))
     return plan, table
+
+
+def _may_fail(plan: Plan) -> bool:
+    """Whether some seed's shares may not be finite: tiny sigmas, with the authors' generator."""
+    return plan.published and plan.partition.sigma is not None and plan.partition.sigma < 0.01
+
+
+def _try_build(spec: Spec, setup: Setup) -> None:
+    try:
+        spec.build(setup)
+    except InputError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"strategy '{spec.text}' must be buildable, got {reason}") from error
 
 
 def execute(
@@ -91,34 +115,42 @@ def execute(
     if folder is not None:
         _open(folder, dump_config(plan, table), force)
         store = Store(folder / CELLS)
-        damaged = store.scan()
+        damaged = store.repair()
+        store.index()
         frames = {cell.seed: store.read(cell) for cell in cells if not store.missing(cell)}
     rest = [seed for seed in plan.config.seeds if seed not in frames]
     start = len(frames) * plan.training.rounds
     workers = jobs or _jobs(plan, table, len(rest))
-    shared = (plan, table, folder)
-    for number, frame in run_tasks(_work, shared, rest, workers, lambda done: progress(start + done)):
-        frames[rest[number]] = frame
+    tasks = [Cell(plan, seed, table.checksum) for seed in rest]
+    try:
+        for number, frame in run_tasks(_work, folder, tasks, workers, lambda done: progress(start + done)):
+            frames[rest[number]] = frame
+    finally:
+        for name in (MODELS, CELLS) if folder is not None else ():
+            clear_temporary(Path(out or ".") / name)
     rounds = pd.concat([frames[seed] for seed in plan.config.seeds], ignore_index=True)
     summary = results.summarise(rounds)
     if folder is not None:
         results.write_rounds(folder / ROUNDS, rounds)
         results.write_summary(folder / SUMMARY, summary)
-        shutil.rmtree(folder / CELLS, ignore_errors=True)
+        for cell in (folder / CELLS).glob("*.parquet"):
+            cell.unlink()
+        with suppress(OSError):
+            (folder / CELLS).rmdir()
     return Run(plan, table, rounds, summary, folder, tuple(damaged))
 
 
-def _work(shared: tuple[Plan, Table, Path | None], seed: int, report: Report) -> pd.DataFrame:
+def _work(folder: Path | None, cell: Cell, report: Report) -> pd.DataFrame:
     """All strategies of one seed; what is written is written at its end, the cell's file last."""
-    plan, table, folder = shared
+    plan, table = cell.plan, table_of(cell)
     for plugin in plan.config.plugins:
         load_plugin(plugin)
-    outcome = run_cell(plan, table, seed, plan.specs, lambda: report(1))
+    outcome = run_cell(plan, table, cell.seed, plan.specs, lambda: report(1))
     if folder is not None:
         for spec, label, trace in zip(plan.specs, labels(plan.specs), outcome.traces, strict=True):
-            file = folder / MODELS / results.model_file(label, seed)
+            file = folder / MODELS / results.model_file(label, cell.seed)
             results.write_model(file, trace.params, table, outcome.federation, plan, spec)
-        Store(folder / CELLS).write(Cell(plan, seed, table.checksum), plan.specs, outcome.rounds)
+        Store(folder / CELLS).write(cell, plan.specs, outcome.rounds)
     return outcome.rounds
 
 
@@ -138,30 +170,43 @@ def _open(folder: Path, config: str, force: bool) -> None:
     if folder.exists() and not folder.is_dir():
         raise InputError(f"out must be a folder, got '{folder}' (a file)")
     ours = [name for name in (CONFIG, ROUNDS, SUMMARY, MODELS, CELLS) if (folder / name).exists()]
+    unfinished = (folder / CONFIG).exists() and not (folder / SUMMARY).exists()
+    if unfinished and (folder / CONFIG).read_text(encoding="utf-8") == config:
+        return  # the same run, interrupted: it goes on, also when it was begun with --force
     if ours and not force:
         if (folder / SUMMARY).exists() or not (folder / CONFIG).exists():
             raise InputError(
                 f"out must be a folder without results (or give --force), got '{folder}'"
                 f" with {', '.join(ours)}"
             )
-        differing = _differences((folder / CONFIG).read_text(), config)
-        if differing:
-            raise InputError(
-                f"out must be new or hold the same run unfinished (or give --force), got '{folder}'"
-                f" with another {', '.join(differing)}"
-            )
-        return
-    for name in ours:
-        path = folder / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        differing = _differences((folder / CONFIG).read_text(encoding="utf-8"), config)
+        raise InputError(
+            f"out must be new or hold the same run unfinished (or give --force), got '{folder}'"
+            f" with another {', '.join(differing)}"
+        )
+    _remove_results(folder)
     write_bytes(folder / CONFIG, config.encode())
+
+
+def _remove_results(folder: Path) -> None:
+    """Remove what an earlier run wrote, and nothing else."""
+    files = [folder / name for name in (CONFIG, ROUNDS, SUMMARY)]
+    files += [*(folder / MODELS).glob("*.safetensors"), *(folder / CELLS).glob("*.parquet")]
+    for file in files:
+        file.unlink(missing_ok=True)
+    for name in (MODELS, CELLS):
+        with suppress(OSError):  # not there, or holds something of the user's
+            (folder / name).rmdir()
 
 
 def _differences(old: str, new: str) -> list[str]:
     """The keys in which two configs differ."""
 
     def keys(text: str) -> dict[str, Any]:
-        values = tomllib.loads(text)
+        try:
+            values = tomllib.loads(text)
+        except tomllib.TOMLDecodeError:
+            return {"config.toml": text}
         return {**values.pop(PROVENANCE, {}), **values}
 
     before, after = keys(old), keys(new)

@@ -157,13 +157,13 @@ def assign(
 
 def build(table: Table, partition: Partition, clients: int, streams: Streams) -> Federation:
     """Split, encode and partition a table."""
+    check(len(table) >= 5, f"data must have at least 5 rows in '{table.name}'", len(table))
     train, validation, test = streams.split(len(table))
     for name, part in (("training", train), ("validation", validation), ("test", test)):
         check(len(part) > 0, f"data must leave a {name} row after the 60/20/20 split", len(table))
     assignment, names = assign(table, train, partition, clients, streams)
     if streams.published:
-        source = SOURCES.get(table.name)
-        scale = source is None or source.scaled_in_published_runs
+        scale = table.source is None or SOURCES[table.source].scaled_in_published_runs
         encoder = Encoder.fit(table.features, scale=scale)
     else:
         encoder = Encoder.fit(table.features[train])

@@ -34,6 +34,13 @@ def replacing(path: str | Path, name: Callable[[Path], str] | None = None) -> It
             temporary.unlink()
 
 
+def clear_temporary(folder: Path) -> None:
+    """Remove what a killed process was writing."""
+    for path in folder.glob(".*") if folder.is_dir() else ():
+        if path.is_file():
+            path.unlink()
+
+
 def write_bytes(path: str | Path, content: bytes) -> None:
     """Write a file, or leave it as it was."""
     with replacing(path) as temporary:

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fairfate.errors import check
+
 Counts = NDArray[np.int64]
 Values = NDArray[np.float64]
 Metric = Callable[[Counts], Values]
@@ -40,6 +42,15 @@ def count(y_true: ArrayLike, y_pred: ArrayLike, *, group: ArrayLike, groups: int
     [[[0, 0], [1, 1]], [[1, 1], [0, 0]]]
     """
     true, predicted, of = np.asarray(y_true), np.asarray(y_pred), np.asarray(group)
+    check(
+        true.shape == predicted.shape == of.shape and true.ndim == 1,
+        "y_true, y_pred and group must have one value for each row",
+        f"shapes {true.shape}, {predicted.shape} and {of.shape}",
+    )
+    for name, values in (("y_true", true), ("y_pred", predicted)):
+        odd = values[~np.isin(values, (0, 1))]
+        check(not len(odd), f"{name} must be 0 or 1", odd[0] if len(odd) else "")
+    check(bool((of >= 0).all() and (of == of.astype(np.int64)).all()), "group must be 0, 1, ...", of)
     number = int(of.max(initial=-1)) + 1 if groups is None else groups
     cell = (of.astype(np.int64) * 2 + true.astype(np.int64)) * 2 + predicted.astype(np.int64)
     return np.bincount(cell, minlength=number * 4).astype(np.int64).reshape(number, 2, 2)

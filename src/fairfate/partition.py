@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.errors import InputError, check
+from fairfate.errors import InputError, check, plain
 
 Assignment = NDArray[np.int64]
 
@@ -68,7 +68,7 @@ class Partition:
 
     def __str__(self) -> str:
         if self.kind == "dirichlet":
-            return f"dirichlet:{self.sigma:g}"
+            return f"dirichlet:{plain(self.sigma)}"
         return self.kind if self.column is None else f"column:{self.column}"
 
 

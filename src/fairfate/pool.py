@@ -8,8 +8,11 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from typing import Any
+
+from fairfate.errors import InputError
 
 Report = Callable[[float], None]
 """Called by a task with the work it has just finished."""
@@ -122,6 +125,12 @@ def _pool(jobs: int, context: Any, arguments: tuple[Any, ...]) -> Iterator[Proce
     pool = ProcessPoolExecutor(jobs, context, _start, arguments)
     try:
         yield pool
+    except BrokenProcessPool:
+        pool.shutdown(wait=True, cancel_futures=True)
+        raise InputError(
+            "jobs must be 1 in a script without the guard if __name__ == '__main__':, got more; with it,"
+            " a process died, perhaps for want of memory, and fewer jobs may help. Finished work is kept"
+        ) from None
     except BaseException:
         for process in list((pool._processes or {}).values()):
             process.terminate()

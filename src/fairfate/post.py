@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.errors import InputError, unknown
+from fairfate.errors import InputError, check, plain, unknown
 from fairfate.federation import Rows
 from fairfate.metrics import Counts, Metric, accuracy
 from fairfate.strategies.registry import METRIC, Number
@@ -17,6 +17,7 @@ Margins = list[NDArray[np.float32]]
 
 COMBINATIONS = 10_000
 """About how many combinations of thresholds are tried."""
+MOST_GROUPS = 6
 _TOLERANCE = Number(0.02, "validation accuracy that may be given up")
 
 
@@ -36,7 +37,7 @@ class Thresholds:
     @property
     def text(self) -> str:
         """As on the command line."""
-        return f"thresholds:metric={self.metric},tolerance={self.tolerance:g}"
+        return f"thresholds:metric={self.metric},tolerance={plain(self.tolerance)}"
 
 
 def parse_post(text: str, metric: str) -> Thresholds:
@@ -65,7 +66,8 @@ def parse_post(text: str, metric: str) -> Thresholds:
 def choose(margins: Margins, fairness: Metric, tolerance: float) -> NDArray[np.float64]:
     """(groups,) the thresholds."""
     groups = len(margins) // 2
-    each = max(2, round(COMBINATIONS ** (1 / groups)))
+    check(groups <= MOST_GROUPS, f"thresholds must be for at most {MOST_GROUPS} groups", groups)
+    each = max(2, round(COMBINATIONS ** (1 / groups)) - 3)
     candidates = [_candidates(np.concatenate(margins[2 * g : 2 * g + 2]), each) for g in range(groups)]
     counts = [_counts(margins[2 * g], margins[2 * g + 1], candidates[g]) for g in range(groups)]
     picks = np.stack(np.meshgrid(*(np.arange(len(c)) for c in candidates), indexing="ij"), axis=-1)

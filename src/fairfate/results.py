@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fairfate._version import __version__
@@ -73,7 +73,15 @@ def read_rounds(path: str | Path) -> pd.DataFrame:
     file = file / ROUNDS if file.is_dir() else file
     if not file.is_file():
         raise InputError(f"run must be the folder of a finished run, got '{path}' (no {ROUNDS})")
-    return pd.read_parquet(file)
+    try:
+        frame = pd.read_parquet(file)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"run must hold a readable {ROUNDS}, got '{file}' ({reason})") from None
+    lacking = [name for name in SCHEMA.names if name not in frame.columns]
+    if lacking:
+        raise InputError(f"run must hold a {ROUNDS} with column '{lacking[0]}', got '{file}'")
+    return frame
 
 
 def summarise(rounds: pd.DataFrame) -> pd.DataFrame:
@@ -142,6 +150,8 @@ def write_model(
         "version": __version__,
         "strategy": spec.text,
         "protocol": plan.config.protocol,
+        "target": table.target,
+        "sensitive": table.sensitive,
         "features": table.feature_names,
         "categories": dict(table.categories),
         "groups": table.group_names,
@@ -158,7 +168,10 @@ def read_model(path: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any
     file = Path(path)
     if not file.is_file():
         raise InputError(f"model must be a .safetensors file, got '{file}' (no such file)")
-    with safe_open(file, framework="numpy") as opened:
-        arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-        metadata = opened.metadata()
-    return arrays, json.loads(metadata["fairfate"])
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+            about = json.loads((opened.metadata() or {})["fairfate"])
+    except (SafetensorError, KeyError) as error:
+        raise InputError(f"model must be a file that a run has written, got '{file}' ({error})") from None
+    return arrays, about

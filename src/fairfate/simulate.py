@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from fairfate.engine import mlp
 from fairfate.engine.training import Training
-from fairfate.errors import check
+from fairfate.errors import InputError, check
 from fairfate.federation import Federation
 from fairfate.metrics import Counts
-from fairfate.strategies import Cohort, Notes, Strategy
+from fairfate.strategies import Cohort, Notes, State, Strategy
 from fairfate.streams import Streams
 
 
@@ -70,12 +70,13 @@ def simulate(
         if len(clients):  # a client without rows sends nothing; without any reply the model stays
             weights = _loss_weights(strategies, federation.client_cells[clients])
             trained = federation.train(models, clients, weights, training, key, t)
+            _check_finite(trained, t, training)
             deltas = trained - models[:, None]
             scored = _score_clients(federation, strategies, trained, hidden)
             for s, strategy in enumerate(strategies):
                 cohort = Cohort(t, deltas[s], federation.sizes[clients], scored[s], counts[s])
                 states[s] = strategy.aggregate(states[s], cohort)
-            models = np.stack([np.asarray(state.params, dtype=np.float32) for state in states])
+            models = _models(states, start, t, training)
             counts = federation.validation.score(models, hidden)
             notes = [state.notes for state in states]
         history.append((counts, federation.test.score(models, hidden), notes))
@@ -89,6 +90,28 @@ def simulate(
         )
         for s in range(len(strategies))
     ]
+
+
+def _models(
+    states: Sequence[State], start: NDArray[np.float32], t: int, training: Training
+) -> NDArray[np.float32]:
+    """The strategies' models for the next round, checked."""
+    for state in states:
+        if np.shape(state.params) != start.shape:
+            raise InputError(
+                f"a strategy must keep the model's shape {start.shape}, got {np.shape(state.params)}"
+            )
+    models = np.stack([np.asarray(state.params, dtype=np.float32) for state in states])
+    _check_finite(models, t, training)
+    return models
+
+
+def _check_finite(models: NDArray[np.float32], t: int, training: Training) -> None:
+    if not np.isfinite(models).all():
+        raise InputError(
+            f"models must stay finite, got NaN or infinity in round {t} (learning-rate"
+            f" {training.learning_rate:g}; if that is not too large, a strategy is at fault)"
+        )
 
 
 def _score_clients(

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from fairfate import results
-from fairfate.cells import Cell, Store, run_cell
+from fairfate.cells import Cell, Store, run_cell, table_of
 from fairfate.config import Config, Plan, dump_config, from_mapping
-from fairfate.data import Table, load
+from fairfate.data import Table
 from fairfate.errors import InputError, check
 from fairfate.experiment import prepare
-from fairfate.files import write_bytes
+from fairfate.files import clear_temporary, write_bytes
 from fairfate.pool import Progress, Report, cores, run_tasks
 from fairfate.results import CELLS, SUMMARY
 from fairfate.strategies import Spec, load_plugin, make_spec, parse_spec
@@ -43,7 +42,7 @@ class Sweep:
     def rounds(self, cell: Cell) -> pd.DataFrame:
         """The rows of one cell, as in ``rounds.parquet``."""
         store = Store(self.out / CELLS)
-        store.scan()
+        store.index()
         return store.read(cell)
 
 
@@ -61,12 +60,12 @@ def expand(values: Mapping[str, Any], where: str = "sweep") -> list[Config]:
     """
     rest = {key: value for key, value in values.items() if key not in ("data", "partition", "protocol")}
     metric = rest.get("metric", Config.metric)
+    for plugin in _listed(rest.get("plugin", [])):
+        load_plugin(plugin)
     if "strategy" in rest:
         rest["strategy"] = [
             spec.text for item in _listed(rest["strategy"]) for spec in _specs(item, metric, where)
         ]
-    for plugin in _listed(rest.get("plugin", [])):
-        load_plugin(plugin)
     axes = [_listed(values.get(key, [None])) for key in ("data", "partition", "protocol")]
     configs = []
     for chosen in itertools.product(*axes):
@@ -122,7 +121,8 @@ def sweep(
     check(len(prepared) > 0, "sweep must have at least one cell", "none")
     _write_configs(folder, prepared)
     store = Store(folder / CELLS)
-    damaged = store.scan()
+    damaged = store.repair()
+    store.index()
     cells, tasks, works = [], [], []
     for plan, table in prepared:
         for seed in plan.config.seeds:
@@ -135,8 +135,11 @@ def sweep(
     on_plan(sum(works))
     order = sorted(range(len(tasks)), key=lambda i: -works[i])  # the longest first, so that none comes last
     sorted_tasks = [(*tasks[i], works[i]) for i in order]
-    for _ in run_tasks(_work, folder, sorted_tasks, jobs or cores(), progress):
-        pass
+    try:
+        for _ in run_tasks(_work, folder, sorted_tasks, jobs or cores(), progress):
+            pass
+    finally:
+        clear_temporary(folder / CELLS)
     done = Sweep(
         folder,
         tuple(plan for plan, _ in prepared),
@@ -153,25 +156,19 @@ def _write_configs(folder: Path, prepared: list[tuple[Plan, Table]]) -> None:
         write_bytes(folder / CONFIGS / f"{number:03}.toml", dump_config(plan, table).encode())
 
 
-@lru_cache(maxsize=2)
-def _table(config: Config) -> Table:
-    return load(config.data, data_dir=config.data_dir, columns=config.columns)
-
-
 def _work(folder: Path, task: tuple[Cell, list[Spec], float], report: Report) -> None:
     cell, specs, work = task
     for plugin in cell.plan.config.plugins:
         load_plugin(plugin)
-    config = replace(cell.plan.config, seeds=(1,), strategies=(), partition=None, post=(), protocol="paper")
     per_round = work / cell.plan.training.rounds
-    outcome = run_cell(cell.plan, _table(config), cell.seed, specs, lambda: report(per_round))
+    outcome = run_cell(cell.plan, table_of(cell), cell.seed, specs, lambda: report(per_round))
     Store(folder / CELLS).write(cell, specs, outcome.rounds)
 
 
 def _write_summary(done: Sweep) -> None:
     """Mean and standard deviation over seeds, one plan after another so that memory stays small."""
     store = Store(done.out / CELLS)
-    store.scan()
+    store.index()
     parts = []
     for plan in done.plans:
         mine = [store.read(cell) for cell in done.cells if cell.plan == plan]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fairfate.data.sources import SOURCES, find
 from fairfate.data.synthetic import synthetic
-from fairfate.data.table import Columns, Table, read_frame, table_from_frame
+from fairfate.data.table import FILE, Columns, Table, read_folder, read_frame, table_from_frame
 from fairfate.errors import InputError, unknown
 
 
@@ -17,9 +17,10 @@ def load(data: str, *, data_dir: str | Path | None = None, columns: Columns | No
 
     Parameters
     ----------
-    data : ``synthetic`` (or ``synthetic:rows=N,seed=S``), adult, compas, law, dutch, or a CSV or Parquet file
+    data : ``synthetic`` (or ``synthetic:rows=N,seed=S``), adult, compas, law, dutch, a CSV or Parquet file,
+        or a folder with one such file for each client
     data_dir : folder to look in first for a public dataset
-    columns : what the columns mean; needed for a file of your own only
+    columns : what the columns mean; for a public dataset, only ``client``, ``drop`` and ``categorical`` count
 
     Examples
     --------
@@ -31,20 +32,32 @@ def load(data: str, *, data_dir: str | Path | None = None, columns: Columns | No
     if name == "synthetic":
         return synthetic(**_sizes(arguments))
     if name in SOURCES and not arguments:
-        return _load_source(name, data_dir)
+        return _load_source(name, data_dir, columns)
     file = Path(data)
-    if not file.is_file() and not file.suffix and "/" not in data:
+    if not file.exists() and not file.suffix and "/" not in data:
         raise unknown("dataset", data, ["synthetic", *SOURCES])
-    frame = read_frame(file)
+    if file.is_dir():
+        frame = read_folder(file)
+        if columns is not None and columns.client is None:
+            columns = replace(columns, client=FILE)
+        elif columns is not None:
+            frame = frame.drop(columns=FILE)
+    else:
+        frame = read_frame(file)
     if columns is None or not columns.target or not columns.sensitive:
         missing = "target" if columns is None or not columns.target else "sensitive"
         raise InputError(f"{missing} must name a column of '{data}' ({', '.join(frame.columns)}), got none")
     return table_from_frame(frame, columns, name=file.stem)
 
 
-def _load_source(name: str, data_dir: str | Path | None) -> Table:
+def _load_source(name: str, data_dir: str | Path | None, extra: Columns | None) -> Table:
     source, file = SOURCES[name], find(name, data_dir)
-    table = table_from_frame(read_frame(file), source.columns, name=name)
+    columns = source.columns
+    if extra is not None:
+        columns = replace(
+            columns, client=extra.client, drop=(*columns.drop, *extra.drop), categorical=extra.categorical
+        )
+    table = replace(table_from_frame(read_frame(file), columns, name=name), source=name)
     if hashlib.sha256(file.read_bytes()).hexdigest() == source.sha256:
         return table
     return replace(table, notes=(*table.notes, f"{file} is not the documented file (checksum)"))
@@ -56,7 +69,9 @@ def _sizes(arguments: str) -> dict[str, int]:
         key, _, value = pair.partition("=")
         if key not in ("rows", "seed"):
             raise unknown("argument of synthetic", key, ["rows", "seed"])
-        if not value.isdigit():
+        if key in sizes:
+            raise InputError(f"synthetic {key} must be given once, got '{arguments}'")
+        if not (value.isascii() and value.isdigit()):
             raise InputError(f"synthetic {key} must be a whole number >= 0, got '{value}'")
         sizes[key] = int(value)
     return sizes

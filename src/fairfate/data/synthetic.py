@@ -32,7 +32,7 @@ def synthetic(rows: int = 6000, seed: int = 0) -> Table:
     rows : number of applicants
     seed : the generator's seed
     """
-    check(rows >= 20, "synthetic rows must be >= 20", rows)
+    check(20 <= rows <= 100_000_000, "synthetic rows must be >= 20 and <= 100,000,000", rows)
     check(seed >= 0, "synthetic seed must be >= 0", seed)
     rng = np.random.default_rng(seed)
     male = rng.integers(0, 2, rows)
@@ -55,4 +55,6 @@ def synthetic(rows: int = 6000, seed: int = 0) -> Table:
         label_names=("not hired", "hired"),
         group_names=("female", "male"),
         categories={"field": ("arts", "business", "engineering", "science")},
+        target="hired",
+        sensitive="sex",
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from bisect import bisect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +19,10 @@ from fairfate.errors import InputError, listing, unknown
 
 MISSING = "(missing)"
 OTHERS = "(others)"
+FILE = "(file)"
+"""The column that names a row's file, when the data are a folder of files."""
+MOST_GROUPS = 100
+LARGEST = 1e30
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,10 @@ class Table:
     client_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = field(default=())
     """What was done to the values, for the user to read."""
+    target: str = ""
+    sensitive: str = ""
+    source: str | None = None
+    """The public dataset it is, if it is one; a file's name says nothing."""
 
     def __len__(self) -> int:
         return len(self.label)
@@ -71,11 +81,12 @@ class Table:
         """Names of the cells, for tables."""
         return [f"{group}, {label}" for group in self.group_names for label in self.label_names]
 
-    @property
+    @cached_property
     def checksum(self) -> str:
         """SHA-256 of all values and names."""
         digest = hashlib.sha256()
-        for names in (self.feature_names, self.label_names, self.group_names, self.client_names):
+        categories = [text for name in self.categories for text in (name, *self.categories[name])]
+        for names in (self.feature_names, self.label_names, self.group_names, self.client_names, categories):
             digest.update("\0".join(names).encode() + b"\1")
         for array in (self.features, self.label, self.group, self.client):
             if array is not None:
@@ -91,8 +102,10 @@ def read_frame(path: str | Path) -> pd.DataFrame:
     try:
         if file.suffix.lower() in {".parquet", ".pq"}:
             frame = pd.read_parquet(file)
+            if any(name is not None for name in frame.index.names):
+                frame = frame.reset_index()
         else:
-            frame = pd.read_csv(file, skipinitialspace=True, low_memory=False)
+            frame = _read_csv(file)
     except pd.errors.EmptyDataError:
         raise InputError(f"data must have a header and rows, got '{file}' (empty)") from None
     except (pd.errors.ParserError, UnicodeDecodeError, OSError, ValueError) as error:
@@ -101,7 +114,49 @@ def read_frame(path: str | Path) -> pd.DataFrame:
     if frame.empty:
         raise InputError(f"data must have at least one row, got '{file}' (no rows)")
     frame.columns = frame.columns.map(str)
+    if frame.columns.has_duplicates:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise InputError(f"data must name each column once, got '{twice}' twice in '{file}'")
     return frame
+
+
+def _read_csv(file: Path) -> pd.DataFrame:
+    """Any of the usual separators; every row must have as many fields as the header."""
+    with file.open(encoding="utf-8-sig") as opened:
+        header = opened.readline()
+    separator = max((",", ";", "\t", "|"), key=header.count)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pd.errors.ParserWarning)
+        try:
+            return pd.read_csv(
+                file,
+                sep=separator,
+                encoding="utf-8-sig",
+                index_col=False,
+                skipinitialspace=True,
+                low_memory=False,
+            )
+        except pd.errors.ParserWarning:
+            raise ValueError("rows have more fields than the header") from None
+
+
+def read_folder(folder: Path) -> pd.DataFrame:
+    """One file for each client: all CSV and Parquet files, with a column that says which."""
+    files = sorted(p for p in folder.iterdir() if p.suffix.lower() in {".csv", ".parquet", ".pq"})
+    if not files:
+        raise InputError(f"data must be a folder with CSV or Parquet files, got '{folder}' (none)")
+    frames: list[pd.DataFrame] = []
+    for file in files:
+        frame = read_frame(file)
+        if frames and set(frame.columns) != set(frames[0].columns):
+            odd = sorted(set(frame.columns) ^ set(frames[0].columns))
+            raise InputError(
+                f"all files of '{folder}' must have the same columns, got a difference in '{file.name}':"
+                f" {listing(odd)}"
+            )
+        frames.append(frame)
+    parts = [frame.assign(**{FILE: file.stem}) for frame, file in zip(frames, files, strict=True)]
+    return pd.concat(parts, ignore_index=True)
 
 
 def table_from_frame(frame: pd.DataFrame, columns: Columns, name: str = "data") -> Table:
@@ -120,8 +175,8 @@ def table_from_frame(frame: pd.DataFrame, columns: Columns, name: str = "data") 
     client: NDArray[np.int64] | None = None
     client_names: tuple[str, ...] = ()
     if columns.client is not None:
-        codes, client_names = _categories(frame[columns.client])
-        client = codes.astype(np.int64)
+        client, names_found = _complete(frame[columns.client], "client-column")
+        client_names = tuple(names_found)
     for column in frame.columns:
         if column in {columns.target, columns.client, *columns.drop}:
             continue
@@ -131,6 +186,11 @@ def table_from_frame(frame: pd.DataFrame, columns: Columns, name: str = "data") 
             inputs[column], names = _input(frame[column], column in columns.categorical)
             if names is not None:
                 categories[column] = names
+        many = len(categories.get(column, ()))
+        if many > max(20, len(frame) / 2):
+            notes.append(
+                f"{column}: {many} different texts in {len(frame)} rows, as on an identifier; --drop it?"
+            )
         missing = int(frame[column].isna().sum())
         if missing:
             how = "a category" if column in categories else "imputed by the training median"
@@ -149,6 +209,8 @@ def table_from_frame(frame: pd.DataFrame, columns: Columns, name: str = "data") 
         client=client,
         client_names=client_names,
         notes=tuple(notes),
+        target=columns.target,
+        sensitive=columns.sensitive,
     )
 
 
@@ -164,8 +226,9 @@ def _check_columns(frame: pd.DataFrame, columns: Columns) -> None:
         for column in names:
             if column not in frame.columns:
                 raise unknown(f"column for {argument}", column, frame.columns)
-    if columns.target == columns.sensitive:
-        raise InputError(f"sensitive must be another column than target, got '{columns.target}'")
+    for argument in ("sensitive", "client-column", "drop", "categorical"):
+        if columns.target in named[argument]:
+            raise InputError(f"{argument} must be another column than target, got '{columns.target}'")
 
 
 class _Words(NamedTuple):
@@ -176,7 +239,10 @@ class _Words(NamedTuple):
 
 
 def _words(values: pd.Series[Any]) -> _Words:
-    codes, distinct = pd.factorize(values)
+    try:
+        codes, distinct = pd.factorize(values)
+    except TypeError:
+        raise InputError(f"column '{values.name}' must hold numbers or texts, got lists or records") from None
     spelled = [_word(value) for value in distinct]
     names = sorted(set(spelled))
     place = {name: number for number, name in enumerate(names)}
@@ -210,6 +276,9 @@ def _match(wanted: str, names: list[str], argument: str, column: object) -> int:
     for word in (wanted, plain):
         if word in names:
             return names.index(word)
+    folded = [name.casefold() for name in names]
+    if folded.count(wanted.casefold()) == 1:
+        return folded.index(wanted.casefold())
     raise InputError(f"{argument} must be a value of column '{column}' ({listing(names)}), got '{wanted}'")
 
 
@@ -232,6 +301,11 @@ def _label(values: pd.Series[Any], columns: Columns) -> tuple[NDArray[np.int8], 
 
 def _group(values: pd.Series[Any], columns: Columns) -> tuple[NDArray[np.int16], tuple[str, ...]]:
     codes, names = _complete(values, "sensitive")
+    if columns.privileged is None and len(names) > MOST_GROUPS:
+        raise InputError(
+            f"sensitive must have at most {MOST_GROUPS} values, got {len(names)} in column '{values.name}';"
+            " name one with --privileged to set it against the others"
+        )
     if len(names) < 2:
         raise InputError(
             f"sensitive must have at least two values, got one in column '{values.name}': {names[0]}"
@@ -260,8 +334,29 @@ def _input(values: pd.Series[Any], categorical: bool) -> tuple[NDArray[np.float6
     ):
         return _finite(values.to_numpy(dtype=np.float64, na_value=np.nan), values.name), None
     if not categorical:
-        _refuse_mixture(values)
+        numbers = _numbers(values)
+        if numbers is not None:
+            return _finite(numbers, values.name), None
     return _categories(values)
+
+
+def _numbers(values: pd.Series[Any]) -> NDArray[np.float64] | None:
+    """Numbers that are stored as texts or decimals; None if the column is text.
+
+    A column that is mostly numbers with some text in it is a mistake more often than a category.
+    """
+    codes, names = _words(values)
+    parsed = pd.to_numeric(pd.Series(names, dtype=object), errors="coerce").to_numpy(dtype=np.float64)
+    rows = np.flatnonzero(np.append(np.isnan(parsed), False)[codes])
+    if 0 < len(rows) < (codes >= 0).sum() / 2:
+        raise InputError(
+            f"column '{values.name}' must be all numbers or all text, got '{names[codes[rows[0]]]}' in row"
+            f" {rows[0] + 1} among numbers; mend the value, or keep the column as text with"
+            f" --categorical {values.name}"
+        )
+    if len(rows) or not names:
+        return None
+    return np.append(parsed, np.nan)[codes]
 
 
 def _finite(numbers: NDArray[np.float64], column: object) -> NDArray[np.float64]:
@@ -272,17 +367,10 @@ def _finite(numbers: NDArray[np.float64], column: object) -> NDArray[np.float64]
             f"column '{column}' must be finite, got {numbers[row]:g} in row {row + 1}"
             f" ({len(infinite)} such values)"
         )
-    return numbers
-
-
-def _refuse_mixture(values: pd.Series[Any]) -> None:
-    """A column that is mostly numbers with some text in it is a mistake more often than a category."""
-    codes, names = _words(values)
-    numbers = pd.to_numeric(pd.Series(names, dtype=object), errors="coerce").to_numpy(dtype=np.float64)
-    rows = np.flatnonzero(np.append(np.isnan(numbers), False)[codes])
-    if 0 < len(rows) < (codes >= 0).sum() / 2:
+    huge = np.flatnonzero(np.abs(numbers) > LARGEST)
+    if len(huge):
+        row = int(huge[0])
         raise InputError(
-            f"column '{values.name}' must be all numbers or all text, got '{names[codes[rows[0]]]}' in row"
-            f" {rows[0] + 1} among numbers; mend the value, or keep the column as text with"
-            f" --categorical {values.name}"
+            f"column '{column}' must stay within ±{LARGEST:g}, got {numbers[row]:g} in row {row + 1}"
         )
+    return numbers

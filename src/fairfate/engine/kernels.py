@@ -309,6 +309,7 @@ def train_cohort(
     longest = 0
     for client in clients:
         longest = max(longest, offsets[client + 1] - offsets[client])
+    batch = min(batch, longest * epochs)
     order = np.empty(longest * epochs, np.int32)
     out = np.empty((settings, len(clients), parameters), _F)
     one = np.zeros((inputs + 3) * width, _F)

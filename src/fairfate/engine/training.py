@@ -19,8 +19,20 @@ class Training:
     hidden: int = 10
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "per_round", "epochs", "batch_size", "hidden"):
+        for name, most in _MOST.items():
             value = getattr(self, name)
             check(value >= 1, f"{name.replace('_', '-')} must be >= 1", value)
+            check(value <= most, f"{name.replace('_', '-')} must be <= {most:,}", value)
         rate = self.learning_rate
         check(0 < rate < float("inf"), "learning-rate must be > 0 and finite", rate)
+        check(1e-30 < rate < 1e6, "learning-rate must be between 1e-30 and 1e6", rate)
+
+
+_MOST = {
+    "rounds": 10_000_000,
+    "per_round": 10_000_000,
+    "epochs": 10_000,
+    "batch_size": 1_000_000,
+    "hidden": 10_000,
+}
+"""What fits into memory and a lifetime."""

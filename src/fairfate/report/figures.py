@@ -56,18 +56,24 @@ def over_rounds(rounds: pd.DataFrame, metrics: tuple[str, ...] = ("accuracy", "e
         seen: dict[str, int] = {}
         for label, mine in _lines(test):
             name = str(mine["strategy"].iloc[0])
-            dash = DASHES[seen.setdefault(name, 0) % len(DASHES)]
-            seen[name] += 1
-            curve = mine.groupby("round")[metric].agg(["mean", "std"])
-            colour = COLOURS.get(name, OTHER)
-            panel.plot(curve.index, curve["mean"], dash, color=colour, label=label, linewidth=1.6)
+            kind = name.partition("+")[0] if name.partition("+")[0] in COLOURS else "other"
+            dash = DASHES[seen.setdefault(kind, 0) % len(DASHES)]
+            seen[kind] += 1
+            seeds = mine.groupby("round")[metric]
+            curve = pd.DataFrame({"mean": seeds.mean(skipna=False), "std": seeds.std(skipna=False)})
+            colour = COLOURS.get(name.partition("+")[0], OTHER)
+            marker = "o" if len(curve) == 1 else None
+            panel.plot(
+                curve.index, curve["mean"], dash, color=colour, label=label, linewidth=1.6, marker=marker
+            )
             low, high = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
             panel.fill_between(curve.index, low, high, color=colour, alpha=0.15, linewidth=0)
         panel.set_xlabel("round")
         panel.set_ylabel(
             NAMES.get(metric, metric) + (" (1 is fair)" if metric in ("sp", "eo", "eqo") else "")
         )
-        panel.set_ylim(0, 1.02)
+        if metric != "mcc":
+            panel.set_ylim(0, 1.02)
         panel.grid(alpha=0.3, linewidth=0.6)
         panel.spines[["top", "right"]].set_visible(False)
     handles, texts = panels[0].get_legend_handles_labels()

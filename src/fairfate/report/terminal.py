@@ -30,8 +30,9 @@ COLLAPSED = 0.05
 """A mean MCC below this is hardly better than one answer for everybody."""
 
 
-def _grid(*headings: str, title: str | None = None) -> Grid:
-    grid = Grid(box=None, pad_edge=False, padding=(0, 1), title=title, title_justify="left")
+def _grid(*headings: str | Text, title: str = "") -> Grid:
+    shown = Text(title) if title else None
+    grid = Grid(box=None, pad_edge=False, padding=(0, 1), title=shown, title_justify="left")
     grid.add_column(headings[0], overflow="fold")
     for heading in headings[1:]:
         grid.add_column(heading, justify="right", no_wrap=True)
@@ -87,10 +88,10 @@ def verdict(run: Run) -> str:
     )
 
 
-def _per_seed(run: Run, metric: str, row: int) -> pd.Series[float]:
-    """The metric of one line of the table in each seed."""
+def _per_seed(run: Run, metric: str, row: int, split: str = "test") -> pd.Series[float]:
+    """The metric of one line of the table in each seed, in the last round."""
     rounds, key = run.rounds, run.summary.iloc[row]
-    last = rounds[(rounds["split"] == "test") & (rounds["round"] == run.plan.training.rounds)]
+    last = rounds[(rounds["split"] == split) & (rounds["round"] == run.plan.training.rounds)]
     mine = last[(last["strategy"] == key["strategy"]) & (last["settings"] == key["settings"])]
     mine = mine[mine["metric"].fillna("") == ("" if pd.isna(key["metric"]) else key["metric"])]
     values: pd.Series[float] = mine.sort_values("seed")[metric].reset_index(drop=True)
@@ -103,17 +104,28 @@ def warnings(run: Run) -> list[str]:
     lines += [f"{name} was damaged and has been run again" for name in run.damaged]
     if run.plan.post:
         lines.append("thresholds need the group of each person at prediction time")
-    for label, (_, row) in zip(row_names(run.summary), run.summary.iterrows(), strict=True):
-        if row["mcc_last_mean"] < COLLAPSED:
+    seeds = len(run.plan.config.seeds)
+    for number, label in enumerate(row_names(run.summary)):
+        low = int((_per_seed(run, "mcc", number) < COLLAPSED).sum())
+        if low:
             lines.append(
-                f"{label} collapsed: MCC {row['mcc_last_mean']:.3f} means that it hardly tells people"
-                " apart, whatever its fairness says"
+                f"{label} collapsed in {low} of {seeds} seeds: an MCC below {COLLAPSED} means that it hardly"
+                " tells people apart, whatever its fairness says"
             )
+        row = run.summary.iloc[number]
         undefined = [name.upper() for name in FAIRNESS if math.isnan(row[f"{name}_last_mean"])]
         if undefined:
             lines.append(
                 f"{label}: {', '.join(undefined)} undefined, a group has no such test rows in some seed"
             )
+        metric = row["metric"]
+        if isinstance(metric, str) and "+" not in row["strategy"]:
+            blind = int(_per_seed(run, metric, number, "validation").isna().sum())
+            if blind:
+                lines.append(
+                    f"{label} looked at an undefined {metric.upper()} in {blind} of {seeds} seeds: a group"
+                    " has no such validation rows, so no client counted as fair"
+                )
     return lines
 
 
@@ -126,9 +138,9 @@ def show_run(console: Console, run: Run) -> None:
     if sentence:
         console.print(f"\n{sentence}", highlight=False)
     for line in warnings(run):
-        console.print(f"Note: {line}", style="yellow", highlight=False, markup=False)
+        console.print(f"Note: {line}", style="yellow", highlight=False)
     if run.out is not None:
-        console.print(f"\nSaved to {run.out}/", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"\nSaved to {run.out}/", highlight=False, soft_wrap=True)
 
 
 def show_strategies(console: Console) -> None:
@@ -148,7 +160,8 @@ def show_sources(console: Console, found: dict[str, str]) -> None:
     """Print the datasets, and where each was found."""
     grid = Grid(box=None, pad_edge=False, padding=(0, 1))
     for heading in ("name", "rows", "clients", "what", "where"):
-        grid.add_column(heading, justify="right" if heading in ("rows", "clients") else "left")
+        right = heading in ("rows", "clients")
+        grid.add_column(heading, justify="right" if right else "left", overflow="fold")
     grid.add_row("synthetic", "6000", "10", "generated hiring history, embedded", "always there")
     for name, source in SOURCES.items():
         where = found.get(name, f"not here: fairfate data fetch {name}")
@@ -159,28 +172,31 @@ def show_sources(console: Console, found: dict[str, str]) -> None:
 def show_table(console: Console, table: Table) -> None:
     """Print what a table holds: rows, groups, base rates, inputs."""
     console.print(Text(table.name, "bold") + Text(f": {len(table)} rows"))
-    if table.name in SOURCES:
-        source = SOURCES[table.name]
-        console.print(f"{source.title}. Licence: {source.licence}.", highlight=False, markup=False)
-    grid = _grid("group", "rows", f"P({table.label_names[1]})")
+    if table.source is not None:
+        source = SOURCES[table.source]
+        console.print(f"{source.title}. Licence: {source.licence}.", highlight=False)
+    grid = _grid("group", "rows", Text(f"P({table.label_names[1]})"))
     for number, name in enumerate(table.group_names):
         labels_of = table.label[table.group == number]
         rate = f"{labels_of.mean():.3f}" if len(labels_of) else "undefined"
-        grid.add_row(name, str(len(labels_of)), rate)
+        grid.add_row(Text(name), str(len(labels_of)), rate)
     console.print(grid)
     inputs = [
         f"{name} ({len(table.categories[name])} categories)" if name in table.categories else name
         for name in table.feature_names
     ]
-    console.print(f"{len(inputs)} inputs: {', '.join(inputs)}", highlight=False, markup=False)
+    console.print(f"{len(inputs)} inputs: {', '.join(inputs)}", highlight=False)
     for note in table.notes:
-        console.print(f"Note: {note}", style="yellow", highlight=False, markup=False)
+        console.print(f"Note: {note}", style="yellow", highlight=False)
 
 
 def show_partition(console: Console, table: Table, federation: Federation, title: str) -> None:
     """Print the rows of each client by (group, label), and each cell's share of its total."""
     counts = federation.client_cells.reshape(federation.clients, -1)
-    grid = _grid("client", *table.cell_names, "all", title=title)
+    grid = Grid(box=None, pad_edge=False, padding=(0, 1), title=Text(title), title_justify="left")
+    grid.add_column("client", overflow="fold", min_width=6)
+    for heading in (*table.cell_names, "all"):
+        grid.add_column(Text(heading), justify="right", overflow="fold")
     totals = counts.sum(axis=0)
     for name, row in zip(federation.client_names, counts, strict=True):
         shares = [

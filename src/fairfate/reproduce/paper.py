@@ -142,7 +142,7 @@ def curves(done: Sweep, runs: pd.DataFrame, dataset: str) -> pd.DataFrame:
     wanted = chosen[["dataset", "partition", "row", "strategy", "metric", "settings"]].drop_duplicates()
     columns = COLUMN if published else {name: name for name in COLUMN}
     store = Store(done.out / CELLS)
-    store.scan()
+    store.index()
     parts = []
     for plan in done.plans:
         if plan.dataset != dataset or plan.published != published:

@@ -51,7 +51,7 @@ def runs_of(rounds: pd.DataFrame) -> pd.DataFrame:
 def runs_of_sweep(done: Sweep) -> pd.DataFrame:
     """The runs of all cells, read one cell after another."""
     store = Store(done.out / CELLS)
-    store.scan()
+    store.index()
     return pd.concat([runs_of(store.read(cell)) for cell in done.cells], ignore_index=True)
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
+import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairfate.errors import InputError, listing, unknown
+from fairfate.errors import InputError, check, listing, plain, unknown
 from fairfate.metrics import FAIRNESS, PUBLISHED_FAIRNESS, Metric
 from fairfate.strategies.strategy import Strategy
 
@@ -97,8 +99,12 @@ def register(
     name: str, summary: str, reference: str, **settings: Setting
 ) -> Callable[[Callable[..., Strategy]], Callable[..., Strategy]]:
     """Make ``build(setup, **settings) -> Strategy`` available under a name, with its settings."""
+    check(re.fullmatch(r"[A-Za-z]\w*", name) is not None, "a strategy's name must be a word", f"'{name}'")
 
     def add(build: Callable[..., Strategy]) -> Callable[..., Strategy]:
+        known = _ENTRIES.get(name)
+        if known is not None and known.build.__module__ != build.__module__:
+            raise InputError(f"a strategy's name must be new, got '{name}' ({known.summary})")
         _ENTRIES[name] = Entry(name, summary, reference, settings, build)
         return build
 
@@ -125,10 +131,7 @@ class Spec:
     @property
     def text(self) -> str:
         """As on the command line: ``name:key=value,...``."""
-        pairs = [
-            f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
-            for key, value in self.settings
-        ]
+        pairs = [f"{key}={plain(value)}" for key, value in self.settings]
         return f"{self.name}:{','.join(pairs)}" if pairs else self.name
 
     @property
@@ -138,6 +141,11 @@ class Spec:
 
     def build(self, setup: Setup) -> Strategy:
         """The strategy itself."""
+        if self.name not in _ENTRIES:
+            raise InputError(
+                f"strategy '{self.name}' must be registered in every process: put it into a file and name"
+                " that file with --plugin (plugins=...)"
+            )
         return _ENTRIES[self.name].build(setup, **dict(self.settings))
 
 
@@ -189,7 +197,15 @@ def load_plugin(path: str | Path) -> None:
     module = importlib.util.spec_from_file_location(f"fairfate_plugin_{file.stem}", file)
     if module is None or module.loader is None:
         raise InputError(f"plugin must be a Python file, got '{file}'")
-    module.loader.exec_module(importlib.util.module_from_spec(module))
+    loaded = importlib.util.module_from_spec(module)
+    sys.modules[module.name] = loaded
+    try:
+        module.loader.exec_module(loaded)
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"plugin '{file}' must run without an error, got {reason}") from error
     if set(_ENTRIES) == before and not any(entry.build.__module__ == module.name for entry in entries()):
         raise InputError(f"plugin '{file}' must register a strategy; known: {listing(_ENTRIES)}")
 
@@ -211,7 +227,7 @@ def short_names(strategies: Sequence[tuple[str, Mapping[str, object]]]) -> list[
     for name, settings in strategies:
         twins = [other for twin, other in strategies if twin == name]
         telling = [
-            f"{key}={value:g}" if isinstance(value, float) else f"{key}={value}"
+            f"{key}={plain(value)}"
             for key, value in settings.items()
             if any(other.get(key) != value for other in twins)
         ]
