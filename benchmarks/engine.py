@@ -1,7 +1,6 @@
 """How fast the engine is, against a plain NumPy loop timed in the same run, on one core.
 
     python benchmarks/engine.py            # prints the table, exits 1 if a target is missed
-    python benchmarks/engine.py --torch    # also times a PyTorch loop, if it is installed
 
 The shape is that of the Adult dataset: 14 inputs, 10 hidden units, batches of 10, 15 clients, 5 a round.
 Machines are shared and noisy, so every figure is the best of several passes, and targets are ratios.
@@ -13,7 +12,6 @@ import os
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
 
-import argparse
 import multiprocessing
 import subprocess
 import sys
@@ -170,9 +168,6 @@ def import_seconds() -> float:
 
 def main() -> int:
     """Measure and print; 1 if a target is missed."""
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--torch", action="store_true", help="also time PyTorch")
-    arguments = options.parse_args()
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {cores[-1]})
 
@@ -200,10 +195,9 @@ def main() -> int:
     one, stacked = ours(1), ours(122)
     print(f"client-step, {INPUTS} inputs, batch {BATCH}, one core")
     print(f"  NumPy loop        {plain * 1e9:9.0f} ns")
-    if arguments.torch:
-        torch_seconds = torch_step(x, y, 2000)
-        shown = "not installed" if torch_seconds is None else f"{torch_seconds * 1e9:9.0f} ns"
-        print(f"  PyTorch loop      {shown}")
+    torch_seconds = torch_step(x, y, 2000)
+    shown = "not installed" if torch_seconds is None else f"{torch_seconds * 1e9:9.0f} ns"
+    print(f"  PyTorch loop      {shown}")
     print(f"  one model         {one * 1e9:9.0f} ns   {plain / one:6.1f} x NumPy   (target 30)")
     print(f"  122 stacked       {stacked * 1e9:9.0f} ns   {plain / stacked:6.1f} x NumPy   (target 80)")
 
