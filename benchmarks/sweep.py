@@ -2,9 +2,9 @@
 
     FAIRFATE_DATA=FOLDER python benchmarks/sweep.py      # needs the four datasets
 
-Prints, for each dataset, the time of a cell and the share of it that is not training, aggregating and scoring
-(splitting, encoding, metrics, files); then runs a second with two processes, how long the whole of one protocol
-(14,400 runs of 100 rounds) takes at that pace, and the peak memory of a process.
+Prints, for each dataset, the time of a cell and the share of it that is not training, aggregating and
+scoring (splitting, encoding, metrics, files); then runs a second with two processes, how long the whole of
+one protocol (14,400 runs of 100 rounds) takes at that pace, and the peak memory of a process.
 """
 
 from __future__ import annotations
