@@ -57,7 +57,7 @@ def test_welch_is_scipys_once_the_printed_digit_is_allowed_for() -> None:
     )
     assert printed.welch(values, 0.6, 0.05) == pytest.approx(theirs.pvalue)
     assert printed.welch(np.full(10, 0.604), 0.6, 0.0) == 1
-    assert printed.welch(np.full(10, 0.61), 0.6, 0.0) == 0
+    assert printed.welch(np.full(10, 0.61), 0.6, 0.0) < 1e-9
 
 
 def test_intervals_cover_the_mean() -> None:
@@ -182,8 +182,9 @@ def test_a_small_reproduction_from_end_to_end(tmp_path: Path, data_folder: Path,
     for figure in ("figure1-compas", "figure2-compas", "figure3-compas", "tradeoff-compas", "ablation"):
         assert {f"{figure}.png", f"{figure}.svg"} <= names
     assert (tmp_path / "results" / "table1.tex").read_text().startswith(r"\\begin{tabular}"[1:])
-    agreed = done.found["comparison"]
-    assert len(agreed) == 11 + 8 * 3 - 1 - 2 * 0 or len(agreed) > 20
+    # 5 rows without a metric have 4 measures each, FedVal's and FAIR-FATE's settings behind the print 2 each;
+    # of FAIR-FATE only SP and EO were run with theirs, EQO's (rho 0.04) too
+    assert len(done.found["comparison"]) == 5 * 4 + 3 * 2 + 3 * 2
     before = (done.page.read_bytes(), (tmp_path / "results" / "honest.csv").read_bytes())
     again = reproduce(
         tmp_path, datasets=["compas"], splits=["rnd"], seeds=2, jobs=1, data_dir=str(data_folder)

@@ -108,8 +108,9 @@ def write(found: dict[str, pd.DataFrame], folder: Path) -> None:
 
 def read(folder: Path) -> dict[str, pd.DataFrame]:
     """Read them again."""
-    text = {"split": str, "row": str, "metric": str}
+    text = {"split": str, "row": str, "metric": str, "note": str}
+    found = {path.stem: pd.read_csv(path, dtype=text) for path in sorted(folder.glob("*.csv"))}
     return {
-        path.stem: pd.read_csv(path, dtype=text, keep_default_na=True).fillna({"metric": "", "note": ""})
-        for path in sorted(folder.glob("*.csv"))
+        name: frame.fillna({key: "" for key in ("metric", "note") if key in frame})
+        for name, frame in found.items()
     }
