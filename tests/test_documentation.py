@@ -30,15 +30,19 @@ def commands(text: str) -> list[str]:
         match.replace("\n", " ")
         for match in re.findall(r"`(fairfate run [^`]*|fairfate plot [^`]*)`", joined)
     ]
-    return [re.sub(r"\s+", " ", line).strip() for line in found if line.startswith("fairfate ")]
+    plain = [line.partition(" # ")[0] for line in found if line.startswith("fairfate ")]
+    return [re.sub(r"\s+", " ", line).strip() for line in plain]
 
 
 COMMANDS = sorted({command for page in PAGES for command in commands(page.read_text())})
-NEEDS_DATA = ("adult",)
+NEEDS_DATA = ("adult", "reproduce")
+SMALL = ["--datasets", "compas", "--sigmas", "rnd", "--protocols", "published", "--seeds", "1"]
 
 
 def shorten(words: list[str]) -> list[str]:
     """The same command with less work: few rounds and seeds; the options under test stay."""
+    if words[0] == "reproduce":
+        return [*words, *SMALL]
     if words[0] != "run":
         return words
     kept = list(words)

@@ -110,12 +110,12 @@ def compare(runs: pd.DataFrame) -> pd.DataFrame:
                 "printed": cell["mean"],
                 "printed_std": cell["std"],
                 "ours": values.mean(),
-                "ours_std": values.std(ddof=1) if len(values) > 1 else np.nan,
+                "ours_std": values.std(ddof=1) if len(values) > 1 else 0.0,
                 "difference": values.mean() - cell["mean"],
                 "p": welch(values, cell["mean"], cell["std"]),
                 "note": note,
                 "true_mean": true.mean(),
-                "true_std": true.std(ddof=1) if len(true) > 1 else np.nan,
+                "true_std": true.std(ddof=1) if len(true) > 1 else 0.0,
             }
         )
     frame = pd.DataFrame(found)
@@ -124,14 +124,16 @@ def compare(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def welch(values: np.ndarray, mean: float, std: float) -> float:
-    """The p-value of the difference to a printed mean, beyond half a unit of its last digit."""
+    """The p-value of the difference to a printed mean, beyond half a unit of its last digit.
+
+    A single value is taken to spread as the printed ones do.
+    """
     excess = max(abs(values.mean() - mean) - HALF_UNIT, 0.0)
-    if len(values) < 2:
-        return float("nan")
-    a, b = values.var(ddof=1) / len(values), std**2 / SEEDS
+    variance = values.var(ddof=1) if len(values) > 1 else std**2
+    a, b = variance / len(values), std**2 / SEEDS
     if excess == 0 or a + b == 0:
         return 1.0 if excess == 0 else 0.0
-    degrees = (a + b) ** 2 / (a**2 / (len(values) - 1) + b**2 / (SEEDS - 1))
+    degrees = (a + b) ** 2 / (a**2 / max(len(values) - 1, 1) + b**2 / (SEEDS - 1))
     return float(2 * stats.t.sf(excess / np.sqrt(a + b), degrees))
 
 
