@@ -215,6 +215,9 @@ def reproduce(
     tolerance: Annotated[
         float, _option("validation accuracy that tuning may give up (default: 0.02)", _number)
     ] = 0.02,
+    reference: Annotated[
+        str, _option("strategy whose accuracy tuning starts from (default: fedavg)")
+    ] = "fedavg",
     quick: Annotated[bool, _option("COMPAS and three seeds: about two minutes, the same outputs")] = False,
     jobs: Annotated[
         Whole, _option("processes (default: all cores); results do not depend on it", _whole)
@@ -241,6 +244,7 @@ def reproduce(
             jobs=jobs,
             data_dir=data_dir,
             tolerance=tolerance,
+            reference=reference,
             progress=progress,
             on_plan=on_plan,
         )

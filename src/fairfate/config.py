@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fairfate._version import __version__
-from fairfate.data import SOURCES, Columns, Table
-from fairfate.data.table import FILE
+from fairfate.data import FILE, SOURCES, Columns, Table
 from fairfate.engine.training import Training
 from fairfate.errors import InputError, check, listing, unknown
 from fairfate.metrics import FAIRNESS

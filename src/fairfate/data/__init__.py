@@ -2,11 +2,13 @@
 
 from fairfate.data.encode import Encoder
 from fairfate.data.load import load
+from fairfate.data.read import FILE, read_frame
 from fairfate.data.sources import SOURCES, Source, fetch, find
 from fairfate.data.synthetic import synthetic
-from fairfate.data.table import Columns, Table, read_frame, table_from_frame
+from fairfate.data.table import Columns, Table, table_from_frame
 
 __all__ = [
+    "FILE",
     "SOURCES",
     "Columns",
     "Encoder",

@@ -6,9 +6,10 @@ import hashlib
 from dataclasses import replace
 from pathlib import Path
 
+from fairfate.data.read import FILE, read_folder, read_frame
 from fairfate.data.sources import SOURCES, find
 from fairfate.data.synthetic import synthetic
-from fairfate.data.table import FILE, Columns, Table, read_folder, read_frame, table_from_frame
+from fairfate.data.table import Columns, Table, table_from_frame
 from fairfate.errors import InputError, unknown
 
 

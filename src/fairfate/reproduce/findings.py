@@ -16,7 +16,9 @@ EXACT = {metric: metric for metric in METRICS}
 PUBLISHED = {metric: printed.COLUMN[metric] for metric in METRICS}
 
 
-def findings(runs: pd.DataFrame, about: dict[str, object], tolerance: float) -> dict[str, pd.DataFrame]:
+def findings(
+    runs: pd.DataFrame, about: dict[str, object], tolerance: float, reference: str
+) -> dict[str, pd.DataFrame]:
     """All files by name, without their ending."""
     found = {"about": pd.DataFrame([about]), "settings": by_setting(runs)}
     won = [printed.printed_beats().assign(basis="printed")]
@@ -29,7 +31,7 @@ def findings(runs: pd.DataFrame, about: dict[str, object], tolerance: float) -> 
         won.append(printed.beats(best, PUBLISHED).assign(basis="published, best by test"))
         won.append(printed.beats(behind, EXACT).assign(basis="published runs, exact metrics"))
     if "paper" in set(runs["protocol"]):
-        tuned = honest.tune(runs, tolerance)
+        tuned = honest.tune(runs, tolerance, reference)
         found["honest"] = honest.table(tuned)
         keep = ["dataset", "partition", "goal", "method", "seed", "settings", "accuracy", "mcc", *METRICS]
         found["tuned_runs"] = tuned[keep].round(4)

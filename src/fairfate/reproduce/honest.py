@@ -11,17 +11,19 @@ from fairfate.reproduce.grid import METRICS
 from fairfate.reproduce.runs import interval
 
 TOLERANCE = 0.02
+REFERENCES = ("fedavg", "fedavg_lr", "fedavg_gr")
+"""Strategies without settings, whose accuracy may be what the others are held to."""
 METHODS = ["fedavg", "fedmom", "feddemon", "fedavg_lr", "fedavg_gr", "fedval", "fair_fate"]
 AFTER = ["fedavg+thresholds", "fair_fate+thresholds"]
 _CELL = ["dataset", "partition", "seed"]
 
 
-def tune(runs: pd.DataFrame, tolerance: float = TOLERANCE) -> pd.DataFrame:
+def tune(runs: pd.DataFrame, tolerance: float = TOLERANCE, reference: str = "fedavg") -> pd.DataFrame:
     """The run that each method would deploy, for each cell, seed and metric.
 
-    In each seed, among a method's settings whose validation accuracy is within ``tolerance`` of FedAvg's,
-    the one with the highest validation fairness; without any, the one with the highest validation accuracy.
-    The test rows are not looked at. ``grid`` is the number of settings chosen from.
+    In each seed, among a method's settings whose validation accuracy is within ``tolerance`` of that of the
+    ``reference`` (a strategy without settings), the one with the highest validation fairness; without any,
+    the one with the highest validation accuracy. The test rows are not looked at. ``grid`` is the number of settings chosen from.
     """
     mine = runs[runs["protocol"] == "paper"]
     plain = mine[~mine["strategy"].str.contains("+", regex=False)]
@@ -30,7 +32,7 @@ def tune(runs: pd.DataFrame, tolerance: float = TOLERANCE) -> pd.DataFrame:
         lambda s: s.get("momentum", "decaying") != "decaying" or s.get("growth") != "exponential"
     )
     plain = plain[~(ablation & (plain["strategy"] == "fair_fate"))]
-    base = plain[plain["strategy"] == "fedavg"].set_index(_CELL)["validation_accuracy"].rename("base")
+    base = plain[plain["strategy"] == reference].set_index(_CELL)["validation_accuracy"].rename("base")
     plain = plain.join(base, on=_CELL)
     near = plain["validation_accuracy"] >= plain["base"] - tolerance
     chosen = []

@@ -320,8 +320,8 @@ def _honest(found: Findings) -> str:
     return f"""## The honest protocol
 
 Exact metrics, last round. In each seed, every method with settings is tuned on the **validation** rows by one rule: the
-fairest among the settings whose validation accuracy is within {found["about"]["tolerance"].iloc[0]:g} of FedAvg's (settings
-to choose from: {sizes}). The last column is the baseline that the paper leaves out: FedAvg's final model with one
+fairest among the settings whose validation accuracy is within {found["about"]["tolerance"].iloc[0]:g} of that of
+{found["about"]["reference"].iloc[0]} (`--tolerance` and `--reference`; settings to choose from: {sizes}). The last column is the baseline that the paper leaves out: FedAvg's final model with one
 decision threshold for each group, chosen on the same validation rows. It needs the group at prediction time, which the
 paper's model has as an input too.
 

@@ -13,11 +13,12 @@ import pandas as pd
 from fairfate._version import __version__
 from fairfate.cells import Store
 from fairfate.data import SOURCES, load
+from fairfate.errors import unknown
 from fairfate.files import write_bytes
 from fairfate.pool import Progress, cores
 from fairfate.report.figures import save
 from fairfate.reproduce import figures, findings, grid, tables
-from fairfate.reproduce.honest import TOLERANCE
+from fairfate.reproduce.honest import REFERENCES, TOLERANCE
 from fairfate.reproduce.page import page
 from fairfate.reproduce.printed import COLUMN, TABLES, behind_printed, table_rows
 from fairfate.reproduce.runs import runs_of_sweep
@@ -48,14 +49,19 @@ def reproduce(
     jobs: int | None = None,
     data_dir: str | None = None,
     tolerance: float = TOLERANCE,
+    reference: str = "fedavg",
     progress: Progress = lambda done: None,
     on_plan: Progress = lambda total: None,
 ) -> Reproduction:
     """Run the paper's experiments (or a part of them) and write what was found.
 
-    Cells that the folder already has are not run again. The other arguments are those of `sweep`.
+    Cells that the folder already has are not run again. In the `paper` protocol, settings are tuned among
+    those whose validation accuracy is within ``tolerance`` of the ``reference``'s. The other arguments are
+    those of `sweep`.
     """
     folder = Path(out)
+    if reference not in REFERENCES:
+        raise unknown("reference", reference, REFERENCES)
     configs = grid.configs(datasets, splits, protocols, seeds, data_dir)
     start = time.monotonic()
     done = sweep(configs, folder, jobs=jobs, progress=progress, on_plan=on_plan)
@@ -73,8 +79,9 @@ def reproduce(
         "minutes": round(max(seconds / 60, 0.1), 1),
         "cores": jobs or cores(),
         "tolerance": tolerance,
+        "reference": reference,
     }
-    found = findings.findings(runs, about, tolerance)
+    found = findings.findings(runs, about, tolerance, reference)
     shutil.rmtree(folder / RESULTS, ignore_errors=True)
     findings.write(found, folder / RESULTS)
     _write_tables(found, folder / RESULTS)
