@@ -23,7 +23,8 @@ def tune(runs: pd.DataFrame, tolerance: float = TOLERANCE, reference: str = "fed
 
     In each seed, among a method's settings whose validation accuracy is within ``tolerance`` of that of the
     ``reference`` (a strategy without settings), the one with the highest validation fairness; without any,
-    the one with the highest validation accuracy. The test rows are not looked at. ``grid`` is the number of settings chosen from.
+    the one with the highest validation accuracy. The test rows are not looked at. ``grid`` is the
+    number of settings chosen from.
     """
     mine = runs[runs["protocol"] == "paper"]
     plain = mine[~mine["strategy"].str.contains("+", regex=False)]
