@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+import pandas as pd
 import pytest
 
 from fairfate.cli import main
@@ -90,6 +91,22 @@ def test_missing_values_are_told(fairfate, people: Path) -> None:
     assert code == 0
     assert "age: 15 missing values, imputed by the training median" in out
     assert "column:site" in out
+
+
+def test_a_folder_of_files_is_a_federation(fairfate, people: Path) -> None:
+    Path("sites").mkdir()
+    frame = pd.read_csv(people)
+    for site, rows in frame.groupby("site"):
+        rows.drop(columns="site").to_csv(f"sites/{site}.csv", index=False)
+    own = ["--data", "sites", "--target", "hired", "--favourable", "yes", "--sensitive", "sex"]
+    code, out, err = fairfate("run", *QUICK, *own, "--out", "o")
+    assert code == 0, err
+    assert "column:(file)" in out
+    assert "clients = 4" in Path("o/config.toml").read_text()
+    code, out, err = fairfate("run", "--config", "o/config.toml", "--jobs", "1", "--out", "again")
+    assert code == 0, err
+    assert Path("o/rounds.parquet").read_bytes() == Path("again/rounds.parquet").read_bytes()
+    assert "sites: 240 rows" in fairfate("data", "describe", *own[1:]).out
 
 
 def test_options_come_from_a_file_and_the_command_line_wins(fairfate) -> None:

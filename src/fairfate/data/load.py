@@ -39,7 +39,7 @@ def load(data: str, *, data_dir: str | Path | None = None, columns: Columns | No
         raise unknown("dataset", data, ["synthetic", *SOURCES])
     if file.is_dir():
         frame = read_folder(file)
-        if columns is not None and columns.client is None:
+        if columns is not None and columns.client in (None, FILE):
             columns = replace(columns, client=FILE)
         elif columns is not None:
             frame = frame.drop(columns=FILE)
