@@ -21,8 +21,8 @@ _SPLIT, _PARTITION, _MODEL, _COHORT, _BATCH = range(5)
 class Streams:
     """The random numbers of one seed, under one protocol.
 
-    The published runs drew the split, the Dirichlet shares and the clients of each round from old
-    generators seeded with ten times the run's number; with ``published`` the same calls are made here.
+    The authors' code draws the split, the Dirichlet shares and the clients of each round from old generators
+    seeded with ten times the run's number; with ``published`` the same calls are made here.
     """
 
     seed: int

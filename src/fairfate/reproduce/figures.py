@@ -205,6 +205,7 @@ def tradeoff(dataset: str, table: pd.DataFrame) -> Figure:
                 best["accuracy"], best["fairness"], color="black", linewidth=0.8, linestyle=":", zorder=1
             )
             panel.set_xlabel("accuracy")
+            panel.locator_params(axis="x", nbins=4)
             panel.set_ylabel(NAMES[metric])
             panel.set_title(_title(partition), fontsize=9)
             _tidy(panel)
