@@ -34,6 +34,7 @@ ROOMS = [
     "sweep",
     "report",
     "reproduce",
+    "flower",
     "cli",
 ]
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -81,7 +81,7 @@ def test_fair_fate_mixes_fair_momentum_with_fedavg() -> None:
     alpha_f = (0.5 * 2 + 1.0 * 4) / 1.5
     assert state.momentum == pytest.approx(0.1 * alpha_f)
     assert state.params == pytest.approx(0.4 * 0.1 * alpha_f + 0.6 * ALPHA_N)
-    assert state.notes == (0.4, 0.9, 2)
+    assert state.notes == (0.4, 0.9, (False, True, True))
 
 
 def test_fair_fate_published_is_strict_normalised_and_corrected() -> None:

@@ -23,9 +23,8 @@ from fairfate.data import Table, load
 from fairfate.errors import InputError
 from fairfate.federation import Federation, build
 from fairfate.files import clear_temporary, replacing
-from fairfate.metrics import METRICS, Counts, acceptance
 from fairfate.post import Thresholds, post_counts
-from fairfate.results import CELL_SCHEMA, NOTES, rounds_table
+from fairfate.results import CELL_SCHEMA, rounds_frame, rounds_table
 from fairfate.simulate import Trace, simulate
 from fairfate.strategies import Notes, Setup, Spec
 from fairfate.streams import Streams
@@ -37,11 +36,11 @@ _TABLES: dict[tuple[Any, ...], Table] = {}
 
 def load_table(config: Config) -> Table:
     """A config's table, kept for the next cell that needs it."""
-    key = (config.data, config.data_dir, config.columns)
+    key = (config.data, config.data_dir, config.columns, config.held)
     if key not in _TABLES:
         while len(_TABLES) >= 2:
             _TABLES.pop(next(iter(_TABLES)))
-        _TABLES[key] = load(config.data, data_dir=config.data_dir, columns=config.columns)
+        _TABLES[key] = load(config.data, data_dir=config.data_dir, columns=config.columns, held=config.held)
     return _TABLES[key]
 
 
@@ -110,32 +109,6 @@ def run_cell(
     return Outcome(pd.concat(frames, ignore_index=True), traces, federation)
 
 
-def _frame(
-    plan: Plan,
-    seed: int,
-    names: Sequence[tuple[str, str | None, str]],
-    rounds: Sequence[int],
-    splits: dict[str, Counts],
-    notes: Sequence[Notes],
-) -> pd.DataFrame:
-    """Rows for strategies x splits x rounds, from counts (strategies, rounds, groups, 2, 2)."""
-    per, frames = len(rounds), []
-    for split, counts in splits.items():
-        columns: dict[str, Any] = {
-            "dataset": plan.dataset,
-            "partition": str(plan.partition),
-            "protocol": plan.config.protocol,
-        }
-        for position, key in enumerate(("strategy", "metric", "settings")):
-            columns[key] = np.repeat(np.array([name[position] for name in names], dtype=object), per)
-        columns |= {"seed": seed, "round": np.tile(rounds, len(names)), "split": split}
-        columns |= {name: metric(counts).ravel() for name, metric in METRICS.items()}
-        columns["acceptance"] = acceptance(counts).ravel()
-        columns |= dict(zip(NOTES, np.array(notes, dtype=np.float64).T, strict=True))
-        frames.append(pd.DataFrame(columns))
-    return pd.concat(frames, ignore_index=True)
-
-
 def _rounds(plan: Plan, seed: int, specs: Sequence[Spec], traces: Sequence[Trace]) -> pd.DataFrame:
     names = [(spec.name, spec.metric, spec.settings_json) for spec in specs]
     splits = {
@@ -143,7 +116,7 @@ def _rounds(plan: Plan, seed: int, specs: Sequence[Spec], traces: Sequence[Trace
         "test": np.stack([trace.test for trace in traces]),
     }
     notes = [note for trace in traces for note in trace.notes]
-    return _frame(plan, seed, names, range(1, plan.training.rounds + 1), splits, notes)
+    return rounds_frame(_key(plan, seed), names, range(1, plan.training.rounds + 1), splits, notes)
 
 
 def _after(
@@ -175,7 +148,18 @@ def _after(
         "validation": np.stack([validation for validation, _ in found])[:, None],
         "test": np.stack([test for _, test in found])[:, None],
     }
-    return _frame(plan, seed, names, [plan.training.rounds], splits, [Notes()] * len(names))
+    notes = [Notes()] * len(names)
+    return rounds_frame(_key(plan, seed), names, [plan.training.rounds], splits, notes)
+
+
+def _key(plan: Plan, seed: int) -> dict[str, object]:
+    """What all rows of a cell share."""
+    return {
+        "dataset": plan.dataset,
+        "partition": str(plan.partition),
+        "protocol": plan.config.protocol,
+        "seed": seed,
+    }
 
 
 class Store:

@@ -79,6 +79,11 @@ _STRATEGY = "NAME[:key=value,...] (repeatable; default: fedavg and fair_fate)"
 @app.command()
 def run(
     data: Annotated[Word, _option(f"{_DATA} (default: synthetic)")] = None,
+    validation: Annotated[
+        Word, _option("file with the server's rows; then all of --data is for training")
+    ] = None,
+    test: Annotated[Word, _option("file with test rows (default: half of the validation file)")] = None,
+    schema: Annotated[Word, _option("what the sites agreed on (default: made from --validation)")] = None,
     target: Target = None,
     favourable: Favourable = None,
     sensitive: Sensitive = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fairfate._version import __version__
-from fairfate.data import FILE, SOURCES, Columns, Table
+from fairfate.data import FILE, SOURCES, TRAINING, Columns, Held, Table
 from fairfate.engine.training import Training
 from fairfate.errors import InputError, check, listing, unknown
 from fairfate.metrics import FAIRNESS
@@ -31,6 +32,9 @@ class Config:
 
     data: str = "synthetic"
     data_dir: str | None = None
+    validation: str | None = None
+    test: str | None = None
+    schema: str | None = None
     target: str | None = None
     favourable: str | None = None
     sensitive: str | None = None
@@ -54,6 +58,16 @@ class Config:
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
 
     @property
+    def held(self) -> Held | None:
+        """The server's own files, where it has some."""
+        if self.validation is not None:
+            return Held(self.validation, self.test, self.schema)
+        for key in ("test", "schema"):
+            if getattr(self, key) is not None:
+                raise InputError(f"{key} must be left out without validation, got '{getattr(self, key)}'")
+        return None
+
+    @property
     def columns(self) -> Columns | None:
         """What the columns mean; None for the embedded data."""
         name = self.data.partition(":")[0]
@@ -68,6 +82,9 @@ class Config:
                 "drop",
                 "categorical",
             ]
+        elif self.schema is not None:
+            known = ["target", "favourable", "sensitive", "privileged", "drop", "categorical"]
+            name = self.schema
         for key in known:
             value = getattr(self, key)
             if value:
@@ -144,7 +161,7 @@ def resolve(config: Config, table: Table) -> Plan:
         usual = known[1] if known[1] is not None and config.clients is None else None
         per_round = config.per_round if config.per_round is not None else usual or _third(clients)
     check(per_round <= clients, f"per-round must be <= the {clients} clients", per_round)
-    train_rows = round(0.6 * len(table))
+    train_rows = round(0.6 * len(table)) if table.part is None else int((table.part == TRAINING).sum())
     check(
         partition.kind == "column" or clients <= train_rows,
         f"clients must be <= the {train_rows} training rows of '{table.name}'",
@@ -303,17 +320,27 @@ def read_config(path: str | Path) -> dict[str, Any]:
 
 def dump_config(plan: Plan, table: Table) -> str:
     """The resolved config as TOML, with the version and the data's checksum; `read_config` reads it."""
-    names = {"strategies": "strategy", "plugins": "plugin"}
-    lines = []
-    for field in fields(Config):
-        value = getattr(plan.config, field.name)
-        if value is not None:
-            key = names.get(field.name, field.name).replace("_", "-")
-            lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
-    lines += ["", f"[{PROVENANCE}]", f'version = "{__version__}"']
-    lines += [f'data-checksum = "sha256:{table.checksum}"', f"data-rows = {len(table)}"]
+    provenance: dict[str, object] = {"data-checksum": f"sha256:{table.checksum}", "data-rows": len(table)}
     for plugin in plan.config.plugins:
         digest = hashlib.sha256(Path(plugin).read_bytes()).hexdigest()
-        lines.append(f"{json.dumps(f'plugin {Path(plugin).name}')} = {json.dumps(f'sha256:{digest}')}")
-    lines += [f"data-notes = {json.dumps(table.notes, ensure_ascii=False)}"]
+        provenance[f"plugin {Path(plugin).name}"] = f"sha256:{digest}"
+    return config_text(plan.config, {**provenance, "data-notes": table.notes})
+
+
+def config_text(config: Config, provenance: Mapping[str, object]) -> str:
+    """A config as TOML, and where its numbers come from."""
+    names = {"strategies": "strategy", "plugins": "plugin"}
+    given = {field.name: getattr(config, field.name) for field in fields(Config)}
+    lines = [
+        _toml(names.get(name, name).replace("_", "-"), value)
+        for name, value in given.items()
+        if value is not None
+    ]
+    lines += ["", f"[{PROVENANCE}]", _toml("version", __version__)]
+    lines += [_toml(key, value) for key, value in provenance.items()]
     return "\n".join(lines) + "\n"
+
+
+def _toml(key: str, value: object) -> str:
+    bare = key if re.fullmatch(r"[\w-]+", key) else json.dumps(key)
+    return f"{bare} = {json.dumps(value, ensure_ascii=False)}"

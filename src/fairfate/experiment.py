@@ -13,7 +13,7 @@ import pandas as pd
 from fairfate import results
 from fairfate.cells import Cell, Store, clear_tables, load_table, run_cell, table_of
 from fairfate.config import PROVENANCE, Config, Plan, dump_config, fields_given, from_mapping, resolve
-from fairfate.data import Table
+from fairfate.data import Schema, Table
 from fairfate.errors import InputError, check
 from fairfate.federation import build
 from fairfate.files import clear_temporary, write_bytes
@@ -149,7 +149,15 @@ def _work(folder: Path | None, cell: Cell, report: Report) -> pd.DataFrame:
     if folder is not None:
         for spec, label, trace in zip(plan.specs, labels(plan.specs), outcome.traces, strict=True):
             file = folder / MODELS / results.model_file(label, cell.seed)
-            results.write_model(file, trace.params, table, outcome.federation, plan, spec)
+            results.write_model(
+                file,
+                trace.params,
+                Schema.of(table, outcome.federation.encoder),
+                hidden=plan.training.hidden,
+                strategy=spec.text,
+                protocol=plan.config.protocol,
+                data_checksum=table.checksum,
+            )
         Store(folder / CELLS).write(cell, plan.specs, outcome.rounds)
     return outcome.rounds
 

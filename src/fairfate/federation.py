@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.data import SOURCES, Encoder, Table
+from fairfate.data import SOURCES, TEST, TRAINING, VALIDATION, Encoder, Table
 from fairfate.engine.kernels import count_positives, margins, train_cohort
 from fairfate.engine.simd import LANES
 from fairfate.engine.training import Training
@@ -49,6 +49,11 @@ class Rows:
             bits.astype(np.uint16),
             sizes.astype(np.int64),
         )
+
+    @classmethod
+    def of(cls, table: Table, rows: NDArray[np.int64], encoder: Encoder) -> Rows:
+        """Some rows of a table."""
+        return cls.pack(encoder.transform(table.features[rows]), table.cell[rows], table.groups)
 
     def score(self, models: NDArray[np.float32], hidden: int) -> Counts:
         """(models, groups, 2, 2) counts of each model's predictions."""
@@ -92,6 +97,25 @@ class Federation:
     def sizes(self) -> NDArray[np.int64]:
         """(clients,) training rows of each client."""
         return np.diff(self.offsets)
+
+    @classmethod
+    def site(cls, table: Table, encoder: Encoder, number: int) -> Federation:
+        """One client alone, under the number it has among the others; nothing is held out."""
+        nothing = Rows.of(table, np.arange(0), encoder)
+        cells = np.bincount(table.cell, minlength=2 * table.groups).reshape(table.groups, 2)
+        before = np.zeros((number, table.groups, 2), dtype=np.int64)
+        return cls(
+            x=encoder.transform(table.features).ravel(),
+            y=table.label.astype(np.float32),
+            cell=table.cell.astype(np.int32),
+            offsets=np.array([0] * (number + 1) + [len(table)], dtype=np.int64),
+            client_cells=np.concatenate([before, cells[None]]),
+            client_names=("",) * number + (table.name,),
+            validation=nothing,
+            test=nothing,
+            encoder=encoder,
+            inputs=table.features.shape[1],
+        )
 
     def train(
         self,
@@ -155,14 +179,35 @@ def assign(
     return dirichlet(cell, clients, partition.sigma, source, groups=table.groups), names
 
 
+def _split(table: Table, streams: Streams) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Rows for training, validation and test: as the files say, or by the seed."""
+    if table.part is not None:
+        train = np.flatnonzero(table.part == TRAINING)
+        validation, test = held_out(table, streams)
+    else:
+        check(len(table) >= 5, f"data must have at least 5 rows in '{table.name}'", len(table))
+        train, validation, test = streams.split(len(table))
+    for name, part in (("training", train), ("validation", validation), ("test", test)):
+        check(len(part) > 0, f"data must leave a {name} row in '{table.name}'", f"{len(table)} rows in all")
+    return train, validation, test
+
+
+def held_out(table: Table, streams: Streams) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The server's rows: its two files, or two halves of the one it has."""
+    validation, test = np.flatnonzero(table.part == VALIDATION), np.flatnonzero(table.part == TEST)
+    if len(test):
+        return validation, test
+    first, second = streams.halves(len(validation))
+    return validation[first], validation[second]
+
+
 def build(table: Table, partition: Partition, clients: int, streams: Streams) -> Federation:
     """Split, encode and partition a table."""
-    check(len(table) >= 5, f"data must have at least 5 rows in '{table.name}'", len(table))
-    train, validation, test = streams.split(len(table))
-    for name, part in (("training", train), ("validation", validation), ("test", test)):
-        check(len(part) > 0, f"data must leave a {name} row after the 60/20/20 split", len(table))
+    train, validation, test = _split(table, streams)
     assignment, names = assign(table, train, partition, clients, streams)
-    if streams.published:
+    if table.encoder is not None:
+        encoder = table.encoder
+    elif streams.published:
         scale = table.source is None or SOURCES[table.source].scaled_in_published_runs
         encoder = Encoder.fit(table.features, scale=scale)
     else:
@@ -173,9 +218,6 @@ def build(table: Table, partition: Partition, clients: int, streams: Streams) ->
         len(names), table.groups, 2
     )
 
-    def pack(of: NDArray[np.int64]) -> Rows:
-        return Rows.pack(encoder.transform(table.features[of]), table.cell[of], table.groups)
-
     return Federation(
         x=encoder.transform(table.features[order]).ravel(),
         y=table.label[order].astype(np.float32),
@@ -183,8 +225,8 @@ def build(table: Table, partition: Partition, clients: int, streams: Streams) ->
         offsets=np.concatenate([[0], np.cumsum(client_cells.sum(axis=(1, 2)))]).astype(np.int64),
         client_cells=client_cells.astype(np.int64),
         client_names=names,
-        validation=pack(validation),
-        test=pack(test),
+        validation=Rows.of(table, validation, encoder),
+        test=Rows.of(table, test, encoder),
         encoder=encoder,
         inputs=table.features.shape[1],
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from fairfate._version import __version__
-from fairfate.config import Plan
-from fairfate.data import Table
+from fairfate.data import Schema
 from fairfate.engine import mlp
 from fairfate.errors import InputError
-from fairfate.federation import Federation
 from fairfate.files import replacing, write_bytes
-from fairfate.metrics import METRICS
-from fairfate.strategies import Spec, short_names
+from fairfate.metrics import METRICS, Counts, acceptance
+from fairfate.strategies import Notes, short_names
 
 CONFIG, ROUNDS, SUMMARY, MODELS, CELLS = (
     "config.toml",
@@ -45,6 +44,37 @@ SCHEMA = pa.schema(
 )
 CELL_SCHEMA = SCHEMA.append(pa.field("acceptance", pa.float64()))
 """A cell's file also says which share of the rows a model accepts."""
+
+
+def rounds_frame(
+    key: Mapping[str, object],
+    names: Sequence[tuple[str, str | None, str]],
+    rounds: Sequence[int],
+    splits: Mapping[str, Counts],
+    notes: Sequence[Notes],
+) -> pd.DataFrame:
+    """Rows for strategies x splits x rounds.
+
+    Parameters
+    ----------
+    key : dataset, partition, protocol and seed
+    names : strategy, metric and settings of each strategy
+    rounds : their numbers
+    splits : for each split, counts (strategies, rounds, groups, 2, 2)
+    notes : strategies x rounds, in that order
+    """
+    per, frames = len(rounds), []
+    noted = np.array([(note.lam, note.beta, note.fair_clients) for note in notes], dtype=np.float64)
+    for split, counts in splits.items():
+        columns: dict[str, Any] = dict(key)
+        for position, name in enumerate(("strategy", "metric", "settings")):
+            columns[name] = np.repeat(np.array([of[position] for of in names], dtype=object), per)
+        columns |= {"round": np.tile(rounds, len(names)), "split": split}
+        columns |= {name: metric(counts).ravel() for name, metric in METRICS.items()}
+        columns["acceptance"] = acceptance(counts).ravel()
+        columns |= dict(zip(NOTES, noted.T, strict=True))
+        frames.append(pd.DataFrame(columns))
+    return pd.concat(frames, ignore_index=True).reindex(columns=CELL_SCHEMA.names)
 
 
 def rounds_table(frame: pd.DataFrame, schema: pa.Schema = SCHEMA) -> pa.Table:
@@ -134,12 +164,18 @@ def model_file(label: str, seed: int) -> str:
 
 
 def write_model(
-    path: Path, params: NDArray[Any], table: Table, federation: Federation, plan: Plan, spec: Spec
+    path: Path,
+    params: NDArray[Any],
+    schema: Schema,
+    *,
+    hidden: int,
+    strategy: str,
+    protocol: str,
+    data_checksum: str,
 ) -> None:
     """Write a model with all that is needed to use it: layers, encoder, columns, categories."""
-    hidden = plan.training.hidden
-    layers = mlp.arrays(params, federation.inputs, hidden)
-    encoder = federation.encoder
+    layers = mlp.arrays(params, len(schema.features), hidden)
+    encoder = schema.encoder
     tensors = {
         **layers,
         "encoder.low": encoder.low,
@@ -148,15 +184,15 @@ def write_model(
     }
     about = {
         "version": __version__,
-        "strategy": spec.text,
-        "protocol": plan.config.protocol,
-        "target": table.target,
-        "sensitive": table.sensitive,
-        "features": table.feature_names,
-        "categories": dict(table.categories),
-        "groups": table.group_names,
-        "labels": table.label_names,
-        "data-checksum": f"sha256:{table.checksum}",
+        "strategy": strategy,
+        "protocol": protocol,
+        "target": schema.target,
+        "sensitive": schema.sensitive,
+        "features": schema.features,
+        "categories": dict(schema.categories),
+        "groups": schema.groups,
+        "labels": schema.labels,
+        "data-checksum": f"sha256:{data_checksum}",
     }
     contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     # one key, since the order in which several are written is not fixed

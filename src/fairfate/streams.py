@@ -44,6 +44,11 @@ class Streams:
         first, second = round(0.6 * rows), round(0.8 * rows)
         return order[:first], order[first:second], order[second:]
 
+    def halves(self, rows: int) -> tuple[Rows, Rows]:
+        """Row numbers for validation and test, where both come from one file, shuffled."""
+        order = self._rng(_SPLIT).permutation(rows)
+        return order[: (rows + 1) // 2], order[(rows + 1) // 2 :]
+
     def partition(self) -> np.random.Generator | np.random.RandomState:
         """The generator of the Dirichlet shares."""
         if self.published:
@@ -58,11 +63,20 @@ class Streams:
         """(rounds, per_round) the clients of each round, without replacement, in ascending order."""
         if self.published:
             return _published_cohorts(10 * self.seed, rounds, clients, per_round)
-        chosen = [
-            np.sort(self._rng(_COHORT, t).choice(clients, per_round, replace=False))
-            for t in range(1, rounds + 1)
-        ]
+        chosen = [self.cohort(t, clients, per_round) for t in range(1, rounds + 1)]
         return np.array(chosen, dtype=np.int64).reshape(rounds, per_round)
+
+    def cohort(self, t: int, clients: int, per_round: int) -> Rows:
+        """(per_round,) the clients of round ``t`` alone: a row of `cohorts`."""
+        if self.published:
+            return np.asarray(_published_cohorts(10 * self.seed, t, clients, per_round)[-1])
+        chosen: Rows = np.sort(self._rng(_COHORT, t).choice(clients, per_round, replace=False))
+        return chosen
+
+    def evaluators(self, t: int, clients: int, number: int) -> Rows:
+        """(number,) the clients that evaluate the model of round ``t`` on their own rows."""
+        chosen: Rows = np.sort(self._rng(_COHORT, t, 1).choice(clients, number, replace=False))
+        return chosen
 
     @property
     def batch_key(self) -> np.uint64:

@@ -1,23 +1,33 @@
 """Rows: where they come from, and how they become numbers."""
 
 from fairfate.data.encode import Encoder
-from fairfate.data.load import load
+from fairfate.data.load import Held, load, load_held
 from fairfate.data.read import FILE, read_frame
+from fairfate.data.schema import Schema, UnfitError, describe_frame, widen
 from fairfate.data.sources import SOURCES, Source, fetch, find
 from fairfate.data.synthetic import synthetic
-from fairfate.data.table import Columns, Table, table_from_frame
+from fairfate.data.table import TEST, TRAINING, VALIDATION, Columns, Table, table_from_frame
 
 __all__ = [
     "FILE",
     "SOURCES",
+    "TEST",
+    "TRAINING",
+    "VALIDATION",
     "Columns",
     "Encoder",
+    "Held",
+    "Schema",
     "Source",
     "Table",
+    "UnfitError",
+    "describe_frame",
     "fetch",
     "find",
     "load",
+    "load_held",
     "read_frame",
     "synthetic",
     "table_from_frame",
+    "widen",
 ]

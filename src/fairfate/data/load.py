@@ -3,17 +3,41 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from fairfate.data.read import FILE, read_folder, read_frame
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fairfate.data.read import FILE, list_folder, read_folder, read_frame
+from fairfate.data.schema import Schema, UnfitError
 from fairfate.data.sources import SOURCES, find
 from fairfate.data.synthetic import synthetic
-from fairfate.data.table import Columns, Table, table_from_frame
+from fairfate.data.table import TRAINING, VALIDATION, Columns, Table, complete, table_from_frame
 from fairfate.errors import InputError, unknown
 
 
-def load(data: str, *, data_dir: str | Path | None = None, columns: Columns | None = None) -> Table:
+@dataclass(frozen=True)
+class Held:
+    """Files that the server holds: rows that no client trains on, and what the sites agreed on."""
+
+    validation: str
+    test: str | None = None
+    """Without it, each seed keeps half of the validation rows for testing."""
+    schema: str | None = None
+    """Without it, the schema is made from the validation file."""
+
+
+def load(
+    data: str,
+    *,
+    data_dir: str | Path | None = None,
+    columns: Columns | None = None,
+    held: Held | None = None,
+) -> Table:
     """Load a table.
 
     Parameters
@@ -22,6 +46,7 @@ def load(data: str, *, data_dir: str | Path | None = None, columns: Columns | No
         or a folder with one such file for each client
     data_dir : folder to look in first for a public dataset
     columns : what the columns mean; for a public dataset, only ``client``, ``drop`` and ``categorical`` count
+    held : the server's own files; then all rows of ``data`` are for training
 
     Examples
     --------
@@ -30,6 +55,10 @@ def load(data: str, *, data_dir: str | Path | None = None, columns: Columns | No
     (100, ('female', 'male'))
     """
     name, _, arguments = data.partition(":")
+    if held is not None and (name == "synthetic" or name in SOURCES):
+        raise InputError(
+            f"validation must be left out for '{name}', which is split by the seed, got '{held.validation}'"
+        )
     if name == "synthetic":
         return synthetic(**_sizes(arguments))
     if name in SOURCES and not arguments:
@@ -37,6 +66,8 @@ def load(data: str, *, data_dir: str | Path | None = None, columns: Columns | No
     file = Path(data)
     if not file.exists() and not file.suffix and "/" not in data:
         raise unknown("dataset", data, ["synthetic", *SOURCES])
+    if held is not None:
+        return _load_with(held, file, columns)
     if file.is_dir():
         frame = read_folder(file)
         if columns is not None and columns.client in (None, FILE):
@@ -45,10 +76,71 @@ def load(data: str, *, data_dir: str | Path | None = None, columns: Columns | No
             frame = frame.drop(columns=FILE)
     else:
         frame = read_frame(file)
+    return table_from_frame(frame, _named(columns, frame, data), name=file.stem)
+
+
+def _named(columns: Columns | None, frame: pd.DataFrame, data: str | Path) -> Columns:
     if columns is None or not columns.target or not columns.sensitive:
         missing = "target" if columns is None or not columns.target else "sensitive"
         raise InputError(f"{missing} must name a column of '{data}' ({', '.join(frame.columns)}), got none")
-    return table_from_frame(frame, columns, name=file.stem)
+    return columns
+
+
+def load_held(
+    held: Held, columns: Columns | None = None, schema: Schema | None = None
+) -> tuple[Schema, Table]:
+    """The schema, and the server's rows in it, each marked as VALIDATION or TEST."""
+    frame = read_frame(held.validation)
+    if schema is None and held.schema is not None:
+        schema = Schema.read(held.schema)
+    if schema is None:
+        named = replace(_named(columns, frame, held.validation), client=None)
+        schema = Schema.of(table_from_frame(frame, named))
+    files = [held.validation] if held.test is None else [held.validation, held.test]
+    parts = [_in_schema(schema, Path(file), part) for part, file in enumerate(files, start=VALIDATION)]
+    return schema, _joined(parts)
+
+
+def _in_schema(schema: Schema, file: Path, part: int) -> Table:
+    """A file's rows, marked with the part they play."""
+    frame = read_frame(file)
+    try:
+        return replace(schema.table(frame, file.stem), part=np.full(len(frame), part, dtype=np.int8))
+    except UnfitError as error:
+        raise InputError(f"'{file}' must fit the schema: {error}") from None
+
+
+def _joined(tables: Sequence[Table]) -> Table:
+    """Tables of one schema under each other."""
+    names = ("features", "label", "group", "part")
+    columns: dict[str, Any] = {name: np.concatenate([getattr(t, name) for t in tables]) for name in names}
+    return replace(tables[0], **columns)
+
+
+def _load_with(held: Held, data: Path, columns: Columns | None) -> Table:
+    """All rows of ``data`` for training, the server's beside them."""
+    schema, server = load_held(held, columns)
+    files = list_folder(data) if data.is_dir() else [data]
+    sites = [_in_schema(schema, file, TRAINING) for file in files]
+    client: NDArray[np.int64] | None = None
+    names: tuple[str, ...] = ()
+    if data.is_dir():
+        client = np.repeat(np.arange(len(sites)), [len(site) for site in sites])
+        names = tuple(file.stem for file in files)
+    elif columns is not None and columns.client is not None:
+        frame = read_frame(data)
+        if columns.client not in frame.columns:
+            raise unknown("column for client-column", columns.client, frame.columns)
+        client, found = complete(frame[columns.client], "client-column")
+        names = tuple(found)
+    nobody = np.full(len(server), -1, dtype=np.int64)
+    return replace(
+        _joined([*sites, server]),
+        name=data.stem,
+        client=None if client is None else np.concatenate([client, nobody]),
+        client_names=names,
+        notes=() if held.test else ("half of the validation rows are kept apart as test rows",),
+    )
 
 
 def _load_source(name: str, data_dir: str | Path | None, extra: Columns | None) -> Table:

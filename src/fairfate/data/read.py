@@ -59,11 +59,17 @@ def _read_csv(file: Path) -> pd.DataFrame:
             raise ValueError("rows have more fields than the header") from None
 
 
-def read_folder(folder: Path) -> pd.DataFrame:
-    """One file for each client: all CSV and Parquet files, with a column that says which."""
+def list_folder(folder: Path) -> list[Path]:
+    """The CSV and Parquet files of a folder, by name."""
     files = sorted(p for p in folder.iterdir() if p.suffix.lower() in {".csv", ".parquet", ".pq"})
     if not files:
         raise InputError(f"data must be a folder with CSV or Parquet files, got '{folder}' (none)")
+    return files
+
+
+def read_folder(folder: Path) -> pd.DataFrame:
+    """One file for each client: all CSV and Parquet files, with a column that says which."""
+    files = list_folder(folder)
     frames: list[pd.DataFrame] = []
     for file in files:
         frame = read_frame(file)

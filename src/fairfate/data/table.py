@@ -13,12 +13,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fairfate.data.encode import Encoder
 from fairfate.errors import InputError, listing, unknown
 
 MISSING = "(missing)"
 OTHERS = "(others)"
 MOST_GROUPS = 100
 LARGEST = 1e30
+TRAINING, VALIDATION, TEST = range(3)
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,10 @@ class Table:
     sensitive: str = ""
     source: str | None = None
     """The public dataset it is, if it is one; a file's name says nothing."""
+    part: NDArray[np.int8] | None = None
+    """(rows,) TRAINING, VALIDATION or TEST, where the files say so; else every seed splits anew."""
+    encoder: Encoder | None = None
+    """How inputs are scaled, where that was agreed on beforehand; else each seed learns it."""
 
     def __len__(self) -> int:
         return len(self.label)
@@ -84,7 +90,8 @@ class Table:
         categories = [text for name in self.categories for text in (name, *self.categories[name])]
         for names in (self.feature_names, self.label_names, self.group_names, self.client_names, categories):
             digest.update("\0".join(names).encode() + b"\1")
-        for array in (self.features, self.label, self.group, self.client):
+        scale = () if self.encoder is None else (self.encoder.low, self.encoder.span, self.encoder.median)
+        for array in (self.features, self.label, self.group, self.client, self.part, *scale):
             if array is not None:
                 digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()
@@ -106,7 +113,7 @@ def table_from_frame(frame: pd.DataFrame, columns: Columns, name: str = "data") 
     client: NDArray[np.int64] | None = None
     client_names: tuple[str, ...] = ()
     if columns.client is not None:
-        client, names_found = _complete(frame[columns.client], "client-column")
+        client, names_found = complete(frame[columns.client], "client-column")
         client_names = tuple(names_found)
     for column in frame.columns:
         if column in {columns.target, columns.client, *columns.drop}:
@@ -169,7 +176,8 @@ class _Words(NamedTuple):
     names: list[str]
 
 
-def _words(values: pd.Series[Any]) -> _Words:
+def words(values: pd.Series[Any]) -> _Words:
+    """A column as text."""
     try:
         codes, distinct = pd.factorize(values)
     except TypeError:
@@ -188,14 +196,15 @@ def _word(value: object) -> str:
     return str(value).strip()
 
 
-def _complete(values: pd.Series[Any], argument: str) -> _Words:
-    words = _words(values)
-    missing = int((words.codes < 0).sum())
+def complete(values: pd.Series[Any], argument: str) -> _Words:
+    """A column as text that has a value in every row."""
+    found = words(values)
+    missing = int((found.codes < 0).sum())
     if missing:
         raise InputError(
             f"{argument} must have a value in every row, got {missing} missing in column '{values.name}'"
         )
-    return words
+    return found
 
 
 def _match(wanted: str, names: list[str], argument: str, column: object) -> int:
@@ -214,7 +223,7 @@ def _match(wanted: str, names: list[str], argument: str, column: object) -> int:
 
 
 def _label(values: pd.Series[Any], columns: Columns) -> tuple[NDArray[np.int8], tuple[str, str]]:
-    codes, names = _complete(values, "target")
+    codes, names = complete(values, "target")
     if len(names) != 2:
         raise InputError(
             f"target must have two values, got {len(names)} in column '{values.name}': {listing(names)}"
@@ -231,7 +240,7 @@ def _label(values: pd.Series[Any], columns: Columns) -> tuple[NDArray[np.int8], 
 
 
 def _group(values: pd.Series[Any], columns: Columns) -> tuple[NDArray[np.int16], tuple[str, ...]]:
-    codes, names = _complete(values, "sensitive")
+    codes, names = complete(values, "sensitive")
     if columns.privileged is None and len(names) > MOST_GROUPS:
         raise InputError(
             f"sensitive must have at most {MOST_GROUPS} values, got {len(names)} in column '{values.name}';"
@@ -250,7 +259,7 @@ def _group(values: pd.Series[Any], columns: Columns) -> tuple[NDArray[np.int16],
 
 
 def _categories(values: pd.Series[Any]) -> tuple[NDArray[np.float64], tuple[str, ...]]:
-    codes, names = _words(values)
+    codes, names = words(values)
     if (codes < 0).any():  # a missing value is a category like any other, in its sorted place
         place = bisect(names, MISSING)
         codes = np.where(codes < 0, place, codes + (codes >= place))
@@ -263,11 +272,11 @@ def _input(values: pd.Series[Any], categorical: bool) -> tuple[NDArray[np.float6
     if not categorical and (
         pd.api.types.is_numeric_dtype(values.dtype) or pd.api.types.is_bool_dtype(values.dtype)
     ):
-        return _finite(values.to_numpy(dtype=np.float64, na_value=np.nan), values.name), None
+        return finite(values.to_numpy(dtype=np.float64, na_value=np.nan), values.name), None
     if not categorical:
         numbers = _numbers(values)
         if numbers is not None:
-            return _finite(numbers, values.name), None
+            return finite(numbers, values.name), None
     return _categories(values)
 
 
@@ -276,7 +285,7 @@ def _numbers(values: pd.Series[Any]) -> NDArray[np.float64] | None:
 
     A column that is mostly numbers with some text in it is a mistake more often than a category.
     """
-    codes, names = _words(values)
+    codes, names = words(values)
     parsed = pd.to_numeric(pd.Series(names, dtype=object), errors="coerce").to_numpy(dtype=np.float64)
     rows = np.flatnonzero(np.append(np.isnan(parsed), False)[codes])
     if 0 < len(rows) < (codes >= 0).sum() / 2:
@@ -290,7 +299,8 @@ def _numbers(values: pd.Series[Any]) -> NDArray[np.float64] | None:
     return np.append(parsed, np.nan)[codes]
 
 
-def _finite(numbers: NDArray[np.float64], column: object) -> NDArray[np.float64]:
+def finite(numbers: NDArray[np.float64], column: object) -> NDArray[np.float64]:
+    """The numbers, if they are finite and of a usable size; NaN stands for a missing one."""
     infinite = np.flatnonzero(np.isinf(numbers))
     if len(infinite):
         row = int(infinite[0])

@@ -65,7 +65,7 @@ def fair_fate(
         v = b * state.momentum + (1 - b) * alpha_f
         correction = 1 - b**t if bias_correction else 1.0
         params = state.params + share * (v / correction) + (1 - share) * alpha_n
-        return Moving(params, v, Notes(share, b, int(is_fair.sum())))
+        return Moving(params, v, Notes(share, b, tuple(is_fair.tolist())))
 
     return Strategy(init, aggregate)
 

@@ -36,7 +36,13 @@ class Notes(NamedTuple):
 
     lam: float = math.nan
     beta: float = math.nan
-    fair_clients: float = math.nan
+    is_fair: tuple[bool, ...] | None = None
+    """Of each client, whether it counted as fair."""
+
+    @property
+    def fair_clients(self) -> float:
+        """How many clients counted as fair."""
+        return math.nan if self.is_fair is None else sum(self.is_fair)
 
 
 class State(Protocol):

@@ -1,0 +1,278 @@
+"""What several files must agree on: columns, categories, groups and ranges, without showing a row."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fairfate.data.encode import Encoder
+from fairfate.data.table import MISSING, OTHERS, Table, finite, words
+from fairfate.errors import InputError, listing, unknown
+from fairfate.files import write_bytes
+
+
+class UnfitError(InputError):
+    """A file that does not fit a schema.
+
+    The message may show values of the file, for its owner to mend it; ``public`` names the column and the
+    rule only, for others to read.
+    """
+
+    def __init__(self, public: str, detail: str = "") -> None:
+        super().__init__(f"{public}{detail}")
+        self.public = public
+
+
+@dataclass(frozen=True, eq=False)
+class Schema:
+    """How a row becomes the numbers a model sees, the same for everybody who shares the schema."""
+
+    target: str
+    sensitive: str
+    features: tuple[str, ...]
+    categories: Mapping[str, tuple[str, ...]]
+    """The values of each text column, in their order; the other columns are numbers."""
+    labels: tuple[str, str]
+    """The values of the target; the second is the favourable outcome."""
+    groups: tuple[str, ...]
+    """The values of the sensitive column; a first one of ``(others)`` stands for all but the second."""
+    encoder: Encoder
+
+    @classmethod
+    def of(cls, table: Table, encoder: Encoder | None = None) -> Schema:
+        """The schema of a table; its ranges are those of the table's rows unless an encoder is given."""
+        return cls(
+            target=table.target,
+            sensitive=table.sensitive,
+            features=table.feature_names,
+            categories=table.categories,
+            labels=table.label_names,
+            groups=table.group_names,
+            encoder=Encoder.fit(table.features) if encoder is None else encoder,
+        )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns that a file must have."""
+        inputs = [name for name in self.features if name != self.sensitive]
+        return (*inputs, self.sensitive, self.target)
+
+    def table(self, frame: pd.DataFrame, name: str) -> Table:
+        """A file's rows in this schema; UnfitError if they do not fit. Other columns are left alone."""
+        for column in self.columns:
+            if column not in frame.columns:
+                hint = str(unknown("column", column, frame.columns)).partition(";")[2]
+                raise UnfitError(f"column '{column}' must be in the file, got none of that name", f";{hint}")
+        label = _codes(frame[self.target], self.labels)
+        group = self._group(frame[self.sensitive])
+        inputs = [
+            group.astype(np.float64) if column == self.sensitive else self._input(frame[column])
+            for column in self.features
+        ]
+        return Table(
+            name=name,
+            features=np.stack(inputs, axis=1),
+            label=label.astype(np.int8),
+            group=group.astype(np.int16),
+            feature_names=self.features,
+            label_names=self.labels,
+            group_names=self.groups,
+            categories=self.categories,
+            target=self.target,
+            sensitive=self.sensitive,
+            encoder=self.encoder,
+        )
+
+    def _group(self, values: pd.Series[Any]) -> NDArray[np.int64]:
+        if self.groups[0] != OTHERS:
+            return _codes(values, self.groups)
+        codes, names = words(values)
+        _check_complete(codes, values.name)
+        privileged = names.index(self.groups[1]) if self.groups[1] in names else -1
+        return np.asarray(codes == privileged, dtype=np.int64)
+
+    def _input(self, values: pd.Series[Any]) -> NDArray[np.float64]:
+        column = str(values.name)
+        if column in self.categories:
+            return _codes(values, self.categories[column], missing=True).astype(np.float64)
+        return self.numbers(values)
+
+    def numbers(self, values: pd.Series[Any]) -> NDArray[np.float64]:
+        """A column that must hold numbers; NaN where one is missing."""
+        column = str(values.name)
+        if values.dtype == object or not pd.api.types.is_numeric_dtype(values.dtype):
+            numbers = pd.to_numeric(values, errors="coerce")
+            odd = np.flatnonzero((numbers.isna() & values.notna()).to_numpy())
+            if len(odd):
+                row = int(odd[0])
+                raise UnfitError(
+                    f"column '{column}' must hold numbers, got text",
+                    f" '{values.iloc[row]}' in row {row + 1} ({len(odd)} such values)",
+                )
+            values = numbers
+        try:
+            return finite(values.to_numpy(dtype=np.float64, na_value=np.nan), column)
+        except InputError as error:
+            public = f"column '{column}' must hold finite numbers of a usable size"
+            raise UnfitError(public, f" ({error})") from None
+
+    def to_json(self) -> str:
+        """The schema as text, exact to the last digit."""
+        ranges = zip(self.features, self.encoder.low, self.encoder.span, self.encoder.median, strict=True)
+        content = {
+            "target": {"column": self.target, "values": list(self.labels), "favourable": self.labels[1]},
+            "sensitive": {"column": self.sensitive, "groups": list(self.groups)},
+            "inputs": {
+                name: {
+                    **({"categories": list(self.categories[name])} if name in self.categories else {}),
+                    "low": float(low),
+                    "span": float(span),
+                    "median": float(median),
+                }
+                for name, low, span, median in ranges
+            },
+        }
+        return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str, where: str = "schema") -> Schema:
+        """Read `to_json`'s text."""
+        try:
+            content = json.loads(text)
+            inputs = content["inputs"]
+            ranges = {
+                key: np.array([float(inputs[name][key]) for name in inputs], dtype=np.float64)
+                for key in ("low", "span", "median")
+            }
+            first, second = map(str, content["target"]["values"])
+            schema = cls(
+                target=str(content["target"]["column"]),
+                sensitive=str(content["sensitive"]["column"]),
+                features=tuple(inputs),
+                categories={
+                    name: tuple(map(str, about["categories"]))
+                    for name, about in inputs.items()
+                    if "categories" in about
+                },
+                labels=(first, second),
+                groups=tuple(map(str, content["sensitive"]["groups"])),
+                encoder=Encoder(**ranges),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise InputError(f"{where} must be a schema that fairfate has written, got {reason}") from None
+        usable = all(np.isfinite(values).all() for values in ranges.values()) and (ranges["span"] > 0).all()
+        if not usable or len(schema.groups) < 2 or not inputs:
+            raise InputError(f"{where} must have inputs with finite ranges and two groups, got {where}")
+        return schema
+
+    @classmethod
+    def read(cls, path: str | Path) -> Schema:
+        """Read a schema file."""
+        file = Path(path)
+        if not file.is_file():
+            raise InputError(f"schema must be a JSON file, got '{file}' (no such file)")
+        try:
+            return cls.from_json(file.read_text(encoding="utf-8-sig"), f"schema '{file}'")
+        except UnicodeDecodeError as error:
+            raise InputError(f"schema must be a JSON file, got '{file}' ({error})") from None
+
+    def write(self, path: str | Path) -> None:
+        """Write a schema file."""
+        write_bytes(path, self.to_json().encode())
+
+
+def describe_frame(schema: Schema, frame: pd.DataFrame) -> dict[str, Any]:
+    """What a file's owner may tell others about a schema's columns: ranges and the names of categories.
+
+    The lowest and the highest value of a column are somebody's values; nothing else of a row is in it.
+    """
+    absent = [column for column in schema.columns if column not in frame.columns]
+    if absent:
+        raise UnfitError(f"column '{absent[0]}' must be in the file, got none of that name")
+    inputs: dict[str, Any] = {}
+    for column in schema.features:
+        if column == schema.sensitive:
+            continue
+        if column in schema.categories:
+            codes, names = words(frame[column])
+            inputs[column] = sorted({*names, *([MISSING] if (codes < 0).any() else [])})
+        else:
+            numbers = schema.numbers(frame[column])
+            present = numbers[~np.isnan(numbers)]
+            inputs[column] = [float(present.min()), float(present.max())] if len(present) else []
+    groups = words(frame[schema.sensitive]).names
+    return {"inputs": inputs, "groups": groups, "labels": words(frame[schema.target]).names}
+
+
+def widen(schema: Schema, described: Mapping[str, Mapping[str, Any]]) -> Schema:
+    """The schema that covers all files described, by their owners' names; medians stay as they are."""
+    categories = {name: set(values) for name, values in schema.categories.items()}
+    groups = set(schema.groups)
+    low = dict(zip(schema.features, schema.encoder.low, strict=True))
+    high = dict(zip(schema.features, schema.encoder.low + schema.encoder.span, strict=True))
+    for owner, about in described.items():
+        try:
+            for column, found in about["inputs"].items():
+                if column in categories:
+                    categories[column] |= {str(name) for name in found}
+                elif column in low and found:
+                    least, most = finite(np.array(found, dtype=np.float64), column)
+                    low[column], high[column] = min(low[column], least), max(high[column], most)
+            strange = sorted({str(name) for name in about["labels"]} - set(schema.labels))
+            if schema.groups[0] != OTHERS:
+                groups |= {str(name) for name in about["groups"]}
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise InputError(
+                f"{owner} must describe its columns, got {type(error).__name__}: {error}"
+            ) from None
+        if strange:
+            raise InputError(
+                f"{owner} must hold only the labels {listing(schema.labels)}, got {listing(strange)}"
+            )
+    ordered = schema.groups if schema.groups[0] == OTHERS else tuple(sorted(groups))
+    found_categories = {name: tuple(sorted(values)) for name, values in categories.items()}
+    for name, values in found_categories.items():
+        low[name], high[name] = 0.0, float(len(values) - 1)
+    if schema.sensitive in low:
+        low[schema.sensitive], high[schema.sensitive] = 0.0, float(len(ordered) - 1)
+    lows = np.array([low[name] for name in schema.features])
+    spans = np.array([high[name] for name in schema.features]) - lows
+    encoder = Encoder(lows, np.where(spans > 0, spans, 1.0), schema.encoder.median)
+    return replace(schema, categories=found_categories, groups=ordered, encoder=encoder)
+
+
+def _check_complete(codes: NDArray[np.int64], column: object) -> None:
+    missing = int((codes < 0).sum())
+    if missing:
+        raise UnfitError(f"column '{column}' must have a value in every row, got {missing} missing")
+
+
+def _codes(values: pd.Series[Any], known: tuple[str, ...], *, missing: bool = False) -> NDArray[np.int64]:
+    """Each row's index among the known words."""
+    codes, names = words(values)
+    if not missing:
+        _check_complete(codes, values.name)
+    lost = int((codes < 0).sum())
+    if lost and MISSING not in known:
+        raise UnfitError(
+            f"column '{values.name}' must have a value in every row, since the schema knows no missing one,"
+            f" got {lost} missing"
+        )
+    strange = [name for name in names if name not in known]
+    if strange:
+        raise UnfitError(
+            f"column '{values.name}' must hold only the schema's {len(known)} values,"
+            f" got {len(strange)} others",
+            f" ({listing(strange)}; the schema knows {listing(known)})",
+        )
+    place = {name: number for number, name in enumerate(known)}
+    index = np.array([place[name] for name in names] + [place.get(MISSING, -1)], dtype=np.int64)
+    return index[codes]

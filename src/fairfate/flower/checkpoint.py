@@ -1,0 +1,87 @@
+"""A run's memory in one file: written whole after every round, so that a killed run can go on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from fairfate.errors import InputError
+from fairfate.files import write_bytes
+from fairfate.strategies import Notes
+
+_KEY = "fairfate"
+
+
+def write_checkpoint(path: Path, state: Any, about: dict[str, Any]) -> None:
+    """Write a strategy's state and what is known beside it."""
+    arrays, numbers = pack_state(state)
+    content = json.dumps({**about, "numbers": numbers})
+    write_bytes(path, save(arrays, metadata={_KEY: content}))
+
+
+def read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """The arrays of a checkpoint and all else that it holds."""
+    try:
+        with safe_open(path, framework="numpy") as opened:
+            arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+            return arrays, json.loads((opened.metadata() or {})[_KEY])
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise InputError(
+            f"checkpoint must be a file that an earlier run has written, got '{path}' ({error})"
+        ) from None
+
+
+def pack_state(state: Any) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """A strategy's state, a NamedTuple, as arrays and JSON values."""
+    if not isinstance(state, tuple) or not hasattr(state, "_asdict"):
+        raise InputError(
+            "checkpoint must be left out for a strategy whose state is not a NamedTuple,"
+            f" got a state of type {type(state).__name__}"
+        )
+    arrays: dict[str, NDArray[Any]] = {}
+    numbers: dict[str, Any] = {}
+    for name, value in state._asdict().items():
+        if isinstance(value, np.ndarray):
+            arrays[name] = np.ascontiguousarray(value)
+        elif isinstance(value, Notes):
+            numbers[name] = pack_notes(value)
+        elif value is None or isinstance(value, bool | int | float | str):
+            numbers[name] = value
+        elif isinstance(value, np.generic):
+            numbers[name] = value.item()
+        else:
+            raise InputError(
+                "checkpoint must be left out for a strategy that remembers more than arrays, numbers and"
+                f" texts, got {type(value).__name__} in '{name}'"
+            )
+    return arrays, numbers
+
+
+def unpack_state(like: Any, arrays: dict[str, NDArray[Any]], numbers: dict[str, Any]) -> Any:
+    """The state again; ``like`` is one of the same strategy."""
+    values = {**numbers, **arrays}
+    if set(values) != set(like._fields):
+        raise InputError(
+            f"checkpoint must hold the strategy's state ({', '.join(like._fields)}), got {', '.join(values)}"
+        )
+    for name, value in like._asdict().items():
+        if isinstance(value, Notes):
+            values[name] = unpack_notes(values[name])
+    return type(like)(**values)
+
+
+def pack_notes(notes: Notes) -> list[Any]:
+    """Notes as JSON values."""
+    return [notes.lam, notes.beta, None if notes.is_fair is None else list(notes.is_fair)]
+
+
+def unpack_notes(values: list[Any]) -> Notes:
+    """The inverse of `pack_notes`."""
+    lam, beta, is_fair = values
+    return Notes(float(lam), float(beta), None if is_fair is None else tuple(map(bool, is_fair)))

@@ -1,0 +1,96 @@
+"""What happened in each round, and to whom."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from fairfate.flower.checkpoint import pack_notes, unpack_notes
+from fairfate.metrics import FAIRNESS, Counts, accuracy
+from fairfate.results import rounds_frame
+from fairfate.strategies import Notes, Spec
+
+FAIR, USED, DROPPED = "fair", "used", "dropped"
+
+
+class ClientRound(NamedTuple):
+    """One client that was asked in a round."""
+
+    name: str
+    node: int
+    outcome: str
+    """``fair`` and ``used`` count in the average, ``dropped`` does not."""
+    reason: str = ""
+    examples: float = math.nan
+    counts: Counts | None = None
+    """(groups, 2, 2) its model on the validation rows, where the strategy looks at it."""
+
+
+class Round(NamedTuple):
+    """One round."""
+
+    number: int
+    notes: Notes
+    clients: tuple[ClientRound, ...]
+    validation: Counts | None
+    """(groups, 2, 2) the global model after the round on the validation rows."""
+    test: Counts | None
+    problem: str = ""
+    """Why the whole round was discarded, if it was."""
+
+    @property
+    def dropped(self) -> list[ClientRound]:
+        """The clients that were asked in vain."""
+        return [client for client in self.clients if client.outcome == DROPPED]
+
+    def pack(self) -> list[Any]:
+        """As JSON values."""
+        clients = [[*client[:-1], _listed(client.counts)] for client in self.clients]
+        counts = [_listed(self.validation), _listed(self.test)]
+        return [self.number, pack_notes(self.notes), clients, *counts, self.problem]
+
+    @classmethod
+    def unpack(cls, values: list[Any]) -> Round:
+        """The inverse of `pack`."""
+        number, notes, clients, validation, test, problem = values
+        asked = tuple(ClientRound._make([*client[:-1], _counts(client[-1])]) for client in clients)
+        return cls(number, unpack_notes(notes), asked, _counts(validation), _counts(test), problem)
+
+
+def _listed(counts: Counts | None) -> list[Any] | None:
+    return None if counts is None else counts.tolist()
+
+
+def _counts(values: list[Any] | None) -> Counts | None:
+    return None if values is None else np.array(values, dtype=np.int64)
+
+
+def rounds_of(history: Sequence[Round], spec: Spec, **key: object) -> pd.DataFrame:
+    """The rounds as `fairfate run` records them; ``key`` is the dataset, partition, protocol and seed."""
+    splits = {}
+    for name in ("validation", "test"):
+        counts = [getattr(done, name) for done in history]
+        if counts and all(found is not None for found in counts):
+            splits[name] = np.stack(counts)[None]
+    names = [(spec.name, spec.metric, spec.settings_json)]
+    return rounds_frame(
+        key, names, [done.number for done in history], splits, [done.notes for done in history]
+    )
+
+
+def clients_of(history: Sequence[Round]) -> pd.DataFrame:
+    """One row for each client that was asked in a round: what it sent, how it did, what became of it."""
+    rows = []
+    for done in history:
+        for client in done.clients:
+            row: dict[str, Any] = {"round": done.number, **client._asdict()}
+            counts = row.pop("counts")
+            for name, metric in {"accuracy": accuracy, **FAIRNESS}.items():
+                row[name] = math.nan if counts is None else float(metric(counts))
+            rows.append(row)
+    fields = [name for name in ClientRound._fields if name != "counts"]
+    return pd.DataFrame(rows, columns=["round", *fields, "accuracy", *FAIRNESS])

@@ -1,0 +1,129 @@
+"""Who takes part: the nodes of a federation, by name, and what they say of themselves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from logging import INFO, WARNING
+
+import numpy as np
+from flwr.app import ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from numpy.typing import NDArray
+
+from fairfate.errors import InputError
+from fairfate.flower.logs import log
+
+CLIENT, COUNTS, PROBLEM, NAME, ROWS = "client", "counts", "problem", "name", "rows"
+"""Names in a reply to a query: a ConfigRecord `client` with `name` (and `problem`, if the client cannot take
+part), and a MetricRecord `counts` with `rows`, its training rows by group and label."""
+
+ATTEMPTS = 3
+"""How often a node that does not answer a query is asked."""
+
+
+@dataclass(frozen=True, eq=False)
+class Client:
+    """A node that takes part."""
+
+    node: int
+    name: str
+    rows: NDArray[np.int64] | None = None
+    """(groups, 2) training rows by group and label, where the strategy needs them."""
+
+
+@dataclass
+class Roster:
+    """Finds the clients, and asks new ones who they are if there is a question."""
+
+    question: ConfigRecord | None = None
+    """Sent to each new node; None asks nothing, and nodes are known by their numbers."""
+    wants_rows: bool = False
+    max_wait: float = 600.0
+    timeout: float = 60.0
+    """How long to wait for answers."""
+    known: dict[int, Client] = field(default_factory=dict)
+    refused: dict[int, str] = field(default_factory=dict)
+    attempts: dict[int, int] = field(default_factory=dict)
+
+    def name(self, node: int) -> str:
+        """What to call a node in the log."""
+        return self.known[node].name if node in self.known else f"node {node}"
+
+    def clients(self, grid: Grid, need: int) -> list[Client]:
+        """All clients that are online, in a fixed order; waits for ``need`` of them, but not forever."""
+        end = time.monotonic() + self.max_wait
+        said = -1
+        while True:
+            nodes = sorted(grid.get_node_ids())
+            self._meet(grid, [node for node in nodes if node not in self.known])
+            online = [self.known[node] for node in nodes if node in self.known]
+            if len(online) >= need:
+                return sorted(online, key=lambda client: (client.name, client.node))
+            if time.monotonic() >= end:
+                raise InputError(self._too_few(len(online), need))
+            if len(online) != said:
+                said = len(online)
+                log(INFO, "Waiting for clients: %d of %d are there (at most %g s)", said, need, self.max_wait)
+            time.sleep(min(1.0, max(0.01, end - time.monotonic())))
+
+    def _too_few(self, online: int, need: int) -> str:
+        reasons = "".join(f"; node {node} takes no part: {why}" for node, why in self.refused.items())
+        return (
+            f"clients must be at least {need} within {self.max_wait:g} s (min_available_nodes, max_wait),"
+            f" got {online}{reasons}"
+        )
+
+    def _meet(self, grid: Grid, nodes: Sequence[int]) -> None:
+        """Ask new nodes who they are."""
+        if self.question is None:
+            self.known |= {node: Client(node, str(node)) for node in nodes}
+            return
+        new = [node for node in nodes if node not in self.refused and self.attempts.get(node, 0) < ATTEMPTS]
+        if not new:
+            return
+        content = RecordDict({"config": self.question})
+        messages = [Message(content, node, MessageType.QUERY) for node in new]
+        replies = list(grid.send_and_receive(messages, timeout=self.timeout))
+        asked = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
+        answers = {asked.get(reply.metadata.reply_to_message_id, 0): reply for reply in replies}
+        for node in new:
+            self._answer(node, answers.get(node))
+        for client in self.known.values():
+            twins = [other.node for other in self.known.values() if other.name == client.name]
+            if client.node in new and len(twins) > 1:
+                log(WARNING, "%d nodes call themselves '%s': %s", len(twins), client.name, twins)
+
+    def _answer(self, node: int, reply: Message | None) -> None:
+        if reply is None or reply.has_error() or not reply.has_content():
+            self.attempts[node] = self.attempts.get(node, 0) + 1
+            why = f"no answer within {self.timeout:g} s" if reply is None else "an empty answer"
+            if reply is not None and reply.has_error():
+                why = f"error {reply.error.code}: {reply.error.reason}"
+            again = "" if self.attempts[node] < ATTEMPTS else "; it is not asked again"
+            log(WARNING, "node %d could not say who it is: %s%s", node, why, again)
+            return
+        client, problem = read_answer(node, reply.content, self.wants_rows)
+        if problem:
+            self.refused[node] = f"{client.name}: {problem}"
+            log(WARNING, "%s (node %d) takes no part: %s", client.name, node, problem)
+            return
+        self.known[node] = client
+        log(INFO, "%s (node %d) takes part", client.name, node)
+
+
+def read_answer(node: int, content: RecordDict, wants_rows: bool) -> tuple[Client, str]:
+    """A client from its answer, and what keeps it from taking part, if anything does."""
+    about = content.config_records.get(CLIENT, ConfigRecord())
+    name = str(about.get(NAME) or f"node {node}")
+    problem = str(about.get(PROBLEM) or "")
+    rows = None
+    if wants_rows and not problem:
+        given = content.metric_records.get(COUNTS, MetricRecord()).get(ROWS)
+        whole = isinstance(given, list) and all(isinstance(n, int) and n >= 0 for n in given)
+        if not whole or not isinstance(given, list) or len(given) < 4 or len(given) % 2 or not sum(given):
+            problem = f"'{ROWS}' must be its rows by group and label, whole numbers >= 0, got {given}"
+        else:
+            rows = np.array(given, dtype=np.int64).reshape(-1, 2)
+    return Client(node, name, rows), problem

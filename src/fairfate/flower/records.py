@@ -1,0 +1,98 @@
+"""Between Flower's records and the flat vectors that strategies work on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord
+from numpy.typing import NDArray
+
+from fairfate.errors import InputError, listing
+
+_EXACT = 2**24
+"""Whole numbers up to here are exact in 32 bits."""
+
+
+class MismatchError(ValueError):
+    """Arrays that are not those of the model; the message says in what."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The names, shapes and types of a model's arrays, in their order, and where they stand in a vector."""
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    dtype: str
+    """Of the vector: 32-bit floats, or 64-bit ones where the arrays need them."""
+
+    @classmethod
+    def of(cls, record: ArrayRecord) -> Layout:
+        """The layout of a model's arrays."""
+        if not record:
+            raise InputError("initial_arrays must hold at least one array, got none")
+        arrays = {name: array.numpy() for name, array in record.items()}
+        wide = False
+        for name, values in arrays.items():
+            if values.dtype.kind not in "fiub":
+                raise InputError(f"initial_arrays must hold numbers, got {values.dtype} in '{name}'")
+            if not np.isfinite(values).all():
+                raise InputError(f"initial_arrays must be finite, got NaN or infinity in '{name}'")
+            wide |= values.dtype == np.float64
+            wide |= values.dtype.kind in "iu" and bool(np.abs(values.astype(float)).max(initial=0) > _EXACT)
+        return cls(
+            names=tuple(arrays),
+            shapes=tuple(values.shape for values in arrays.values()),
+            dtypes=tuple(str(values.dtype) for values in arrays.values()),
+            dtype="float64" if wide else "float32",
+        )
+
+    @cached_property
+    def ends(self) -> NDArray[np.int64]:
+        """(arrays,) where each array ends in the vector."""
+        return np.cumsum([int(np.prod(shape)) for shape in self.shapes])
+
+    @property
+    def size(self) -> int:
+        """Length of the vector."""
+        return int(self.ends[-1])
+
+    def read(self, record: ArrayRecord, out: NDArray[Any]) -> None:
+        """Write a record's arrays into ``out``; MismatchError if they are not this model's."""
+        if set(record) != set(self.names):
+            lacking = [name for name in self.names if name not in record]
+            strange = [name for name in record if name not in self.names]
+            said = f"arrays missing: {listing(lacking)}" if lacking else f"unknown arrays: {listing(strange)}"
+            raise MismatchError(said)
+        start = 0
+        for name, shape, dtype, end in zip(self.names, self.shapes, self.dtypes, self.ends, strict=True):
+            try:
+                values = record[name].numpy()
+            except Exception as error:  # whatever bytes a client has sent
+                raise MismatchError(f"array '{name}' cannot be read ({type(error).__name__})") from None
+            if values.shape != shape:
+                raise MismatchError(f"array '{name}' has shape {values.shape} instead of {shape}")
+            if str(values.dtype) != dtype:
+                raise MismatchError(f"array '{name}' has type {values.dtype} instead of {dtype}")
+            out[start:end] = values.ravel()
+            start = int(end)
+
+    def flat(self, record: ArrayRecord) -> NDArray[Any]:
+        """A record as a vector."""
+        vector = np.empty(self.size, dtype=self.dtype)
+        self.read(record, vector)
+        return vector
+
+    def record(self, vector: NDArray[Any]) -> ArrayRecord:
+        """A vector as a record; whole numbers are rounded."""
+        result = ArrayRecord()
+        pieces = np.split(vector, self.ends[:-1])
+        for name, shape, dtype, piece in zip(self.names, self.shapes, self.dtypes, pieces, strict=True):
+            whole = np.dtype(dtype).kind in "iub"
+            values = np.rint(piece) if whole else piece
+            result[name] = Array(np.ascontiguousarray(values.reshape(shape).astype(dtype)))
+        return result

@@ -1,0 +1,143 @@
+"""Every reply is checked before it counts; a bad one is dropped, with the reason."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, Message, MetricRecord
+from numpy.typing import NDArray
+
+from fairfate.flower.records import Layout, MismatchError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a reply may claim."""
+
+    max_norm: float | None = None
+    """Largest L2 norm of an update; a longer one is dropped."""
+    max_examples: float | None = None
+    """Most examples that a client may count for; a larger number is cut to this."""
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A client that was asked and does not count in this round."""
+
+    node: int
+    reason: str
+
+
+@dataclass(eq=False)
+class Replies:
+    """The good replies of a round, in the order of the nodes that were asked, and the others."""
+
+    nodes: list[int]
+    records: list[ArrayRecord]
+    metrics: list[MetricRecord]
+    deltas: NDArray[Any]
+    """(clients, parameters)"""
+    num_examples: NDArray[np.float64]
+    capped: set[int]
+    """Nodes that claimed more examples than they may count for."""
+    dropped: list[Dropped]
+
+    def drop(self, number: int, reason: str) -> None:
+        """Take back a reply that turned out to be of no use."""
+        self.dropped.append(Dropped(self.nodes.pop(number), reason))
+        del self.records[number], self.metrics[number]
+        self.deltas = np.delete(self.deltas, number, axis=0)
+        self.num_examples = np.delete(self.num_examples, number)
+
+
+def read_replies(
+    asked: Mapping[str, int],
+    messages: Sequence[Message],
+    layout: Layout,
+    model: NDArray[Any],
+    limits: Limits,
+    weight_key: str,
+    late: str,
+) -> Replies:
+    """Sort a round's replies into good ones and others.
+
+    Parameters
+    ----------
+    asked : the node behind each message sent, by the message's id, in the order in which they count
+    messages : the replies, in any order
+    layout, model : the model that was sent
+    limits : what a reply may claim
+    weight_key : metric that holds the number of examples
+    late : what to say of a node that did not reply
+    """
+    by_node: dict[int, Message] = {}
+    dropped: list[Dropped] = []
+    for message in messages:
+        node = asked.get(message.metadata.reply_to_message_id)
+        if node is None:
+            dropped.append(Dropped(message.metadata.src_node_id, "reply to nothing that was asked"))
+        elif node in by_node:
+            dropped.append(Dropped(node, "more than one reply"))
+        else:
+            by_node[node] = message
+    deltas = np.empty((len(by_node), layout.size), dtype=layout.dtype)
+    counts: list[float] = []
+    good = Replies([], [], [], deltas, np.empty(0), set(), dropped)
+    for node in asked.values():
+        if node not in by_node:
+            dropped.append(Dropped(node, late))
+            continue
+        try:
+            record, metrics, count = _read(
+                by_node[node], layout, model, limits, weight_key, deltas[len(counts)]
+            )
+        except MismatchError as error:
+            dropped.append(Dropped(node, str(error)))
+            continue
+        if limits.max_examples is not None and count > limits.max_examples:
+            good.capped.add(node)
+            count = limits.max_examples
+        good.nodes.append(node)
+        good.records.append(record)
+        good.metrics.append(metrics)
+        counts.append(count)
+    good.deltas, good.num_examples = deltas[: len(counts)], np.array(counts, dtype=np.float64)
+    return good
+
+
+def _read(
+    message: Message,
+    layout: Layout,
+    model: NDArray[Any],
+    limits: Limits,
+    weight_key: str,
+    delta: NDArray[Any],
+) -> tuple[ArrayRecord, MetricRecord, float]:
+    """One reply; its update is written into ``delta``."""
+    if message.has_error():
+        raise MismatchError(f"error {message.error.code}: {message.error.reason}")
+    if not message.has_content():
+        raise MismatchError("an empty reply")
+    arrays = list(message.content.array_records.values())
+    metrics = list(message.content.metric_records.values())
+    if len(arrays) != 1 or len(metrics) != 1:
+        raise MismatchError(
+            f"{len(arrays)} ArrayRecords and {len(metrics)} MetricRecords instead of one of each"
+        )
+    count = metrics[0].get(weight_key)
+    if not isinstance(count, int | float) or not math.isfinite(count) or count <= 0:
+        raise MismatchError(f"'{weight_key}' is {count} instead of a number > 0")
+    layout.read(arrays[0], delta)
+    np.subtract(delta, model, out=delta)
+    norm = float(np.sqrt(np.dot(delta, delta)))
+    if not math.isfinite(norm):  # NaN, infinity, or too long for the type
+        if not np.isfinite(delta).all():
+            raise MismatchError("an update with NaN or infinity")
+        norm = float(np.linalg.norm(delta.astype(np.float64)))
+    if limits.max_norm is not None and norm > limits.max_norm:
+        raise MismatchError(f"an update of norm {norm:.4g}, over the limit of {limits.max_norm:g}")
+    return arrays[0], metrics[0], float(count)

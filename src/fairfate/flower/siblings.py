@@ -1,0 +1,101 @@
+"""Each strategy by its own name and settings, for those who replace Flower's FedAvg by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fairfate.flower.strategy import FlowerStrategy
+from fairfate.flower.validation import Measure
+from fairfate.strategies import make_spec
+
+
+def _text(name: str, **settings: object) -> str:
+    return make_spec(name, settings, "eqo").text
+
+
+class FairFate(FlowerStrategy):
+    """FAIR-FATE (Salazar et al. 2023): the momentum of the fair clients' updates mixed with FedAvg.
+
+    Parameters
+    ----------
+    validation : the server's labelled rows, and how its copy of the model predicts on them
+    metric : fairness it looks at: sp, eo or eqo
+    lam0, rho, max : share of fairness at the start, its growth rate and its upper bound
+    beta0 : momentum at the start; it decays to 0 over the rounds
+    momentum, growth : none|constant|decaying and constant|linear|exponential, for ablation
+    options : see `FlowerStrategy`
+    """
+
+    def __init__(
+        self,
+        validation: Measure,
+        metric: str = "eqo",
+        *,
+        lam0: float = 0.1,
+        rho: float = 0.05,
+        max: float = 0.9,  # noqa: A002  # the paper's name
+        beta0: float = 0.9,
+        momentum: str = "decaying",
+        growth: str = "exponential",
+        **options: Any,
+    ) -> None:
+        text = _text(
+            "fair_fate",
+            metric=metric,
+            lam0=lam0,
+            rho=rho,
+            max=max,
+            beta0=beta0,
+            momentum=momentum,
+            growth=growth,
+        )
+        super().__init__(text, validation=validation, metric=metric, **options)
+
+
+class FedVal(FlowerStrategy):
+    """FedVal (Mehrabi et al. 2022): the clients' models averaged by their fairness on the validation rows."""
+
+    def __init__(self, validation: Measure, metric: str = "eqo", **options: Any) -> None:
+        super().__init__(_text("fedval", metric=metric), validation=validation, metric=metric, **options)
+
+
+class FedAvg(FlowerStrategy):
+    """FedAvg (McMahan et al. 2017), with this library's checks, checkpoints and measurements."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("fedavg", **options)
+
+
+class FedMom(FlowerStrategy):
+    """FedMom (Liu et al. 2020): FedAvg with server momentum."""
+
+    def __init__(self, *, beta: float = 0.9, **options: Any) -> None:
+        super().__init__(_text("fedmom", beta=beta), **options)
+
+
+class FedDemon(FlowerStrategy):
+    """FedDemon (Fernandes et al. 2021): FedAvg with server momentum that decays over the rounds."""
+
+    def __init__(self, *, beta0: float = 0.9, **options: Any) -> None:
+        super().__init__(_text("feddemon", beta0=beta0), **options)
+
+
+class FedAvgLR(FlowerStrategy):
+    """FedAvg+LR (Abay et al. 2020): clients' losses are reweighed by their own counts.
+
+    Clients answer a query with their counts by group and label, and find the weights of each (group, label)
+    under ``loss-weights`` in the config they train with.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("fedavg_lr", **options)
+
+
+class FedAvgGR(FlowerStrategy):
+    """FedAvg+GR (Abay et al. 2020): clients' losses are reweighed by the counts of the round's clients.
+
+    As for `FedAvgLR`, clients answer a query with their counts and use the weights they are sent.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__("fedavg_gr", **options)

@@ -1,0 +1,570 @@
+"""Any strategy of this library as a Flower strategy."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from logging import INFO, WARNING
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result
+from flwr.serverapp.strategy import Strategy as Base
+from numpy.typing import NDArray
+
+from fairfate._version import __version__
+from fairfate.errors import InputError, check
+from fairfate.flower.checkpoint import read_checkpoint, unpack_state, write_checkpoint
+from fairfate.flower.history import DROPPED, FAIR, USED, ClientRound, Round, clients_of, rounds_of
+from fairfate.flower.logs import log
+from fairfate.flower.nodes import Client, Roster
+from fairfate.flower.records import Layout, MismatchError
+from fairfate.flower.replies import Limits, Replies, read_replies
+from fairfate.flower.validation import Measure
+from fairfate.metrics import FAIRNESS, Counts, accuracy
+from fairfate.strategies import Cohort, Notes, Setup, Spec, Strategy, parse_spec
+from fairfate.streams import Streams
+
+EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
+
+
+class FlowerStrategy(Base):
+    """A strategy of this library in Flower's clothes.
+
+    Sampling and summing depend on the seed and the clients, never on the order of replies. Every reply is
+    checked; a bad one is dropped, named in the log and counted, and a round without a good one keeps the
+    model.
+
+    Parameters
+    ----------
+    strategy : ``name[:key=value,...]`` as on the command line
+    num_rounds : needed by schedules that end with the run; may be left to `start`
+    validation : the server's labelled rows, for strategies that look at fairness
+    test : other labelled rows to measure the model on after every round
+    metric : fairness the strategy looks at, unless its settings say so: sp, eo or eqo
+    protocol : ``paper``, or ``published`` for the arithmetic of the published runs
+    seed : of the sampling of clients
+    per_round : clients in a round; without it ``fraction_train`` decides
+    fraction_train, fraction_evaluate : shares of the clients to train and evaluate in a round
+    min_train_nodes, min_evaluate_nodes, min_available_nodes : as in Flower's FedAvg
+    max_wait : seconds to wait for enough clients before the run ends with an error
+    max_norm : L2 norm above which an update is dropped
+    max_examples : most examples that a client may count for
+    checkpoint : file that holds the run after every round; where it exists, `start` goes on from it
+    ask_clients : send each new node a query for its name (see the documentation); the default asks only
+        for strategies that need the clients' counts
+    query_config : what to send along with that query
+    weighted_by_key, arrayrecord_key, configrecord_key : as in Flower's FedAvg
+    """
+
+    def __init__(
+        self,
+        strategy: str,
+        *,
+        num_rounds: int | None = None,
+        validation: Measure | None = None,
+        test: Measure | None = None,
+        metric: str = "eqo",
+        protocol: str = "paper",
+        seed: int = 1,
+        per_round: int | None = None,
+        fraction_train: float = 1.0,
+        fraction_evaluate: float = 1.0,
+        min_train_nodes: int = 2,
+        min_evaluate_nodes: int = 2,
+        min_available_nodes: int = 2,
+        max_wait: float = 600.0,
+        max_norm: float | None = None,
+        max_examples: float | None = None,
+        checkpoint: str | Path | None = None,
+        ask_clients: bool | None = None,
+        query_config: ConfigRecord | None = None,
+        weighted_by_key: str = "num-examples",
+        arrayrecord_key: str = "arrays",
+        configrecord_key: str = "config",
+    ) -> None:
+        check(num_rounds is None or num_rounds >= 1, "num_rounds must be >= 1", num_rounds)
+        check(metric in FAIRNESS, f"metric must be one of {'|'.join(FAIRNESS)}", metric)
+        check(protocol in ("paper", "published"), "protocol must be paper or published", protocol)
+        check(per_round is None or per_round >= 1, "per_round must be >= 1", per_round)
+        for name, share in (("fraction_train", fraction_train), ("fraction_evaluate", fraction_evaluate)):
+            check(0 <= share <= 1, f"{name} must be in [0, 1]", share)
+        for name, least in (
+            ("min_train_nodes", min_train_nodes),
+            ("min_evaluate_nodes", min_evaluate_nodes),
+            ("min_available_nodes", min_available_nodes),
+        ):
+            check(least >= 0, f"{name} must be >= 0", least)
+        for name, limit in (("max_norm", max_norm), ("max_examples", max_examples)):
+            check(limit is None or limit > 0, f"{name} must be > 0", limit)
+        check(max_wait > 0, "max_wait must be > 0", max_wait)
+        self.spec: Spec = parse_spec(strategy, metric)
+        self.num_rounds = num_rounds
+        self.validation, self.test = validation, test
+        self.protocol, self.seed = protocol, seed
+        self.streams = Streams(seed, protocol == "published")
+        self.per_round, self.fraction_train, self.fraction_evaluate = (
+            per_round,
+            fraction_train,
+            fraction_evaluate,
+        )
+        self.min_train_nodes, self.min_evaluate_nodes = min_train_nodes, min_evaluate_nodes
+        self.min_available_nodes = min_available_nodes
+        self.limits = Limits(max_norm, max_examples)
+        self.checkpoint = None if checkpoint is None else Path(checkpoint)
+        self.weighted_by_key = weighted_by_key
+        self.arrayrecord_key, self.configrecord_key = arrayrecord_key, configrecord_key
+        needs = self._build(num_rounds or 1)
+        if needs.scores_clients and validation is None:
+            raise InputError(f"validation must be given for {self.spec.name}, which scores models, got none")
+        self.reweighs = needs.loss_weights is not None
+        asks = self.reweighs if ask_clients is None else ask_clients
+        if self.reweighs and not asks:
+            raise InputError(f"ask_clients must be left out or True for {self.spec.name}, got False")
+        question = ConfigRecord({**(query_config or {}), "wants-rows": self.reweighs})
+        self.roster = Roster(question if asks else None, wants_rows=self.reweighs, max_wait=max_wait)
+        self.history: list[Round] = []
+        """What happened so far."""
+        self._strategy: Strategy | None = None
+        self._layout: Layout | None = None
+        self._state: Any = None
+        self._counts: Counts | None = None
+        self._asked: list[Message] = []
+        self._late = "no reply in time"
+
+    def _build(self, num_rounds: int) -> Strategy:
+        return self.spec.build(Setup(num_rounds, self.protocol == "published"))
+
+    # -- the loop ------------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int | None = None,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: EvaluateFn | None = None,
+    ) -> Result:
+        """Run all rounds, as Flower's strategies do; go on where a checkpoint ends.
+
+        Parameters
+        ----------
+        grid : Flower's way to the nodes
+        initial_arrays : the model at the start
+        num_rounds : how many rounds in all, unless the strategy knows
+        timeout : seconds to wait for the replies of a round; whoever is later does not count
+        train_config, evaluate_config : sent to the clients
+        evaluate_fn : called with the round and the model before the first and after every round
+        """
+        check(timeout > 0, "timeout must be > 0", timeout)
+        self._begin(initial_arrays, self._agreed_rounds(num_rounds))
+        assert self.num_rounds is not None
+        self.roster.timeout = min(timeout, self.roster.max_wait)
+        self._late = f"no reply within {timeout:g} s"
+        result, arrays = Result(arrays=initial_arrays), initial_arrays
+        log(INFO, "Starting %s for %d rounds", self.spec.text, self.num_rounds)
+        self.summary()
+        log(INFO, "\t└── A round waits up to %g s for its replies (timeout)", timeout)
+        began = time.monotonic()
+        first = self._resume(result)
+        if first > 1:
+            arrays = result.arrays
+        elif evaluate_fn is not None:
+            _keep(result.evaluate_metrics_serverapp, 0, evaluate_fn(0, arrays), "Initial global evaluation")
+        train_config = ConfigRecord() if train_config is None else train_config
+        evaluate_config = ConfigRecord() if evaluate_config is None else evaluate_config
+        for t in range(first, self.num_rounds + 1):
+            log(INFO, "")
+            log(INFO, "[ROUND %s/%s]", t, self.num_rounds)
+            messages = list(self.configure_train(t, arrays, train_config, grid))
+            replies = grid.send_and_receive(messages, timeout=timeout) if messages else []
+            aggregated, metrics = self.aggregate_train(t, replies)
+            if aggregated is not None:
+                result.arrays = arrays = aggregated
+            _keep(result.train_metrics_clientapp, t, metrics)
+            messages = list(self.configure_evaluate(t, arrays, evaluate_config, grid))
+            if messages:
+                replies = grid.send_and_receive(messages, timeout=timeout)
+                _keep(result.evaluate_metrics_clientapp, t, self.aggregate_evaluate(t, replies), "Evaluation")
+            if evaluate_fn is not None:
+                found = evaluate_fn(t, arrays)
+                _keep(result.evaluate_metrics_serverapp, t, found, "Global evaluation")
+            self._save(t, result)
+        log(INFO, "")
+        log(INFO, "%s finished in %.1f s", self.spec.name, time.monotonic() - began)
+        for line in self._account():
+            log(INFO, "\t%s", line)
+        return result
+
+    def _agreed_rounds(self, given: int | None) -> int:
+        """The number of rounds, of which the strategy and `start` may both have been told."""
+        check(given is None or given >= 1, "num_rounds must be >= 1", given)
+        if given is not None and self.num_rounds not in (None, given):
+            raise InputError(
+                f"num_rounds must be the same for the strategy and for start, got {self.num_rounds}"
+                f" and {given}"
+            )
+        return given or self.num_rounds or 3
+
+    def _begin(self, arrays: ArrayRecord, num_rounds: int) -> None:
+        """Build the strategy, and its state from the first model."""
+        self.num_rounds = num_rounds
+        self._strategy = self._build(num_rounds)
+        self._layout = Layout.of(arrays)
+        self._state = self._strategy.init(self._layout.flat(arrays))
+        self._counts = None
+        self.history = []
+
+    def _account(self) -> list[str]:
+        """How the run went, in lines."""
+        asked = sum(len(done.clients) for done in self.history)
+        dropped = [client for done in self.history for client in done.dropped]
+        lines = [f"{len(self.history)} rounds, {asked} requests, {len(dropped)} without a usable reply"]
+        for name in sorted({client.name for client in dropped}):
+            reasons = [client.reason for client in dropped if client.name == name]
+            lines.append(f"{name}: dropped {len(reasons)} times, last for: {reasons[-1]}")
+        lines += [f"{who} took no part" for who in self.roster.refused.values()]
+        return lines
+
+    # -- Flower's hooks ------------------------------------------------------------------------------------
+
+    def summary(self) -> None:
+        """Log what the strategy is about to do."""
+        clients = f"{self.fraction_train:.0%} of the clients, at least {self.min_train_nodes}"
+        clients = clients if self.per_round is None else f"{self.per_round} clients"
+        log(INFO, "\t├── %s, protocol %s, seed %d", self.spec.text, self.protocol, self.seed)
+        log(INFO, "\t├── A round trains %s", clients)
+        limits = ", ".join(
+            f"{name} {'none' if value is None else f'{value:g}'}" for name, value in vars(self.limits).items()
+        )
+        log(INFO, "\t├── Limits on replies: %s", limits)
+        log(INFO, "\t├── Waits up to %g s for enough clients (max_wait)", self.roster.max_wait)
+        log(INFO, "\t├── Checkpoint: %s", self.checkpoint or "none")
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Choose the clients of a round, and what to send them."""
+        self._follow(arrays)
+        clients = self.roster.clients(grid, max(self.min_available_nodes, self._least(self.min_train_nodes)))
+        size = self._size(len(clients), self.fraction_train, self.min_train_nodes)
+        chosen = self.streams.cohort(server_round, len(clients), size).tolist() if size else []
+        sampled = [(number, clients[number]) for number in chosen]
+        log(INFO, "configure_train: %d of %d clients: %s", size, len(clients), _names(c for _, c in sampled))
+        weights = self._loss_weights([client for _, client in sampled])
+        self._asked = []
+        for number, client in sampled:
+            mine = ConfigRecord({**config, "server-round": server_round})
+            if self.roster.question is not None:
+                mine["client"] = number
+            if weights is not None:
+                mine["loss-weights"] = weights[client.node]
+            content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: mine})
+            self._asked.append(Message(content, client.node, MessageType.TRAIN))
+        return self._asked
+
+    def _follow(self, arrays: ArrayRecord) -> None:
+        """Make sure that the state holds the model that is sent out, whoever may have changed it."""
+        if self._layout is None:
+            if self.num_rounds is None:
+                raise InputError("num_rounds must be given to the strategy when it is not run by its start")
+            self._begin(arrays, self.num_rounds)
+        elif not np.array_equal(sent := self._layout.flat(arrays), self._model()):
+            self._state = self._state._replace(params=sent)
+            self._counts = None
+
+    def _model(self) -> NDArray[Any]:
+        assert self._layout is not None
+        return np.asarray(self._state.params, dtype=self._layout.dtype)
+
+    def _least(self, minimum: int) -> int:
+        return max(1, minimum if self.per_round is None else self.per_round)
+
+    def _size(self, clients: int, share: float, minimum: int) -> int:
+        if self.per_round is not None:
+            return min(self.per_round, clients)
+        return 0 if share == 0 else min(max(int(clients * share), minimum, 1), clients)
+
+    def _loss_weights(self, clients: Sequence[Client]) -> dict[int, list[float]] | None:
+        """For each node, the weight of a row of each (group, label) in its loss."""
+        assert self._strategy is not None
+        if self._strategy.loss_weights is None or not clients:
+            return None
+        rows = [client.rows for client in clients if client.rows is not None]
+        if len({len(counts) for counts in rows}) > 1:
+            sizes = ", ".join(f"{client.name} {len(client.rows or ())}" for client in clients)
+            raise InputError(f"clients must count the same groups in 'rows', got {sizes}")
+        weights = self._strategy.loss_weights(np.stack(rows))
+        return {
+            client.node: [float(w) for w in mine.ravel()]
+            for client, mine in zip(clients, weights, strict=True)
+        }
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Check the replies, score the models, aggregate."""
+        assert self._strategy is not None
+        assert self._layout is not None
+        model = self._model()
+        asked = {message.metadata.message_id: message.metadata.dst_node_id for message in self._asked}
+        self._asked = []
+        good = read_replies(
+            asked, list(replies), self._layout, model, self.limits, self.weighted_by_key, self._late
+        )
+        scored = self._score(good)
+        problem, arrays = "", None
+        if good.nodes:
+            server = self._server_counts(model)
+            cohort = Cohort(server_round, good.deltas, good.num_examples, scored, server)
+            state = self._strategy.aggregate(self._state, cohort)
+            problem = self._judge(state)
+            if not problem:
+                self._state, self._counts = state, None
+                arrays = self._layout.record(self._model())
+        done = self._record(server_round, good, scored, problem, aggregated=arrays is not None)
+        self.history.append(done)
+        self._log_round(done, good)
+        return arrays, self._metrics(done, good)
+
+    def _score(self, good: Replies) -> Counts:
+        """(clients, groups, 2, 2) the clients' models on the validation rows; unusable ones are dropped."""
+        assert self._strategy is not None
+        if not self._strategy.scores_clients or self.validation is None:
+            return np.zeros((0, 0, 2, 2), dtype=np.int64)
+        found: list[Counts] = []
+        for record in list(good.records):
+            try:
+                found.append(self.validation.counts(record))
+            except MismatchError as error:
+                good.drop(len(found), str(error))
+        return np.array(found, dtype=np.int64).reshape(len(found), self.validation.groups, 2, 2)
+
+    def _server_counts(self, model: NDArray[Any]) -> Counts:
+        """The server's model on the validation rows."""
+        assert self._layout is not None
+        if self.validation is None:
+            return np.zeros((0, 2, 2), dtype=np.int64)
+        if self._counts is None:
+            self._counts = self.validation.counts(self._layout.record(model))
+        return self._counts
+
+    def _judge(self, state: Any) -> str:
+        """What is wrong with a new state, if anything is."""
+        assert self._layout is not None
+        if np.shape(state.params) != (self._layout.size,):
+            return f"the strategy returned a model of shape {np.shape(state.params)}"
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(np.asarray(state.params, dtype=self._layout.dtype)).all()
+        return "" if finite else "the new model would not be finite"
+
+    def _record(self, number: int, good: Replies, scored: Counts, problem: str, *, aggregated: bool) -> Round:
+        notes: Notes = self._state.notes if aggregated else Notes()
+        is_fair = notes.is_fair or (False,) * len(good.nodes)
+        clients = []
+        for position, node in enumerate(good.nodes):
+            reason = problem or ("example count cut to the limit" if node in good.capped else "")
+            outcome = DROPPED if problem else FAIR if is_fair[position] else USED
+            counts = scored[position] if len(scored) else None
+            examples = float(good.num_examples[position])
+            clients.append(ClientRound(self.roster.name(node), node, outcome, reason, examples, counts))
+        clients += [
+            ClientRound(self.roster.name(gone.node), gone.node, DROPPED, gone.reason) for gone in good.dropped
+        ]
+        validation, test = None, None
+        if self.validation is not None:
+            validation = self._server_counts(self._model())
+        if self.test is not None:
+            assert self._layout is not None
+            test = self.test.counts(self._layout.record(self._model()))
+        return Round(number, notes, tuple(clients), validation, test, problem)
+
+    def _log_round(self, done: Round, good: Replies) -> None:
+        for client in done.clients:
+            if client.reason:
+                log(WARNING, "\t> %s %s: %s", client.outcome, client.name, client.reason)
+        fair = [client.name for client in done.clients if client.outcome == FAIR]
+        notes = done.notes
+        parts = [f"{len(good.nodes)} replies count, {len(done.dropped)} dropped"]
+        parts += [] if notes.is_fair is None else [f"{len(fair)} fair ({', '.join(fair) or 'nobody'})"]
+        parts += [] if math.isnan(notes.lam) else [f"lambda {notes.lam:.4f}"]
+        parts += [] if math.isnan(notes.beta) else [f"beta {notes.beta:.4f}"]
+        if done.validation is not None:
+            parts += [f"{name} {value:.4f}" for name, value in _fairness(done.validation).items()]
+        log(INFO, "aggregate_train: %s", "; ".join(parts))
+        if done.notes == Notes() and not any(client.outcome != DROPPED for client in done.clients):
+            log(WARNING, "\t> no usable reply in round %d: the model stays as it was", done.number)
+
+    def _metrics(self, done: Round, good: Replies) -> MetricRecord:
+        """The round in numbers: the clients' own metrics on average, and ours."""
+        metrics = mean_metrics(good.metrics, good.num_examples, self.weighted_by_key)
+        counted = [client.node for client in done.clients if client.outcome != DROPPED]
+        metrics |= {"clients": len(counted), "dropped": len(done.dropped)}
+        metrics["dropped-nodes"] = [client.node for client in done.dropped]
+        if done.notes.is_fair is not None:
+            fair = [client.node for client in done.clients if client.outcome == FAIR]
+            metrics |= {"fair-clients": len(fair), "fair-nodes": fair}
+        for name, value in (("lambda", done.notes.lam), ("beta", done.notes.beta)):
+            if not math.isnan(value):
+                metrics[name] = float(value)
+        for prefix, counts in (("validation", done.validation), ("test", done.test)):
+            if counts is not None:
+                metrics |= {f"{prefix}-{name}": value for name, value in _fairness(counts).items()}
+        return MetricRecord(metrics)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Choose the clients that evaluate the model on their own rows."""
+        if self.fraction_evaluate == 0:
+            return []
+        need = max(self.min_available_nodes, self.min_evaluate_nodes, 1)
+        clients = self.roster.clients(grid, need)
+        size = min(max(int(len(clients) * self.fraction_evaluate), self.min_evaluate_nodes, 1), len(clients))
+        chosen = self.streams.evaluators(server_round, len(clients), size)
+        content = RecordDict(
+            {
+                self.arrayrecord_key: arrays,
+                self.configrecord_key: ConfigRecord({**config, "server-round": server_round}),
+            }
+        )
+        return [Message(content, clients[number].node, MessageType.EVALUATE) for number in chosen]
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Average the clients' own metrics, in the order of their nodes."""
+        metrics, weights = [], []
+        for reply in sorted(replies, key=lambda message: message.metadata.src_node_id):
+            name = self.roster.name(reply.metadata.src_node_id)
+            if reply.has_error() or not reply.has_content():
+                reason = reply.error.reason if reply.has_error() else "an empty reply"
+                log(WARNING, "\t> %s could not evaluate: %s", name, reason)
+                continue
+            records = list(reply.content.metric_records.values())
+            weight = records[0].get(self.weighted_by_key) if len(records) == 1 else None
+            if not isinstance(weight, int | float) or not math.isfinite(weight) or weight <= 0:
+                log(WARNING, "\t> %s could not evaluate: '%s' is %s", name, self.weighted_by_key, weight)
+                continue
+            metrics.append(records[0])
+            weights.append(float(weight))
+        if not metrics:
+            return None
+        return MetricRecord(mean_metrics(metrics, np.array(weights), self.weighted_by_key))
+
+    # -- what is left behind -------------------------------------------------------------------------------
+
+    @property
+    def model(self) -> NDArray[Any]:
+        """The global model as one vector, its arrays in their order."""
+        return self._model()
+
+    def rounds(self, dataset: str = "flower", partition: str = "sites") -> pd.DataFrame:
+        """Every metric of every round so far, as `fairfate run` records it."""
+        key = {"dataset": dataset, "partition": partition, "protocol": self.protocol, "seed": self.seed}
+        return rounds_of(self.history, self.spec, **key)
+
+    def clients(self) -> pd.DataFrame:
+        """One row for each client that was asked in a round: outcome, reason, examples, fairness."""
+        return clients_of(self.history)
+
+    def _save(self, t: int, result: Result) -> None:
+        if self.checkpoint is None:
+            return
+        kept = {name: _packed(getattr(result, name)) for name in _RESULTS}
+        about = {
+            **self._identity(),
+            "round": t,
+            "results": kept,
+            "history": [done.pack() for done in self.history],
+        }
+        write_checkpoint(self.checkpoint, self._state, about)
+
+    def _identity(self) -> dict[str, Any]:
+        """What must be the same for a run to go on."""
+        assert self._layout is not None
+        return {
+            "strategy": self.spec.text,
+            "num_rounds": self.num_rounds,
+            "protocol": self.protocol,
+            "seed": self.seed,
+            "arrays": [list(self._layout.names), [list(s) for s in self._layout.shapes]],
+            "types": list(self._layout.dtypes),
+            "version": __version__,
+        }
+
+    def _resume(self, result: Result) -> int:
+        """Take up an earlier run, if there is one; returns the next round."""
+        if self.checkpoint is None:
+            return 1
+        if not self.checkpoint.exists():
+            self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+            self._save(0, result)  # finds out now whether it can be written
+            return 1
+        assert self._layout is not None
+        arrays, about = read_checkpoint(self.checkpoint)
+        for name, value in self._identity().items():
+            if about.get(name) != value:
+                raise InputError(
+                    f"checkpoint must be of the same run, got '{self.checkpoint}' with another {name}:"
+                    f" {about.get(name)} instead of {value}"
+                )
+        self._state = unpack_state(self._state, arrays, about["numbers"])
+        self.history = [Round.unpack(values) for values in about["history"]]
+        for name in _RESULTS:
+            records = {int(t): MetricRecord(values) for t, values in about["results"][name].items()}
+            getattr(result, name).update(records)
+        if about["round"]:
+            result.arrays = self._layout.record(self._model())
+            log(INFO, "Going on after round %d of '%s'", about["round"], self.checkpoint)
+        return int(about["round"]) + 1
+
+
+_RESULTS = ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp")
+
+
+def _packed(records: Mapping[int, MetricRecord]) -> dict[str, Any]:
+    return {str(t): dict(record) for t, record in records.items()}
+
+
+def _keep(
+    records: dict[int, MetricRecord], t: int, found: MetricRecord | None, said: str | None = None
+) -> None:
+    if found is not None:
+        records[t] = found
+        if said:
+            log(INFO, "%s: %s", said, dict(found))
+
+
+def _names(clients: Iterable[Client]) -> str:
+    names = [client.name for client in clients]
+    return ", ".join(names) if len(names) <= 12 else f"{', '.join(names[:12])} and {len(names) - 12} more"
+
+
+def _fairness(counts: Counts) -> dict[str, float]:
+    return {name: float(metric(counts)) for name, metric in {"accuracy": accuracy, **FAIRNESS}.items()}
+
+
+def mean_metrics(
+    records: Sequence[MetricRecord], weights: NDArray[np.float64], leave_out: str
+) -> dict[str, Any]:
+    """Weighted means of the metrics that all records have, number by number.
+
+    >>> records = [MetricRecord({"loss": 1.0, "n": 1}), MetricRecord({"loss": 4.0, "extra": 1.0, "n": 2})]
+    >>> mean_metrics(records, np.array([1.0, 2.0]), "n")
+    {'loss': 3.0}
+    """
+    means: dict[str, Any] = {}
+    for name in records[0] if records else ():
+        if name == leave_out or not all(name in record for record in records):
+            continue
+        values = [np.asarray(record[name], dtype=np.float64) for record in records]
+        if len({value.shape for value in values}) == 1:
+            mean = sum(w * value for w, value in zip(weights / weights.sum(), values, strict=True))
+            means[name] = np.asarray(mean).tolist()
+    return means

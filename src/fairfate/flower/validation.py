@@ -1,0 +1,104 @@
+"""How the server measures a model: its predictions on labelled rows, counted by group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from flwr.app import ArrayRecord
+from numpy.typing import ArrayLike, NDArray
+
+from fairfate.engine import mlp
+from fairfate.errors import InputError, check
+from fairfate.federation import Rows
+from fairfate.flower.records import MismatchError
+from fairfate.metrics import Counts, count
+
+THRESHOLD = 0.5
+
+
+class Measure(Protocol):
+    """Anything that can count a model's predictions."""
+
+    @property
+    def groups(self) -> int: ...  # noqa: D102
+
+    def counts(self, model: ArrayRecord) -> Counts: ...  # noqa: D102
+
+
+class Validation:
+    """Labelled rows at the server, and how the server's copy of the model predicts on them.
+
+    Parameters
+    ----------
+    predict : takes a model's arrays and returns a prediction for each row: 1 for the favourable outcome and
+        0 for the other, or its probability, which is cut at 0.5
+    label : 1 for the favourable outcome, 0 for the other
+    group : the group of each row: any values, at least two different ones
+
+    Examples
+    --------
+    >>> from flwr.app import Array
+    >>> rows = Validation(lambda arrays: arrays["w"].numpy() > 0, label=[1, 0, 1], group=["a", "a", "b"])
+    >>> rows.counts(ArrayRecord({"w": Array(np.array([1.0, -1.0, -1.0]))})).tolist()
+    [[[1, 0], [0, 1]], [[0, 0], [1, 0]]]
+    """
+
+    def __init__(self, predict: Callable[[ArrayRecord], Any], label: ArrayLike, group: ArrayLike) -> None:
+        check(callable(predict), "predict must be a function of a model's arrays", type(predict).__name__)
+        self.predict = predict
+        self.label = np.asarray(label).ravel()
+        names, self.group = np.unique(np.asarray(group).ravel(), return_inverse=True)
+        self.group_names = tuple(map(str, names))
+        check(len(names) >= 2, "group must have at least two different values", len(names))
+        count(self.label, self.label, group=self.group)  # one label for each group, 0 or 1
+
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        return len(self.group_names)
+
+    def counts(self, model: ArrayRecord) -> Counts:
+        """Rows by (group, label, prediction)."""
+        predicted = _plain(self.predict(model))
+        check(
+            predicted.shape == self.label.shape,
+            f"predict must return one value for each of the {len(self.label)} rows",
+            f"shape {predicted.shape}",
+        )
+        if np.isnan(predicted).any():
+            raise MismatchError("predictions that are NaN")
+        if ((predicted < 0) | (predicted > 1)).any():
+            odd = predicted[(predicted < 0) | (predicted > 1)][0]
+            raise InputError(f"predict must return 0 or 1, or probabilities, got {odd:g}")
+        return count(self.label, (predicted > THRESHOLD).astype(int), group=self.group, groups=self.groups)
+
+
+def _plain(values: Any) -> NDArray[np.float64]:
+    """Predictions as a flat array; a tensor that carries a gradient is taken off its graph."""
+    detached = values.detach().cpu() if hasattr(values, "detach") else values
+    array = np.asarray(detached, dtype=np.float64)
+    return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+
+
+class BuiltIn:
+    """The same for the built-in model, by the engine."""
+
+    def __init__(self, rows: Rows, inputs: int, hidden: int) -> None:
+        self.rows, self.inputs, self.hidden = rows, inputs, hidden
+
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        return len(self.rows.sizes) // 2
+
+    def counts(self, model: ArrayRecord) -> Counts:
+        """Rows by (group, label, prediction)."""
+        vector = mlp.flat({name: array.numpy() for name, array in model.items()})
+        return np.asarray(self.rows.score(vector[None], self.hidden)[0])
+
+
+def built_in_arrays(params: NDArray[Any], inputs: int, hidden: int) -> dict[str, NDArray[Any]]:
+    """The built-in model's arrays, as they travel."""
+    return {name: np.ascontiguousarray(layer) for name, layer in mlp.arrays(params, inputs, hidden).items()}

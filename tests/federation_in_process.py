@@ -1,0 +1,86 @@
+"""A Flower grid inside the test's own process: real ServerApp and ClientApp code, no network.
+
+The only place in the tests that touches Flower's internals.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+from uuid import uuid4
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+
+TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
+
+Tamper = Callable[[Message, Message], "Message | None"]
+"""A question and its honest reply to what really arrives; None for no reply at all."""
+
+
+class LocalGrid(Grid):
+    """Nodes that answer at once, in a random order, each through a ClientApp."""
+
+    def __init__(
+        self,
+        app: ClientApp,
+        nodes: Mapping[int, Mapping[str, Any]],
+        run_config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.app = app
+        self.contexts = {
+            node: Context(1, node, dict(config), RecordDict(), dict(run_config or {}))
+            for node, config in nodes.items()
+        }
+        self.offline: set[int] = set()
+        self.tamper: dict[int, Tamper] = {}
+        self.sent: list[Message] = []
+        self._replies: dict[str, Message] = {}
+        self._order = random.Random(5)
+
+    def set_run(self, run: Run) -> None:
+        raise AssertionError("not used")
+
+    @property
+    def run(self) -> Run:
+        raise AssertionError("not used")
+
+    def create_message(self, *args: Any, **kwargs: Any) -> Message:
+        raise AssertionError("deprecated in Flower")
+
+    def get_node_ids(self) -> Iterable[int]:
+        nodes = [node for node in self.contexts if node not in self.offline]
+        self._order.shuffle(nodes)
+        return nodes
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        return [self._push(message) for message in messages]
+
+    def _push(self, message: Message) -> str:
+        identity = str(uuid4())
+        message.metadata.__dict__["_message_id"] = identity
+        self.sent.append(message)
+        node = message.metadata.dst_node_id
+        try:
+            reply: Message | None = self.app(message, self.contexts[node])
+        except Exception as error:
+            reply = Message(Error(code=2, reason=f"{type(error)}:<'{error}'>"), reply_to=message)
+        if node in self.tamper and reply is not None:
+            reply = self.tamper[node](message, reply)
+        if reply is not None and node not in self.offline:
+            self._replies[identity] = reply
+        return identity
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        found = [self._replies.pop(identity) for identity in message_ids if identity in self._replies]
+        self._order.shuffle(found)
+        return found
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        return self.pull_messages(list(self.push_messages(messages)))
