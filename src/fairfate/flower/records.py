@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -61,8 +62,8 @@ class Layout:
         """Length of the vector."""
         return int(self.ends[-1])
 
-    def read(self, record: ArrayRecord, out: NDArray[Any]) -> None:
-        """Write a record's arrays into ``out``; MismatchError if they are not this model's."""
+    def read(self, record: ArrayRecord, out: NDArray[Any], minus: NDArray[Any] | None = None) -> None:
+        """Write a record's arrays into ``out``, less a vector; MismatchError if they are not this model's."""
         if set(record) != set(self.names):
             lacking = [name for name in self.names if name not in record]
             strange = [name for name in record if name not in self.names]
@@ -70,15 +71,11 @@ class Layout:
             raise MismatchError(said)
         start = 0
         for name, shape, dtype, end in zip(self.names, self.shapes, self.dtypes, self.ends, strict=True):
-            try:
-                values = record[name].numpy()
-            except Exception as error:  # whatever bytes a client has sent
-                raise MismatchError(f"array '{name}' cannot be read ({type(error).__name__})") from None
-            if values.shape != shape:
-                raise MismatchError(f"array '{name}' has shape {values.shape} instead of {shape}")
-            if str(values.dtype) != dtype:
-                raise MismatchError(f"array '{name}' has type {values.dtype} instead of {dtype}")
-            out[start:end] = values.ravel()
+            values = _values(record[name], name, shape, dtype)
+            if minus is None:
+                out[start:end] = values.ravel()
+            else:
+                np.subtract(values.ravel(), minus[start:end], out=out[start:end])
             start = int(end)
 
     def flat(self, record: ArrayRecord) -> NDArray[Any]:
@@ -96,3 +93,22 @@ class Layout:
             values = np.rint(piece) if whole else piece
             result[name] = Array(np.ascontiguousarray(values.reshape(shape).astype(dtype)))
         return result
+
+
+def _values(array: Array, name: str, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
+    """An array's values without copying them, once its header has been found to be right."""
+    try:
+        stream = BytesIO(array.data)
+        version = np.lib.format.read_magic(stream)
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        found, fortran, kind = read[version](stream)
+        if found != shape:
+            raise MismatchError(f"array '{name}' has shape {found} instead of {shape}")
+        if str(kind) != dtype:
+            raise MismatchError(f"array '{name}' has type {kind} instead of {dtype}")
+        values = np.frombuffer(array.data, kind, int(np.prod(shape)), stream.tell())
+    except MismatchError:
+        raise
+    except Exception as error:  # whatever bytes a client has sent
+        raise MismatchError(f"array '{name}' cannot be read ({type(error).__name__})") from None
+    return values.reshape(shape[::-1]).T if fortran else values.reshape(shape)

@@ -62,6 +62,7 @@ def read_replies(
     limits: Limits,
     weight_key: str,
     late: str,
+    buffer: NDArray[Any],
 ) -> Replies:
     """Sort a round's replies into good ones and others.
 
@@ -73,6 +74,7 @@ def read_replies(
     limits : what a reply may claim
     weight_key : metric that holds the number of examples
     late : what to say of a node that did not reply
+    buffer : (nodes asked, parameters) memory for the updates
     """
     by_node: dict[int, Message] = {}
     dropped: list[Dropped] = []
@@ -84,16 +86,15 @@ def read_replies(
             dropped.append(Dropped(node, "more than one reply"))
         else:
             by_node[node] = message
-    deltas = np.empty((len(by_node), layout.size), dtype=layout.dtype)
     counts: list[float] = []
-    good = Replies([], [], [], deltas, np.empty(0), set(), dropped)
+    good = Replies([], [], [], buffer[:0], np.empty(0), set(), dropped)
     for node in asked.values():
         if node not in by_node:
             dropped.append(Dropped(node, late))
             continue
         try:
             record, metrics, count = _read(
-                by_node[node], layout, model, limits, weight_key, deltas[len(counts)]
+                by_node[node], layout, model, limits, weight_key, buffer[len(counts)]
             )
         except MismatchError as error:
             dropped.append(Dropped(node, str(error)))
@@ -105,7 +106,7 @@ def read_replies(
         good.records.append(record)
         good.metrics.append(metrics)
         counts.append(count)
-    good.deltas, good.num_examples = deltas[: len(counts)], np.array(counts, dtype=np.float64)
+    good.deltas, good.num_examples = buffer[: len(counts)], np.array(counts, dtype=np.float64)
     return good
 
 
@@ -131,8 +132,7 @@ def _read(
     count = metrics[0].get(weight_key)
     if not isinstance(count, int | float) or not math.isfinite(count) or count <= 0:
         raise MismatchError(f"'{weight_key}' is {count} instead of a number > 0")
-    layout.read(arrays[0], delta)
-    np.subtract(delta, model, out=delta)
+    layout.read(arrays[0], delta, minus=model)
     norm = float(np.sqrt(np.dot(delta, delta)))
     if not math.isfinite(norm):  # NaN, infinity, or too long for the type
         if not np.isfinite(delta).all():

@@ -135,6 +135,7 @@ class FlowerStrategy(Base):
         self._state: Any = None
         self._counts: Counts | None = None
         self._asked: list[Message] = []
+        self._buffer: NDArray[Any] | None = None
         self._late = "no reply in time"
 
     def _build(self, num_rounds: int) -> Strategy:
@@ -219,7 +220,7 @@ class FlowerStrategy(Base):
         self._strategy = self._build(num_rounds)
         self._layout = Layout.of(arrays)
         self._state = self._strategy.init(self._layout.flat(arrays))
-        self._counts = None
+        self._counts = self._buffer = None
         self.history = []
 
     def _account(self) -> list[str]:
@@ -317,7 +318,14 @@ class FlowerStrategy(Base):
         asked = {message.metadata.message_id: message.metadata.dst_node_id for message in self._asked}
         self._asked = []
         good = read_replies(
-            asked, list(replies), self._layout, model, self.limits, self.weighted_by_key, self._late
+            asked,
+            list(replies),
+            self._layout,
+            model,
+            self.limits,
+            self.weighted_by_key,
+            self._late,
+            self._memory(len(asked)),
         )
         scored = self._score(good)
         problem, arrays = "", None
@@ -325,6 +333,7 @@ class FlowerStrategy(Base):
             server = self._server_counts(model)
             cohort = Cohort(server_round, good.deltas, good.num_examples, scored, server)
             state = self._strategy.aggregate(self._state, cohort)
+            self._let_go(state)
             problem = self._judge(state)
             if not problem:
                 self._state, self._counts = state, None
@@ -333,6 +342,20 @@ class FlowerStrategy(Base):
         self.history.append(done)
         self._log_round(done, good)
         return arrays, self._metrics(done, good)
+
+    def _memory(self, clients: int) -> NDArray[Any]:
+        """Room for a round's updates; the same as last time if it suffices, since fresh memory is slow."""
+        assert self._layout is not None
+        if self._buffer is None or len(self._buffer) < clients:
+            self._buffer = np.empty((clients, self._layout.size), dtype=self._layout.dtype)
+        return self._buffer
+
+    def _let_go(self, state: Any) -> None:
+        """Leave the room to a state that keeps a view of it."""
+        kept = state if isinstance(state, tuple) else [self._buffer]
+        arrays = [value for value in kept if isinstance(value, np.ndarray)]
+        if self._buffer is not None and any(np.may_share_memory(self._buffer, array) for array in arrays):
+            self._buffer = None
 
     def _score(self, good: Replies) -> Counts:
         """(clients, groups, 2, 2) the clients' models on the validation rows; unusable ones are dropped."""

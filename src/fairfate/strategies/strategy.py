@@ -75,6 +75,10 @@ class Strategy(NamedTuple):
     """Whether ``aggregate`` reads ``client_counts``; scoring every client's model takes time."""
 
 
+_BLOCK = 400_000
+"""How many products `weighted_mean` holds at a time."""
+
+
 def weighted_mean(deltas: Matrix, weights: Vector) -> Vector:
     """``sum(weights * deltas) / sum(weights)``, zero when the weights sum to zero.
 
@@ -86,5 +90,10 @@ def weighted_mean(deltas: Matrix, weights: Vector) -> Vector:
     total = float(weights.sum())
     if total <= 0:
         return np.zeros_like(deltas[0])
-    shares = (weights / total).astype(deltas.dtype)
-    return np.asarray((shares[:, None] * deltas).sum(axis=0))
+    shares = (weights / total).astype(deltas.dtype)[:, None]
+    mean: Vector = np.empty(deltas.shape[1], dtype=deltas.dtype)
+    step = max(1, _BLOCK // len(deltas))
+    for start in range(0, len(mean), step):  # piece by piece, so that products stay in the cache
+        block = slice(start, start + step)
+        mean[block] = (shares * deltas[:, block]).sum(axis=0)
+    return mean
