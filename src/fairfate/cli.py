@@ -33,6 +33,9 @@ app = typer.Typer(
 data_app = typer.Typer(help="The datasets: list, describe, fetch.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
+flower_app = typer.Typer(help="Federations on Flower.", no_args_is_help=True)
+app.add_typer(flower_app, name="flower")
+
 INTERRUPTED = 130
 
 
@@ -354,6 +357,21 @@ def fetch(
     if name not in data.SOURCES:
         raise unknown("dataset", name, data.SOURCES)
     _console(soft_wrap=True).print(f"Saved {data.fetch(name, to)}")
+
+
+@flower_app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="new folder; its name becomes the app's")],
+) -> None:
+    """Write a small Flower app that trains the built-in model, with invented data to try it on."""
+    try:
+        from fairfate.flower.init import init as write
+    except ImportError as error:
+        raise InputError(str(error)) from None
+    written = write(folder)
+    console = _console(soft_wrap=True)
+    console.print(f"Wrote {written}. Its README.md says what each file is; next:")
+    console.print(f"    python {folder}/deploy_here.py")
 
 
 def _version(asked: bool) -> None:

@@ -375,23 +375,3 @@ def make_strategy(settings: Settings, data: ServerData, checkpoint: Path | None)
         ask_clients=True,
         query_config=ConfigRecord({SCHEMA: data.schema.to_json()}),
     )
-
-
-def serve(grid: Grid, run_config: Mapping[str, Any]) -> Path:
-    """The whole run; returns the folder with its results."""
-    settings = Settings.read(run_config)
-    with open_run(settings) as folder:
-        data = ServerData.load(settings, folder.schema)
-        if settings.schema == SITES and folder.schema is None:
-            data = ServerData.load(settings, ask_for_schema(grid, settings, data.schema))
-        folder.agree(data.schema)
-        strategy = make_strategy(settings, data, folder.checkpoint)
-        strategy.start(
-            grid,
-            data.initial,
-            num_rounds=settings.rounds,
-            timeout=settings.timeout,
-            train_config=data.train_config,
-        )
-        folder.finish(settings, data, strategy)
-        return folder.path

@@ -1,0 +1,93 @@
+"""Writes a Flower app that trains the built-in model, with invented data to try it on."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import shutil
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fairfate.data import Table, synthetic
+from fairfate.errors import InputError
+from fairfate.partition import dirichlet
+from fairfate.streams import Streams
+
+SITES = ("north", "south", "west")
+ROWS = 3000
+
+
+def init(path: str | Path) -> Path:
+    """Write an app into a new folder, whose name becomes the app's; returns the folder."""
+    folder = Path(path).expanduser().resolve()
+    name = folder.name
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or name in ("data", "sites"):
+        raise InputError(
+            f"the app's name must be a small-letter word that Python can import, got '{name}' (from '{path}')"
+        )
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"the app's folder must be new or empty, got '{folder}'")
+    if '"' in str(folder) or "\\" in str(folder):
+        raise InputError(f"the app's folder must have a path without quotes or backslashes, got '{folder}'")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    building = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=folder.parent))
+    try:
+        building.chmod(0o755)
+        _write_app(building, {"name": name, "folder": str(folder)})
+        _write_data(building / "data")
+        if folder.exists():
+            folder.rmdir()
+        building.rename(folder)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    return folder
+
+
+def _write_app(building: Path, words: dict[str, str]) -> None:
+    template = files("fairfate.flower") / "template"
+    places = {
+        "pyproject.toml": "pyproject.toml",
+        "README.md": "README.md",
+        "deploy_here.py": "deploy_here.py",
+        "gitignore": ".gitignore",
+        "app/__init__.py": f"{words['name']}/__init__.py",
+        "app/server_app.py": f"{words['name']}/server_app.py",
+        "app/client_app.py": f"{words['name']}/client_app.py",
+    }
+    texts = {place: (template / source).read_text("utf-8") for source, place in places.items()}
+    site = (template / "sites" / "site.toml").read_text("utf-8")
+    texts |= {f"sites/{name}.toml": site.replace("{{site}}", name) for name in SITES}
+    for place, text in texts.items():
+        for word, value in words.items():
+            text = text.replace(f"{{{{{word}}}}}", value)
+        file = building / place
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+
+def _write_data(folder: Path) -> None:
+    """Invented rows: three sites with unequal shares of the groups, and two files of the server's."""
+    table, streams = synthetic(rows=ROWS), Streams(1)
+    train, validation, test = streams.split(len(table))
+    site = dirichlet(table.cell[train], len(SITES), 1.0, streams.partition(), groups=table.groups)
+    (folder / "sites").mkdir(parents=True)
+    for number, name in enumerate(SITES):
+        frame_of(table, train[site == number]).to_csv(folder / "sites" / f"{name}.csv", index=False)
+    frame_of(table, validation).to_csv(folder / "validation.csv", index=False)
+    frame_of(table, test).to_csv(folder / "test.csv", index=False)
+
+
+def frame_of(table: Table, rows: NDArray[np.int64]) -> pd.DataFrame:
+    """Rows of a table as a file has them, with words for categories, groups and labels."""
+    columns: dict[str, object] = {}
+    for number, name in enumerate(table.feature_names):
+        values = table.features[rows, number]
+        words = table.group_names if name == table.sensitive else table.categories.get(name)
+        columns[name] = values.round(4) if words is None else np.array(words)[values.astype(int)]
+    columns[table.target] = np.array(table.label_names)[table.label[rows]]
+    return pd.DataFrame(columns)

@@ -1,0 +1,1 @@
+"""Group-fair federated learning on tabular data, with fairfate."""
