@@ -15,7 +15,7 @@ import pytest
 
 from fairfate.cli import main
 from fairfate.experiment import run
-from fairfate.report.terminal import warnings
+from fairfate.report.terminal import Results, warnings
 
 QUICK = ["--data", "synthetic:rows=300", "--rounds", "2", "--epochs", "1", "--seeds", "2", "--jobs", "1"]
 
@@ -81,7 +81,7 @@ def test_one_strategy_and_one_seed_need_no_comparison(fairfate) -> None:
 def test_a_collapsed_model_is_flagged() -> None:
     finished = run(data="synthetic:rows=300", rounds=1, seeds=(1,), jobs=1)
     rounds = finished.rounds.assign(mcc=finished.rounds["strategy"].map({"fedavg": 0.3, "fair_fate": 0.01}))
-    flagged = [line.split(":")[0] for line in warnings(replace(finished, rounds=rounds))]
+    flagged = [line.split(":")[0] for line in warnings(Results.of(replace(finished, rounds=rounds)))]
     assert flagged == ["fair_fate collapsed in 1 of 1 seeds"]
 
 

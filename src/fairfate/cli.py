@@ -126,7 +126,7 @@ def run(
     }
     from fairfate.config import from_mapping, read_config
     from fairfate.experiment import execute, prepare
-    from fairfate.report.terminal import show_run
+    from fairfate.report.terminal import Results, show_run
 
     values = read_config(config) if config is not None else {}
     from_file = {key: values.pop(key, None) for key in ("jobs", "out", "force")}
@@ -153,7 +153,7 @@ def run(
     except KeyboardInterrupt:
         _say(f"Interrupted. Finished seeds are kept; the same command with --out {folder} goes on.")
         raise typer.Exit(INTERRUPTED) from None
-    show_run(console, finished)
+    show_run(console, Results.of(finished))
 
 
 def _bar(*, counts: bool = True) -> Progress:
@@ -276,6 +276,16 @@ def _watching(folder: Path) -> Iterator[tuple[Callable[[float], None], Callable[
     except KeyboardInterrupt:
         _say(f"Interrupted. Finished cells are kept in {folder}; the same command goes on.")
         raise typer.Exit(INTERRUPTED) from None
+
+
+@app.command()
+def show(
+    run: Annotated[list[Path], typer.Argument(help="folders of runs, on the same data")],
+) -> None:
+    """Print the results of finished runs side by side, wherever they ran."""
+    from fairfate.report.terminal import Results, show_run
+
+    show_run(_console(), Results.read(run))
 
 
 @app.command()

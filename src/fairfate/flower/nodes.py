@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from fairfate.errors import InputError
 from fairfate.flower.logs import log
 
-CLIENT, COUNTS, PROBLEM, NAME, ROWS = "client", "counts", "problem", "name", "rows"
+CLIENT, NAME, PROBLEM, NOTE, COUNTS, ROWS = "client", "name", "problem", "note", "counts", "rows"
 """Names in a reply to a query: a ConfigRecord `client` with `name` (and `problem`, if the client cannot take
-part), and a MetricRecord `counts` with `rows`, its training rows by group and label."""
+part, or a `note` for the log), and a MetricRecord `counts` with `rows`, its training rows by group and
+label."""
 
 ATTEMPTS = 3
 """How often a node that does not answer a query is asked."""
@@ -40,6 +41,8 @@ class Roster:
     question: ConfigRecord | None = None
     """Sent to each new node; None asks nothing, and nodes are known by their numbers."""
     wants_rows: bool = False
+    groups: int | None = None
+    """How many groups the clients' counts must have, if that is known."""
     max_wait: float = 600.0
     timeout: float = 60.0
     """How long to wait for answers."""
@@ -104,16 +107,19 @@ class Roster:
             again = "" if self.attempts[node] < ATTEMPTS else "; it is not asked again"
             log(WARNING, "node %d could not say who it is: %s%s", node, why, again)
             return
-        client, problem = read_answer(node, reply.content, self.wants_rows)
+        client, problem = read_answer(node, reply.content, self.wants_rows, self.groups)
         if problem:
             self.refused[node] = f"{client.name}: {problem}"
             log(WARNING, "%s (node %d) takes no part: %s", client.name, node, problem)
             return
         self.known[node] = client
+        note = reply.content.config_records.get(CLIENT, ConfigRecord()).get(NOTE)
+        if note:
+            log(WARNING, "%s: %s", client.name, note)
         log(INFO, "%s (node %d) takes part", client.name, node)
 
 
-def read_answer(node: int, content: RecordDict, wants_rows: bool) -> tuple[Client, str]:
+def read_answer(node: int, content: RecordDict, wants_rows: bool, groups: int | None) -> tuple[Client, str]:
     """A client from its answer, and what keeps it from taking part, if anything does."""
     about = content.config_records.get(CLIENT, ConfigRecord())
     name = str(about.get(NAME) or f"node {node}")
@@ -121,9 +127,10 @@ def read_answer(node: int, content: RecordDict, wants_rows: bool) -> tuple[Clien
     rows = None
     if wants_rows and not problem:
         given = content.metric_records.get(COUNTS, MetricRecord()).get(ROWS)
-        whole = isinstance(given, list) and all(isinstance(n, int) and n >= 0 for n in given)
-        if not whole or not isinstance(given, list) or len(given) < 4 or len(given) % 2 or not sum(given):
+        counts = [n for n in given if isinstance(n, int) and n >= 0] if isinstance(given, list) else []
+        size = max(4, len(counts) // 2 * 2) if groups is None else 2 * groups
+        if counts != given or len(counts) != size or not 0 < sum(counts) < 2**53:
             problem = f"'{ROWS}' must be its rows by group and label, whole numbers >= 0, got {given}"
         else:
-            rows = np.array(given, dtype=np.int64).reshape(-1, 2)
+            rows = np.array(counts, dtype=np.int64).reshape(-1, 2)
     return Client(node, name, rows), problem

@@ -91,7 +91,7 @@ class Layout:
         for name, shape, dtype, piece in zip(self.names, self.shapes, self.dtypes, pieces, strict=True):
             whole = np.dtype(dtype).kind in "iub"
             values = np.rint(piece) if whole else piece
-            result[name] = Array(np.ascontiguousarray(values.reshape(shape).astype(dtype)))
+            result[name] = Array(values.reshape(shape).astype(dtype))
         return result
 
 

@@ -132,8 +132,9 @@ def _read(
     count = metrics[0].get(weight_key)
     if not isinstance(count, int | float) or not math.isfinite(count) or count <= 0:
         raise MismatchError(f"'{weight_key}' is {count} instead of a number > 0")
-    layout.read(arrays[0], delta, minus=model)
-    norm = float(np.sqrt(np.dot(delta, delta)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        layout.read(arrays[0], delta, minus=model)
+        norm = float(np.sqrt(np.dot(delta, delta)))
     if not math.isfinite(norm):  # NaN, infinity, or too long for the type
         if not np.isfinite(delta).all():
             raise MismatchError("an update with NaN or infinity")

@@ -22,7 +22,7 @@ from fairfate.engine.training import Training
 from fairfate.errors import InputError
 from fairfate.federation import Federation
 from fairfate.flower.logs import log
-from fairfate.flower.nodes import CLIENT, COUNTS, NAME, PROBLEM, ROWS
+from fairfate.flower.nodes import CLIENT, COUNTS, NAME, NOTE, PROBLEM, ROWS
 from fairfate.flower.validation import built_in_arrays
 from fairfate.streams import Streams
 
@@ -96,7 +96,7 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
     """
     config = content.config_records["config"]
     schema = Schema.from_json(str(config[SCHEMA]))
-    about = ConfigRecord({NAME: name_of(context)})
+    about = ConfigRecord({NAME: name_of(context), **_note(context)})
     result = RecordDict({CLIENT: about})
     try:
         if config.get(ASK) == DESCRIBE:
@@ -112,6 +112,15 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
         cells = np.bincount(table.cell, minlength=2 * table.groups)
         result[COUNTS] = MetricRecord({ROWS: [int(number) for number in cells]})
     return result
+
+
+def _note(context: Context) -> dict[str, str]:
+    """What the server should know of a simulation that leaves sites out."""
+    if context.node_config.get("data"):
+        return {}
+    files, nodes = len(list_folder(file_of(context).parent)), context.node_config.get("num-partitions", 0)
+    said = f"{nodes} of the {files} files in 'sites' are simulated; num-supernodes={files} takes all"
+    return {} if nodes == files else {NOTE: said}
 
 
 def _described(schema: Schema, frame: pd.DataFrame) -> dict[str, Any]:

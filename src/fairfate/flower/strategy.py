@@ -127,7 +127,12 @@ class FlowerStrategy(Base):
         if self.reweighs and not asks:
             raise InputError(f"ask_clients must be left out or True for {self.spec.name}, got False")
         question = ConfigRecord({**(query_config or {}), "wants-rows": self.reweighs})
-        self.roster = Roster(question if asks else None, wants_rows=self.reweighs, max_wait=max_wait)
+        self.roster = Roster(
+            question if asks else None,
+            wants_rows=self.reweighs,
+            groups=None if validation is None else validation.groups,
+            max_wait=max_wait,
+        )
         self.history: list[Round] = []
         """What happened so far."""
         self._strategy: Strategy | None = None
@@ -299,9 +304,10 @@ class FlowerStrategy(Base):
         if self._strategy.loss_weights is None or not clients:
             return None
         rows = [client.rows for client in clients if client.rows is not None]
-        if len({len(counts) for counts in rows}) > 1:
-            sizes = ", ".join(f"{client.name} {len(client.rows or ())}" for client in clients)
-            raise InputError(f"clients must count the same groups in 'rows', got {sizes}")
+        groups = [len(counts) for counts in rows]
+        if len(set(groups)) > 1:
+            told = ", ".join(f"{c.name} {number}" for c, number in zip(clients, groups, strict=True))
+            raise InputError(f"clients must count the rows of the same groups, got so many of {told}")
         weights = self._strategy.loss_weights(np.stack(rows))
         return {
             client.node: [float(w) for w in mine.ravel()]
@@ -332,9 +338,10 @@ class FlowerStrategy(Base):
         if good.nodes:
             server = self._server_counts(model)
             cohort = Cohort(server_round, good.deltas, good.num_examples, scored, server)
-            state = self._strategy.aggregate(self._state, cohort)
+            with np.errstate(over="ignore", invalid="ignore"):
+                state = self._strategy.aggregate(self._state, cohort)
+                problem = self._judge(state)
             self._let_go(state)
-            problem = self._judge(state)
             if not problem:
                 self._state, self._counts = state, None
                 arrays = self._layout.record(self._model())
@@ -384,8 +391,7 @@ class FlowerStrategy(Base):
         assert self._layout is not None
         if np.shape(state.params) != (self._layout.size,):
             return f"the strategy returned a model of shape {np.shape(state.params)}"
-        with np.errstate(over="ignore"):
-            finite = np.isfinite(np.asarray(state.params, dtype=self._layout.dtype)).all()
+        finite = np.isfinite(np.asarray(state.params, dtype=self._layout.dtype)).all()
         return "" if finite else "the new model would not be finite"
 
     def _record(self, number: int, good: Replies, scored: Counts, problem: str, *, aggregated: bool) -> Round:

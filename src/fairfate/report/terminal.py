@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -11,11 +14,13 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
+from fairfate.config import PROVENANCE, read_config
 from fairfate.data import SOURCES, Table
+from fairfate.errors import InputError, listing
 from fairfate.experiment import Run
 from fairfate.federation import Federation
 from fairfate.metrics import FAIRNESS
-from fairfate.results import row_names
+from fairfate.results import CONFIG, KEYS, read_rounds, row_names, summarise
 from fairfate.strategies import entries
 
 COLUMNS = {
@@ -48,12 +53,55 @@ def _value(mean: float, std: float, wide: bool) -> str:
     return text if wide else re.sub(r"\b0\.", ".", text)
 
 
-def results_table(run: Run, width: int) -> Grid:
+class Results(NamedTuple):
+    """What the tables are made from; all of it is in a run's folder."""
+
+    rounds: pd.DataFrame
+    summary: pd.DataFrame
+    metric: str
+    """Fairness to speak of where no strategy looks at one."""
+    notes: tuple[str, ...]
+    out: Path | None
+
+    @classmethod
+    def of(cls, run: Run) -> Results:
+        """Of a run that has just finished."""
+        thresholds = ("thresholds need the group of each person at prediction time",) if run.plan.post else ()
+        again = tuple(f"{name} was damaged and has been run again" for name in run.damaged)
+        notes = (*run.table.notes, *again, *thresholds)
+        return cls(run.rounds, run.summary, run.plan.config.metric, notes, run.out)
+
+    @classmethod
+    def read(cls, folders: Sequence[Path]) -> Results:
+        """Of finished runs' folders, side by side."""
+        frames = [read_rounds(folder) for folder in folders]
+        lasts = [int(frame["round"].max()) for frame in frames]
+        if len(set(lasts)) > 1:
+            raise InputError(f"runs must have the same number of rounds, got {listing(lasts)}")
+        configs = [read_config(folder / CONFIG) for folder in folders]
+        notes = {note: None for c in configs for note in c.get(PROVENANCE, {}).get("data-notes", ())}
+        rounds = pd.concat(frames, ignore_index=True)
+        if rounds.duplicated([*KEYS, "seed", "round", "split"]).any():
+            raise InputError(f"runs must differ in data, strategy or seed, got {listing(folders)}")
+        return cls(rounds, summarise(rounds), configs[0].get("metric", "eqo"), tuple(notes), None)
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds there are."""
+        return int(self.rounds["seed"].nunique())
+
+    @property
+    def last(self) -> int:
+        """The last round."""
+        return int(self.rounds["round"].max())
+
+
+def results_table(run: Results, width: int) -> Grid:
     """Mean ± std over seeds on the test rows in the last round, the best of each column marked."""
     wide = width >= 100
-    seeds = len(run.plan.config.seeds)
-    over = f"mean ± std over {seeds} seeds" if seeds > 1 else "one seed"
-    title = f"{run.table.name}, {run.plan.partition}: test rows, round {run.plan.training.rounds}, {over}"
+    over = f"mean ± std over {run.seeds} seeds" if run.seeds > 1 else "one seed"
+    first = run.summary.iloc[0]
+    title = f"{first['dataset']}, {first['partition']}: test rows, round {run.last}, {over}"
     grid = _grid("strategy", *COLUMNS.values(), title=title)
     means = run.summary[[f"{name}_last_mean" for name in COLUMNS]].to_numpy(dtype=float)
     best = np.nanmax(np.where(np.isnan(means), -np.inf, means), axis=0)
@@ -67,9 +115,9 @@ def results_table(run: Run, width: int) -> Grid:
     return grid
 
 
-def verdict(run: Run) -> str:
+def verdict(run: Results) -> str:
     """One sentence on what the fairest strategy gained and gave up against the first one."""
-    metric = next((spec.metric for spec in run.plan.specs if spec.metric), run.plan.config.metric)
+    metric = next((name for name in run.summary["metric"] if isinstance(name, str)), run.metric)
     fairness, names = f"{metric}_last_mean", row_names(run.summary)
     rest = run.summary.iloc[1:]
     if rest.empty or rest[fairness].isna().all():
@@ -84,27 +132,23 @@ def verdict(run: Run) -> str:
     return (
         f"Against {names[0]}, {name} {fairer} ({base[fairness]:.3f} to {other[fairness]:.3f}) and"
         f" {better} ({base['accuracy_last_mean']:.3f} to {other['accuracy_last_mean']:.3f});"
-        f" it was fairer in {wins} of {len(run.plan.config.seeds)} seeds."
+        f" it was fairer in {wins} of {run.seeds} seeds."
     )
 
 
-def _per_seed(run: Run, metric: str, row: int, split: str = "test") -> pd.Series[float]:
+def _per_seed(run: Results, metric: str, row: int, split: str = "test") -> pd.Series[float]:
     """The metric of one line of the table in each seed, in the last round."""
     rounds, key = run.rounds, run.summary.iloc[row]
-    last = rounds[(rounds["split"] == split) & (rounds["round"] == run.plan.training.rounds)]
+    last = rounds[(rounds["split"] == split) & (rounds["round"] == run.last)]
     mine = last[(last["strategy"] == key["strategy"]) & (last["settings"] == key["settings"])]
     mine = mine[mine["metric"].fillna("") == ("" if pd.isna(key["metric"]) else key["metric"])]
     values: pd.Series[float] = mine.sort_values("seed")[metric].reset_index(drop=True)
     return values
 
 
-def warnings(run: Run) -> list[str]:
+def warnings(run: Results) -> list[str]:
     """What a reader of the table should know: collapsed models, undefined metrics, imputed values."""
-    lines = list(run.table.notes)
-    lines += [f"{name} was damaged and has been run again" for name in run.damaged]
-    if run.plan.post:
-        lines.append("thresholds need the group of each person at prediction time")
-    seeds = len(run.plan.config.seeds)
+    lines, seeds = list(run.notes), run.seeds
     for number, label in enumerate(row_names(run.summary)):
         low = int((_per_seed(run, "mcc", number) < COLLAPSED).sum())
         if low:
@@ -129,7 +173,7 @@ def warnings(run: Run) -> list[str]:
     return lines
 
 
-def show_run(console: Console, run: Run) -> None:
+def show_run(console: Console, run: Results) -> None:
     """Print a finished run."""
     console.print()
     console.print(results_table(run, console.width))
