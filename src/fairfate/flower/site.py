@@ -96,9 +96,10 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
     """
     config = content.config_records["config"]
     schema = Schema.from_json(str(config[SCHEMA]))
-    about = ConfigRecord({NAME: name_of(context), **_note(context)})
+    about = ConfigRecord()
     result = RecordDict({CLIENT: about})
     try:
+        about.update({NAME: name_of(context), **_note(context)})
         if config.get(ASK) == DESCRIBE:
             frame = read_site(context, schema.target, schema.sensitive)
             about[DESCRIBE] = json.dumps(_described(schema, frame))

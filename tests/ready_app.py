@@ -1,0 +1,92 @@
+"""The app that `fairfate flower init` writes, loaded from where it was written, and its local twin."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import tomllib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from flwr.app import Context, RecordDict
+
+from fairfate import read_model, read_rounds, run
+from fairfate.config import from_mapping, read_config
+from fairfate.flower.init import init
+from federation_in_process import LocalGrid
+
+QUIET = {
+    "FLWR_TELEMETRY_ENABLED": "0",
+    "FLWR_DISABLE_UPDATE_CHECK": "1",
+    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+
+
+class ReadyApp:
+    """A written app."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = init(folder)
+        self.name = folder.name
+
+    def module(self, place: str) -> ModuleType:
+        """One of its files."""
+        spec = importlib.util.spec_from_file_location(f"{self.name}_{Path(place).stem}", self.folder / place)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    def config(self, **changes: Any) -> dict[str, Any]:
+        """Its run config, with changes."""
+        text = (self.folder / "pyproject.toml").read_text()
+        config: dict[str, Any] = tomllib.loads(text)["tool"]["flwr"]["app"]["config"]
+        config["max-wait"] = 5.0
+        return {**config, **{key.replace("_", "-"): value for key, value in changes.items()}}
+
+    def grid(self, config: dict[str, Any], nodes: tuple[int, ...] = (917, 12, 55)) -> LocalGrid:
+        """Nodes as a simulation makes them, but in this process."""
+        app = self.module(f"{self.name}/client_app.py").app
+        numbered = {n: {"partition-id": i, "num-partitions": len(nodes)} for i, n in enumerate(nodes)}
+        return LocalGrid(app, numbered, config)
+
+    def serve(self, grid: LocalGrid, config: dict[str, Any]) -> None:
+        """Run its ServerApp."""
+        context = Context(1, 1, {}, RecordDict(), config)
+        self.module(f"{self.name}/server_app.py").app(grid, context)
+
+    def result(self, number: int = 1) -> Path:
+        """The folder of one of its runs."""
+        return self.folder / "runs" / f"{self.name}-{number}"
+
+
+def assert_same_as_fairfate_run(result: Path, tmp_path: Path) -> pd.DataFrame:
+    """`fairfate run --config` of the run's own config gives the same rounds and the same model."""
+    out = tmp_path / "check"
+    run(from_mapping(read_config(result / "config.toml")), out=out, jobs=1)
+    ours, theirs = read_rounds(out), read_rounds(result)
+    pd.testing.assert_frame_equal(
+        ours.drop(columns="dataset"), theirs.drop(columns="dataset"), rtol=0, atol=1e-5
+    )
+    (model,) = (result / "models").iterdir()
+    arrays, about = read_model(model)
+    twin, twin_about = read_model(out / "models" / model.name)
+    assert arrays.keys() == twin.keys()
+    for name, values in arrays.items():
+        assert np.abs(values - twin[name]).max(initial=0) <= 1e-5, name
+    assert about["strategy"] == twin_about["strategy"]
+    assert about["features"] == twin_about["features"]
+    summary, local = pd.read_csv(result / "summary.csv"), pd.read_csv(out / "summary.csv")
+    pd.testing.assert_frame_equal(summary.drop(columns="dataset"), local.drop(columns="dataset"))
+    return theirs
+
+
+def environment(home: Path) -> dict[str, str]:
+    """For Flower's commands: no network, nothing installed, a home of its own."""
+    home.mkdir(parents=True, exist_ok=True)
+    return {**os.environ, **QUIET, "FLWR_HOME": str(home)}

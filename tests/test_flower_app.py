@@ -1,0 +1,449 @@
+"""The ready app: real ServerApp and ClientApp code in this process, compared with `fairfate run`."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
+
+from fairfate import InputError, cli
+from fairfate.cells import load_table
+from fairfate.config import from_mapping, read_config, resolve
+from fairfate.engine import mlp
+from fairfate.federation import build
+from fairfate.flower.init import init
+from fairfate.simulate import simulate
+from fairfate.strategies import Cohort, Setup, entries
+from fairfate.streams import Streams
+from ready_app import ReadyApp, assert_same_as_fairfate_run
+
+
+@pytest.fixture
+def ready(tmp_path: Path) -> ReadyApp:
+    return ReadyApp(tmp_path / "wards")
+
+
+@pytest.fixture
+def lines() -> Iterator[list[str]]:
+    found: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda entry: found.append(entry.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("flwr").addHandler(handler)
+    yield found
+    logging.getLogger("flwr").removeHandler(handler)
+
+
+def fairfate(*words: str) -> int:
+    """The command line in this process; returns the exit code."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["fairfate", *words])
+        with pytest.raises(SystemExit) as left:
+            cli.main()
+    return int(left.value.code or 0)
+
+
+def flat(arrays: ArrayRecord) -> np.ndarray:
+    return mlp.flat({name: array.numpy() for name, array in arrays.items()})
+
+
+# -- one truth -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("strategy", ["fair_fate", "fedval", "fedmom", "feddemon", "fedavg"])
+def test_every_strategy_gives_the_model_of_fairfate_run(
+    ready: ReadyApp, strategy: str, tmp_path: Path
+) -> None:
+    config = ready.config(strategy=strategy, rounds=4, per_round=2)
+    ready.serve(ready.grid(config), config)
+    assert_same_as_fairfate_run(ready.result(), tmp_path)
+
+
+@pytest.mark.parametrize("strategy", ["fedavg_lr", "fedavg_gr"])
+@pytest.mark.parametrize("metric", ["sp", "eo"])
+def test_so_do_the_reweighed_ones_whose_counts_travel_as_metrics(
+    ready: ReadyApp, strategy: str, metric: str, tmp_path: Path
+) -> None:
+    config = ready.config(strategy=strategy, metric=metric, rounds=3, per_round=2)
+    grid = ready.grid(config)
+    ready.serve(grid, config)
+    assert_same_as_fairfate_run(ready.result(), tmp_path)
+    trained = [m.content["config"] for m in grid.sent if m.metadata.message_type == "train"]
+    assert all(len(message["loss-weights"]) == 4 for message in trained)
+    assert len({tuple(message["loss-weights"]) for message in trained}) > 1
+
+
+def test_the_list_of_strategies_above_is_complete() -> None:
+    tested = {"fair_fate", "fedval", "fedmom", "feddemon", "fedavg", "fedavg_lr", "fedavg_gr"}
+    built_in = {entry.name for entry in entries() if entry.build.__module__.startswith("fairfate.strategies")}
+    assert built_in == tested
+
+
+@pytest.mark.parametrize("protocol", ["paper", "published"])
+@pytest.mark.parametrize("strategy", ["fair_fate", "fedavg_gr"])
+def test_the_model_is_the_same_after_every_round(ready: ReadyApp, strategy: str, protocol: str) -> None:
+    config = ready.config(strategy=strategy, protocol=protocol, rounds=5, per_round=2, seed=3)
+    grid = ready.grid(config)
+    ready.serve(grid, config)
+    sent: dict[int, np.ndarray] = {}
+    for message in grid.sent:
+        if message.metadata.message_type == "train":
+            sent[message.content["config"]["server-round"]] = flat(message.content["arrays"])
+
+    run_config = from_mapping(read_config(ready.result() / "config.toml"))
+    table = load_table(run_config)
+    plan = resolve(run_config, table)
+    pure = plan.specs[0].build(Setup(5, plan.published))
+    seen: list[np.ndarray] = []
+
+    def recording(state: Any, cohort: Cohort) -> Any:
+        seen.append(state.params.astype(np.float32))
+        return pure.aggregate(state, cohort)
+
+    streams = Streams(3, plan.published)
+    federation = build(table, plan.partition, plan.clients, streams)
+    simulate(federation, [pure._replace(aggregate=recording)], plan.training, streams)
+    assert len(seen) == len(sent) == 5
+    for t, model in enumerate(seen, start=1):
+        assert np.abs(sent[t] - model).max() <= 1e-5
+
+
+def test_half_of_the_validation_rows_test_where_there_is_no_test_file(
+    ready: ReadyApp, tmp_path: Path
+) -> None:
+    config = ready.config(test="", rounds=2)
+    ready.serve(ready.grid(config), config)
+    assert_same_as_fairfate_run(ready.result(), tmp_path)
+
+
+# -- what is left behind ---------------------------------------------------------------------------------
+
+
+def test_a_run_leaves_what_fairfate_run_leaves(ready: ReadyApp, lines: list[str], capsys) -> None:
+    config = ready.config(rounds=2)
+    ready.serve(ready.grid(config), config)
+    names = sorted(path.name for path in ready.result().iterdir())
+    assert names == ["clients.csv", "config.toml", "models", "rounds.parquet", "schema.json", "summary.csv"]
+    clients = pd.read_csv(ready.result() / "clients.csv")
+    assert clients[["round", "name"]].values.tolist() == [
+        [t, name] for t in (1, 2) for name in ("north", "south", "west")
+    ]
+    rows = {
+        name: len(pd.read_csv(ready.folder / "data" / "sites" / f"{name}.csv")) for name in clients["name"]
+    }
+    assert clients["examples"].tolist() == [rows[name] for name in clients["name"]]
+    for command in ("show", "plot"):
+        assert fairfate(command, str(ready.result())) == 0
+    assert "wards, column:(file): test rows, round 2, one seed" in capsys.readouterr().out
+    ready.serve(ready.grid(config), config)
+    assert ready.result(2).exists()
+
+
+def test_runs_can_be_shown_side_by_side(ready: ReadyApp, capsys) -> None:
+    for strategy in ("fedavg", "fair_fate"):
+        config = ready.config(rounds=2, strategy=strategy)
+        ready.serve(ready.grid(config), config)
+    one, two = str(ready.result(1)), str(ready.result(2))
+    assert fairfate("show", one, two) == 0
+    assert "Against fedavg, fair_fate" in capsys.readouterr().out
+    assert fairfate("show", one, one) == 2
+    assert "runs must differ in data, strategy or seed" in capsys.readouterr().err
+    config = ready.config(rounds=1)
+    ready.serve(ready.grid(config), config)
+    assert fairfate("show", one, str(ready.result(3))) == 2
+    assert "runs must have the same number of rounds, got 2, 1" in capsys.readouterr().err
+
+
+# -- faults ----------------------------------------------------------------------------------------------
+
+
+def broken(values: dict[str, np.ndarray], examples: object = 100):
+    def tamper(message: Message, honest: Message) -> Message:
+        if message.metadata.message_type != "train":
+            return honest
+        arrays = {name: array.numpy() for name, array in honest.content["arrays"].items()}
+        sent = ArrayRecord({name: Array(array) for name, array in {**arrays, **values}.items()})
+        metrics = MetricRecord({"num-examples": examples})
+        return Message(RecordDict({"arrays": sent, "metrics": metrics}), reply_to=message)
+
+    return tamper
+
+
+def failing(message: Message, honest: Message) -> Message:
+    return (
+        honest
+        if message.metadata.message_type != "train"
+        else Message(Error(2, "out of memory"), reply_to=message)
+    )
+
+
+@pytest.mark.parametrize(
+    ("tamper", "reason"),
+    [
+        (failing, "error 2: out of memory"),
+        (broken({"b2": np.float32([np.nan])}), "NaN or infinity"),
+        (broken({"b2": np.float32([np.inf])}), "NaN or infinity"),
+        (broken({"b2": np.ones((2, 2), dtype=np.float32)}), "has shape (2, 2)"),
+        (broken({"b2": np.ones(1)}), "has type float64"),
+        (broken({"extra": np.ones(1)}), "unknown arrays: extra"),
+        (broken({"b2": np.float32([1e20])}), "over the limit of 100"),
+        (broken({}, examples=0), "'num-examples' is 0"),
+        (lambda m, h: h if m.metadata.message_type != "train" else None, "no reply within 300 s"),
+        (
+            lambda m, h: h if m.metadata.message_type != "train" else Message(RecordDict(), reply_to=m),
+            "0 ArrayRecords and 0 MetricRecords",
+        ),
+    ],
+)
+def test_the_run_ends_well_whatever_a_client_sends(ready: ReadyApp, tamper, reason: str, lines) -> None:
+    config = ready.config(rounds=3, max_norm=100.0)
+    grid = ready.grid(config)
+    grid.tamper[12] = tamper
+    ready.serve(grid, config)
+    clients = pd.read_csv(ready.result() / "clients.csv")
+    south = clients[clients["name"] == "south"]
+    assert (south["outcome"] == "dropped").all()
+    assert all(reason in said for said in south["reason"])
+    assert (clients[clients["name"] != "south"]["outcome"] != "dropped").all()
+    assert any("south: dropped 3 times" in line for line in lines)
+    assert len(pd.read_parquet(ready.result() / "rounds.parquet")) == 6
+
+
+def test_a_client_that_lies_about_its_rows_is_cut(ready: ReadyApp) -> None:
+    config = ready.config(rounds=1, strategy="fedavg", max_examples=500.0)
+    grid = ready.grid(config)
+    grid.tamper[55] = broken({}, examples=10**9)
+    ready.serve(grid, config)
+    clients = pd.read_csv(ready.result() / "clients.csv").set_index("name")
+    assert clients["examples"].to_dict() == {"north": 500, "south": 496, "west": 500}
+    assert clients.loc["west", "reason"] == "example count cut to the limit"
+
+
+class Killed(BaseException):
+    """The server's process is gone."""
+
+
+def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_happened(
+    ready: ReadyApp, tmp_path: Path, lines: list[str]
+) -> None:
+    config = ready.config(rounds=5, per_round=2)
+    grid = ready.grid(config)
+
+    def die(message: Message, honest: Message) -> Message:
+        if message.content["config"].get("server-round") == 4:
+            raise Killed
+        return honest
+
+    for node in grid.contexts:
+        grid.tamper[node] = die
+    with pytest.raises(Killed):
+        ready.serve(grid, config)
+    assert not (ready.result() / "summary.csv").exists()
+    again = ready.grid(config)
+    ready.serve(again, config)
+    rounds = {m.content["config"].get("server-round") for m in again.sent}
+    assert rounds == {None, 4, 5}
+    assert any("Going on after round 3" in line for line in lines)
+    assert_same_as_fairfate_run(ready.result(), tmp_path)
+    assert not ready.result(2).exists()
+
+
+def test_other_settings_do_not_take_up_an_interrupted_run(ready: ReadyApp) -> None:
+    config = ready.config(rounds=3)
+    grid = ready.grid(config)
+    grid.tamper[12] = lambda m, h: (_ for _ in ()).throw(Killed)
+    with pytest.raises(Killed):
+        ready.serve(grid, config)
+    other = ready.config(rounds=3, max_norm=9.0)
+    ready.serve(ready.grid(other), other)
+    assert (ready.result(2) / "summary.csv").exists()
+    assert not (ready.result(1) / "summary.csv").exists()
+
+
+def test_two_runs_never_share_a_folder(ready: ReadyApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fairfate.flower import server
+
+    monkeypatch.setattr(server, "WAIT_FOR_LOCK", 0.2)
+    settings = server.Settings.read(ready.config(rounds=1))
+    with (
+        server.open_run(settings),
+        pytest.raises(InputError, match="no run with these settings that is still going"),
+        server.open_run(settings),
+    ):
+        pass
+
+
+# -- one encoding ----------------------------------------------------------------------------------------
+
+
+def spoil(ready: ReadyApp, site: str, **columns: object) -> None:
+    file = ready.folder / "data" / "sites" / f"{site}.csv"
+    pd.read_csv(file).assign(**columns).to_csv(file, index=False)
+
+
+def test_a_site_that_does_not_fit_says_why_and_takes_no_part(ready: ReadyApp, lines: list[str]) -> None:
+    spoil(ready, "south", field="astrology")
+    config = ready.config(rounds=2)
+    ready.serve(ready.grid(config), config)
+    said = [line for line in lines if "takes no part" in line]
+    assert said == [
+        "south (node 12) takes no part: column 'field' must hold only the schema's 4 values, got 1 others"
+    ]
+    assert any("astrology" in line for line in lines)  # in the site's own log
+    assert set(pd.read_csv(ready.result() / "clients.csv")["name"]) == {"north", "west"}
+
+
+def test_too_few_that_fit_end_the_run_and_say_why(ready: ReadyApp) -> None:
+    for site in ("south", "west"):
+        spoil(ready, site, experience="much")
+    config = ready.config(rounds=2, max_wait=0.2)
+    with pytest.raises(
+        InputError, match=r"at least 2 within 0.2 s.*south: column 'experience' must hold numb"
+    ):
+        ready.serve(ready.grid(config), config)
+
+
+def test_a_file_that_breaks_during_the_run_is_dropped_without_showing_its_values(
+    ready: ReadyApp, lines: list[str]
+) -> None:
+    config = ready.config(rounds=2)
+    grid = ready.grid(config)
+
+    def spoilt(message: Message, honest: Message) -> Message:
+        if message.metadata.message_type == "query":
+            spoil(ready, "south", sex="secret")
+        return honest
+
+    grid.tamper[12] = spoilt
+    ready.serve(grid, config)
+    clients = pd.read_csv(ready.result() / "clients.csv")
+    reasons = clients[clients["name"] == "south"]["reason"]
+    assert all("column 'sex' must hold only the schema's 2 values" in reason for reason in reasons)
+    assert not any("secret" in reason for reason in reasons)
+
+
+def test_a_query_round_makes_a_schema_that_covers_all_sites(ready: ReadyApp, tmp_path: Path) -> None:
+    spoil(ready, "south", field="astrology", commute=5000.0)
+    config = ready.config(rounds=2, schema="sites")
+    grid = ready.grid(config)
+    ready.serve(grid, config)
+    schema = json.loads((ready.result() / "schema.json").read_text())
+    assert "astrology" in schema["inputs"]["field"]["categories"]
+    commute = schema["inputs"]["commute"]
+    assert commute["low"] + commute["span"] == 5000
+    assert set(pd.read_csv(ready.result() / "clients.csv")["name"]) == {"north", "south", "west"}
+    assert_same_as_fairfate_run(ready.result(), tmp_path)
+
+
+def test_a_schema_file_can_be_given(ready: ReadyApp, tmp_path: Path) -> None:
+    config = ready.config(rounds=1)
+    ready.serve(ready.grid(config), config)
+    again = ready.config(rounds=1, schema=str(ready.result() / "schema.json"))
+    ready.serve(ready.grid(again), again)
+    assert_same_as_fairfate_run(ready.result(2), tmp_path)
+    models = [next((ready.result(n) / "models").iterdir()).read_bytes() for n in (1, 2)]
+    assert models[0] == models[1]
+
+
+def test_a_site_may_name_its_file_and_columns_its_own_way(ready: ReadyApp, tmp_path: Path) -> None:
+    own = pd.read_csv(ready.folder / "data" / "sites" / "south.csv")
+    own.rename(columns={"hired": "taken", "sex": "gender", "commute": "way"}).to_csv(
+        tmp_path / "own.csv", index=False
+    )
+    config = ready.config(rounds=2)
+    grid = ready.grid(config)
+    grid.contexts[12].node_config.update(
+        {"data": str(tmp_path / "own.csv"), "name": "south", "target": "taken", "sensitive": "gender"}
+    )
+    grid.contexts[12].node_config["rename"] = "way=commute"
+    ready.serve(grid, config)
+    assert_same_as_fairfate_run(ready.result(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("node_config", "said"),
+    [
+        ({}, "node 55 (node 55) takes no part: node-config must name the site's file"),
+        ({"data": "/nowhere.csv"}, "nowhere (node 55) takes no part: the site's file cannot be read"),
+        ({"partition-id": 7}, "got 3 in"),
+        ({"partition-id": 0, "target": "wage"}, "names a column 'wage'"),
+        ({"partition-id": 0, "rename": "wage"}, "rename must be like"),
+    ],
+)
+def test_a_site_with_wrong_settings_says_so(ready: ReadyApp, node_config: dict, said: str, lines) -> None:
+    config = ready.config(rounds=1)
+    grid = ready.grid(config)
+    grid.contexts[55].node_config.clear()
+    grid.contexts[55].node_config.update(node_config)
+    ready.serve(grid, config)
+    assert any(said in line for line in lines)
+    assert set(pd.read_csv(ready.result() / "clients.csv")["name"]) == {"north", "south"}
+
+
+def test_a_simulation_with_fewer_nodes_than_files_says_so(ready: ReadyApp, lines: list[str]) -> None:
+    config = ready.config(rounds=1)
+    ready.serve(ready.grid(config, nodes=(917, 12)), config)
+    assert any("2 of the 3 files in 'sites' are simulated; num-supernodes=3 takes all" in x for x in lines)
+
+
+# -- settings --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"ronds": 3}, "unknown key in the run config 'ronds'; did you mean 'rounds'"),
+        ({"rounds": "three"}, "rounds must be a whole number, got 'three'"),
+        ({"rounds": True}, "rounds must be a whole number, got True"),
+        ({"learning_rate": -1.0}, "learning-rate must be > 0"),
+        ({"metric": "auc"}, "metric must be one of"),
+        ({"strategy": "fairfate"}, "unknown strategy 'fairfate'; did you mean 'fair_fate'"),
+        ({"protocol": "x"}, "protocol must be one of"),
+        ({"min_sites": 0}, "min-sites must be >= 1, got 0"),
+        ({"max_norm": -1.0}, "max-norm must be >= 0, got -1"),
+        ({"timeout": 0.0}, "timeout must be > 0"),
+        ({"validation": ""}, "validation must be given in the run config, got none"),
+        ({"validation": "/nowhere.csv"}, "no such file"),
+        ({"target": "wage"}, "unknown column for target 'wage'"),
+        ({"favourable": "fired"}, "favourable must be a value of column 'hired'"),
+        ({"schema": "/nowhere.json"}, "schema must be a JSON file, got '/nowhere.json'"),
+    ],
+)
+def test_bad_settings_end_the_run_before_any_message(ready: ReadyApp, changes: dict, said: str) -> None:
+    config = ready.config(**changes)
+    grid = ready.grid(config)
+    with pytest.raises(InputError, match=said):
+        ready.serve(grid, config)
+    assert grid.sent == []
+
+
+@pytest.mark.parametrize("name", ["My-Fed", "2fed", "class", "data"])
+def test_a_name_that_python_cannot_import_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=f"a small-letter word that Python can import, got '{name}'"):
+        init(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_written_over(ready: ReadyApp) -> None:
+    before = {path: path.read_bytes() for path in ready.folder.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match="must be new or empty"):
+        init(ready.folder)
+    assert {path: path.read_bytes() for path in ready.folder.rglob("*") if path.is_file()} == before
+    assert [path.name for path in ready.folder.parent.iterdir()] == [ready.folder.name]
+
+
+def test_the_same_bytes_are_written_every_time(tmp_path: Path) -> None:
+    one, two = init(tmp_path / "x" / "fed"), init(tmp_path / "y" / "fed")
+    for file in sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file()):
+        text = (one / file).read_text().replace(str(tmp_path / "x"), str(tmp_path / "y"))
+        assert text == (two / file).read_text()
+        assert "{{" not in text
