@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -17,13 +16,6 @@ from fairfate import read_model, read_rounds, run
 from fairfate.config import from_mapping, read_config
 from fairfate.flower.init import init
 from federation_in_process import LocalGrid
-
-QUIET = {
-    "FLWR_TELEMETRY_ENABLED": "0",
-    "FLWR_DISABLE_UPDATE_CHECK": "1",
-    "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
 
 
 class ReadyApp:
@@ -84,9 +76,3 @@ def assert_same_as_fairfate_run(result: Path, tmp_path: Path) -> pd.DataFrame:
     summary, local = pd.read_csv(result / "summary.csv"), pd.read_csv(out / "summary.csv")
     pd.testing.assert_frame_equal(summary.drop(columns="dataset"), local.drop(columns="dataset"))
     return theirs
-
-
-def environment(home: Path) -> dict[str, str]:
-    """For Flower's commands: no network, nothing installed, a home of its own."""
-    home.mkdir(parents=True, exist_ok=True)
-    return {**os.environ, **QUIET, "FLWR_HOME": str(home)}

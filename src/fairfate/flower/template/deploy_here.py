@@ -24,6 +24,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Self
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -60,7 +61,7 @@ def main() -> int:
         number = here.submit(options.run_config)
         say(f"Run {number} has begun; the server's log follows when it ends")
         status = here.wait(number)
-        say(here.flwr("log", str(number), "here", "--show"))
+        say(here.log(number))
         say(f"The run is {status}. The other logs are in {here.folder}")
         if options.stay:
             say(f"Still running at {here.address}; Ctrl-C stops everything.")
@@ -69,21 +70,18 @@ def main() -> int:
     return 0 if status == "finished:completed" else 1
 
 
-class Deployment:
-    """Processes on this machine, all stopped at the end, whatever happens."""
+class Local:
+    """A SuperLink's processes on this machine, all stopped at the end, whatever happens."""
 
-    def __init__(self, folder: Path, port: int | None = None) -> None:
+    def __init__(self, folder: Path, connection: str) -> None:
         self.folder = folder.resolve()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.port = free_port() if port is None else port
-        self.environment = {**os.environ, **QUIET, "FLWR_HOME": str(self.folder / "flwr-home")}
-        make_certificates(self.folder)
         home = self.folder / "flwr-home"
-        home.mkdir(exist_ok=True)
+        home.mkdir(parents=True, exist_ok=True)
+        self.environment = {**os.environ, **QUIET, "FLWR_HOME": str(home)}
         (home / "config.toml").write_text(  # where `flwr` finds the SuperLink, and whom it trusts
-            f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{self.address}"\n'
-            f'root-certificates = "{self.folder / "ca.crt"}"\n'
+            f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{self.address}"\n{connection}\n'
         )
 
     @property
@@ -91,7 +89,7 @@ class Deployment:
         """Where the SuperLink listens."""
         return f"127.0.0.1:{self.port}"
 
-    def __enter__(self) -> Deployment:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -102,18 +100,16 @@ class Deployment:
         """Start a process of its own group, its output in a log."""
         say("$ " + " \\\n      ".join(filter(None, lines)))
         command, *words = shlex.split(" ".join(lines))
-        log = (self.folder / f"{name}.log").open("ab")
-        process = subprocess.Popen(
-            [str(BIN / command), *words],
-            env=self.environment,
-            stdout=log,
-            stderr=log,
-            cwd=APP,
-            start_new_session=True,
-        )
-        log.close()
-        self.processes[name] = process
-        return process
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [str(BIN / command), *words],
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                cwd=APP,
+                start_new_session=True,
+            )
+        return self.processes[name]
 
     def stop(self, name: str, how: int = signal.SIGTERM) -> None:
         """Stop a process and its children."""
@@ -127,6 +123,58 @@ class Deployment:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # children that outlive their parent
 
+    def wait_for_superlink(self, seconds: float = 60) -> None:
+        """Until it listens."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+                return
+            if self.processes["superlink"].poll() is not None:
+                break
+            time.sleep(0.2)
+        raise SystemExit(f"The SuperLink did not start: see {self.folder / 'superlink.log'}")
+
+    def submit(self, run_config: str = "", *extra: str) -> int:
+        """Hand the app to the SuperLink; returns the run's number."""
+        extra += ("-c", run_config) if run_config else ()
+        answer = json.loads(self.flwr("run", str(APP), "here", *extra, "--format", "json"))
+        if not answer.get("success"):
+            raise SystemExit(f"The SuperLink did not take the run: {answer}")
+        return int(answer["run-id"])
+
+    def status(self, run: int) -> str:
+        """What became of a run; never read from an exit code, which Flower leaves at 0."""
+        listed = json.loads(self.flwr("list", "here", "--run-id", str(run), "--format", "json"))
+        return str(listed["runs"][0]["status"])
+
+    def wait(self, run: int, seconds: float = 7 * 24 * 3600) -> str:
+        """Until a run has ended, or time is up; returns its status."""
+        end = time.monotonic() + seconds
+        while not (status := self.status(run)).startswith("finished") and time.monotonic() < end:
+            time.sleep(2)
+        return status
+
+    def log(self, run: int) -> str:
+        """What the server's part of the app had to say."""
+        return self.flwr("log", str(run), "here", "--show")
+
+    def flwr(self, *words: str) -> str:
+        """Call `flwr` and return what it prints."""
+        done = subprocess.run(
+            [str(BIN / "flwr"), *words], env=self.environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise SystemExit(f"flwr {' '.join(words)}: {done.stdout}{done.stderr}")
+        return done.stdout
+
+
+class Deployment(Local):
+    """The same with TLS, and sites that prove who they are."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, f'root-certificates = "{folder.resolve() / "ca.crt"}"')
+        make_certificates(self.folder)
+
     def start_superlink(self) -> None:
         """The server: TLS, only registered sites, its state in a file."""
         here = shlex.quote(str(self.folder))
@@ -137,14 +185,7 @@ class Deployment:
             f"--ssl-keyfile {here}/server.key --enable-supernode-auth",
             f"--database {here}/superlink.db --disable-runtime-dependency-installation",
         )
-        end = time.monotonic() + 60
-        while time.monotonic() < end:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
-                return
-            if self.processes["superlink"].poll() is not None:
-                break
-            time.sleep(0.2)
-        raise SystemExit(f"The SuperLink did not start: see {self.folder / 'superlink.log'}")
+        self.wait_for_superlink()
 
     def make_key(self, site: str) -> Path:
         """A site's key pair: ``keys/SITE`` stays there, ``keys/SITE.pub`` goes to the server."""
@@ -194,35 +235,6 @@ class Deployment:
         """How many sites are there."""
         nodes = json.loads(self.flwr("supernode", "list", "here", "--format", "json"))["nodes"]
         return sum(node["status"] == "online" for node in nodes)
-
-    def submit(self, run_config: str = "") -> int:
-        """Hand the app to the SuperLink; returns the run's number."""
-        extra = ["-c", run_config] if run_config else []
-        answer = json.loads(self.flwr("run", str(APP), "here", *extra, "--format", "json"))
-        if not answer.get("success"):
-            raise SystemExit(f"The SuperLink did not take the run: {answer}")
-        return int(answer["run-id"])
-
-    def status(self, run: int) -> str:
-        """What became of a run; never read from an exit code, which Flower leaves at 0."""
-        listed = json.loads(self.flwr("list", "here", "--run-id", str(run), "--format", "json"))
-        return str(listed["runs"][0]["status"])
-
-    def wait(self, run: int, seconds: float = 7 * 24 * 3600) -> str:
-        """Until a run has ended, or time is up; returns its status."""
-        end = time.monotonic() + seconds
-        while not (status := self.status(run)).startswith("finished") and time.monotonic() < end:
-            time.sleep(2)
-        return status
-
-    def flwr(self, *words: str) -> str:
-        """Call `flwr` and return what it prints."""
-        done = subprocess.run(
-            [str(BIN / "flwr"), *words], env=self.environment, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise SystemExit(f"flwr {' '.join(words)}: {done.stdout}{done.stderr}")
-        return done.stdout
 
 
 def make_certificates(folder: Path) -> None:
