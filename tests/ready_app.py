@@ -24,6 +24,7 @@ class ReadyApp:
     def __init__(self, folder: Path) -> None:
         self.folder = init(folder)
         self.name = folder.name
+        self.package = folder.name.replace("-", "_")
 
     def module(self, place: str) -> ModuleType:
         """One of its files."""
@@ -43,14 +44,14 @@ class ReadyApp:
 
     def grid(self, config: dict[str, Any], nodes: tuple[int, ...] = (917, 12, 55)) -> LocalGrid:
         """Nodes as a simulation makes them, but in this process."""
-        app = self.module(f"{self.name}/client_app.py").app
+        app = self.module(f"{self.package}/client_app.py").app
         numbered = {n: {"partition-id": i, "num-partitions": len(nodes)} for i, n in enumerate(nodes)}
         return LocalGrid(app, numbered, config)
 
     def serve(self, grid: LocalGrid, config: dict[str, Any]) -> None:
         """Run its ServerApp."""
         context = Context(1, 1, {}, RecordDict(), config)
-        self.module(f"{self.name}/server_app.py").app(grid, context)
+        self.module(f"{self.package}/server_app.py").app(grid, context)
 
     def result(self, number: int = 1) -> Path:
         """The folder of one of its runs."""

@@ -45,7 +45,7 @@ def processes_of(folder: Path) -> list[int]:
 @pytest.fixture
 def ready(tmp_path: Path) -> Iterator[ReadyApp]:
     """An app of two sites; nothing that it has started is left at the end."""
-    app = ReadyApp(tmp_path / "wards")
+    app = ReadyApp(tmp_path / "three-wards")
     for place in ("sites/west.toml", "data/sites/west.csv"):
         (app.folder / place).unlink()
     yield app
@@ -72,7 +72,7 @@ def test_a_simulation_gives_what_fairfate_run_gives(ready: ReadyApp, tmp_path: P
 
 def rounds_done(result: Path) -> int:
     file = result / "checkpoint.safetensors"
-    return int(read_checkpoint(file)[1]["round"]) if file.exists() else -1
+    return int(read_checkpoint(file)[2]["round"]) if file.exists() else -1
 
 
 def test_a_deployment_with_tls_and_keys_survives_its_faults(ready: ReadyApp, tmp_path: Path) -> None:

@@ -15,22 +15,22 @@ from fairfate.errors import InputError
 from fairfate.files import write_bytes
 from fairfate.strategies import Notes
 
-_KEY = "fairfate"
+_KEY, _REST = "fairfate", "(averaged)"
 
 
-def write_checkpoint(path: Path, state: Any, about: dict[str, Any]) -> None:
-    """Write a strategy's state and what is known beside it."""
+def write_checkpoint(path: Path, state: Any, rest: NDArray[Any], about: dict[str, Any]) -> None:
+    """Write a strategy's state, the part of the model that it does not move, and what is known beside."""
     arrays, numbers = pack_state(state)
     content = json.dumps({**about, "numbers": numbers})
-    write_bytes(path, save(arrays, metadata={_KEY: content}))
+    write_bytes(path, save({**arrays, _REST: rest}, metadata={_KEY: content}))
 
 
-def read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """The arrays of a checkpoint and all else that it holds."""
+def read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], NDArray[Any], dict[str, Any]]:
+    """The arrays of a state, the rest of the model, and all else that a checkpoint holds."""
     try:
         with safe_open(path, framework="numpy") as opened:
             arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-            return arrays, json.loads((opened.metadata() or {})[_KEY])
+            return arrays, arrays.pop(_REST), json.loads((opened.metadata() or {})[_KEY])
     except (SafetensorError, KeyError, ValueError) as error:
         raise InputError(
             f"checkpoint must be a file that an earlier run has written, got '{path}' ({error})"

@@ -20,15 +20,18 @@ from fairfate.streams import Streams
 
 SITES = ("north", "south", "west")
 ROWS = 3000
+TAKEN = ("data", "sites", "runs", "deployment", "fairfate", "flwr")
 
 
 def init(path: str | Path) -> Path:
     """Write an app into a new folder, whose name becomes the app's; returns the folder."""
     folder = Path(path).expanduser().resolve()
     name = folder.name
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name) or name in ("data", "sites"):
+    package = name.replace("-", "_")
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", name) or keyword.iskeyword(package) or name in TAKEN:
         raise InputError(
-            f"the app's name must be a small-letter word that Python can import, got '{name}' (from '{path}')"
+            "the app's name must be up to 32 small letters, digits and hyphens, and no word of Python,"
+            f" got '{name}' (from '{path}')"
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"the app's folder must be new or empty, got '{folder}'")
@@ -38,7 +41,7 @@ def init(path: str | Path) -> Path:
     building = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=folder.parent))
     try:
         building.chmod(0o755)
-        _write_app(building, {"name": name, "folder": str(folder)})
+        _write_app(building, {"name": name, "package": package, "folder": str(folder)})
         _write_data(building / "data")
         if folder.exists():
             folder.rmdir()
@@ -55,9 +58,9 @@ def _write_app(building: Path, words: dict[str, str]) -> None:
         "README.md": "README.md",
         "deploy_here.py": "deploy_here.py",
         "gitignore": ".gitignore",
-        "app/__init__.py": f"{words['name']}/__init__.py",
-        "app/server_app.py": f"{words['name']}/server_app.py",
-        "app/client_app.py": f"{words['name']}/client_app.py",
+        "app/__init__.py": f"{words['package']}/__init__.py",
+        "app/server_app.py": f"{words['package']}/server_app.py",
+        "app/client_app.py": f"{words['package']}/client_app.py",
     }
     texts = {place: (template / source).read_text("utf-8") for source, place in places.items()}
     site = (template / "sites" / "site.toml").read_text("utf-8")

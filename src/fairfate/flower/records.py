@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
@@ -23,17 +24,26 @@ class MismatchError(ValueError):
 
 @dataclass(frozen=True)
 class Layout:
-    """The names, shapes and types of a model's arrays, in their order, and where they stand in a vector."""
+    """The names, shapes and types of a model's arrays, and where they stand in a vector.
+
+    Arrays that are counted rather than trained (whole numbers, a batch norm's running figures) stand at the
+    end of the vector: they are averaged, and no strategy moves them.
+    """
 
     names: tuple[str, ...]
+    """In the order of the vector."""
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]
     dtype: str
     """Of the vector: 32-bit floats, or 64-bit ones where the arrays need them."""
+    order: tuple[str, ...]
+    """The names in the model's own order."""
+    trained: int
+    """How many of the arrays are trained."""
 
     @classmethod
-    def of(cls, record: ArrayRecord) -> Layout:
-        """The layout of a model's arrays."""
+    def of(cls, record: ArrayRecord, averaged: Collection[str] = ()) -> Layout:
+        """The layout of a model's arrays; ``averaged`` are the last parts of the names not to be moved."""
         if not record:
             raise InputError("initial_arrays must hold at least one array, got none")
         arrays = {name: array.numpy() for name, array in record.items()}
@@ -45,11 +55,21 @@ class Layout:
                 raise InputError(f"initial_arrays must be finite, got NaN or infinity in '{name}'")
             wide |= values.dtype == np.float64
             wide |= values.dtype.kind in "iu" and bool(np.abs(values.astype(float)).max(initial=0) > _EXACT)
+        trained = [
+            name
+            for name, values in arrays.items()
+            if values.dtype.kind == "f" and name.rpartition(".")[2] not in averaged
+        ]
+        if not trained:
+            raise InputError(f"initial_arrays must hold an array of floats to train, got {listing(arrays)}")
+        names = (*trained, *(name for name in arrays if name not in trained))
         return cls(
-            names=tuple(arrays),
-            shapes=tuple(values.shape for values in arrays.values()),
-            dtypes=tuple(str(values.dtype) for values in arrays.values()),
+            names=names,
+            shapes=tuple(arrays[name].shape for name in names),
+            dtypes=tuple(str(arrays[name].dtype) for name in names),
             dtype="float64" if wide else "float32",
+            order=tuple(arrays),
+            trained=len(trained),
         )
 
     @cached_property
@@ -61,6 +81,11 @@ class Layout:
     def size(self) -> int:
         """Length of the vector."""
         return int(self.ends[-1])
+
+    @property
+    def moved(self) -> int:
+        """Length of its trained part."""
+        return int(self.ends[self.trained - 1])
 
     def read(self, record: ArrayRecord, out: NDArray[Any], minus: NDArray[Any] | None = None) -> None:
         """Write a record's arrays into ``out``, less a vector; MismatchError if they are not this model's."""
@@ -86,13 +111,13 @@ class Layout:
 
     def record(self, vector: NDArray[Any]) -> ArrayRecord:
         """A vector as a record; whole numbers are rounded."""
-        result = ArrayRecord()
+        found: dict[str, Array] = {}
         pieces = np.split(vector, self.ends[:-1])
         for name, shape, dtype, piece in zip(self.names, self.shapes, self.dtypes, pieces, strict=True):
             whole = np.dtype(dtype).kind in "iub"
             values = np.rint(piece) if whole else piece
-            result[name] = Array(values.reshape(shape).astype(dtype))
-        return result
+            found[name] = Array(values.reshape(shape).astype(dtype))
+        return ArrayRecord({name: found[name] for name in self.order})
 
 
 def _values(array: Array, name: str, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:

@@ -134,11 +134,12 @@ def _read(
         raise MismatchError(f"'{weight_key}' is {count} instead of a number > 0")
     with np.errstate(over="ignore", invalid="ignore"):
         layout.read(arrays[0], delta, minus=model)
-        norm = float(np.sqrt(np.dot(delta, delta)))
-    if not math.isfinite(norm):  # NaN, infinity, or too long for the type
+        trained = delta[: layout.moved]
+        norm = float(np.sqrt(np.dot(trained, trained)))
+    if not math.isfinite(norm) or not np.isfinite(delta[layout.moved :]).all():
         if not np.isfinite(delta).all():
             raise MismatchError("an update with NaN or infinity")
-        norm = float(np.linalg.norm(delta.astype(np.float64)))
+        norm = float(np.linalg.norm(trained.astype(np.float64)))  # too long for the type
     if limits.max_norm is not None and norm > limits.max_norm:
         raise MismatchError(f"an update of norm {norm:.4g}, over the limit of {limits.max_norm:g}")
     return arrays[0], metrics[0], float(count)

@@ -27,7 +27,7 @@ from fairfate.flower.records import Layout, MismatchError
 from fairfate.flower.replies import Limits, Replies, read_replies
 from fairfate.flower.validation import Measure
 from fairfate.metrics import FAIRNESS, Counts, accuracy
-from fairfate.strategies import Cohort, Notes, Setup, Spec, Strategy, parse_spec
+from fairfate.strategies import Cohort, Notes, Setup, Spec, Strategy, parse_spec, weighted_mean
 from fairfate.streams import Streams
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -59,6 +59,8 @@ class FlowerStrategy(Base):
     ask_clients : send each new node a query for its name (see the documentation); the default asks only
         for strategies that need the clients' counts
     query_config : what to send along with that query
+    averaged : last parts of the names of arrays that are averaged by example counts and not moved by the
+        strategy, as whole-number arrays always are; the default are a batch norm's running figures
     weighted_by_key, arrayrecord_key, configrecord_key : as in Flower's FedAvg
     """
 
@@ -84,6 +86,7 @@ class FlowerStrategy(Base):
         checkpoint: str | Path | None = None,
         ask_clients: bool | None = None,
         query_config: ConfigRecord | None = None,
+        averaged: Sequence[str] = ("running_mean", "running_var", "num_batches_tracked"),
         weighted_by_key: str = "num-examples",
         arrayrecord_key: str = "arrays",
         configrecord_key: str = "config",
@@ -117,6 +120,7 @@ class FlowerStrategy(Base):
         self.min_available_nodes = min_available_nodes
         self.limits = Limits(max_norm, max_examples)
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
+        self.averaged = tuple(averaged)
         self.weighted_by_key = weighted_by_key
         self.arrayrecord_key, self.configrecord_key = arrayrecord_key, configrecord_key
         needs = self._build(num_rounds or 1)
@@ -138,6 +142,7 @@ class FlowerStrategy(Base):
         self._strategy: Strategy | None = None
         self._layout: Layout | None = None
         self._state: Any = None
+        self._rest: NDArray[Any] = np.empty(0)
         self._counts: Counts | None = None
         self._asked: list[Message] = []
         self._buffer: NDArray[Any] | None = None
@@ -223,8 +228,9 @@ class FlowerStrategy(Base):
         """Build the strategy, and its state from the first model."""
         self.num_rounds = num_rounds
         self._strategy = self._build(num_rounds)
-        self._layout = Layout.of(arrays)
-        self._state = self._strategy.init(self._layout.flat(arrays))
+        self._layout = Layout.of(arrays, self.averaged)
+        trained, self._rest = np.split(self._layout.flat(arrays), [self._layout.moved])
+        self._state = self._strategy.init(trained)
         self._counts = self._buffer = None
         self.history = []
 
@@ -282,13 +288,10 @@ class FlowerStrategy(Base):
             if self.num_rounds is None:
                 raise InputError("num_rounds must be given to the strategy when it is not run by its start")
             self._begin(arrays, self.num_rounds)
-        elif not np.array_equal(sent := self._layout.flat(arrays), self._model()):
-            self._state = self._state._replace(params=sent)
+        elif not np.array_equal(sent := self._layout.flat(arrays), self.model):
+            trained, self._rest = np.split(sent, [self._layout.moved])
+            self._state = self._state._replace(params=trained)
             self._counts = None
-
-    def _model(self) -> NDArray[Any]:
-        assert self._layout is not None
-        return np.asarray(self._state.params, dtype=self._layout.dtype)
 
     def _least(self, minimum: int) -> int:
         return max(1, minimum if self.per_round is None else self.per_round)
@@ -320,7 +323,7 @@ class FlowerStrategy(Base):
         """Check the replies, score the models, aggregate."""
         assert self._strategy is not None
         assert self._layout is not None
-        model = self._model()
+        model = self.model
         asked = {message.metadata.message_id: message.metadata.dst_node_id for message in self._asked}
         self._asked = []
         good = read_replies(
@@ -336,19 +339,37 @@ class FlowerStrategy(Base):
         scored = self._score(good)
         problem, arrays = "", None
         if good.nodes:
-            server = self._server_counts(model)
-            cohort = Cohort(server_round, good.deltas, good.num_examples, scored, server)
+            moved, server = self._layout.moved, self._server_counts()
+            cohort = Cohort(server_round, good.deltas[:, :moved], good.num_examples, scored, server)
             with np.errstate(over="ignore", invalid="ignore"):
                 state = self._strategy.aggregate(self._state, cohort)
-                problem = self._judge(state)
+                rest = self._rest + weighted_mean(good.deltas[:, moved:], good.num_examples)
+            problem = self._take(state, rest)
             self._let_go(state)
-            if not problem:
-                self._state, self._counts = state, None
-                arrays = self._layout.record(self._model())
+            arrays = None if problem else self._layout.record(self.model)
         done = self._record(server_round, good, scored, problem, aggregated=arrays is not None)
         self.history.append(done)
         self._log_round(done, good)
         return arrays, self._metrics(done, good)
+
+    def _take(self, state: Any, rest: NDArray[Any]) -> str:
+        """Make a new state ours, or say what is wrong with it and keep the old one."""
+        assert self._layout is not None
+        if np.shape(state.params) != (self._layout.moved,):
+            return f"the strategy returned a model of shape {np.shape(state.params)}"
+        before = self._state, self._rest, self._counts
+        self._state, self._rest, self._counts = state, rest, None
+        try:
+            with np.errstate(over="ignore"):
+                finite = np.isfinite(self.model).all()
+            if finite:
+                self._server_counts()
+                return ""
+            problem = "the new model would not be finite"
+        except MismatchError as error:
+            problem = f"the new model makes {error}"
+        self._state, self._rest, self._counts = before
+        return problem
 
     def _memory(self, clients: int) -> NDArray[Any]:
         """Room for a round's updates; the same as last time if it suffices, since fresh memory is slow."""
@@ -377,22 +398,14 @@ class FlowerStrategy(Base):
                 good.drop(len(found), str(error))
         return np.array(found, dtype=np.int64).reshape(len(found), self.validation.groups, 2, 2)
 
-    def _server_counts(self, model: NDArray[Any]) -> Counts:
+    def _server_counts(self) -> Counts:
         """The server's model on the validation rows."""
         assert self._layout is not None
         if self.validation is None:
             return np.zeros((0, 2, 2), dtype=np.int64)
         if self._counts is None:
-            self._counts = self.validation.counts(self._layout.record(model))
+            self._counts = self.validation.counts(self._layout.record(self.model))
         return self._counts
-
-    def _judge(self, state: Any) -> str:
-        """What is wrong with a new state, if anything is."""
-        assert self._layout is not None
-        if np.shape(state.params) != (self._layout.size,):
-            return f"the strategy returned a model of shape {np.shape(state.params)}"
-        finite = np.isfinite(np.asarray(state.params, dtype=self._layout.dtype)).all()
-        return "" if finite else "the new model would not be finite"
 
     def _record(self, number: int, good: Replies, scored: Counts, problem: str, *, aggregated: bool) -> Round:
         notes: Notes = self._state.notes if aggregated else Notes()
@@ -409,10 +422,10 @@ class FlowerStrategy(Base):
         ]
         validation, test = None, None
         if self.validation is not None:
-            validation = self._server_counts(self._model())
+            validation = self._server_counts()
         if self.test is not None:
             assert self._layout is not None
-            test = self.test.counts(self._layout.record(self._model()))
+            test = self.test.counts(self._layout.record(self.model))
         return Round(number, notes, tuple(clients), validation, test, problem)
 
     def _log_round(self, done: Round, good: Replies) -> None:
@@ -490,8 +503,9 @@ class FlowerStrategy(Base):
 
     @property
     def model(self) -> NDArray[Any]:
-        """The global model as one vector, its arrays in their order."""
-        return self._model()
+        """The global model as one vector: the trained arrays in their order, then the averaged ones."""
+        assert self._layout is not None
+        return np.concatenate([self._state.params, self._rest]).astype(self._layout.dtype, copy=False)
 
     def rounds(self, dataset: str = "flower", partition: str = "sites") -> pd.DataFrame:
         """Every metric of every round so far, as `fairfate run` records it."""
@@ -512,7 +526,7 @@ class FlowerStrategy(Base):
             "results": kept,
             "history": [done.pack() for done in self.history],
         }
-        write_checkpoint(self.checkpoint, self._state, about)
+        write_checkpoint(self.checkpoint, self._state, self._rest, about)
 
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a run to go on."""
@@ -536,7 +550,7 @@ class FlowerStrategy(Base):
             self._save(0, result)  # finds out now whether it can be written
             return 1
         assert self._layout is not None
-        arrays, about = read_checkpoint(self.checkpoint)
+        arrays, self._rest, about = read_checkpoint(self.checkpoint)
         for name, value in self._identity().items():
             if about.get(name) != value:
                 raise InputError(
@@ -549,7 +563,7 @@ class FlowerStrategy(Base):
             records = {int(t): MetricRecord(values) for t, values in about["results"][name].items()}
             getattr(result, name).update(records)
         if about["round"]:
-            result.arrays = self._layout.record(self._model())
+            result.arrays = self._layout.record(self.model)
             log(INFO, "Going on after round %d of '%s'", about["round"], self.checkpoint)
         return int(about["round"]) + 1
 

@@ -1,0 +1,1 @@
+"""FAIR-FATE in a Flower app with a client of its own."""
