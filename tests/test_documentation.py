@@ -66,6 +66,8 @@ def test_commands_run(command: str, tmp_path: Path, people: Path) -> None:
     (tmp_path / "people.csv").exists() or shutil.copy(people, tmp_path / "people.csv")
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     base = [sys.executable, "-m", "fairfate.cli"]
+    if any(word.startswith("hospitals/") for word in words):
+        subprocess.run([*base, "flower", "init", "hospitals"], cwd=tmp_path, check=True, capture_output=True)
     if words[0] == "plot":
         quick = ["run", "--rounds", "2", "--seeds", "1", "--out", "runs/synthetic-1"]
         subprocess.run([*base, *quick], cwd=tmp_path, check=True, capture_output=True)

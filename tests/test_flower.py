@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import strategy as theirs
 
 from fairfate import InputError
-from fairfate.flower import FairFate, FedAvg, FedAvgGR, FedDemon, FedVal, FlowerStrategy, Validation
+from fairfate.flower import FairFate, FedAvg, FedAvgGR, FedDemon, FedMom, FedVal, FlowerStrategy, Validation
 from fairfate.flower.records import Layout, MismatchError
 from fairfate.strategies import Cohort, Model, Setup, Strategy, parse_spec, register
 from federation_in_process import LocalGrid
@@ -588,6 +588,81 @@ def test_whole_numbers_and_halves_and_doubles_keep_their_types() -> None:
     assert Layout.of(record(a=np.ones(2, "f4"), steps=np.array([2**30]))).dtype == "float64"
 
 
+def batch_norm_model() -> ArrayRecord:
+    return record(
+        **{
+            "norm.weight": np.ones(2, "f4"),
+            "norm.running_var": np.full(2, 0.1, "f4"),
+            "norm.num_batches_tracked": np.array(0),
+            "out.weight": np.zeros(2, "f4"),
+        }
+    )
+
+
+def batch_norm_reply(message: Message, _: Message) -> Message:
+    """Every weight up by one; variance down to nothing; ten more batches."""
+    sent = {name: array.numpy() for name, array in message.content["arrays"].items()}
+    node = message.metadata.dst_node_id
+    new = {
+        "norm.weight": sent["norm.weight"] + np.float32(1),
+        "norm.running_var": sent["norm.running_var"] * np.float32(0.01),
+        "norm.num_batches_tracked": sent["norm.num_batches_tracked"] + 10 * node,
+        "out.weight": sent["out.weight"] + np.float32(1),
+    }
+    return reply(message, record(**new), node)
+
+
+def test_running_figures_are_averaged_and_not_moved_by_momentum(tmp_path: Path) -> None:
+    def run(rounds: int, strategy: FlowerStrategy, model: ArrayRecord) -> ArrayRecord:
+        here = grid([1, 3])
+        here.tamper = {1: batch_norm_reply, 3: batch_norm_reply}
+        return strategy.start(here, model, num_rounds=rounds).arrays
+
+    moved = run(4, FedMom(beta=0.9, fraction_evaluate=0, checkpoint=tmp_path / "c"), batch_norm_model())
+    assert list(moved) == list(batch_norm_model())  # in the model's own order
+    assert moved["norm.running_var"].numpy() == pytest.approx(0.1 * 0.01**4)
+    assert moved["norm.running_var"].dtype == "float32"
+    assert moved["norm.num_batches_tracked"].numpy() == 4 * 25  # (1 * 10 + 3 * 30) / 4 a round
+    assert moved["norm.num_batches_tracked"].dtype == "int64"
+    assert moved["out.weight"].numpy() == pytest.approx([sum(1 - 0.9**t for t in range(1, 5))] * 2, rel=1e-5)
+    again = FedMom(beta=0.9, fraction_evaluate=0, checkpoint=tmp_path / "c")
+    assert vector(run(4, again, batch_norm_model())).tolist() == vector(moved).tolist()
+    negative = run(4, FedMom(beta=0.9, fraction_evaluate=0, averaged=()), batch_norm_model())
+    assert (negative["norm.running_var"].numpy() != pytest.approx(0.1 * 0.01**4)).all()
+
+
+def test_a_limit_on_the_norm_does_not_count_batches() -> None:
+    here = grid([1, 3])
+    here.tamper = {1: batch_norm_reply, 3: batch_norm_reply}
+    strategy = FedAvg(fraction_evaluate=0, max_norm=2.1)  # four weights up by one
+    strategy.start(here, batch_norm_model(), num_rounds=1)
+    assert not strategy.history[0].dropped
+
+
+def test_a_new_model_that_predicts_nan_is_discarded(lines: list[str]) -> None:
+    def shaky(arrays: ArrayRecord) -> np.ndarray:
+        steps = float(arrays["b"].numpy()[0])
+        return np.full(60, np.nan) if 2.5 < steps < 3.5 or np.isnan(steps) else predict(arrays)
+
+    here = grid()
+    for node in NODES:
+        here.tamper[node] = lambda m, _: reply(
+            m, record(w=GOOD["w"], b=m.content["arrays"]["b"].numpy() + np.float32(1))
+        )
+    strategy = FedAvg(validation=Validation(shaky, LABEL, GROUP), fraction_evaluate=0)
+    result = strategy.start(here, start_model(), num_rounds=4)
+    assert result.arrays["b"].numpy().tolist() == [2]
+    assert [done.problem for done in strategy.history] == [
+        "",
+        "",
+        *["the new model makes predictions that are NaN"] * 2,
+    ]
+    with pytest.raises(InputError, match="validation must get numbers for the initial model"):
+        FedAvg(validation=Validation(lambda a: np.full(60, np.nan), LABEL, GROUP)).start(
+            grid(), start_model(), 1
+        )
+
+
 def test_the_order_of_arrays_and_of_memory_does_not_matter() -> None:
     model = record(a=np.arange(6, dtype="f4").reshape(2, 3), b=np.ones(1, "f4"))
     layout = Layout.of(model)
@@ -603,6 +678,7 @@ def test_the_order_of_arrays_and_of_memory_does_not_matter() -> None:
         ({}, "at least one array"),
         ({"w": np.array([np.nan])}, "must be finite"),
         ({"w": np.array(["a"])}, "must hold numbers"),
+        ({"w": np.array([1, 2])}, "must hold an array of floats to train"),
     ],
 )
 def test_an_initial_model_that_cannot_be_averaged_is_refused(values: dict, said: str) -> None:

@@ -233,6 +233,10 @@ class FlowerStrategy(Base):
         self._state = self._strategy.init(trained)
         self._counts = self._buffer = None
         self.history = []
+        try:
+            self._server_counts()  # finds out now whether the user's predictions work
+        except MismatchError as error:
+            raise InputError(f"validation must get numbers for the initial model, got {error}") from None
 
     def _account(self) -> list[str]:
         """How the run went, in lines."""
@@ -557,7 +561,7 @@ class FlowerStrategy(Base):
                     f"checkpoint must be of the same run, got '{self.checkpoint}' with another {name}:"
                     f" {about.get(name)} instead of {value}"
                 )
-        self._state = unpack_state(self._state, arrays, about["numbers"])
+        self._state, self._counts = unpack_state(self._state, arrays, about["numbers"]), None
         self.history = [Round.unpack(values) for values in about["history"]]
         for name in _RESULTS:
             records = {int(t): MetricRecord(values) for t, values in about["results"][name].items()}
