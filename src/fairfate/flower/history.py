@@ -15,6 +15,8 @@ from fairfate.results import rounds_frame
 from fairfate.strategies import Notes, Spec
 
 FAIR, USED, DROPPED = "fair", "used", "dropped"
+SHOWN = {"accuracy": accuracy, **FAIRNESS}
+"""What is told of a model in logs and tables of clients."""
 
 
 class ClientRound(NamedTuple):
@@ -46,6 +48,41 @@ class Round(NamedTuple):
     def dropped(self) -> list[ClientRound]:
         """The clients that were asked in vain."""
         return [client for client in self.clients if client.outcome == DROPPED]
+
+    @property
+    def counted(self) -> list[ClientRound]:
+        """The clients whose replies count."""
+        return [client for client in self.clients if client.outcome != DROPPED]
+
+    @property
+    def fair(self) -> list[ClientRound]:
+        """Those of them that counted as fair."""
+        return [client for client in self.clients if client.outcome == FAIR]
+
+    def numbers(self) -> dict[str, Any]:
+        """The round in numbers, for Flower's result."""
+        found: dict[str, Any] = {"clients": len(self.counted), "dropped": len(self.dropped)}
+        found["dropped-nodes"] = [client.node for client in self.dropped]
+        if self.notes.is_fair is not None:
+            found |= {"fair-clients": len(self.fair), "fair-nodes": [client.node for client in self.fair]}
+        for name, value in (("lambda", self.notes.lam), ("beta", self.notes.beta)):
+            if not math.isnan(value):
+                found[name] = float(value)
+        for split, counts in (("validation", self.validation), ("test", self.test)):
+            if counts is not None:
+                found |= {f"{split}-{name}": float(metric(counts)) for name, metric in SHOWN.items()}
+        return found
+
+    def line(self) -> str:
+        """The round in a line, for the log."""
+        parts = [f"{len(self.counted)} replies count, {len(self.dropped)} dropped"]
+        if self.notes.is_fair is not None:
+            names = ", ".join(client.name for client in self.fair)
+            parts.append(f"{len(self.fair)} fair ({names or 'nobody'})")
+        for name, value in self.numbers().items():
+            if isinstance(value, float) and not name.startswith("test"):
+                parts.append(f"{name} {value:.4f}")
+        return "; ".join(parts)
 
     def pack(self) -> list[Any]:
         """As JSON values."""
@@ -89,8 +126,8 @@ def clients_of(history: Sequence[Round]) -> pd.DataFrame:
         for client in done.clients:
             row: dict[str, Any] = {"round": done.number, **client._asdict()}
             counts = row.pop("counts")
-            for name, metric in {"accuracy": accuracy, **FAIRNESS}.items():
+            for name, metric in SHOWN.items():
                 row[name] = math.nan if counts is None else float(metric(counts))
             rows.append(row)
     fields = [name for name in ClientRound._fields if name != "counts"]
-    return pd.DataFrame(rows, columns=["round", *fields, "accuracy", *FAIRNESS])
+    return pd.DataFrame(rows, columns=["round", *fields, *SHOWN])

@@ -26,7 +26,7 @@ from fairfate.flower.nodes import Client, Roster
 from fairfate.flower.records import Layout, MismatchError
 from fairfate.flower.replies import Limits, Replies, read_replies
 from fairfate.flower.validation import Measure
-from fairfate.metrics import FAIRNESS, Counts, accuracy
+from fairfate.metrics import FAIRNESS, Counts
 from fairfate.strategies import Cohort, Notes, Setup, Spec, Strategy, parse_spec, weighted_mean
 from fairfate.streams import Streams
 
@@ -353,8 +353,9 @@ class FlowerStrategy(Base):
             arrays = None if problem else self._layout.record(self.model)
         done = self._record(server_round, good, scored, problem, aggregated=arrays is not None)
         self.history.append(done)
-        self._log_round(done, good)
-        return arrays, self._metrics(done, good)
+        self._log(done)
+        means = mean_metrics(good.metrics, good.num_examples, self.weighted_by_key)
+        return arrays, MetricRecord({**means, **done.numbers()})
 
     def _take(self, state: Any, rest: NDArray[Any]) -> str:
         """Make a new state ours, or say what is wrong with it and keep the old one."""
@@ -432,38 +433,13 @@ class FlowerStrategy(Base):
             test = self.test.counts(self._layout.record(self.model))
         return Round(number, notes, tuple(clients), validation, test, problem)
 
-    def _log_round(self, done: Round, good: Replies) -> None:
+    def _log(self, done: Round) -> None:
         for client in done.clients:
             if client.reason:
                 log(WARNING, "\t> %s %s: %s", client.outcome, client.name, client.reason)
-        fair = [client.name for client in done.clients if client.outcome == FAIR]
-        notes = done.notes
-        parts = [f"{len(good.nodes)} replies count, {len(done.dropped)} dropped"]
-        parts += [] if notes.is_fair is None else [f"{len(fair)} fair ({', '.join(fair) or 'nobody'})"]
-        parts += [] if math.isnan(notes.lam) else [f"lambda {notes.lam:.4f}"]
-        parts += [] if math.isnan(notes.beta) else [f"beta {notes.beta:.4f}"]
-        if done.validation is not None:
-            parts += [f"{name} {value:.4f}" for name, value in _fairness(done.validation).items()]
-        log(INFO, "aggregate_train: %s", "; ".join(parts))
-        if done.notes == Notes() and not any(client.outcome != DROPPED for client in done.clients):
+        log(INFO, "aggregate_train: %s", done.line())
+        if not done.counted:
             log(WARNING, "\t> no usable reply in round %d: the model stays as it was", done.number)
-
-    def _metrics(self, done: Round, good: Replies) -> MetricRecord:
-        """The round in numbers: the clients' own metrics on average, and ours."""
-        metrics = mean_metrics(good.metrics, good.num_examples, self.weighted_by_key)
-        counted = [client.node for client in done.clients if client.outcome != DROPPED]
-        metrics |= {"clients": len(counted), "dropped": len(done.dropped)}
-        metrics["dropped-nodes"] = [client.node for client in done.dropped]
-        if done.notes.is_fair is not None:
-            fair = [client.node for client in done.clients if client.outcome == FAIR]
-            metrics |= {"fair-clients": len(fair), "fair-nodes": fair}
-        for name, value in (("lambda", done.notes.lam), ("beta", done.notes.beta)):
-            if not math.isnan(value):
-                metrics[name] = float(value)
-        for prefix, counts in (("validation", done.validation), ("test", done.test)):
-            if counts is not None:
-                metrics |= {f"{prefix}-{name}": value for name, value in _fairness(counts).items()}
-        return MetricRecord(metrics)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -591,10 +567,6 @@ def _keep(
 def _names(clients: Iterable[Client]) -> str:
     names = [client.name for client in clients]
     return ", ".join(names) if len(names) <= 12 else f"{', '.join(names[:12])} and {len(names) - 12} more"
-
-
-def _fairness(counts: Counts) -> dict[str, float]:
-    return {name: float(metric(counts)) for name, metric in {"accuracy": accuracy, **FAIRNESS}.items()}
 
 
 def mean_metrics(

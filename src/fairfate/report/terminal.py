@@ -35,9 +35,8 @@ COLLAPSED = 0.05
 """A mean MCC below this is hardly better than one answer for everybody."""
 
 
-def _grid(*headings: str | Text, title: str = "") -> Grid:
-    shown = Text(title) if title else None
-    grid = Grid(box=None, pad_edge=False, padding=(0, 1), title=shown, title_justify="left")
+def _grid(*headings: str | Text) -> Grid:
+    grid = Grid(box=None, pad_edge=False, padding=(0, 1))
     grid.add_column(headings[0], overflow="fold")
     for heading in headings[1:]:
         grid.add_column(heading, justify="right", no_wrap=True)
@@ -99,10 +98,7 @@ class Results(NamedTuple):
 def results_table(run: Results, width: int) -> Grid:
     """Mean ± std over seeds on the test rows in the last round, the best of each column marked."""
     wide = width >= 100
-    over = f"mean ± std over {run.seeds} seeds" if run.seeds > 1 else "one seed"
-    first = run.summary.iloc[0]
-    title = f"{first['dataset']}, {first['partition']}: test rows, round {run.last}, {over}"
-    grid = _grid("strategy", *COLUMNS.values(), title=title)
+    grid = _grid("strategy", *COLUMNS.values())
     means = run.summary[[f"{name}_last_mean" for name in COLUMNS]].to_numpy(dtype=float)
     best = np.nanmax(np.where(np.isnan(means), -np.inf, means), axis=0)
     for label, (_, row), values in zip(row_names(run.summary), run.summary.iterrows(), means, strict=True):
@@ -175,7 +171,10 @@ def warnings(run: Results) -> list[str]:
 
 def show_run(console: Console, run: Results) -> None:
     """Print a finished run."""
-    console.print()
+    over = f"mean ± std over {run.seeds} seeds" if run.seeds > 1 else "one seed"
+    first = run.summary.iloc[0]
+    title = f"{first['dataset']}, {first['partition']}: test rows, round {run.last}, {over}"
+    console.print(f"\n{title}", style="italic")
     console.print(results_table(run, console.width))
     console.print("SP, EO, EQO: 1 is fair. * best of the column.", style="dim")
     sentence = verdict(run)

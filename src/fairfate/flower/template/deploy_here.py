@@ -158,12 +158,12 @@ class Local:
         """What the server's part of the app had to say."""
         return self.flwr("log", str(run), "here", "--show")
 
-    def flwr(self, *words: str) -> str:
-        """Call `flwr` and return what it prints."""
+    def flwr(self, *words: str, well: str | None = None) -> str:
+        """Call `flwr` and return what it prints; an error that says ``well`` is none."""
         done = subprocess.run(
             [str(BIN / "flwr"), *words], env=self.environment, capture_output=True, text=True, check=False
         )
-        if done.returncode:
+        if done.returncode and (well is None or well not in done.stdout + done.stderr):
             raise SystemExit(f"flwr {' '.join(words)}: {done.stdout}{done.stderr}")
         return done.stdout
 
@@ -209,7 +209,7 @@ class Deployment(Local):
 
     def register(self, key: Path) -> None:
         """Tell the SuperLink that the owner of this key may take part."""
-        self.flwr("supernode", "register", str(key.with_suffix(".pub")), "here")
+        self.flwr("supernode", "register", str(key.with_suffix(".pub")), "here", well="already in use")
 
     def start_supernode(self, name: str, node_config: Path, key: Path, *, trust: bool = True) -> None:
         """A site: trusts our certificate authority, proves who it is by its key, reads its own config."""
