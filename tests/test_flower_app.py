@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from fairfate import InputError, cli
 from fairfate.cells import load_table
@@ -270,15 +270,28 @@ def test_other_settings_do_not_take_up_an_interrupted_run(ready: ReadyApp) -> No
     assert not (ready.result(1) / "summary.csv").exists()
 
 
-def test_two_runs_never_share_a_folder(ready: ReadyApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fairfate.flower import server
+def test_an_interrupted_run_is_not_taken_up_when_the_servers_file_has_changed(ready: ReadyApp) -> None:
+    config = ready.config(rounds=3)
+    grid = ready.grid(config)
+    grid.tamper[12] = lambda m, h: (_ for _ in ()).throw(Killed)
+    with pytest.raises(Killed):
+        ready.serve(grid, config)
+    file = ready.folder / "data" / "validation.csv"
+    pd.read_csv(file).iloc[1:].to_csv(file, index=False)
+    ready.serve(ready.grid(config), config)
+    assert (ready.result(2) / "summary.csv").exists()
 
-    monkeypatch.setattr(server, "WAIT_FOR_LOCK", 0.2)
-    settings = server.Settings.read(ready.config(rounds=1))
+
+def test_two_runs_never_share_a_folder(ready: ReadyApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fairfate.flower import folder
+    from fairfate.flower.settings import Settings
+
+    monkeypatch.setattr(folder, "WAIT_FOR_LOCK", 0.2)
+    settings = Settings.read(ready.config(rounds=1))
     with (
-        server.open_run(settings),
+        folder.open_run(settings),
         pytest.raises(InputError, match="no run with these settings that is still going"),
-        server.open_run(settings),
+        folder.open_run(settings),
     ):
         pass
 
@@ -343,6 +356,32 @@ def test_a_query_round_makes_a_schema_that_covers_all_sites(ready: ReadyApp, tmp
     assert commute["low"] + commute["span"] == 5000
     assert set(pd.read_csv(ready.result() / "clients.csv")["name"]) == {"north", "south", "west"}
     assert_same_as_fairfate_run(ready.result(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda m: Message(Error(2, "boom"), reply_to=m),
+        lambda m: Message(RecordDict(), reply_to=m),
+        lambda m: Message(RecordDict({"client": ConfigRecord({"name": "x"})}), reply_to=m),
+        lambda m: Message(RecordDict({"client": ConfigRecord({"describe": "no json"})}), reply_to=m),
+        lambda m: Message(RecordDict({"client": ConfigRecord({"describe": "[1, 2]"})}), reply_to=m),
+        lambda m: Message(
+            RecordDict({"client": ConfigRecord({"describe": '{"inputs": {"commute": [1, NaN]}}'})}),
+            reply_to=m,
+        ),
+        lambda m: None,
+    ],
+)
+def test_a_site_that_describes_nonsense_is_left_out_of_the_schema(
+    ready: ReadyApp, answer, lines: list[str]
+) -> None:
+    config = ready.config(rounds=1, schema="sites")
+    grid = ready.grid(config)
+    grid.tamper[12] = lambda m, h: answer(m) if m.content["config"].get("ask") == "describe" else h
+    ready.serve(grid, config)
+    assert any("The schema covers what" in line for line in lines)
+    assert len(pd.read_csv(ready.result() / "clients.csv")) >= 2
 
 
 def test_a_schema_file_can_be_given(ready: ReadyApp, tmp_path: Path) -> None:

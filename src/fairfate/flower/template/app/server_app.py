@@ -3,7 +3,9 @@
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from fairfate.flower.server import ServerData, Settings, ask_for_schema, make_strategy, open_run
+from fairfate.flower.folder import open_run
+from fairfate.flower.server import ServerData, ask_for_schema, make_strategy
+from fairfate.flower.settings import Settings
 
 app = ServerApp()
 

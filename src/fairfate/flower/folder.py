@@ -1,0 +1,166 @@
+"""Where a run of the ready app leaves its results, and how an interrupted one is found again."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from logging import INFO
+from pathlib import Path
+
+from fairfate import results
+from fairfate.config import Config, config_text
+from fairfate.data import FILE, Schema
+from fairfate.errors import InputError
+from fairfate.files import write_bytes
+from fairfate.flower.logs import log
+from fairfate.flower.server import ServerData
+from fairfate.flower.settings import Settings
+from fairfate.flower.strategy import FlowerStrategy
+from fairfate.strategies import labels, parse_spec
+
+CHECKPOINT, CLIENTS, SCHEMA_FILE, LOCK = "checkpoint.safetensors", "clients.csv", "schema.json", ".lock"
+WAIT_FOR_LOCK = 60.0
+
+
+class RunFolder:
+    """Where a run's results go, ready to go on where an interrupted run of the same settings ended."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoint = path / CHECKPOINT
+
+    @property
+    def schema(self) -> Schema | None:
+        """The schema that an interrupted run agreed on, if there is one."""
+        file = self.path / SCHEMA_FILE
+        return Schema.read(file) if file.exists() else None
+
+    def agree(self, schema: Schema) -> None:
+        """Write the schema down."""
+        schema.write(self.path / SCHEMA_FILE)
+
+    def finish(self, settings: Settings, data: ServerData, strategy: FlowerStrategy) -> None:
+        """Write rounds, model, clients and summary as `fairfate run` does; a summary means finished."""
+        spec, clients = strategy.spec, strategy.clients()
+        rounds = strategy.rounds(settings.name, f"column:{FILE}")
+        results.write_rounds(self.path / results.ROUNDS, rounds)
+        write_bytes(self.path / CLIENTS, clients.to_csv(index=False).encode())
+        results.write_model(
+            self.path / results.MODELS / results.model_file(labels([spec])[0], settings.seed),
+            strategy.model,
+            data.schema,
+            hidden=settings.hidden,
+            strategy=spec.text,
+            protocol=settings.protocol,
+            data_checksum=data.table.checksum,
+        )
+        results.write_summary(self.path / results.SUMMARY, results.summarise(rounds))
+        most = int(clients.groupby("round").size().max()) if len(clients) else None
+        write_bytes(self.path / results.CONFIG, _config_text(settings, self.path, most).encode())
+        for leftover in (self.checkpoint, self.path / LOCK):
+            leftover.unlink(missing_ok=True)
+        log(INFO, "Saved to %s", self.path)
+
+
+def _config(settings: Settings, folder: Path, per_round: int | None) -> Config:
+    """The options of `fairfate run` that give the same run, where it can see the sites' files."""
+    training = settings.training
+    return Config(
+        data=settings.sites or "sites",
+        validation=settings.validation,
+        test=settings.test or None,
+        schema=str(folder / SCHEMA_FILE),
+        protocol=settings.protocol,
+        partition=f"column:{FILE}",
+        strategies=(parse_spec(settings.strategy, settings.metric).text,),
+        metric=settings.metric,
+        per_round=per_round,
+        rounds=training.rounds,
+        epochs=training.epochs,
+        batch_size=training.batch_size,
+        learning_rate=training.learning_rate,
+        hidden=training.hidden,
+        seeds=(settings.seed,),
+    )
+
+
+@contextmanager
+def open_run(settings: Settings) -> Iterator[RunFolder]:
+    """The folder of an interrupted run with the same settings, or a new one; nobody else may use it."""
+    base = Path(settings.out).expanduser()
+    while True:
+        number = 1
+        while (base / f"{settings.name}-{number + 1}").exists():
+            number += 1
+        path = base / f"{settings.name}-{number}"
+        if not _is_ours(path, settings):
+            path = base / f"{settings.name}-{number + 1}"
+        path.mkdir(parents=True, exist_ok=True)
+        with _locked(path):
+            if not _is_ours(path, settings):
+                continue  # somebody else was faster
+            going_on = (path / results.CONFIG).exists()
+            write_bytes(path / results.CONFIG, _config_text(settings, path).encode())
+            log(INFO, "%s in %s", "Going on" if going_on else "Working", path)
+            yield RunFolder(path)
+            return
+
+
+def _is_ours(path: Path, settings: Settings) -> bool:
+    """Whether a folder is new, or holds an interrupted run with these settings and files."""
+    if not (path / results.CONFIG).exists():
+        return not path.exists() or all(file.name == LOCK for file in path.iterdir())
+    finished = (path / results.SUMMARY).exists()
+    return not finished and (path / results.CONFIG).read_text("utf-8") == _config_text(settings, path)
+
+
+def _config_text(settings: Settings, path: Path, per_round: int | None = None) -> str:
+    """What must be the same for a run to go on: the settings, and the server's files."""
+    more = {f"server-{name.replace('_', '-')}": getattr(settings, name) for name in _MORE}
+    for name, file in (("validation", settings.validation), ("test", settings.test)):
+        if file:
+            more[f"server-{name}-sha256"] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return config_text(_config(settings, path, settings.per_round or per_round), more)
+
+
+_MORE = (
+    "target",
+    "favourable",
+    "sensitive",
+    "privileged",
+    "drop",
+    "categorical",
+    "schema",
+    "min_sites",
+    "max_norm",
+    "max_examples",
+)
+"""Settings for which `fairfate run` has no option, or not the same."""
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a folder for this process alone; the system lets go when the process ends, however it ends.
+
+    The server process of a killed SuperLink may live on for some seconds, so this waits a little.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    with (path / LOCK).open("w") as file:
+        end = time.monotonic() + WAIT_FOR_LOCK
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= end:
+                    raise InputError(
+                        f"out must hold no run with these settings that is still going, got '{path}'"
+                    ) from None
+                time.sleep(0.5)
+        yield
