@@ -128,6 +128,8 @@ def test_a_description_shows_ranges_and_names_only(frame: pd.DataFrame, schema: 
         {},
         {"inputs": {"age": [np.inf, 1]}, "groups": [], "labels": []},
         {"inputs": {"age": [1]}, "groups": [], "labels": []},
+        {"inputs": {"age": [1, np.nan]}, "groups": [], "labels": []},
+        {"inputs": {"age": [2, 1]}, "groups": [], "labels": []},
         {"inputs": {"age": "old"}, "groups": [], "labels": []},
         {"inputs": [], "groups": [], "labels": []},
         {"inputs": {}, "groups": [], "labels": ["maybe"]},

@@ -225,6 +225,8 @@ def widen(schema: Schema, described: Mapping[str, Mapping[str, Any]]) -> Schema:
                     categories[column] |= {str(name) for name in found}
                 elif column in low and found:
                     least, most = finite(np.array(found, dtype=np.float64), column)
+                    if not least <= most:
+                        raise ValueError(f"{least} to {most} as the range of '{column}'")
                     low[column], high[column] = min(low[column], least), max(high[column], most)
             strange = sorted({str(name) for name in about["labels"]} - set(schema.labels))
             if schema.groups[0] != OTHERS:

@@ -95,7 +95,7 @@ def _description(reply: Message) -> tuple[str, Any, str]:
     """Who describes its columns, how, and what is wrong with it, if anything is."""
     name = f"node {reply.metadata.src_node_id}"
     if reply.has_error() or not reply.has_content():
-        return name, None, reply.error.reason if reply.has_error() else "an empty answer"
+        return name, None, str(reply.error.reason) if reply.has_error() else "an empty answer"
     about = reply.content.config_records.get(CLIENT, ConfigRecord())
     name = str(about.get(NAME) or name)
     if DESCRIBE not in about:
