@@ -464,18 +464,55 @@ def test_counts_that_make_no_sense_keep_a_client_out(rows: object, said: str, li
     assert any("site 7 (node 17) takes no part: 'rows' must be" in line for line in lines)
 
 
-def test_clients_that_count_other_groups_cannot_be_reweighed_together() -> None:
+def answering(**about: object):
+    """A node that answers the query in its own way."""
+
+    def tamper(message: Message, honest: Message) -> Message:
+        if message.metadata.message_type != "query":
+            return honest
+        records = {"client": ConfigRecord({**honest.content["client"], **about.get("client", {})})}
+        records["counts"] = MetricRecord(about.get("counts") or dict(honest.content["counts"]))
+        return Message(RecordDict(records), reply_to=message)
+
+    return tamper
+
+
+def test_a_client_that_counts_other_groups_than_most_takes_no_part(lines: list[str]) -> None:
     here = grid()
-    here.tamper[17] = lambda m, h: (
-        h
-        if m.metadata.message_type != "query"
-        else Message(
-            RecordDict({"client": h.content["client"], "counts": MetricRecord({"rows": [1, 2, 3, 4]})}),
-            reply_to=m,
-        )
-    )
-    with pytest.raises(InputError, match="clients must count the rows of the same groups"):
-        FedAvgGR(fraction_evaluate=0).start(here, start_model(), num_rounds=1)
+    here.tamper[17] = answering(counts={"rows": [1, 2, 3, 4]})
+    strategy = FedAvgGR(fraction_evaluate=0)
+    strategy.start(here, start_model(), num_rounds=2)
+    assert [len(done.clients) for done in strategy.history] == [3, 3]
+    said = "site 7 (node 17) takes no part: it counts rows of 2 groups instead of 3"
+    assert lines.count(said) == 1
+
+
+def test_names_and_reasons_are_one_line_and_not_too_long(lines: list[str]) -> None:
+    here = grid()
+    here.tamper[17] = answering(client={"name": "evil\nINFO: all is well" + "x" * 1000})
+    here.tamper[58] = answering(client={"problem": "a\nb\x1b[31m" + "y" * 1000})
+    broken = lambda m, h: Message(Error(2, "z\n" * 1000), reply_to=m)  # noqa: E731
+    here.tamper[333] = lambda m, h: h if m.metadata.message_type == "query" else broken(m, h)
+    strategy = FedAvg(ask_clients=True, fraction_evaluate=0)
+    strategy.start(here, start_model(), num_rounds=1)
+    assert all("\n" not in line and len(line) < 500 for line in lines)
+    names = [client.name for client in strategy.history[0].clients]
+    assert all(len(name) <= 60 for name in names)
+    assert strategy.clients()["reason"].str.len().max() <= 300
+
+
+def test_a_client_that_was_refused_is_asked_again_when_it_comes_back() -> None:
+    here = grid()
+    here.tamper[17] = answering(client={"problem": "a column is missing"})
+    strategy = FedAvg(ask_clients=True, fraction_evaluate=0)
+
+    def mend(t: int, arrays: ArrayRecord) -> None:
+        here.offline = {17} if t == 1 else set()
+        if t == 2:
+            here.tamper.clear()
+
+    strategy.start(here, start_model(), num_rounds=4, evaluate_fn=mend)
+    assert [len(done.clients) for done in strategy.history] == [3, 3, 4, 4]
 
 
 def test_a_client_that_cannot_answer_is_asked_three_times(lines: list[str]) -> None:

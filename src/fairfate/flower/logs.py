@@ -10,3 +10,14 @@ LOGGER = logging.getLogger("flwr")
 def log(level: int, message: str, *values: object) -> None:
     """Write a line to Flower's log."""
     LOGGER.log(level, message, *values)
+
+
+def one_line(text: object, limit: int = 300) -> str:
+    r"""What others say, made fit for a log and a table: one line of printable characters, not too long.
+
+    >>> one_line("a\nfalse\x1b[31m line", 11)
+    'a false [3…'
+    """
+    plain = "".join(c if c.isprintable() else " " for c in str(text))
+    words = " ".join(plain.split())
+    return words if len(words) <= limit else f"{words[: limit - 1]}…"

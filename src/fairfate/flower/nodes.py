@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fairfate.errors import InputError
-from fairfate.flower.logs import log
+from fairfate.flower.logs import log, one_line
 
 CLIENT, NAME, PROBLEM, NOTE, COUNTS, ROWS = "client", "name", "problem", "note", "counts", "rows"
 """Names in a reply to a query: a ConfigRecord `client` with `name` (and `problem`, if the client cannot take
@@ -60,6 +61,7 @@ class Roster:
         said = -1
         while True:
             nodes = sorted(grid.get_node_ids())
+            self._forget([*self.refused, *self.attempts], nodes)
             self._meet(grid, [node for node in nodes if node not in self.known])
             online = [self.known[node] for node in nodes if node in self.known]
             if len(online) >= need:
@@ -70,6 +72,12 @@ class Roster:
                 said = len(online)
                 log(INFO, "Waiting for clients: %d of %d are there (at most %g s)", said, need, self.max_wait)
             time.sleep(min(1.0, max(0.01, end - time.monotonic())))
+
+    def _forget(self, known: Sequence[int], online: Sequence[int]) -> None:
+        """Whoever has left and comes back is asked again: its file may have been mended."""
+        for node in set(known) - set(online):
+            self.refused.pop(node, None)
+            self.attempts.pop(node, None)
 
     def _too_few(self, online: int, need: int) -> str:
         reasons = "".join(f"; node {node} takes no part: {why}" for node, why in self.refused.items())
@@ -93,44 +101,60 @@ class Roster:
         answers = {asked.get(reply.metadata.reply_to_message_id, 0): reply for reply in replies}
         for node in new:
             self._answer(node, answers.get(node))
+        self._agree_on_groups()
         for client in self.known.values():
             twins = [other.node for other in self.known.values() if other.name == client.name]
             if client.node in new and len(twins) > 1:
                 log(WARNING, "%d nodes call themselves '%s': %s", len(twins), client.name, twins)
+
+    def _agree_on_groups(self) -> None:
+        """Where nobody knows how many groups there are, most clients do."""
+        sizes = [len(client.rows) for client in self.known.values() if client.rows is not None]
+        if self.groups is None and sizes:
+            self.groups = statistics.mode(sizes)
+        for node, client in list(self.known.items()):
+            if client.rows is not None and len(client.rows) != self.groups:
+                self._refuse(client, f"it counts rows of {len(client.rows)} groups instead of {self.groups}")
+                del self.known[node]
+
+    def _refuse(self, client: Client, problem: str) -> None:
+        self.refused[client.node] = f"{client.name}: {problem}"
+        log(WARNING, "%s (node %d) takes no part: %s", client.name, client.node, problem)
 
     def _answer(self, node: int, reply: Message | None) -> None:
         if reply is None or reply.has_error() or not reply.has_content():
             self.attempts[node] = self.attempts.get(node, 0) + 1
             why = f"no answer within {self.timeout:g} s" if reply is None else "an empty answer"
             if reply is not None and reply.has_error():
-                why = f"error {reply.error.code}: {reply.error.reason}"
+                why = one_line(f"error {reply.error.code}: {reply.error.reason}")
             again = "" if self.attempts[node] < ATTEMPTS else "; it is not asked again"
             log(WARNING, "node %d could not say who it is: %s%s", node, why, again)
             return
         client, problem = read_answer(node, reply.content, self.wants_rows, self.groups)
         if problem:
-            self.refused[node] = f"{client.name}: {problem}"
-            log(WARNING, "%s (node %d) takes no part: %s", client.name, node, problem)
+            self._refuse(client, problem)
             return
         self.known[node] = client
         note = reply.content.config_records.get(CLIENT, ConfigRecord()).get(NOTE)
         if note:
-            log(WARNING, "%s: %s", client.name, note)
+            log(WARNING, "%s: %s", client.name, one_line(note))
         log(INFO, "%s (node %d) takes part", client.name, node)
 
 
 def read_answer(node: int, content: RecordDict, wants_rows: bool, groups: int | None) -> tuple[Client, str]:
     """A client from its answer, and what keeps it from taking part, if anything does."""
     about = content.config_records.get(CLIENT, ConfigRecord())
-    name = str(about.get(NAME) or f"node {node}")
-    problem = str(about.get(PROBLEM) or "")
+    name = one_line(about.get(NAME) or "", 60) or f"node {node}"
+    problem = one_line(about.get(PROBLEM) or "")
     rows = None
     if wants_rows and not problem:
         given = content.metric_records.get(COUNTS, MetricRecord()).get(ROWS)
         counts = [n for n in given if isinstance(n, int) and n >= 0] if isinstance(given, list) else []
         size = max(4, len(counts) // 2 * 2) if groups is None else 2 * groups
         if counts != given or len(counts) != size or not 0 < sum(counts) < 2**53:
-            problem = f"'{ROWS}' must be its rows by group and label, whole numbers >= 0, got {given}"
+            problem = (
+                f"'{ROWS}' must be its rows by group and label, whole numbers >= 0, got {one_line(given, 80)}"
+            )
         else:
             rows = np.array(counts, dtype=np.int64).reshape(-1, 2)
     return Client(node, name, rows), problem

@@ -11,6 +11,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from numpy.typing import NDArray
 
+from fairfate.flower.logs import one_line
 from fairfate.flower.records import Layout, MismatchError
 
 
@@ -97,7 +98,7 @@ def read_replies(
                 by_node[node], layout, model, limits, weight_key, buffer[len(counts)]
             )
         except MismatchError as error:
-            dropped.append(Dropped(node, str(error)))
+            dropped.append(Dropped(node, one_line(error)))
             continue
         if limits.max_examples is not None and count > limits.max_examples:
             good.capped.add(node)

@@ -15,7 +15,7 @@ from fairfate.data import Schema, Table, load_held, widen
 from fairfate.engine import mlp
 from fairfate.errors import InputError, check
 from fairfate.federation import Rows, held_out
-from fairfate.flower.logs import log
+from fairfate.flower.logs import log, one_line
 from fairfate.flower.nodes import CLIENT, NAME, PROBLEM, Roster
 from fairfate.flower.settings import Settings
 from fairfate.flower.site import ASK, DESCRIBE, SCHEMA
@@ -86,7 +86,7 @@ def ask_for_schema(grid: Grid, settings: Settings, draft: Schema) -> Schema:
         try:
             schema = widen(schema, {name: told[name]})
         except InputError as error:
-            log(WARNING, "%s is left out of the schema: %s", name, error)
+            log(WARNING, "%s is left out of the schema: %s", name, one_line(error))
     log(INFO, "The schema covers what %d sites have told of their columns", len(told))
     return schema
 
@@ -95,11 +95,11 @@ def _description(reply: Message) -> tuple[str, Any, str]:
     """Who describes its columns, how, and what is wrong with it, if anything is."""
     name = f"node {reply.metadata.src_node_id}"
     if reply.has_error() or not reply.has_content():
-        return name, None, str(reply.error.reason) if reply.has_error() else "an empty answer"
+        return name, None, one_line(reply.error.reason) if reply.has_error() else "an empty answer"
     about = reply.content.config_records.get(CLIENT, ConfigRecord())
-    name = str(about.get(NAME) or name)
+    name = one_line(about.get(NAME) or name, 60)
     if DESCRIBE not in about:
-        return name, None, str(about.get(PROBLEM, "it says nothing of its columns"))
+        return name, None, one_line(about.get(PROBLEM, "it says nothing of its columns"))
     try:
         return name, json.loads(str(about[DESCRIBE])), ""
     except ValueError:

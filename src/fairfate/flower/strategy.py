@@ -21,7 +21,7 @@ from fairfate._version import __version__
 from fairfate.errors import InputError, check
 from fairfate.flower.checkpoint import read_checkpoint, unpack_state, write_checkpoint
 from fairfate.flower.history import DROPPED, FAIR, USED, ClientRound, Round, clients_of, rounds_of
-from fairfate.flower.logs import log
+from fairfate.flower.logs import log, one_line
 from fairfate.flower.nodes import Client, Roster
 from fairfate.flower.records import Layout, MismatchError
 from fairfate.flower.replies import Limits, Replies, read_replies
@@ -311,10 +311,6 @@ class FlowerStrategy(Base):
         if self._strategy.loss_weights is None or not clients:
             return None
         rows = [client.rows for client in clients if client.rows is not None]
-        groups = [len(counts) for counts in rows]
-        if len(set(groups)) > 1:
-            told = ", ".join(f"{c.name} {number}" for c, number in zip(clients, groups, strict=True))
-            raise InputError(f"clients must count the rows of the same groups, got so many of {told}")
         weights = self._strategy.loss_weights(np.stack(rows))
         return {
             client.node: [float(w) for w in mine.ravel()]
@@ -466,7 +462,7 @@ class FlowerStrategy(Base):
             name = self.roster.name(reply.metadata.src_node_id)
             if reply.has_error() or not reply.has_content():
                 reason = reply.error.reason if reply.has_error() else "an empty reply"
-                log(WARNING, "\t> %s could not evaluate: %s", name, reason)
+                log(WARNING, "\t> %s could not evaluate: %s", name, one_line(reason))
                 continue
             records = list(reply.content.metric_records.values())
             weight = records[0].get(self.weighted_by_key) if len(records) == 1 else None
