@@ -676,7 +676,8 @@ def test_a_limit_on_the_norm_does_not_count_batches() -> None:
     assert not strategy.history[0].dropped
 
 
-def test_a_new_model_that_predicts_nan_is_discarded(lines: list[str]) -> None:
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_a_new_model_that_predicts_nan_is_discarded(split: str) -> None:
     def shaky(arrays: ArrayRecord) -> np.ndarray:
         steps = float(arrays["b"].numpy()[0])
         return np.full(60, np.nan) if 2.5 < steps < 3.5 or np.isnan(steps) else predict(arrays)
@@ -686,7 +687,7 @@ def test_a_new_model_that_predicts_nan_is_discarded(lines: list[str]) -> None:
         here.tamper[node] = lambda m, _: reply(
             m, record(w=GOOD["w"], b=m.content["arrays"]["b"].numpy() + np.float32(1))
         )
-    strategy = FedAvg(validation=Validation(shaky, LABEL, GROUP), fraction_evaluate=0)
+    strategy = FedAvg(**{split: Validation(shaky, LABEL, GROUP)}, fraction_evaluate=0)
     result = strategy.start(here, start_model(), num_rounds=4)
     assert result.arrays["b"].numpy().tolist() == [2]
     assert [done.problem for done in strategy.history] == [

@@ -68,7 +68,7 @@ def test_no_pickle_no_global_seed_no_print(path: Path) -> None:
 
 
 def test_importing_the_package_loads_nothing_heavy() -> None:
-    heavy = ["numba", "pandas", "matplotlib", "sklearn", "scipy", "pyarrow", "typer"]
+    heavy = ["numba", "pandas", "matplotlib", "sklearn", "scipy", "pyarrow", "typer", "flwr"]
     code = f"import fairfate, sys; sys.exit(sum(m in sys.modules for m in {heavy}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -86,3 +86,19 @@ def test_every_public_name_can_be_had() -> None:
         assert getattr(fairfate, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         fairfate.nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_flower_is_imported_in_its_own_room_only(path: Path) -> None:
+    if room(path) != "flower":
+        assert "flwr" not in path.read_text()
+
+
+def test_without_flower_the_command_says_what_to_install() -> None:
+    code = (
+        "import sys; sys.modules['flwr'] = None; sys.argv = ['fairfate', 'flower', 'init', 'fed'];"
+        "from fairfate.cli import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr == 'Error: fairfate.flower needs Flower: pip install "fairfate[flower]"\n'

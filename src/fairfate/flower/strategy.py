@@ -143,7 +143,7 @@ class FlowerStrategy(Base):
         self._layout: Layout | None = None
         self._state: Any = None
         self._rest: NDArray[Any] = np.empty(0)
-        self._counts: Counts | None = None
+        self._measured: tuple[Counts | None, Counts | None] | None = None
         self._asked: list[Message] = []
         self._buffer: NDArray[Any] | None = None
         self._late = "no reply in time"
@@ -231,10 +231,10 @@ class FlowerStrategy(Base):
         self._layout = Layout.of(arrays, self.averaged)
         trained, self._rest = np.split(self._layout.flat(arrays), [self._layout.moved])
         self._state = self._strategy.init(trained)
-        self._counts = self._buffer = None
+        self._measured = self._buffer = None
         self.history = []
         try:
-            self._server_counts()  # finds out now whether the user's predictions work
+            self._measure()  # finds out now whether the user's predictions work
         except MismatchError as error:
             raise InputError(f"validation must get numbers for the initial model, got {error}") from None
 
@@ -295,7 +295,7 @@ class FlowerStrategy(Base):
         elif not np.array_equal(sent := self._layout.flat(arrays), self.model):
             trained, self._rest = np.split(sent, [self._layout.moved])
             self._state = self._state._replace(params=trained)
-            self._counts = None
+            self._measured = None
 
     def _least(self, minimum: int) -> int:
         return max(1, minimum if self.per_round is None else self.per_round)
@@ -339,7 +339,8 @@ class FlowerStrategy(Base):
         scored = self._score(good)
         problem, arrays = "", None
         if good.nodes:
-            moved, server = self._layout.moved, self._server_counts()
+            moved, (server, _) = self._layout.moved, self._measure()
+            server = np.zeros((0, 2, 2), dtype=np.int64) if server is None else server
             cohort = Cohort(server_round, good.deltas[:, :moved], good.num_examples, scored, server)
             with np.errstate(over="ignore", invalid="ignore"):
                 state = self._strategy.aggregate(self._state, cohort)
@@ -358,18 +359,18 @@ class FlowerStrategy(Base):
         assert self._layout is not None
         if np.shape(state.params) != (self._layout.moved,):
             return f"the strategy returned a model of shape {np.shape(state.params)}"
-        before = self._state, self._rest, self._counts
-        self._state, self._rest, self._counts = state, rest, None
+        before = self._state, self._rest, self._measured
+        self._state, self._rest, self._measured = state, rest, None
         try:
             with np.errstate(over="ignore"):
                 finite = np.isfinite(self.model).all()
             if finite:
-                self._server_counts()
+                self._measure()
                 return ""
             problem = "the new model would not be finite"
         except MismatchError as error:
             problem = f"the new model makes {error}"
-        self._state, self._rest, self._counts = before
+        self._state, self._rest, self._measured = before
         return problem
 
     def _memory(self, clients: int) -> NDArray[Any]:
@@ -399,14 +400,14 @@ class FlowerStrategy(Base):
                 good.drop(len(found), str(error))
         return np.array(found, dtype=np.int64).reshape(len(found), self.validation.groups, 2, 2)
 
-    def _server_counts(self) -> Counts:
-        """The server's model on the validation rows."""
+    def _measure(self) -> tuple[Counts | None, Counts | None]:
+        """The server's model on the validation and on the test rows, where there are some."""
         assert self._layout is not None
-        if self.validation is None:
-            return np.zeros((0, 2, 2), dtype=np.int64)
-        if self._counts is None:
-            self._counts = self.validation.counts(self._layout.record(self.model))
-        return self._counts
+        if self._measured is None:
+            model = self._layout.record(self.model)
+            validation = None if self.validation is None else self.validation.counts(model)
+            self._measured = validation, None if self.test is None else self.test.counts(model)
+        return self._measured
 
     def _record(self, number: int, good: Replies, scored: Counts, problem: str, *, aggregated: bool) -> Round:
         notes: Notes = self._state.notes if aggregated else Notes()
@@ -421,13 +422,7 @@ class FlowerStrategy(Base):
         clients += [
             ClientRound(self.roster.name(gone.node), gone.node, DROPPED, gone.reason) for gone in good.dropped
         ]
-        validation, test = None, None
-        if self.validation is not None:
-            validation = self._server_counts()
-        if self.test is not None:
-            assert self._layout is not None
-            test = self.test.counts(self._layout.record(self.model))
-        return Round(number, notes, tuple(clients), validation, test, problem)
+        return Round(number, notes, tuple(clients), *self._measure(), problem)
 
     def _log(self, done: Round) -> None:
         for client in done.clients:
@@ -533,7 +528,7 @@ class FlowerStrategy(Base):
                     f"checkpoint must be of the same run, got '{self.checkpoint}' with another {name}:"
                     f" {about.get(name)} instead of {value}"
                 )
-        self._state, self._counts = unpack_state(self._state, arrays, about["numbers"]), None
+        self._state, self._measured = unpack_state(self._state, arrays, about["numbers"]), None
         self.history = [Round.unpack(values) for values in about["history"]]
         for name in _RESULTS:
             records = {int(t): MetricRecord(values) for t, values in about["results"][name].items()}
