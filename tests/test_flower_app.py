@@ -358,6 +358,17 @@ def test_a_query_round_makes_a_schema_that_covers_all_sites(ready: ReadyApp, tmp
     assert_same_as_fairfate_run(ready.result(), tmp_path)
 
 
+def test_a_site_may_keep_its_ranges_to_itself(ready: ReadyApp, lines: list[str]) -> None:
+    config = ready.config(rounds=1, schema="sites")
+    grid = ready.grid(config)
+    grid.contexts[12].node_config["describe"] = False
+    ready.serve(grid, config)
+    assert (
+        "south is left out of the schema: this site tells nothing of its columns (describe = false)" in lines
+    )
+    assert set(pd.read_csv(ready.result() / "clients.csv")["name"]) == {"north", "west"}
+
+
 @pytest.mark.parametrize(
     "answer",
     [

@@ -122,6 +122,13 @@ def test_a_description_shows_ranges_and_names_only(frame: pd.DataFrame, schema: 
     assert sum(len(values) for values in described["inputs"].values()) == 8
 
 
+def test_identifiers_are_not_described(frame: pd.DataFrame) -> None:
+    named = frame.assign(patient=[f"person {number}" for number in range(len(frame))])
+    schema = Schema.of(table_from_frame(named, COLUMNS))
+    with pytest.raises(UnfitError, match="'patient' must have few different texts to be described, got 240"):
+        describe_frame(schema, named)
+
+
 @pytest.mark.parametrize(
     "lie",
     [

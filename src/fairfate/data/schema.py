@@ -17,6 +17,9 @@ from fairfate.data.table import MISSING, OTHERS, Table, finite, words
 from fairfate.errors import InputError, listing, unknown
 from fairfate.files import write_bytes
 
+MOST_TOLD = 200
+"""More names of categories than this are not told to others."""
+
 
 class UnfitError(InputError):
     """A file that does not fit a schema.
@@ -203,6 +206,11 @@ def describe_frame(schema: Schema, frame: pd.DataFrame) -> dict[str, Any]:
             continue
         if column in schema.categories:
             codes, names = words(frame[column])
+            if len(names) > min(MOST_TOLD, max(20, len(frame) / 2)):
+                raise UnfitError(
+                    f"column '{column}' must have few different texts to be described, got {len(names)} in"
+                    f" {len(frame)} rows, as on an identifier"
+                )
             inputs[column] = sorted({*names, *([MISSING] if (codes < 0).any() else [])})
         else:
             numbers = schema.numbers(frame[column])

@@ -101,6 +101,8 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
     try:
         about.update({NAME: name_of(context), **_note(context)})
         if config.get(ASK) == DESCRIBE:
+            if not context.node_config.get("describe", True):
+                raise SiteError("this site tells nothing of its columns (describe = false)")
             frame = read_site(context, schema.target, schema.sensitive)
             about[DESCRIBE] = json.dumps(_described(schema, frame))
             return result
