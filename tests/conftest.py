@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,6 +24,24 @@ def data_folder() -> Path:
     if not folder:
         pytest.skip("FAIRFATE_DATA is not set")
     return Path(folder)
+
+
+@pytest.fixture
+def flower_log() -> Iterator[Any]:
+    """What is written into Flower's log, the server's and the sites' apart."""
+    from federation_in_process import Log
+
+    handler = Log()
+    logging.getLogger("flwr").addHandler(handler)
+    yield handler
+    logging.getLogger("flwr").removeHandler(handler)
+
+
+@pytest.fixture
+def lines(flower_log: Any) -> list[str]:
+    """The server's log."""
+    found: list[str] = flower_log.server
+    return found
 
 
 @pytest.fixture

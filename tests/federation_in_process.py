@@ -5,6 +5,7 @@ The only place in the tests that touches Flower's internals.
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -22,8 +23,26 @@ Tamper = Callable[[Message, Message], "Message | None"]
 """A question and its honest reply to what really arrives; None for no reply at all."""
 
 
+class Killed(BaseException):
+    """The server's process is gone."""
+
+
+class Log(logging.Handler):
+    """What the server and what the sites write into Flower's log; each would see its own only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.server: list[str] = []
+        self.sites: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        (self.sites if LocalGrid.at_a_site else self.server).append(record.getMessage())
+
+
 class LocalGrid(Grid):
     """Nodes that answer at once, in a random order, each through a ClientApp."""
+
+    at_a_site = False
 
     def __init__(
         self,
@@ -65,10 +84,13 @@ class LocalGrid(Grid):
         message.metadata.__dict__["_message_id"] = identity
         self.sent.append(message)
         node = message.metadata.dst_node_id
+        LocalGrid.at_a_site = True
         try:
             reply: Message | None = self.app(message, self.contexts[node])
         except Exception as error:
             reply = Message(Error(code=2, reason=f"{type(error)}:<'{error}'>"), reply_to=message)
+        finally:
+            LocalGrid.at_a_site = False
         if node in self.tamper and reply is not None:
             reply = self.tamper[node](message, reply)
         if reply is not None and node not in self.offline:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +23,13 @@ from fairfate.flower.init import init
 from fairfate.simulate import simulate
 from fairfate.strategies import Cohort, Setup, entries
 from fairfate.streams import Streams
+from federation_in_process import Killed, Log
 from ready_app import ReadyApp, assert_same_as_fairfate_run
 
 
 @pytest.fixture
 def ready(tmp_path: Path) -> ReadyApp:
     return ReadyApp(tmp_path / "three-wards")
-
-
-@pytest.fixture
-def lines() -> Iterator[list[str]]:
-    found: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda entry: found.append(entry.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("flwr").addHandler(handler)
-    yield found
-    logging.getLogger("flwr").removeHandler(handler)
 
 
 def fairfate(*words: str) -> int:
@@ -229,10 +218,6 @@ def test_a_client_that_lies_about_its_rows_is_cut(ready: ReadyApp) -> None:
     assert clients.loc["west", "reason"] == "example count cut to the limit"
 
 
-class Killed(BaseException):
-    """The server's process is gone."""
-
-
 def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_happened(
     ready: ReadyApp, tmp_path: Path, lines: list[str]
 ) -> None:
@@ -256,6 +241,31 @@ def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_happened(
     assert any("Going on after round 3" in line for line in lines)
     assert_same_as_fairfate_run(ready.result(), tmp_path)
     assert not ready.result(2).exists()
+
+
+def test_an_interrupted_run_is_found_again_behind_others(ready: ReadyApp, tmp_path: Path) -> None:
+    config = ready.config(rounds=3)
+    grid = ready.grid(config)
+    grid.tamper[12] = lambda m, h: kill_in_round(2, m, h)
+    with pytest.raises(Killed):
+        ready.serve(grid, config)
+    (ready.result() / ".checkpoint.safetensors.half").write_text("killed while writing")
+    other = ready.config(rounds=1)
+    ready.serve(ready.grid(other), other)
+    again = ready.config(rounds=3, min_sites=3)  # has nothing to do with the numbers
+    grid = ready.grid(again)
+    ready.serve(grid, again)
+    assert {m.content["config"].get("server-round") for m in grid.sent} == {None, 2, 3}
+    assert (ready.result(1) / "summary.csv").exists()
+    assert not ready.result(3).exists()
+    assert not list(ready.result(1).glob(".*"))
+    assert_same_as_fairfate_run(ready.result(1), tmp_path)
+
+
+def kill_in_round(t: int, message: Message, honest: Message) -> Message:
+    if message.content["config"].get("server-round") == t:
+        raise Killed
+    return honest
 
 
 def test_other_settings_do_not_take_up_an_interrupted_run(ready: ReadyApp) -> None:
@@ -304,7 +314,9 @@ def spoil(ready: ReadyApp, site: str, **columns: object) -> None:
     pd.read_csv(file).assign(**columns).to_csv(file, index=False)
 
 
-def test_a_site_that_does_not_fit_says_why_and_takes_no_part(ready: ReadyApp, lines: list[str]) -> None:
+def test_a_site_that_does_not_fit_says_why_and_takes_no_part(
+    ready: ReadyApp, lines: list[str], flower_log: Log
+) -> None:
     spoil(ready, "south", field="astrology")
     config = ready.config(rounds=2)
     ready.serve(ready.grid(config), config)
@@ -312,7 +324,8 @@ def test_a_site_that_does_not_fit_says_why_and_takes_no_part(ready: ReadyApp, li
     assert said == [
         "south (node 12) takes no part: column 'field' must hold only the schema's 4 values, got 1 others"
     ]
-    assert any("astrology" in line for line in lines)  # in the site's own log
+    assert any("astrology" in line for line in flower_log.sites)
+    assert not any("astrology" in line for line in lines)
     assert set(pd.read_csv(ready.result() / "clients.csv")["name"]) == {"north", "west"}
 
 
@@ -321,7 +334,7 @@ def test_too_few_that_fit_end_the_run_and_say_why(ready: ReadyApp) -> None:
         spoil(ready, site, experience="much")
     config = ready.config(rounds=2, max_wait=0.2)
     with pytest.raises(
-        InputError, match=r"at least 2 within 0.2 s.*south: column 'experience' must hold numb"
+        InputError, match=r"at least 2 clients within 0.2 s.*south: column 'experience' must hold"
     ):
         ready.serve(ready.grid(config), config)
 
@@ -358,15 +371,71 @@ def test_a_query_round_makes_a_schema_that_covers_all_sites(ready: ReadyApp, tmp
     assert_same_as_fairfate_run(ready.result(), tmp_path)
 
 
+def test_a_query_round_never_adds_a_group_and_shows_no_label(ready: ReadyApp, lines: list[str]) -> None:
+    """A mistyped group would leave fairness undefined for all; labels may be anything at a site."""
+    file = ready.folder / "data" / "sites" / "south.csv"
+    rows = pd.read_csv(file)
+    rows.loc[0, "sex"] = "femle"
+    rows["hired"] = [f"patient {number}" for number in range(len(rows))]
+    rows.to_csv(file, index=False)
+    config = ready.config(rounds=2, schema="sites")
+    ready.serve(ready.grid(config), config)
+    schema = json.loads((ready.result() / "schema.json").read_text())
+    assert schema["sensitive"]["groups"] == ["female", "male"]
+    assert not any("patient" in line or "femle" in line for line in lines)
+    assert any("south (node 12) takes no part: column 'hired' must hold only" in line for line in lines)
+    assert pd.read_parquet(ready.result() / "rounds.parquet")["eqo"].notna().all()
+
+
+def test_a_query_round_may_cover_the_test_file(ready: ReadyApp) -> None:
+    file = ready.folder / "data" / "test.csv"
+    rows = pd.read_csv(file)
+    rows.loc[0, "field"] = "astrology"
+    rows.to_csv(file, index=False)
+    spoil(ready, "south", field="astrology")
+    config = ready.config(rounds=1, schema="sites")
+    ready.serve(ready.grid(config), config)
+    assert (ready.result() / "summary.csv").exists()
+
+
+def test_a_site_whose_program_fails_shows_nothing_of_its_rows(
+    ready: ReadyApp, lines: list[str], flower_log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fairfate.flower import site
+
+    def fail(*_: object) -> None:
+        raise ValueError("the value 'secret' of row 7")
+
+    config = ready.config(rounds=1)
+    grid = ready.grid(config)
+    grid.tamper[12] = lambda m, h: (monkeypatch.setattr(site, "training_of", fail), h)[1]
+    ready.serve(grid, config)
+    clients = pd.read_csv(ready.result() / "clients.csv")
+    assert clients["reason"].str.contains("the site's program failed; its own log says why").any()
+    assert not any("secret" in line for line in [*lines, *clients["reason"].astype(str)])
+
+
+def test_names_that_sort_otherwise_with_their_ending_are_sorted_alike(
+    ready: ReadyApp, tmp_path: Path
+) -> None:
+    """'north-east.csv' comes before 'north.csv', and 'north-east' after 'north'."""
+    sites = ready.folder / "data" / "sites"
+    (sites / "south.csv").rename(sites / "north-east.csv")
+    config = ready.config(rounds=2, per_round=2)
+    ready.serve(ready.grid(config), config)
+    assert_same_as_fairfate_run(ready.result(), tmp_path)
+
+
 def test_a_site_may_keep_its_ranges_to_itself(ready: ReadyApp, lines: list[str]) -> None:
     config = ready.config(rounds=1, schema="sites")
     grid = ready.grid(config)
-    grid.contexts[12].node_config["describe"] = False
+    file = str(ready.folder / "data" / "sites" / "south.csv")
+    grid.contexts[12].node_config.update({"data": file, "describe": False})
     ready.serve(grid, config)
-    assert (
-        "south is left out of the schema: this site tells nothing of its columns (describe = false)" in lines
-    )
-    assert set(pd.read_csv(ready.result() / "clients.csv")["name"]) == {"north", "west"}
+    said = "south is left out of the schema: this site tells nothing of its columns (describe = false)"
+    assert said in lines
+    names = set(pd.read_csv(ready.result() / "clients.csv")["name"])
+    assert names == {"north", "south", "west"}  # its file fits what the others have told
 
 
 @pytest.mark.parametrize(
@@ -377,8 +446,10 @@ def test_a_site_may_keep_its_ranges_to_itself(ready: ReadyApp, lines: list[str])
         lambda m: Message(RecordDict({"client": ConfigRecord({"name": "x"})}), reply_to=m),
         lambda m: Message(RecordDict({"client": ConfigRecord({"describe": "no json"})}), reply_to=m),
         lambda m: Message(RecordDict({"client": ConfigRecord({"describe": "[1, 2]"})}), reply_to=m),
+        lambda m: Message(RecordDict({"client": ConfigRecord({"describe": "[" * 100_000})}), reply_to=m),
+        lambda m: Message(RecordDict({"client": ConfigRecord({"describe": " " * 2_000_000})}), reply_to=m),
         lambda m: Message(
-            RecordDict({"client": ConfigRecord({"describe": '{"inputs": {"commute": [1, NaN]}}'})}),
+            RecordDict({"client": ConfigRecord({"describe": '{"commute": [1, NaN]}'})}),
             reply_to=m,
         ),
         lambda m: None,
@@ -391,7 +462,7 @@ def test_a_site_that_describes_nonsense_is_left_out_of_the_schema(
     grid = ready.grid(config)
     grid.tamper[12] = lambda m, h: answer(m) if m.content["config"].get("ask") == "describe" else h
     ready.serve(grid, config)
-    assert any("The schema covers what" in line for line in lines)
+    assert any("The schema covers the columns of 2 sites" in line for line in lines)
     assert len(pd.read_csv(ready.result() / "clients.csv")) >= 2
 
 
@@ -425,16 +496,20 @@ def test_a_site_may_name_its_file_and_columns_its_own_way(ready: ReadyApp, tmp_p
     [
         ({}, "node 55 (node 55) takes no part: node-config must name the site's file"),
         ({"data": "/nowhere.csv"}, "nowhere (node 55) takes no part: the site's file cannot be read"),
-        ({"partition-id": 7}, "got 3 in"),
-        ({"partition-id": 0, "target": "wage"}, "names a column 'wage'"),
-        ({"partition-id": 0, "rename": "wage"}, "rename must be like"),
+        ({"partition-id": 7, "num-partitions": 3}, "got 3 in"),
+        ({"partition-id": 0, "colour": "blue"}, "node-config must name the site's file"),
+        ({"data": "west", "target": "wage"}, "names a column 'wage'"),
+        ({"data": "west", "rename": "wage"}, "rename must be like"),
+        ({"data": "west", "sensitive": "field"}, "rename 'field' to a name that is free, got 'sex'"),
     ],
 )
 def test_a_site_with_wrong_settings_says_so(ready: ReadyApp, node_config: dict, said: str, lines) -> None:
     config = ready.config(rounds=1)
     grid = ready.grid(config)
+    west = str(ready.folder / "data" / "sites" / "west.csv")
+    named = {key: west if value == "west" else value for key, value in node_config.items()}
     grid.contexts[55].node_config.clear()
-    grid.contexts[55].node_config.update(node_config)
+    grid.contexts[55].node_config.update(named)
     ready.serve(grid, config)
     assert any(said in line for line in lines)
     assert set(pd.read_csv(ready.result() / "clients.csv")["name"]) == {"north", "south"}

@@ -72,7 +72,7 @@ def test_a_simulation_gives_what_fairfate_run_gives(ready: ReadyApp, tmp_path: P
 
 def rounds_done(result: Path) -> int:
     file = result / "checkpoint.safetensors"
-    return int(read_checkpoint(file)[2]["round"]) if file.exists() else -1
+    return len(read_checkpoint(file).pieces) - 1 if file.exists() else -1
 
 
 def test_a_deployment_with_tls_and_keys_survives_its_faults(ready: ReadyApp, tmp_path: Path) -> None:
@@ -140,7 +140,8 @@ def survive_a_killed_supernode(here: Any, ready: ReadyApp) -> None:
     second = clients[clients["round"] == 2].set_index("name")
     assert second.loc["north", "outcome"] == "used"
     assert second.loc["south", "outcome"] == "dropped"
-    assert "no reply within 15 s" in second.loc["south", "reason"] or "5" in second.loc["south", "reason"]
+    reason = second.loc["south", "reason"]
+    assert reason == "no reply within 15 s" or reason.startswith("error 5:")
 
 
 def test_the_script_refuses_an_unknown_option(ready: ReadyApp) -> None:

@@ -102,8 +102,7 @@ def test_all_but_the_privileged_are_others(frame: pd.DataFrame) -> None:
 def test_a_widened_schema_fits_all_sites_and_is_that_of_all_rows(frame: pd.DataFrame) -> None:
     server, first, second = frame.iloc[:40], frame.iloc[40:140], frame.iloc[140:].assign(school="east")
     draft = Schema.of(table_from_frame(server, COLUMNS))
-    described = {"a": describe_frame(draft, first), "b": describe_frame(draft, second)}
-    wide = widen(draft, described)
+    wide = widen(widen(draft, describe_frame(draft, first)), describe_frame(draft, second))
     whole = table_from_frame(pd.concat([server, first, second]), COLUMNS)
     assert wide.categories == whole.categories
     assert wide.groups == whole.group_names
@@ -116,10 +115,24 @@ def test_a_widened_schema_fits_all_sites_and_is_that_of_all_rows(frame: pd.DataF
 
 def test_a_description_shows_ranges_and_names_only(frame: pd.DataFrame, schema: Schema) -> None:
     described = describe_frame(schema, frame)
-    assert described["inputs"]["income"] == [frame["income"].min(), frame["income"].max()]
-    assert described["inputs"]["school"] == ["(missing)", "north", "south", "west"]
-    assert set(described) == {"inputs", "groups", "labels"}
-    assert sum(len(values) for values in described["inputs"].values()) == 8
+    assert described == {
+        "age": [frame["age"].min(), frame["age"].max()],
+        "income": [frame["income"].min(), frame["income"].max()],
+        "school": ["(missing)", "north", "south", "west"],
+    }
+
+
+def test_few_rows_do_not_name_their_texts(frame: pd.DataFrame, schema: Schema) -> None:
+    with pytest.raises(UnfitError, match="'school' must have few different texts"):
+        describe_frame(schema, frame.dropna().iloc[:3])
+
+
+@pytest.mark.parametrize("values", [pd.to_datetime(["2020-01-01"] * 240), np.full(240, 1j)])
+def test_dates_and_complex_numbers_are_no_numbers(
+    frame: pd.DataFrame, schema: Schema, values: object
+) -> None:
+    with pytest.raises(UnfitError, match=r"column 'age' must hold numbers, got (datetime|complex)"):
+        schema.table(frame.assign(age=values), "site")
 
 
 def test_identifiers_are_not_described(frame: pd.DataFrame) -> None:
@@ -132,19 +145,26 @@ def test_identifiers_are_not_described(frame: pd.DataFrame) -> None:
 @pytest.mark.parametrize(
     "lie",
     [
-        {},
-        {"inputs": {"age": [np.inf, 1]}, "groups": [], "labels": []},
-        {"inputs": {"age": [1]}, "groups": [], "labels": []},
-        {"inputs": {"age": [1, np.nan]}, "groups": [], "labels": []},
-        {"inputs": {"age": [2, 1]}, "groups": [], "labels": []},
-        {"inputs": {"age": "old"}, "groups": [], "labels": []},
-        {"inputs": [], "groups": [], "labels": []},
-        {"inputs": {}, "groups": [], "labels": ["maybe"]},
+        [],
+        "age",
+        {"age": [np.inf, 1]},
+        {"age": [1]},
+        {"age": [1, np.nan]},
+        {"age": [2, 1]},
+        {"age": "old"},
+        {"school": [1, 2]},
+        {"school": [str(number) for number in range(1000)]},
+        {"school": 7},
     ],
 )
-def test_a_description_that_makes_no_sense_is_refused(schema: Schema, lie: dict) -> None:
-    with pytest.raises(InputError):
-        widen(schema, {"site": lie})
+def test_a_description_that_makes_no_sense_is_refused(schema: Schema, lie: object) -> None:
+    with pytest.raises(InputError, match="a description must hold ranges and category names"):
+        widen(schema, lie)
+
+
+def test_a_description_adds_no_column_and_no_group(schema: Schema) -> None:
+    same = widen(schema, {"wage": [1, 2], "sex": ["femle"], "hired": ["maybe"], "age": []})
+    assert same.to_json() == widen(schema, {}).to_json()
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"inputs": {}, "target": {}}', "null"])

@@ -1,7 +1,7 @@
 """Rows: where they come from, and how they become numbers."""
 
 from fairfate.data.encode import Encoder
-from fairfate.data.load import Held, load, load_held
+from fairfate.data.load import Held, draft_schema, load, load_held
 from fairfate.data.read import FILE, read_frame
 from fairfate.data.schema import Schema, UnfitError, describe_frame, widen
 from fairfate.data.sources import SOURCES, Source, fetch, find
@@ -22,6 +22,7 @@ __all__ = [
     "Table",
     "UnfitError",
     "describe_frame",
+    "draft_schema",
     "fetch",
     "find",
     "load",

@@ -86,16 +86,19 @@ def _named(columns: Columns | None, frame: pd.DataFrame, data: str | Path) -> Co
     return columns
 
 
+def draft_schema(held: Held, columns: Columns | None) -> Schema:
+    """What can be learned of the columns from the validation file."""
+    frame = read_frame(held.validation)
+    named = replace(_named(columns, frame, held.validation), client=None)
+    return Schema.of(table_from_frame(frame, named))
+
+
 def load_held(
     held: Held, columns: Columns | None = None, schema: Schema | None = None
 ) -> tuple[Schema, Table]:
     """The schema, and the server's rows in it, each marked as VALIDATION or TEST."""
-    frame = read_frame(held.validation)
-    if schema is None and held.schema is not None:
-        schema = Schema.read(held.schema)
     if schema is None:
-        named = replace(_named(columns, frame, held.validation), client=None)
-        schema = Schema.of(table_from_frame(frame, named))
+        schema = draft_schema(held, columns) if held.schema is None else Schema.read(held.schema)
     files = [held.validation] if held.test is None else [held.validation, held.test]
     parts = [_in_schema(schema, Path(file), part) for part, file in enumerate(files, start=VALIDATION)]
     return schema, _joined(parts)

@@ -60,8 +60,9 @@ def _read_csv(file: Path) -> pd.DataFrame:
 
 
 def list_folder(folder: Path) -> list[Path]:
-    """The CSV and Parquet files of a folder, by name."""
-    files = sorted(p for p in folder.iterdir() if p.suffix.lower() in {".csv", ".parquet", ".pq"})
+    """The CSV and Parquet files of a folder, by name without the ending."""
+    found = [p for p in folder.iterdir() if p.suffix.lower() in {".csv", ".parquet", ".pq"}]
+    files = sorted(found, key=lambda path: (path.stem, path.name))
     if not files:
         raise InputError(f"data must be a folder with CSV or Parquet files, got '{folder}' (none)")
     return files

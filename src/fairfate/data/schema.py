@@ -110,7 +110,9 @@ class Schema:
     def numbers(self, values: pd.Series[Any]) -> NDArray[np.float64]:
         """A column that must hold numbers; NaN where one is missing."""
         column = str(values.name)
-        if values.dtype == object or not pd.api.types.is_numeric_dtype(values.dtype):
+        if values.dtype.kind not in "biufO":
+            raise UnfitError(f"column '{column}' must hold numbers, got {values.dtype}")
+        if values.dtype.kind == "O":
             numbers = pd.to_numeric(values, errors="coerce")
             odd = np.flatnonzero((numbers.isna() & values.notna()).to_numpy())
             if len(odd):
@@ -193,9 +195,10 @@ class Schema:
 
 
 def describe_frame(schema: Schema, frame: pd.DataFrame) -> dict[str, Any]:
-    """What a file's owner may tell others about a schema's columns: ranges and the names of categories.
+    """What a file's owner may tell others about a schema's inputs: ranges and the names of categories.
 
-    The lowest and the highest value of a column are somebody's values; nothing else of a row is in it.
+    The lowest and the highest value of a column are somebody's values; nothing else of a row is in it. Texts
+    that are about as many as the rows are not told.
     """
     absent = [column for column in schema.columns if column not in frame.columns]
     if absent:
@@ -206,7 +209,7 @@ def describe_frame(schema: Schema, frame: pd.DataFrame) -> dict[str, Any]:
             continue
         if column in schema.categories:
             codes, names = words(frame[column])
-            if len(names) > min(MOST_TOLD, max(20, len(frame) / 2)):
+            if len(names) > min(MOST_TOLD, len(frame) / 2):
                 raise UnfitError(
                     f"column '{column}' must have few different texts to be described, got {len(names)} in"
                     f" {len(frame)} rows, as on an identifier"
@@ -216,47 +219,37 @@ def describe_frame(schema: Schema, frame: pd.DataFrame) -> dict[str, Any]:
             numbers = schema.numbers(frame[column])
             present = numbers[~np.isnan(numbers)]
             inputs[column] = [float(present.min()), float(present.max())] if len(present) else []
-    groups = words(frame[schema.sensitive]).names
-    return {"inputs": inputs, "groups": groups, "labels": words(frame[schema.target]).names}
+    return inputs
 
 
-def widen(schema: Schema, described: Mapping[str, Mapping[str, Any]]) -> Schema:
-    """The schema that covers all files described, by their owners' names; medians stay as they are."""
+def widen(schema: Schema, described: Mapping[str, Any]) -> Schema:
+    """The schema that also covers a file described; medians, labels and groups stay as they are.
+
+    A group that the server's own rows do not have would leave fairness undefined, so it is never added.
+    """
     categories = {name: set(values) for name, values in schema.categories.items()}
-    groups = set(schema.groups)
     low = dict(zip(schema.features, schema.encoder.low, strict=True))
     high = dict(zip(schema.features, schema.encoder.low + schema.encoder.span, strict=True))
-    for owner, about in described.items():
-        try:
-            for column, found in about["inputs"].items():
-                if column in categories:
-                    categories[column] |= {str(name) for name in found}
-                elif column in low and found:
-                    least, most = finite(np.array(found, dtype=np.float64), column)
-                    if not least <= most:
-                        raise ValueError(f"{least} to {most} as the range of '{column}'")
-                    low[column], high[column] = min(low[column], least), max(high[column], most)
-            strange = sorted({str(name) for name in about["labels"]} - set(schema.labels))
-            if schema.groups[0] != OTHERS:
-                groups |= {str(name) for name in about["groups"]}
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise InputError(
-                f"{owner} must describe its columns, got {type(error).__name__}: {error}"
-            ) from None
-        if strange:
-            raise InputError(
-                f"{owner} must hold only the labels {listing(schema.labels)}, got {listing(strange)}"
-            )
-    ordered = schema.groups if schema.groups[0] == OTHERS else tuple(sorted(groups))
-    found_categories = {name: tuple(sorted(values)) for name, values in categories.items()}
-    for name, values in found_categories.items():
+    try:
+        for column, found in described.items():
+            if column in categories:
+                if len(found) > MOST_TOLD or not all(isinstance(name, str) for name in found):
+                    raise ValueError(f"{len(found)} categories of '{column}'")
+                categories[column] |= {name[:MOST_TOLD] for name in found}
+            elif column in low and column != schema.sensitive and found:
+                least, most = finite(np.array(found, dtype=np.float64), column)
+                if not least <= most:
+                    raise ValueError(f"{least} to {most} as the range of '{column}'")
+                low[column], high[column] = min(low[column], least), max(high[column], most)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"a description must hold ranges and category names, got {error}") from None
+    ordered = {name: tuple(sorted(values)) for name, values in categories.items()}
+    for name, values in ordered.items():
         low[name], high[name] = 0.0, float(len(values) - 1)
-    if schema.sensitive in low:
-        low[schema.sensitive], high[schema.sensitive] = 0.0, float(len(ordered) - 1)
     lows = np.array([low[name] for name in schema.features])
     spans = np.array([high[name] for name in schema.features]) - lows
     encoder = Encoder(lows, np.where(spans > 0, spans, 1.0), schema.encoder.median)
-    return replace(schema, categories=found_categories, groups=ordered, encoder=encoder)
+    return replace(schema, categories=ordered, encoder=encoder)
 
 
 def _check_complete(codes: NDArray[np.int64], column: object) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,22 +15,42 @@ from fairfate.errors import InputError
 from fairfate.files import write_bytes
 from fairfate.strategies import Notes
 
-_KEY, _REST = "fairfate", "(averaged)"
+_REST, _PIECES, _ABOUT = "(averaged)", "(rounds)", "fairfate"
 
 
-def write_checkpoint(path: Path, state: Any, rest: NDArray[Any], about: dict[str, Any]) -> None:
-    """Write a strategy's state, the part of the model that it does not move, and what is known beside."""
+class Saved(NamedTuple):
+    """What a checkpoint holds."""
+
+    identity: dict[str, Any]
+    """What must be the same for a run to go on."""
+    arrays: dict[str, NDArray[Any]]
+    """The arrays of the strategy's state."""
+    numbers: dict[str, Any]
+    """The rest of it."""
+    rest: NDArray[Any]
+    """The part of the model that the strategy does not move."""
+    pieces: list[str]
+    """A line of JSON for each round."""
+
+
+def write_checkpoint(
+    path: Path, state: Any, rest: NDArray[Any], identity: dict[str, Any], pieces: list[str]
+) -> None:
+    """Write a checkpoint; whole, or the old one stays."""
     arrays, numbers = pack_state(state)
-    content = json.dumps({**about, "numbers": numbers})
-    write_bytes(path, save({**arrays, _REST: rest}, metadata={_KEY: content}))
+    lines = np.frombuffer("\n".join(pieces).encode(), dtype=np.uint8)
+    about = json.dumps({"identity": identity, "numbers": numbers})
+    write_bytes(path, save({**arrays, _REST: rest, _PIECES: lines}, metadata={_ABOUT: about}))
 
 
-def read_checkpoint(path: Path) -> tuple[dict[str, NDArray[Any]], NDArray[Any], dict[str, Any]]:
-    """The arrays of a state, the rest of the model, and all else that a checkpoint holds."""
+def read_checkpoint(path: Path) -> Saved:
+    """Read what `write_checkpoint` has written."""
     try:
         with safe_open(path, framework="numpy") as opened:
             arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-            return arrays, arrays.pop(_REST), json.loads((opened.metadata() or {})[_KEY])
+            about = json.loads((opened.metadata() or {})[_ABOUT])
+        rest, pieces = arrays.pop(_REST), arrays.pop(_PIECES).tobytes().decode().split("\n")
+        return Saved(about["identity"], arrays, about["numbers"], rest, pieces)
     except (SafetensorError, KeyError, ValueError) as error:
         raise InputError(
             f"checkpoint must be a file that an earlier run has written, got '{path}' ({error})"

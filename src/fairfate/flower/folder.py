@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from logging import INFO
 from pathlib import Path
@@ -27,8 +27,8 @@ WAIT_FOR_LOCK = 60.0
 class RunFolder:
     """Where a run's results go, ready to go on where an interrupted run of the same settings ended."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, provenance: Mapping[str, object]) -> None:
+        self.path, self.provenance = path, provenance
         self.checkpoint = path / CHECKPOINT
 
     @property
@@ -58,7 +58,8 @@ class RunFolder:
         )
         results.write_summary(self.path / results.SUMMARY, results.summarise(rounds))
         most = int(clients.groupby("round").size().max()) if len(clients) else None
-        write_bytes(self.path / results.CONFIG, _config_text(settings, self.path, most).encode())
+        config = _config(settings, self.path, settings.per_round or most)
+        write_bytes(self.path / results.CONFIG, config_text(config, self.provenance).encode())
         for leftover in (self.checkpoint, self.path / LOCK):
             leftover.unlink(missing_ok=True)
         log(INFO, "Saved to %s", self.path)
@@ -88,41 +89,55 @@ def _config(settings: Settings, folder: Path, per_round: int | None) -> Config:
 
 @contextmanager
 def open_run(settings: Settings) -> Iterator[RunFolder]:
-    """The folder of an interrupted run with the same settings, or a new one; nobody else may use it."""
-    base = Path(settings.out).expanduser()
+    """The folder of an interrupted run with the same settings and files, or a new one, for us alone."""
+    base, provenance = Path(settings.out).expanduser(), _provenance(settings)
+
+    def begun(path: Path) -> str:
+        return config_text(_config(settings, path, settings.per_round or None), provenance)
+
     while True:
-        number = 1
-        while (base / f"{settings.name}-{number + 1}").exists():
-            number += 1
-        path = base / f"{settings.name}-{number}"
-        if not _is_ours(path, settings):
-            path = base / f"{settings.name}-{number + 1}"
+        path = _choose(base, settings.name, begun)
         path.mkdir(parents=True, exist_ok=True)
         with _locked(path):
-            if not _is_ours(path, settings):
+            if not (_is_new(path) or _is_interrupted(path, begun(path))):
                 continue  # somebody else was faster
-            going_on = (path / results.CONFIG).exists()
-            write_bytes(path / results.CONFIG, _config_text(settings, path).encode())
-            log(INFO, "%s in %s", "Going on" if going_on else "Working", path)
-            yield RunFolder(path)
+            log(INFO, "%s in %s", "Working" if _is_new(path) else "Going on", path)
+            for leftover in path.glob(".*"):  # what a killed process was writing
+                if leftover.name != LOCK:
+                    leftover.unlink()
+            write_bytes(path / results.CONFIG, begun(path).encode())
+            yield RunFolder(path, provenance)
             return
 
 
-def _is_ours(path: Path, settings: Settings) -> bool:
-    """Whether a folder is new, or holds an interrupted run with these settings and files."""
-    if not (path / results.CONFIG).exists():
-        return not path.exists() or all(file.name == LOCK for file in path.iterdir())
-    finished = (path / results.SUMMARY).exists()
-    return not finished and (path / results.CONFIG).read_text("utf-8") == _config_text(settings, path)
+def _choose(base: Path, name: str, begun: Callable[[Path], str]) -> Path:
+    """The latest interrupted run's folder, or the next new one."""
+    number = 1
+    while (base / f"{name}-{number}").exists() and not _is_new(base / f"{name}-{number}"):
+        number += 1
+    for earlier in range(number - 1, 0, -1):
+        path = base / f"{name}-{earlier}"
+        if _is_interrupted(path, begun(path)):
+            return path
+    return base / f"{name}-{number}"
 
 
-def _config_text(settings: Settings, path: Path, per_round: int | None = None) -> str:
-    """What must be the same for a run to go on: the settings, and the server's files."""
-    more = {f"server-{name.replace('_', '-')}": getattr(settings, name) for name in _MORE}
+def _is_new(path: Path) -> bool:
+    return not any(file.name != LOCK for file in path.iterdir())
+
+
+def _is_interrupted(path: Path, begun: str) -> bool:
+    config, finished = path / results.CONFIG, (path / results.SUMMARY).exists()
+    return not finished and config.exists() and config.read_text("utf-8") == begun
+
+
+def _provenance(settings: Settings) -> dict[str, object]:
+    """What a run depends on besides the options of `fairfate run`: other settings, the server's files."""
+    found: dict[str, object] = {f"server-{name.replace('_', '-')}": getattr(settings, name) for name in _MORE}
     for name, file in (("validation", settings.validation), ("test", settings.test)):
         if file:
-            more[f"server-{name}-sha256"] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    return config_text(_config(settings, path, settings.per_round or per_round), more)
+            found[f"server-{name}-sha256"] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return found
 
 
 _MORE = (
@@ -133,7 +148,6 @@ _MORE = (
     "drop",
     "categorical",
     "schema",
-    "min_sites",
     "max_norm",
     "max_examples",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import keyword
 import re
 import shutil
+import sys
 import tempfile
 from importlib.resources import files
 from pathlib import Path
@@ -20,7 +21,17 @@ from fairfate.streams import Streams
 
 SITES = ("north", "south", "west")
 ROWS = 3000
-TAKEN = ("data", "sites", "runs", "deployment", "fairfate", "flwr")
+TAKEN = {
+    "data",
+    "sites",
+    "runs",
+    "deployment",
+    "fairfate",
+    "flwr",
+    "numpy",
+    "pandas",
+    *sys.stdlib_module_names,
+}
 
 
 def init(path: str | Path) -> Path:
@@ -28,10 +39,10 @@ def init(path: str | Path) -> Path:
     folder = Path(path).expanduser().resolve()
     name = folder.name
     package = name.replace("-", "_")
-    if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", name) or keyword.iskeyword(package) or name in TAKEN:
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,31}", name) or keyword.iskeyword(package) or package in TAKEN:
         raise InputError(
-            "the app's name must be up to 32 small letters, digits and hyphens, and no word of Python,"
-            f" got '{name}' (from '{path}')"
+            "the app's name must be up to 32 small letters, digits and hyphens, and no word or module of"
+            f" Python, got '{name}' (from '{path}')"
         )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"the app's folder must be new or empty, got '{folder}'")

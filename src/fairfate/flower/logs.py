@@ -7,9 +7,9 @@ import logging
 LOGGER = logging.getLogger("flwr")
 
 
-def log(level: int, message: str, *values: object) -> None:
-    """Write a line to Flower's log."""
-    LOGGER.log(level, message, *values)
+def log(level: int, message: str, *values: object, exc_info: BaseException | None = None) -> None:
+    """Write a line to Flower's log, with an error's traceback if one is given."""
+    LOGGER.log(level, message, *values, exc_info=exc_info)
 
 
 def one_line(text: object, limit: int = 300) -> str:

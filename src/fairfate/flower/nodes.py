@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 
 from fairfate.errors import InputError
 from fairfate.flower.logs import log, one_line
+from fairfate.flower.replies import MOST_EXAMPLES
 
 CLIENT, NAME, PROBLEM, NOTE, COUNTS, ROWS = "client", "name", "problem", "note", "counts", "rows"
 """Names in a reply to a query: a ConfigRecord `client` with `name` (and `problem`, if the client cannot take
 part, or a `note` for the log), and a MetricRecord `counts` with `rows`, its training rows by group and
 label."""
 
-ATTEMPTS = 3
-"""How often a node that does not answer a query is asked."""
+PAUSE = 5.0
+"""Seconds before a node that could not answer a query is asked again; each time twice as long."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,13 +44,14 @@ class Roster:
     """Sent to each new node; None asks nothing, and nodes are known by their numbers."""
     wants_rows: bool = False
     groups: int | None = None
-    """How many groups the clients' counts must have, if that is known."""
+    """How many groups the clients' counts must have; None goes by what most of them say."""
     max_wait: float = 600.0
     timeout: float = 60.0
     """How long to wait for answers."""
     known: dict[int, Client] = field(default_factory=dict)
     refused: dict[int, str] = field(default_factory=dict)
-    attempts: dict[int, int] = field(default_factory=dict)
+    failed: dict[int, tuple[int, float]] = field(default_factory=dict)
+    """How often a node could not answer, and when to ask it again."""
 
     def name(self, node: int) -> str:
         """What to call a node in the log."""
@@ -61,9 +63,9 @@ class Roster:
         said = -1
         while True:
             nodes = sorted(grid.get_node_ids())
-            self._forget([*self.refused, *self.attempts], nodes)
+            self._forget(nodes)
             self._meet(grid, [node for node in nodes if node not in self.known])
-            online = [self.known[node] for node in nodes if node in self.known]
+            online = self._alike([self.known[node] for node in nodes if node in self.known])
             if len(online) >= need:
                 return sorted(online, key=lambda client: (client.name, client.node))
             if time.monotonic() >= end:
@@ -73,25 +75,23 @@ class Roster:
                 log(INFO, "Waiting for clients: %d of %d are there (at most %g s)", said, need, self.max_wait)
             time.sleep(min(1.0, max(0.01, end - time.monotonic())))
 
-    def _forget(self, known: Sequence[int], online: Sequence[int]) -> None:
+    def _forget(self, online: Sequence[int]) -> None:
         """Whoever has left and comes back is asked again: its file may have been mended."""
-        for node in set(known) - set(online):
+        for node in {*self.refused, *self.failed} - set(online):
             self.refused.pop(node, None)
-            self.attempts.pop(node, None)
+            self.failed.pop(node, None)
 
     def _too_few(self, online: int, need: int) -> str:
         reasons = "".join(f"; node {node} takes no part: {why}" for node, why in self.refused.items())
-        return (
-            f"clients must be at least {need} within {self.max_wait:g} s (min_available_nodes, max_wait),"
-            f" got {online}{reasons}"
-        )
+        return f"there must be at least {need} clients within {self.max_wait:g} s, got {online}{reasons}"
 
     def _meet(self, grid: Grid, nodes: Sequence[int]) -> None:
         """Ask new nodes who they are."""
         if self.question is None:
             self.known |= {node: Client(node, str(node)) for node in nodes}
             return
-        new = [node for node in nodes if node not in self.refused and self.attempts.get(node, 0) < ATTEMPTS]
+        now = time.monotonic()
+        new = [n for n in nodes if n not in self.refused and self.failed.get(n, (0, 0.0))[1] <= now]
         if not new:
             return
         content = RecordDict({"config": self.question})
@@ -101,38 +101,38 @@ class Roster:
         answers = {asked.get(reply.metadata.reply_to_message_id, 0): reply for reply in replies}
         for node in new:
             self._answer(node, answers.get(node))
-        self._agree_on_groups()
         for client in self.known.values():
             twins = [other.node for other in self.known.values() if other.name == client.name]
             if client.node in new and len(twins) > 1:
                 log(WARNING, "%d nodes call themselves '%s': %s", len(twins), client.name, twins)
 
-    def _agree_on_groups(self) -> None:
-        """Where nobody knows how many groups there are, most clients do."""
-        sizes = [len(client.rows) for client in self.known.values() if client.rows is not None]
-        if self.groups is None and sizes:
-            self.groups = statistics.mode(sizes)
-        for node, client in list(self.known.items()):
-            if client.rows is not None and len(client.rows) != self.groups:
-                self._refuse(client, f"it counts rows of {len(client.rows)} groups instead of {self.groups}")
-                del self.known[node]
-
-    def _refuse(self, client: Client, problem: str) -> None:
-        self.refused[client.node] = f"{client.name}: {problem}"
-        log(WARNING, "%s (node %d) takes no part: %s", client.name, client.node, problem)
+    def _alike(self, online: list[Client]) -> list[Client]:
+        """The clients that count as many groups as most of them do."""
+        sizes = [len(client.rows) for client in online if client.rows is not None]
+        if not sizes:
+            return online
+        size = self.groups or statistics.mode(sizes)
+        odd = [client for client in online if client.rows is not None and len(client.rows) != size]
+        for client in odd:
+            groups = len(client.rows) if client.rows is not None else 0
+            log(WARNING, "%s takes no part: it counts rows of %d groups, not %d", client.name, groups, size)
+        return [client for client in online if client not in odd]
 
     def _answer(self, node: int, reply: Message | None) -> None:
         if reply is None or reply.has_error() or not reply.has_content():
-            self.attempts[node] = self.attempts.get(node, 0) + 1
+            times = self.failed.get(node, (0, 0.0))[0] + 1
+            dear = 10 if reply is None else 1  # everybody waits for a silent one
+            pause = PAUSE * dear * 2 ** (times - 1)
+            self.failed[node] = times, time.monotonic() + pause
             why = f"no answer within {self.timeout:g} s" if reply is None else "an empty answer"
             if reply is not None and reply.has_error():
                 why = one_line(f"error {reply.error.code}: {reply.error.reason}")
-            again = "" if self.attempts[node] < ATTEMPTS else "; it is not asked again"
-            log(WARNING, "node %d could not say who it is: %s%s", node, why, again)
+            log(WARNING, "node %d could not say who it is, asked again in %g s: %s", node, pause, why)
             return
-        client, problem = read_answer(node, reply.content, self.wants_rows, self.groups)
+        client, problem = read_answer(node, reply.content, self.wants_rows)
         if problem:
-            self._refuse(client, problem)
+            self.refused[node] = f"{client.name}: {problem}"
+            log(WARNING, "%s (node %d) takes no part: %s", client.name, node, problem)
             return
         self.known[node] = client
         note = reply.content.config_records.get(CLIENT, ConfigRecord()).get(NOTE)
@@ -141,20 +141,17 @@ class Roster:
         log(INFO, "%s (node %d) takes part", client.name, node)
 
 
-def read_answer(node: int, content: RecordDict, wants_rows: bool, groups: int | None) -> tuple[Client, str]:
+def read_answer(node: int, content: RecordDict, wants_rows: bool) -> tuple[Client, str]:
     """A client from its answer, and what keeps it from taking part, if anything does."""
     about = content.config_records.get(CLIENT, ConfigRecord())
     name = one_line(about.get(NAME) or "", 60) or f"node {node}"
     problem = one_line(about.get(PROBLEM) or "")
-    rows = None
-    if wants_rows and not problem:
-        given = content.metric_records.get(COUNTS, MetricRecord()).get(ROWS)
-        counts = [n for n in given if isinstance(n, int) and n >= 0] if isinstance(given, list) else []
-        size = max(4, len(counts) // 2 * 2) if groups is None else 2 * groups
-        if counts != given or len(counts) != size or not 0 < sum(counts) < 2**53:
-            problem = (
-                f"'{ROWS}' must be its rows by group and label, whole numbers >= 0, got {one_line(given, 80)}"
-            )
-        else:
-            rows = np.array(counts, dtype=np.int64).reshape(-1, 2)
-    return Client(node, name, rows), problem
+    if not wants_rows or problem:
+        return Client(node, name), problem
+    given = content.metric_records.get(COUNTS, MetricRecord()).get(ROWS)
+    counts = [n for n in given if isinstance(n, int) and n >= 0] if isinstance(given, list) else []
+    if counts != given or len(counts) < 4 or len(counts) % 2 or not 0 < sum(counts) < MOST_EXAMPLES:
+        told = one_line(given, 80)
+        problem = f"'{ROWS}' must be its rows by group and label, whole numbers >= 0, got {told}"
+        return Client(node, name), problem
+    return Client(node, name, np.array(counts, dtype=np.int64).reshape(-1, 2)), ""

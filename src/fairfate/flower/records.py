@@ -18,6 +18,9 @@ _EXACT = 2**24
 """Whole numbers up to here are exact in 32 bits."""
 
 
+_NUMPY = "numpy.ndarray"
+
+
 class MismatchError(ValueError):
     """Arrays that are not those of the model; the message says in what."""
 
@@ -40,6 +43,8 @@ class Layout:
     """The names in the model's own order."""
     trained: int
     """How many of the arrays are trained."""
+    floats: int
+    """How many are not whole numbers; these come first."""
 
     @classmethod
     def of(cls, record: ArrayRecord, averaged: Collection[str] = ()) -> Layout:
@@ -62,7 +67,9 @@ class Layout:
         ]
         if not trained:
             raise InputError(f"initial_arrays must hold an array of floats to train, got {listing(arrays)}")
-        names = (*trained, *(name for name in arrays if name not in trained))
+        other = [n for n, values in arrays.items() if values.dtype.kind == "f" and n not in trained]
+        whole = [name for name in arrays if name not in {*trained, *other}]
+        names = (*trained, *other, *whole)
         return cls(
             names=names,
             shapes=tuple(arrays[name].shape for name in names),
@@ -70,6 +77,7 @@ class Layout:
             dtype="float64" if wide else "float32",
             order=tuple(arrays),
             trained=len(trained),
+            floats=len(trained) + len(other),
         )
 
     @cached_property
@@ -87,6 +95,11 @@ class Layout:
         """Length of its trained part."""
         return int(self.ends[self.trained - 1])
 
+    @property
+    def measured(self) -> int:
+        """Length of its part that counts for a norm: all but whole numbers."""
+        return int(self.ends[self.floats - 1])
+
     def read(self, record: ArrayRecord, out: NDArray[Any], minus: NDArray[Any] | None = None) -> None:
         """Write a record's arrays into ``out``, less a vector; MismatchError if they are not this model's."""
         if set(record) != set(self.names):
@@ -102,6 +115,11 @@ class Layout:
             else:
                 np.subtract(values.ravel(), minus[start:end], out=out[start:end])
             start = int(end)
+
+    def tidy(self, record: ArrayRecord) -> ArrayRecord:
+        """A record that `read` has accepted, in the model's own order and with true shapes and types."""
+        about = dict(zip(self.names, zip(self.dtypes, self.shapes, strict=True), strict=True))
+        return ArrayRecord({name: Array(*about[name], _NUMPY, record[name].data) for name in self.order})
 
     def flat(self, record: ArrayRecord) -> NDArray[Any]:
         """A record as a vector."""
@@ -122,6 +140,8 @@ class Layout:
 
 def _values(array: Array, name: str, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
     """An array's values without copying them, once its header has been found to be right."""
+    if array.stype != _NUMPY:
+        raise MismatchError(f"array '{name}' is stored as '{array.stype}' instead of '{_NUMPY}'")
     try:
         stream = BytesIO(array.data)
         version = np.lib.format.read_magic(stream)

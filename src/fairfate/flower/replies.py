@@ -14,13 +14,16 @@ from numpy.typing import NDArray
 from fairfate.flower.logs import one_line
 from fairfate.flower.records import Layout, MismatchError
 
+MOST_EXAMPLES = 2**53
+"""Whole numbers up to here can be added."""
+
 
 @dataclass(frozen=True)
 class Limits:
     """What a reply may claim."""
 
     max_norm: float | None = None
-    """Largest L2 norm of an update; a longer one is dropped."""
+    """Largest L2 norm of an update, whole-number arrays aside; a longer one is dropped."""
     max_examples: float | None = None
     """Most examples that a client may count for; a larger number is cut to this."""
 
@@ -111,6 +114,14 @@ def read_replies(
     return good
 
 
+def example_count(metrics: MetricRecord, key: str) -> float:
+    """How many examples a client claims; MismatchError if that makes no sense."""
+    count = metrics.get(key)
+    if not isinstance(count, int | float) or not 0 < count < MOST_EXAMPLES:
+        raise MismatchError(f"'{key}' is {one_line(count, 40)} instead of a number > 0 and < 2**53")
+    return float(count)
+
+
 def _read(
     message: Message,
     layout: Layout,
@@ -130,17 +141,15 @@ def _read(
         raise MismatchError(
             f"{len(arrays)} ArrayRecords and {len(metrics)} MetricRecords instead of one of each"
         )
-    count = metrics[0].get(weight_key)
-    if not isinstance(count, int | float) or not math.isfinite(count) or count <= 0:
-        raise MismatchError(f"'{weight_key}' is {count} instead of a number > 0")
+    count = example_count(metrics[0], weight_key)
     with np.errstate(over="ignore", invalid="ignore"):
         layout.read(arrays[0], delta, minus=model)
-        trained = delta[: layout.moved]
-        norm = float(np.sqrt(np.dot(trained, trained)))
-    if not math.isfinite(norm) or not np.isfinite(delta[layout.moved :]).all():
+        measured = delta[: layout.measured]
+        norm = float(np.sqrt(np.dot(measured, measured)))
+    if not math.isfinite(norm):
         if not np.isfinite(delta).all():
             raise MismatchError("an update with NaN or infinity")
-        norm = float(np.linalg.norm(trained.astype(np.float64)))  # too long for the type
+        norm = float(np.linalg.norm(measured.astype(np.float64)))  # too long for the type
     if limits.max_norm is not None and norm > limits.max_norm:
         raise MismatchError(f"an update of norm {norm:.4g}, over the limit of {limits.max_norm:g}")
-    return arrays[0], metrics[0], float(count)
+    return layout.tidy(arrays[0]), metrics[0], count

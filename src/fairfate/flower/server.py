@@ -11,7 +11,7 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from fairfate.data import Schema, Table, load_held, widen
+from fairfate.data import Schema, Table, draft_schema, load_held, widen
 from fairfate.engine import mlp
 from fairfate.errors import InputError, check
 from fairfate.federation import Rows, held_out
@@ -21,6 +21,9 @@ from fairfate.flower.settings import Settings
 from fairfate.flower.site import ASK, DESCRIBE, SCHEMA
 from fairfate.flower.strategy import FlowerStrategy
 from fairfate.flower.validation import BuiltIn, built_in_arrays
+
+LONGEST = 1_000_000
+"""Characters of a site's description."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,10 +42,7 @@ class ServerData:
     @classmethod
     def load(cls, settings: Settings, schema: Schema | None = None) -> ServerData:
         """Read the server's files; the schema is theirs unless one is given."""
-        if schema is None:
-            schema, table = load_held(settings.held, settings.columns)
-        else:
-            table = load_held(settings.held, settings.columns, schema)[1]
+        schema, table = load_held(settings.held, settings.columns, schema)
         streams, hidden, inputs = settings.streams, settings.hidden, len(schema.features)
         validation, test = held_out(table, streams)
         for name, rows in (("validation", validation), ("test", test)):
@@ -69,10 +69,11 @@ class ServerData:
         )
 
 
-def ask_for_schema(grid: Grid, settings: Settings, draft: Schema) -> Schema:
+def ask_for_schema(grid: Grid, settings: Settings) -> Schema:
     """One query to every site for its columns' ranges and category names, and a schema that covers them."""
+    schema = draft_schema(settings.held, settings.columns)
     clients = Roster(max_wait=settings.max_wait).clients(grid, settings.min_sites)
-    question = RecordDict({"config": ConfigRecord({ASK: DESCRIBE, SCHEMA: draft.to_json()})})
+    question = RecordDict({"config": ConfigRecord({ASK: DESCRIBE, SCHEMA: schema.to_json()})})
     messages = [Message(question, client.node, MessageType.QUERY) for client in clients]
     told: dict[str, Any] = {}
     for reply in grid.send_and_receive(messages, timeout=settings.timeout):
@@ -81,13 +82,14 @@ def ask_for_schema(grid: Grid, settings: Settings, draft: Schema) -> Schema:
             log(WARNING, "%s is left out of the schema: %s", name, problem)
         else:
             told[f"{name} (node {reply.metadata.src_node_id})"] = described
-    schema = draft
+    covered = 0
     for name in sorted(told):
         try:
-            schema = widen(schema, {name: told[name]})
+            schema = widen(schema, told[name])
+            covered += 1
         except InputError as error:
             log(WARNING, "%s is left out of the schema: %s", name, one_line(error))
-    log(INFO, "The schema covers what %d sites have told of their columns", len(told))
+    log(INFO, "The schema covers the columns of %d sites", covered)
     return schema
 
 
@@ -100,9 +102,12 @@ def _description(reply: Message) -> tuple[str, Any, str]:
     name = one_line(about.get(NAME) or name, 60)
     if DESCRIBE not in about:
         return name, None, one_line(about.get(PROBLEM, "it says nothing of its columns"))
+    text = str(about[DESCRIBE])
     try:
-        return name, json.loads(str(about[DESCRIBE])), ""
-    except ValueError:
+        if len(text) > LONGEST:
+            raise ValueError("too long")
+        return name, json.loads(text), ""
+    except (ValueError, RecursionError):
         return name, None, "what it says of its columns cannot be read"
 
 

@@ -1,12 +1,14 @@
 """The ready app at a site: reads the site's file, answers the server's questions, trains its model.
 
-A site's rows never leave it. What it says to others names columns and rules, not values; what its owner
+A site's rows never leave it. What it says of problems names columns and rules, not values; what its owner
 needs to mend a file is in its own log.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, RecordDict
+from numpy.typing import NDArray
 
-from fairfate.data import Schema, Table, UnfitError, describe_frame, read_frame
+from fairfate.data import Schema, UnfitError, describe_frame, read_frame
 from fairfate.data.read import list_folder
 from fairfate.engine import mlp
 from fairfate.engine.training import Training
@@ -27,6 +30,7 @@ from fairfate.flower.validation import built_in_arrays
 from fairfate.streams import Streams
 
 ASK, DESCRIBE, SCHEMA = "ask", "describe", "schema"
+Layers = dict[str, NDArray[Any]]
 
 
 class SiteError(RuntimeError):
@@ -38,7 +42,7 @@ def file_of(context: Context) -> Path:
     given = context.node_config.get("data")
     if given:
         return Path(str(given)).expanduser()
-    if "partition-id" not in context.node_config:
+    if set(context.node_config) != {"partition-id", "num-partitions"}:  # what a simulation sets
         raise SiteError("node-config must name the site's file, as in data='/path/to/file.csv', got none")
     folder = Path(str(context.run_config.get("sites", ""))).expanduser()
     if not folder.is_dir():
@@ -72,20 +76,27 @@ def read_site(context: Context, schema_target: str, schema_sensitive: str) -> pd
     except InputError as error:
         log(WARNING, "%s", error)
         raise SiteError("the site's file cannot be read; its own log says why") from None
-    for own in renamed:
+    for own, name in renamed.items():
         if own not in frame.columns:
             raise SiteError(f"node-config names a column '{own}' that the site's file does not have")
+        if name != own and name in frame.columns:
+            raise SiteError(f"node-config must rename '{own}' to a name that is free, got '{name}'")
     return frame.rename(columns=renamed)
 
 
-def _table(context: Context, schema: Schema) -> Table:
-    """The site's rows in the server's schema."""
-    frame = read_site(context, schema.target, schema.sensitive)
+@contextmanager
+def _discreet() -> Iterator[None]:
+    """Whatever goes wrong, others hear of it without seeing values; all of it is in the site's own log."""
     try:
-        return schema.table(frame, name_of(context))
+        yield
+    except SiteError:
+        raise
     except UnfitError as error:
         log(WARNING, "The file does not fit the server's schema: %s", error)
         raise SiteError(error.public) from None
+    except Exception as error:
+        log(WARNING, "Could not do what the server asked", exc_info=error)
+        raise SiteError("the site's program failed; its own log says why") from None
 
 
 def answer(content: RecordDict, context: Context) -> RecordDict:
@@ -94,27 +105,31 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
     If the server asks so, add our rows by group and label (for reweighing), or our columns' ranges and
     category names (for a schema that covers all sites).
     """
-    config = content.config_records["config"]
-    schema = Schema.from_json(str(config[SCHEMA]))
     about = ConfigRecord()
     result = RecordDict({CLIENT: about})
     try:
-        about.update({NAME: name_of(context), **_note(context)})
-        if config.get(ASK) == DESCRIBE:
-            if not context.node_config.get("describe", True):
-                raise SiteError("this site tells nothing of its columns (describe = false)")
-            frame = read_site(context, schema.target, schema.sensitive)
-            about[DESCRIBE] = json.dumps(_described(schema, frame))
-            return result
-        table = _table(context, schema)
+        with _discreet():
+            about.update({NAME: name_of(context), **_note(context)})
+            result.update(_answer(content.config_records["config"], context, about))
     except SiteError as error:
         about[PROBLEM] = str(error)
-        return result
-    log(INFO, "%s: %d rows fit the server's schema", table.name, len(table))
-    if config.get("wants-rows"):
-        cells = np.bincount(table.cell, minlength=2 * table.groups)
-        result[COUNTS] = MetricRecord({ROWS: [int(number) for number in cells]})
     return result
+
+
+def _answer(config: ConfigRecord, context: Context, about: ConfigRecord) -> dict[str, MetricRecord]:
+    schema = Schema.from_json(str(config[SCHEMA]))
+    frame = read_site(context, schema.target, schema.sensitive)
+    if config.get(ASK) == DESCRIBE:
+        if not context.node_config.get("describe", True):
+            raise SiteError("this site tells nothing of its columns (describe = false)")
+        about[DESCRIBE] = json.dumps(describe_frame(schema, frame))
+        return {}
+    table = schema.table(frame, name_of(context))
+    log(INFO, "%s: %d rows fit the server's schema", table.name, len(table))
+    if not config.get("wants-rows"):
+        return {}
+    cells = np.bincount(table.cell, minlength=2 * table.groups)
+    return {COUNTS: MetricRecord({ROWS: [int(number) for number in cells]})}
 
 
 def _note(context: Context) -> dict[str, str]:
@@ -126,35 +141,30 @@ def _note(context: Context) -> dict[str, str]:
     return {} if nodes == files else {NOTE: said}
 
 
-def _described(schema: Schema, frame: pd.DataFrame) -> dict[str, Any]:
-    try:
-        return describe_frame(schema, frame)
-    except UnfitError as error:
-        log(WARNING, "The file does not fit the server's columns: %s", error)
-        raise SiteError(error.public) from None
-
-
 def train(content: RecordDict, context: Context) -> RecordDict:
     """Train the server's model on the site's rows, exactly as `fairfate run` does."""
-    config = content.config_records["config"]
+    with _discreet():
+        arrays = {name: array.numpy() for name, array in content.array_records["arrays"].items()}
+        trained, rows = _train(arrays, content.config_records["config"], context)
+    sent = ArrayRecord({name: Array(layer) for name, layer in trained.items()})
+    return RecordDict({"arrays": sent, "metrics": MetricRecord({"num-examples": rows})})
+
+
+def _train(layers: Layers, config: ConfigRecord, context: Context) -> tuple[Layers, int]:
+    """The layers after training, and on how many rows."""
     schema = Schema.from_json(str(config[SCHEMA]))
-    table = _table(context, schema)
-    training = training_of(config)
-    number, t = _whole(config, "client"), _whole(config, "server-round")
+    table = schema.table(read_site(context, schema.target, schema.sensitive), name_of(context))
+    training, number = training_of(config), _whole(config, "client")
     site = Federation.site(table, schema.encoder, number)
-    layers = {name: array.numpy() for name, array in content.array_records["arrays"].items()}
-    start = mlp.flat(layers).astype(np.float32)
     weights = np.ones((1, 1, 2 * table.groups), dtype=np.float32)
     given = config.get("loss-weights")
     if isinstance(given, list):
         weights[0, 0] = given
-    streams = Streams(_whole(config, "seed"), config.get("protocol") == "published")
-    key = streams.batch_key
-    trained = site.train(start[None], np.array([number]), weights, training, key, t)[0, 0]
-    arrays = built_in_arrays(trained, site.inputs, training.hidden)
-    metrics = MetricRecord({"num-examples": len(table)})
-    sent = ArrayRecord({name: Array(layer) for name, layer in arrays.items()})
-    return RecordDict({"arrays": sent, "metrics": metrics})
+    key = Streams(_whole(config, "seed"), config.get("protocol") == "published").batch_key
+    start = mlp.flat(layers).astype(np.float32)[None]
+    clients = np.array([number])
+    trained = site.train(start, clients, weights, training, key, _whole(config, "server-round"))[0, 0]
+    return built_in_arrays(trained, site.inputs, training.hidden), len(table)
 
 
 def training_of(config: ConfigRecord) -> Training:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from fairfate.flower.history import DROPPED, FAIR, USED, ClientRound, Round, cli
 from fairfate.flower.logs import log, one_line
 from fairfate.flower.nodes import Client, Roster
 from fairfate.flower.records import Layout, MismatchError
-from fairfate.flower.replies import Limits, Replies, read_replies
+from fairfate.flower.replies import Limits, Replies, example_count, read_replies
 from fairfate.flower.validation import Measure
 from fairfate.metrics import FAIRNESS, Counts
 from fairfate.strategies import Cohort, Notes, Setup, Spec, Strategy, parse_spec, weighted_mean
@@ -146,6 +147,7 @@ class FlowerStrategy(Base):
         self._measured: tuple[Counts | None, Counts | None] | None = None
         self._asked: list[Message] = []
         self._buffer: NDArray[Any] | None = None
+        self._pieces: list[str] = []
         self._late = "no reply in time"
 
     def _build(self, num_rounds: int) -> Strategy:
@@ -177,7 +179,7 @@ class FlowerStrategy(Base):
         check(timeout > 0, "timeout must be > 0", timeout)
         self._begin(initial_arrays, self._agreed_rounds(num_rounds))
         assert self.num_rounds is not None
-        self.roster.timeout = min(timeout, self.roster.max_wait)
+        self.roster.timeout = min(timeout, self.roster.timeout)
         self._late = f"no reply within {timeout:g} s"
         result, arrays = Result(arrays=initial_arrays), initial_arrays
         log(INFO, "Starting %s for %d rounds", self.spec.text, self.num_rounds)
@@ -200,6 +202,7 @@ class FlowerStrategy(Base):
             if aggregated is not None:
                 result.arrays = arrays = aggregated
             _keep(result.train_metrics_clientapp, t, metrics)
+            self._save(t, result)  # what follows may fail; the round is safe
             messages = list(self.configure_evaluate(t, arrays, evaluate_config, grid))
             if messages:
                 replies = grid.send_and_receive(messages, timeout=timeout)
@@ -207,7 +210,8 @@ class FlowerStrategy(Base):
             if evaluate_fn is not None:
                 found = evaluate_fn(t, arrays)
                 _keep(result.evaluate_metrics_serverapp, t, found, "Global evaluation")
-            self._save(t, result)
+            if messages or evaluate_fn is not None:
+                self._save(t, result)
         log(INFO, "")
         log(INFO, "%s finished in %.1f s", self.spec.name, time.monotonic() - began)
         for line in self._account():
@@ -232,7 +236,7 @@ class FlowerStrategy(Base):
         trained, self._rest = np.split(self._layout.flat(arrays), [self._layout.moved])
         self._state = self._strategy.init(trained)
         self._measured = self._buffer = None
-        self.history = []
+        self.history, self._pieces = [], []
         try:
             self._measure()  # finds out now whether the user's predictions work
         except MismatchError as error:
@@ -310,8 +314,11 @@ class FlowerStrategy(Base):
         assert self._strategy is not None
         if self._strategy.loss_weights is None or not clients:
             return None
-        rows = [client.rows for client in clients if client.rows is not None]
-        weights = self._strategy.loss_weights(np.stack(rows))
+        rows = np.stack([client.rows for client in clients if client.rows is not None])
+        totals = rows.sum(axis=(1, 2), keepdims=True)
+        most = np.inf if self.limits.max_examples is None else self.limits.max_examples
+        believed = np.rint(rows * np.minimum(1, most / totals)).astype(np.int64)
+        weights = self._strategy.loss_weights(believed)
         return {
             client.node: [float(w) for w in mine.ravel()]
             for client, mine in zip(clients, weights, strict=True)
@@ -368,8 +375,8 @@ class FlowerStrategy(Base):
                 self._measure()
                 return ""
             problem = "the new model would not be finite"
-        except MismatchError as error:
-            problem = f"the new model makes {error}"
+        except Exception as error:  # as above
+            problem = f"the new model makes {_blame(error)}"
         self._state, self._rest, self._measured = before
         return problem
 
@@ -396,8 +403,8 @@ class FlowerStrategy(Base):
         for record in list(good.records):
             try:
                 found.append(self.validation.counts(record))
-            except MismatchError as error:
-                good.drop(len(found), str(error))
+            except Exception as error:  # it has worked with the first model: this one is to blame
+                good.drop(len(found), _blame(error))
         return np.array(found, dtype=np.int64).reshape(len(found), self.validation.groups, 2, 2)
 
     def _measure(self) -> tuple[Counts | None, Counts | None]:
@@ -439,7 +446,11 @@ class FlowerStrategy(Base):
         if self.fraction_evaluate == 0:
             return []
         need = max(self.min_available_nodes, self.min_evaluate_nodes, 1)
-        clients = self.roster.clients(grid, need)
+        try:
+            clients = self.roster.clients(grid, need)
+        except InputError as error:
+            log(WARNING, "No evaluation: %s", error)
+            return []
         size = min(max(int(len(clients) * self.fraction_evaluate), self.min_evaluate_nodes, 1), len(clients))
         chosen = self.streams.evaluators(server_round, len(clients), size)
         content = RecordDict(
@@ -448,24 +459,24 @@ class FlowerStrategy(Base):
                 self.configrecord_key: ConfigRecord({**config, "server-round": server_round}),
             }
         )
-        return [Message(content, clients[number].node, MessageType.EVALUATE) for number in chosen]
+        self._asked = [Message(content, clients[number].node, MessageType.EVALUATE) for number in chosen]
+        return self._asked
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Average the clients' own metrics, in the order of their nodes."""
+        """Average the clients' own metrics, in the order in which they were asked."""
+        asked = {message.metadata.message_id: message.metadata.dst_node_id for message in self._asked}
+        self._asked = []
+        by_node = {asked.get(reply.metadata.reply_to_message_id): reply for reply in replies}
         metrics, weights = [], []
-        for reply in sorted(replies, key=lambda message: message.metadata.src_node_id):
-            name = self.roster.name(reply.metadata.src_node_id)
-            if reply.has_error() or not reply.has_content():
-                reason = reply.error.reason if reply.has_error() else "an empty reply"
-                log(WARNING, "\t> %s could not evaluate: %s", name, one_line(reason))
+        for node in asked.values():
+            try:
+                record = _evaluation(by_node.get(node), self._late)
+                weight = example_count(record, self.weighted_by_key)
+            except MismatchError as error:
+                log(WARNING, "\t> %s could not evaluate: %s", self.roster.name(node), one_line(error))
                 continue
-            records = list(reply.content.metric_records.values())
-            weight = records[0].get(self.weighted_by_key) if len(records) == 1 else None
-            if not isinstance(weight, int | float) or not math.isfinite(weight) or weight <= 0:
-                log(WARNING, "\t> %s could not evaluate: '%s' is %s", name, self.weighted_by_key, weight)
-                continue
-            metrics.append(records[0])
-            weights.append(float(weight))
+            metrics.append(record)
+            weights.append(min(weight, self.limits.max_examples or math.inf))
         if not metrics:
             return None
         return MetricRecord(mean_metrics(metrics, np.array(weights), self.weighted_by_key))
@@ -488,16 +499,14 @@ class FlowerStrategy(Base):
         return clients_of(self.history)
 
     def _save(self, t: int, result: Result) -> None:
+        """Write the checkpoint; what was written of earlier rounds is not made anew."""
         if self.checkpoint is None:
             return
-        kept = {name: _packed(getattr(result, name)) for name in _RESULTS}
-        about = {
-            **self._identity(),
-            "round": t,
-            "results": kept,
-            "history": [done.pack() for done in self.history],
-        }
-        write_checkpoint(self.checkpoint, self._state, self._rest, about)
+        kept = [dict(getattr(result, name).get(t, {})) for name in _RESULTS]
+        of_round = self.history[t - 1].pack() if t else None
+        del self._pieces[t:]
+        self._pieces.append(json.dumps([of_round, *kept]))
+        write_checkpoint(self.checkpoint, self._state, self._rest, self._identity(), self._pieces)
 
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a run to go on."""
@@ -509,6 +518,10 @@ class FlowerStrategy(Base):
             "seed": self.seed,
             "arrays": [list(self._layout.names), [list(s) for s in self._layout.shapes]],
             "types": list(self._layout.dtypes),
+            "averaged": list(self.averaged),
+            "clients": [self.per_round, self.fraction_train, self.min_train_nodes],
+            "limits": [self.limits.max_norm, self.limits.max_examples],
+            "rows": [rows and rows.checksum for rows in (self.validation, self.test)],
             "version": __version__,
         }
 
@@ -521,29 +534,45 @@ class FlowerStrategy(Base):
             self._save(0, result)  # finds out now whether it can be written
             return 1
         assert self._layout is not None
-        arrays, self._rest, about = read_checkpoint(self.checkpoint)
+        saved = read_checkpoint(self.checkpoint)
         for name, value in self._identity().items():
-            if about.get(name) != value:
+            if saved.identity.get(name) != value:
                 raise InputError(
                     f"checkpoint must be of the same run, got '{self.checkpoint}' with another {name}:"
-                    f" {about.get(name)} instead of {value}"
+                    f" {one_line(saved.identity.get(name))} instead of {one_line(value)}"
                 )
-        self._state, self._measured = unpack_state(self._state, arrays, about["numbers"]), None
-        self.history = [Round.unpack(values) for values in about["history"]]
-        for name in _RESULTS:
-            records = {int(t): MetricRecord(values) for t, values in about["results"][name].items()}
-            getattr(result, name).update(records)
-        if about["round"]:
+        self._state, self._measured = unpack_state(self._state, saved.arrays, saved.numbers), None
+        self._rest, self._pieces = saved.rest, saved.pieces
+        for t, (of_round, *kept) in enumerate(map(json.loads, saved.pieces)):
+            self.history += [] if of_round is None else [Round.unpack(of_round)]
+            for name, values in zip(_RESULTS, kept, strict=True):
+                if values:
+                    getattr(result, name)[t] = MetricRecord(values)
+        if self.history:
             result.arrays = self._layout.record(self.model)
-            log(INFO, "Going on after round %d of '%s'", about["round"], self.checkpoint)
-        return int(about["round"]) + 1
+            log(INFO, "Going on after round %d of '%s'", len(self.history), self.checkpoint)
+        return len(self.history) + 1
 
 
 _RESULTS = ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp")
 
 
-def _packed(records: Mapping[int, MetricRecord]) -> dict[str, Any]:
-    return {str(t): dict(record) for t, record in records.items()}
+def _evaluation(reply: Message | None, late: str) -> MetricRecord:
+    """The metrics of a client's evaluation; MismatchError if there are none."""
+    if reply is None:
+        raise MismatchError(late)
+    if reply.has_error() or not reply.has_content():
+        raise MismatchError(reply.error.reason if reply.has_error() else "an empty reply")
+    records = list(reply.content.metric_records.values())
+    if len(records) != 1:
+        raise MismatchError(f"{len(records)} MetricRecords instead of one")
+    return records[0]
+
+
+def _blame(error: Exception) -> str:
+    """What is wrong with a model on which the user's predictions fail."""
+    known = isinstance(error, MismatchError)
+    return one_line(error if known else f"predictions fail: {type(error).__name__}: {error}")
 
 
 def _keep(

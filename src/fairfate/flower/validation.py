@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -23,6 +24,9 @@ class Measure(Protocol):
 
     @property
     def groups(self) -> int: ...  # noqa: D102
+
+    @property
+    def checksum(self) -> str: ...  # noqa: D102
 
     def counts(self, model: ArrayRecord) -> Counts: ...  # noqa: D102
 
@@ -59,6 +63,11 @@ class Validation:
         """Number of groups."""
         return len(self.group_names)
 
+    @property
+    def checksum(self) -> str:
+        """Of the labels and groups, by which a run that goes on knows its rows again."""
+        return _checksum(self.label.astype(np.int8), self.group.astype(np.int64))
+
     def counts(self, model: ArrayRecord) -> Counts:
         """Rows by (group, label, prediction)."""
         predicted = _plain(self.predict(model))
@@ -73,6 +82,10 @@ class Validation:
             odd = predicted[(predicted < 0) | (predicted > 1)][0]
             raise InputError(f"predict must return 0 or 1, or probabilities, got {odd:g}")
         return count(self.label, (predicted > THRESHOLD).astype(int), group=self.group, groups=self.groups)
+
+
+def _checksum(*arrays: NDArray[Any]) -> str:
+    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()[:16]
 
 
 def _plain(values: Any) -> NDArray[np.float64]:
@@ -92,6 +105,11 @@ class BuiltIn:
     def groups(self) -> int:
         """Number of groups."""
         return len(self.rows.sizes) // 2
+
+    @property
+    def checksum(self) -> str:
+        """Of the rows."""
+        return _checksum(self.rows.blocks, self.rows.sizes)
 
     def counts(self, model: ArrayRecord) -> Counts:
         """Rows by (group, label, prediction)."""

@@ -24,8 +24,9 @@ def reweigh(rows: NDArray[np.int64]) -> NDArray[np.float64]:
     >>> reweigh(np.array([[30, 10], [10, 30]])).tolist()
     [[0.6666666666666666, 2.0], [2.0, 0.6666666666666666]]
     """
-    expected = rows.sum(axis=-1, keepdims=True) * rows.sum(axis=-2, keepdims=True)
-    observed = rows * rows.sum(axis=(-1, -2), keepdims=True)
+    counts = rows.astype(np.float64)  # products of large counts do not fit into whole numbers
+    expected = counts.sum(axis=-1, keepdims=True) * counts.sum(axis=-2, keepdims=True)
+    observed = counts * counts.sum(axis=(-1, -2), keepdims=True)
     return np.where(observed > 0, expected / np.maximum(observed, 1), 1.0)
 
 

@@ -50,6 +50,7 @@ def main() -> int:
     )
     parser.add_argument("--stay", action="store_true", help="leave everything running until Ctrl-C")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("Stopped."))  # and stop everything, as Ctrl-C does
     sites = sorted((APP / "sites").glob("*.toml"))
     with Deployment(options.folder) as here:
         here.start_superlink()

@@ -16,11 +16,12 @@ def main(grid: Grid, context: Context) -> None:
     settings = Settings.read(context.run_config)  # every key is checked
 
     with open_run(settings) as folder:  # a new one, or that of an interrupted run with the same settings
-        # The server's rows, and how columns become numbers: learned from the validation file, or agreed on
-        # with the sites, or taken from the interrupted run.
-        data = ServerData.load(settings, folder.schema)
-        if settings.schema == "sites" and folder.schema is None:
-            data = ServerData.load(settings, ask_for_schema(grid, settings, data.schema))
+        # How columns become numbers: as in the interrupted run, or agreed on with the sites, or (None)
+        # learned from the validation file or read from a schema file. Then the server's own rows.
+        schema = folder.schema
+        if schema is None and settings.schema == "sites":
+            schema = ask_for_schema(grid, settings)
+        data = ServerData.load(settings, schema)
         folder.agree(data.schema)
 
         # Any strategy of fairfate, as a Flower strategy. It saves a checkpoint after every round and goes on
