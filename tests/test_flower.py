@@ -71,7 +71,7 @@ def evaluate(message: Message, context: Context) -> Message:
 @app.query()
 def query(message: Message, context: Context) -> Message:
     about = ConfigRecord({"name": f"site {context.node_id % 10}"})
-    counts = MetricRecord({"rows": [context.node_id % 5 + 1, 2, 3, 4, 5, 6]})
+    counts = MetricRecord({"rows": [1, 2, 3, 1, 2, 1 + context.node_id % 7]})
     return Message(RecordDict({"client": about, "counts": counts}), reply_to=message)
 
 
@@ -167,6 +167,10 @@ def test_flowers_privacy_wrapper_can_be_put_around_it() -> None:
     wrapped = theirs.DifferentialPrivacyServerSideFixedClipping(inner, 0.01, 1.0, num_sampled_clients=4)
     wrapped.start(grid(), start_model(), num_rounds=2)
     assert [len(done.clients) for done in inner.history] == [4, 4]
+    with pytest.raises(InputError, match="checkpoint must be left out when the strategy is not run by its"):
+        theirs.DifferentialPrivacyServerSideFixedClipping(
+            FairFate(validation(), num_rounds=1, checkpoint="x"), 0.01, 1.0, num_sampled_clients=4
+        ).start(grid(), start_model(), num_rounds=1)
     with pytest.raises(InputError, match="num_rounds must be given"):
         theirs.DifferentialPrivacyServerSideFixedClipping(
             FairFate(validation()), 0.01, 1.0, num_sampled_clients=4
@@ -508,7 +512,7 @@ def test_counts_that_make_no_sense_keep_a_client_out(rows: object, said: str, li
 
     here = grid()
     here.tamper[17] = lie
-    strategy = FedAvgGR(fraction_evaluate=0)
+    strategy = FedAvgGR(validation(), fraction_evaluate=0)
     strategy.start(here, start_model(), num_rounds=2)
     assert [len(done.clients) for done in strategy.history] == [3, 3]
     assert any("site 7 (node 17) takes no part: 'rows' must be" in line for line in lines)
@@ -527,37 +531,39 @@ def answering(**about: object):
     return tamper
 
 
-def test_a_client_that_counts_other_groups_than_most_takes_no_part(lines: list[str]) -> None:
+def test_a_client_that_counts_other_groups_takes_no_part(lines: list[str]) -> None:
     here = grid()
     here.tamper[17] = answering(counts={"rows": [1, 2, 3, 4]})
-    strategy = FedAvgGR(fraction_evaluate=0)
+    strategy = FedAvgGR(validation(), fraction_evaluate=0)
     strategy.start(here, start_model(), num_rounds=2)
     assert [len(done.clients) for done in strategy.history] == [3, 3]
-    assert "site 7 takes no part: it counts rows of 2 groups, not 3" in lines
+    said = "site 7 (node 17) takes no part: 'rows' must be its rows by label in each of 3 groups"
+    assert sum(line.startswith(said) for line in lines) == 1
+    with pytest.raises(InputError, match="validation must be given for fedavg_gr, which counts groups"):
+        FlowerStrategy("fedavg_gr")
 
 
-def test_the_first_to_come_does_not_decide_for_all() -> None:
+def test_a_client_that_trains_on_other_rows_than_it_told_is_dropped() -> None:
     here = grid()
-    here.tamper[17] = answering(counts={"rows": [1, 2, 3, 4]})
-    here.offline = {58, 333, 901}
-    strategy = FedAvgGR(fraction_evaluate=0, min_train_nodes=1, min_available_nodes=1)
-
-    def come(t: int, arrays: ArrayRecord) -> None:
-        here.offline = {58, 333, 901} if t == 0 else set()
-
-    strategy.start(here, start_model(), num_rounds=2, evaluate_fn=come)
-    assert [[c.node for c in done.clients] for done in strategy.history] == [[17], [901, 333, 58]]
+    here.tamper[17] = answering(counts={"rows": [2**51, 1, 1, 2**51, 1, 1]})
+    strategy = FedAvgGR(validation(), fraction_evaluate=0)
+    strategy.start(here, start_model(), num_rounds=1)
+    (gone,) = strategy.history[0].dropped
+    assert gone.node == 17
+    assert "examples where it had told of" in gone.reason
 
 
 def test_absurd_counts_neither_overflow_nor_outweigh_the_limit() -> None:
     def weights(rows: list[int], limit: float | None) -> list[float]:
         here = grid([17, 58])
         here.tamper[17] = answering(counts={"rows": rows})
-        strategy = FedAvgGR(fraction_evaluate=0, max_examples=limit)
+        strategy = FedAvgGR(validation(), fraction_evaluate=0, max_examples=limit)
         strategy.start(here, start_model(), num_rounds=1)
         sent = [m for m in here.sent if m.metadata.message_type == "train"]
         return list(sent[0].content["config"]["loss-weights"])
 
+    assert min(weights([2**51, 1, 1, 2**51, 1, 1], 16)) > 0
+    assert max(weights([2**51, 1, 1, 2**51, 1, 1], 16)) < 10
     huge = weights([3 * 10**9, 2 * 10**9, 10**9, 2 * 10**9, 10**9, 10**9], None)
     assert min(huge) > 0
     assert huge == pytest.approx(weights([300, 200, 100, 200, 100, 100], None), rel=0.1)
@@ -688,6 +694,52 @@ def test_a_round_is_safe_before_its_evaluation(tmp_path: Path, lines: list[str])
     assert any("No evaluation: there must be at least 5 clients" in line for line in lines)
 
 
+def test_an_evaluation_that_was_missed_is_made_up_for(tmp_path: Path) -> None:
+    file, seen = tmp_path / "run.safetensors", []
+
+    def evaluate(t: int, arrays: ArrayRecord) -> MetricRecord:
+        seen.append(t)
+        if seen == [0, 1, 2]:
+            raise Killed
+        return MetricRecord({"round": t})
+
+    with pytest.raises(Killed):
+        FedAvg(checkpoint=file, num_rounds=4).start(grid(), start_model(), evaluate_fn=evaluate)
+    result = FedAvg(checkpoint=file, num_rounds=4).start(grid(), start_model(), evaluate_fn=evaluate)
+    assert {t: r["round"] for t, r in result.evaluate_metrics_serverapp.items()} == {t: t for t in range(5)}
+    assert sorted(result.evaluate_metrics_clientapp) == [1, 2, 3, 4]
+    assert seen == [0, 1, 2, 2, 3, 4]
+
+
+def test_a_clients_number_does_not_depend_on_who_is_there(tmp_path: Path) -> None:
+    """Also not after an interruption: batches, and so models, depend on it."""
+    file = tmp_path / "run.safetensors"
+
+    def numbers(here: LocalGrid) -> dict[int, set[int]]:
+        trained = [m for m in here.sent if m.metadata.message_type == "train"]
+        return {
+            node: {m.content["config"]["client"] for m in trained if m.metadata.dst_node_id == node}
+            for node in here.contexts
+        }
+
+    def make() -> FlowerStrategy:
+        return FedAvg(ask_clients=True, checkpoint=file, num_rounds=4, fraction_evaluate=0)
+
+    def die(message: Message, honest: Message) -> Message:
+        if message.content.get("config", {}).get("server-round") == 3:
+            raise Killed
+        return honest
+
+    first, second = grid(), grid()
+    first.tamper = dict.fromkeys(NODES, die)
+    with pytest.raises(Killed):
+        make().start(first, start_model())
+    second.offline = {901, 333}
+    make().start(second, start_model())
+    assert numbers(first) == {901: {0}, 17: {2}, 333: {1}, 58: {3}}
+    assert numbers(second) == {901: set(), 17: {2}, 333: set(), 58: {3}}
+
+
 def test_a_checkpoint_does_not_grow_slow(tmp_path: Path) -> None:
     """Earlier rounds are written as they were, not made anew; nothing limits their number."""
     many = list(range(1, 41))
@@ -793,6 +845,18 @@ def test_running_figures_are_averaged_and_not_moved_by_momentum(tmp_path: Path) 
     assert negative["norm.running_var"].numpy() != pytest.approx(0.1 * 0.01**4, rel=0.1)
 
 
+def test_whole_numbers_beyond_reason_are_dropped() -> None:
+    spoilt = {name: array.numpy() for name, array in batch_norm_model().items()}
+    spoilt["norm.num_batches_tracked"] = np.array(2**63 - 1)
+    here = grid([1, 3])
+    here.tamper = {1: batch_norm_reply, 3: lambda m, _: reply(m, record(**spoilt))}
+    strategy = FedAvg(fraction_evaluate=0)
+    result = strategy.start(here, batch_norm_model(), num_rounds=1)
+    (gone,) = strategy.history[0].dropped
+    assert gone.reason == "array 'norm.num_batches_tracked' has whole numbers beyond 2**53"
+    assert result.arrays["norm.num_batches_tracked"].numpy() == 10
+
+
 def test_a_limit_on_the_norm_does_not_count_batches() -> None:
     here = grid([1, 3])
     here.tamper = {1: batch_norm_reply, 3: batch_norm_reply}
@@ -882,7 +946,7 @@ def test_the_strategy_and_start_must_agree_on_the_rounds() -> None:
     with pytest.raises(InputError, match="timeout must be > 0"):
         FedAvg().start(grid(), start_model(), num_rounds=4, timeout=0)
     with pytest.raises(InputError, match="ask_clients must be left out"):
-        FedAvgGR(ask_clients=False)
+        FedAvgGR(validation(), ask_clients=False)
     assert len(FedDemon(num_rounds=2).start(grid(), start_model()).train_metrics_clientapp) == 2
 
 

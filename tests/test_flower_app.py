@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,26 @@ def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_happened(
     assert not ready.result(2).exists()
 
 
+def test_a_gap_in_the_numbers_hides_no_run_and_a_second_reply_is_not_a_site(
+    ready: ReadyApp, tmp_path: Path
+) -> None:
+    config = ready.config(rounds=2)
+    ready.serve(ready.grid(config), config)
+    grid = ready.grid(config)
+    grid.tamper[12] = lambda m, h: kill_in_round(2, m, h)
+    with pytest.raises(Killed):
+        ready.serve(grid, config)
+    shutil.rmtree(ready.result(1))
+    grid = ready.grid(config)
+    honest = grid.pull_messages
+    grid.pull_messages = lambda ids: [m for m in honest(ids) for _ in range(2)]  # type: ignore[method-assign]
+    ready.serve(grid, config)
+    assert (ready.result(2) / "summary.csv").exists()
+    assert not ready.result(1).exists()
+    assert read_config(ready.result(2) / "config.toml")["per-round"] == 3
+    assert_same_as_fairfate_run(ready.result(2), tmp_path)
+
+
 def test_an_interrupted_run_is_found_again_behind_others(ready: ReadyApp, tmp_path: Path) -> None:
     config = ready.config(rounds=3)
     grid = ready.grid(config)
@@ -452,6 +473,15 @@ def test_a_site_may_keep_its_ranges_to_itself(ready: ReadyApp, lines: list[str])
             RecordDict({"client": ConfigRecord({"describe": '{"commute": [1, NaN]}'})}),
             reply_to=m,
         ),
+        lambda m: Message(
+            RecordDict({"client": ConfigRecord({"describe": f'{{"commute": [0, {10**400}]}}'})}), reply_to=m
+        ),
+        lambda m: Message(
+            RecordDict({"client": ConfigRecord({"describe": '{"commute": [-1e29, 1e29]}'})}), reply_to=m
+        ),
+        lambda m: Message(
+            RecordDict({"client": ConfigRecord({"describe": '{"field": ["\\ud800"]}'})}), reply_to=m
+        ),
         lambda m: None,
     ],
 )
@@ -498,9 +528,12 @@ def test_a_site_may_name_its_file_and_columns_its_own_way(ready: ReadyApp, tmp_p
         ({"data": "/nowhere.csv"}, "nowhere (node 55) takes no part: the site's file cannot be read"),
         ({"partition-id": 7, "num-partitions": 3}, "got 3 in"),
         ({"partition-id": 0, "colour": "blue"}, "node-config must name the site's file"),
-        ({"data": "west", "target": "wage"}, "names a column 'wage'"),
+        ({"data": "west", "target": "wage"}, "node-config must name a column of the site's file for 'hired'"),
         ({"data": "west", "rename": "wage"}, "rename must be like"),
-        ({"data": "west", "sensitive": "field"}, "rename 'field' to a name that is free, got 'sex'"),
+        (
+            {"data": "west", "sensitive": "field"},
+            "node-config must rename to a name that is free in the file, got 'sex'",
+        ),
     ],
 )
 def test_a_site_with_wrong_settings_says_so(ready: ReadyApp, node_config: dict, said: str, lines) -> None:

@@ -34,10 +34,10 @@ def replacing(path: str | Path, name: Callable[[Path], str] | None = None) -> It
             temporary.unlink()
 
 
-def clear_temporary(folder: Path) -> None:
-    """Remove what a killed process was writing."""
+def clear_temporary(folder: Path, keep: str = "") -> None:
+    """Remove what a killed process was writing, but for a file to keep."""
     for path in folder.glob(".*") if folder.is_dir() else ():
-        if path.is_file():
+        if path.is_file() and path.name != keep:
             path.unlink()
 
 

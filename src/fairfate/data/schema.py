@@ -18,7 +18,9 @@ from fairfate.errors import InputError, listing, unknown
 from fairfate.files import write_bytes
 
 MOST_TOLD = 200
-"""More names of categories than this are not told to others."""
+"""More names of categories than this are not told to others; nor are longer ones believed."""
+MOST_WIDER = 1000
+"""A range that is so many times as wide as the server's is a slip or a lie: it would squeeze all others."""
 
 
 class UnfitError(InputError):
@@ -229,19 +231,23 @@ def widen(schema: Schema, described: Mapping[str, Any]) -> Schema:
     """
     categories = {name: set(values) for name, values in schema.categories.items()}
     low = dict(zip(schema.features, schema.encoder.low, strict=True))
-    high = dict(zip(schema.features, schema.encoder.low + schema.encoder.span, strict=True))
+    span = dict(zip(schema.features, schema.encoder.span, strict=True))
+    high = {name: low[name] + span[name] for name in schema.features}
     try:
         for column, found in described.items():
             if column in categories:
-                if len(found) > MOST_TOLD or not all(isinstance(name, str) for name in found):
-                    raise ValueError(f"{len(found)} categories of '{column}'")
-                categories[column] |= {name[:MOST_TOLD] for name in found}
+                usable = [n for n in found if isinstance(n, str) and n.isprintable() and len(n) <= MOST_TOLD]
+                if len(found) > MOST_TOLD or usable != list(found):
+                    raise ValueError(f"{len(found)} categories of '{column}', not all of them usable")
+                categories[column] |= set(usable)
             elif column in low and column != schema.sensitive and found:
                 least, most = finite(np.array(found, dtype=np.float64), column)
-                if not least <= most:
-                    raise ValueError(f"{least} to {most} as the range of '{column}'")
-                low[column], high[column] = min(low[column], least), max(high[column], most)
-    except (TypeError, ValueError, AttributeError) as error:
+                lowest, highest = min(low[column], least), max(high[column], most)
+                if not least <= most or highest - lowest > MOST_WIDER * span[column]:
+                    told = f"{least:g} to {most:g} for '{column}'"
+                    raise ValueError(f"{told}, over {MOST_WIDER} times as wide as before or no range")
+                low[column], high[column] = lowest, highest
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"a description must hold ranges and category names, got {error}") from None
     ordered = {name: tuple(sorted(values)) for name, values in categories.items()}
     for name, values in ordered.items():

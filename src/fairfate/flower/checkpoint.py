@@ -29,17 +29,24 @@ class Saved(NamedTuple):
     """The rest of it."""
     rest: NDArray[Any]
     """The part of the model that the strategy does not move."""
+    names: list[str]
+    """Of all clients that ever took part."""
     pieces: list[str]
     """A line of JSON for each round."""
 
 
 def write_checkpoint(
-    path: Path, state: Any, rest: NDArray[Any], identity: dict[str, Any], pieces: list[str]
+    path: Path,
+    state: Any,
+    rest: NDArray[Any],
+    identity: dict[str, Any],
+    names: list[str],
+    pieces: list[str],
 ) -> None:
     """Write a checkpoint; whole, or the old one stays."""
     arrays, numbers = pack_state(state)
     lines = np.frombuffer("\n".join(pieces).encode(), dtype=np.uint8)
-    about = json.dumps({"identity": identity, "numbers": numbers})
+    about = json.dumps({"identity": identity, "numbers": numbers, "names": names})
     write_bytes(path, save({**arrays, _REST: rest, _PIECES: lines}, metadata={_ABOUT: about}))
 
 
@@ -50,7 +57,7 @@ def read_checkpoint(path: Path) -> Saved:
             arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
             about = json.loads((opened.metadata() or {})[_ABOUT])
         rest, pieces = arrays.pop(_REST), arrays.pop(_PIECES).tobytes().decode().split("\n")
-        return Saved(about["identity"], arrays, about["numbers"], rest, pieces)
+        return Saved(about["identity"], arrays, about["numbers"], rest, about["names"], pieces)
     except (SafetensorError, KeyError, ValueError) as error:
         raise InputError(
             f"checkpoint must be a file that an earlier run has written, got '{path}' ({error})"
@@ -59,11 +66,6 @@ def read_checkpoint(path: Path) -> Saved:
 
 def pack_state(state: Any) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """A strategy's state, a NamedTuple, as arrays and JSON values."""
-    if not isinstance(state, tuple) or not hasattr(state, "_asdict"):
-        raise InputError(
-            "checkpoint must be left out for a strategy whose state is not a NamedTuple,"
-            f" got a state of type {type(state).__name__}"
-        )
     arrays: dict[str, NDArray[Any]] = {}
     numbers: dict[str, Any] = {}
     for name, value in state._asdict().items():

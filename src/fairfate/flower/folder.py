@@ -13,7 +13,7 @@ from fairfate import results
 from fairfate.config import Config, config_text
 from fairfate.data import FILE, Schema
 from fairfate.errors import InputError
-from fairfate.files import write_bytes
+from fairfate.files import clear_temporary, write_bytes
 from fairfate.flower.logs import log
 from fairfate.flower.server import ServerData
 from fairfate.flower.settings import Settings
@@ -57,7 +57,7 @@ class RunFolder:
             data_checksum=data.table.checksum,
         )
         results.write_summary(self.path / results.SUMMARY, results.summarise(rounds))
-        most = int(clients.groupby("round").size().max()) if len(clients) else None
+        most = max((done.asked for done in strategy.history), default=0) or None
         config = _config(settings, self.path, settings.per_round or most)
         write_bytes(self.path / results.CONFIG, config_text(config, self.provenance).encode())
         for leftover in (self.checkpoint, self.path / LOCK):
@@ -102,9 +102,8 @@ def open_run(settings: Settings) -> Iterator[RunFolder]:
             if not (_is_new(path) or _is_interrupted(path, begun(path))):
                 continue  # somebody else was faster
             log(INFO, "%s in %s", "Working" if _is_new(path) else "Going on", path)
-            for leftover in path.glob(".*"):  # what a killed process was writing
-                if leftover.name != LOCK:
-                    leftover.unlink()
+            clear_temporary(path, keep=LOCK)
+            clear_temporary(path / results.MODELS)
             write_bytes(path / results.CONFIG, begun(path).encode())
             yield RunFolder(path, provenance)
             return
@@ -112,14 +111,14 @@ def open_run(settings: Settings) -> Iterator[RunFolder]:
 
 def _choose(base: Path, name: str, begun: Callable[[Path], str]) -> Path:
     """The latest interrupted run's folder, or the next new one."""
-    number = 1
-    while (base / f"{name}-{number}").exists() and not _is_new(base / f"{name}-{number}"):
-        number += 1
-    for earlier in range(number - 1, 0, -1):
-        path = base / f"{name}-{earlier}"
+    found = [path for path in base.glob(f"{name}-*") if path.name[len(name) + 1 :].isdigit()]
+    numbered = sorted((int(path.name[len(name) + 1 :]), path) for path in found)
+    for _, path in reversed(numbered):
         if _is_interrupted(path, begun(path)):
             return path
-    return base / f"{name}-{number}"
+    if numbered and _is_new(numbered[-1][1]):
+        return numbered[-1][1]
+    return base / f"{name}-{numbered[-1][0] + 1 if numbered else 1}"
 
 
 def _is_new(path: Path) -> bool:

@@ -36,6 +36,8 @@ class Round(NamedTuple):
     """One round."""
 
     number: int
+    asked: int
+    """How many clients were asked."""
     notes: Notes
     clients: tuple[ClientRound, ...]
     validation: Counts | None
@@ -88,14 +90,14 @@ class Round(NamedTuple):
         """As JSON values."""
         clients = [[*client[:-1], _listed(client.counts)] for client in self.clients]
         counts = [_listed(self.validation), _listed(self.test)]
-        return [self.number, pack_notes(self.notes), clients, *counts, self.problem]
+        return [self.number, self.asked, pack_notes(self.notes), clients, *counts, self.problem]
 
     @classmethod
     def unpack(cls, values: list[Any]) -> Round:
         """The inverse of `pack`."""
-        number, notes, clients, validation, test, problem = values
-        asked = tuple(ClientRound._make([*client[:-1], _counts(client[-1])]) for client in clients)
-        return cls(number, unpack_notes(notes), asked, _counts(validation), _counts(test), problem)
+        number, asked, notes, clients, validation, test, problem = values
+        replies = tuple(ClientRound._make([*client[:-1], _counts(client[-1])]) for client in clients)
+        return cls(number, asked, unpack_notes(notes), replies, _counts(validation), _counts(test), problem)
 
 
 def _listed(counts: Counts | None) -> list[Any] | None:

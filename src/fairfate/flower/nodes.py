@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -22,8 +21,8 @@ CLIENT, NAME, PROBLEM, NOTE, COUNTS, ROWS = "client", "name", "problem", "note",
 part, or a `note` for the log), and a MetricRecord `counts` with `rows`, its training rows by group and
 label."""
 
-PAUSE = 5.0
-"""Seconds before a node that could not answer a query is asked again; each time twice as long."""
+PAUSE, LONGEST_PAUSE = 5.0, 600.0
+"""Seconds before a node that could not answer a query is asked again: at first, and after many times."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,13 +41,14 @@ class Roster:
 
     question: ConfigRecord | None = None
     """Sent to each new node; None asks nothing, and nodes are known by their numbers."""
-    wants_rows: bool = False
-    groups: int | None = None
-    """How many groups the clients' counts must have; None goes by what most of them say."""
+    groups: int = 0
+    """How many groups the clients must count their rows of; 0 wants no counts."""
     max_wait: float = 600.0
     timeout: float = 60.0
     """How long to wait for answers."""
     known: dict[int, Client] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    """Of all clients that ever took part, also before the run was interrupted."""
     refused: dict[int, str] = field(default_factory=dict)
     failed: dict[int, tuple[int, float]] = field(default_factory=dict)
     """How often a node could not answer, and when to ask it again."""
@@ -56,6 +56,10 @@ class Roster:
     def name(self, node: int) -> str:
         """What to call a node in the log."""
         return self.known[node].name if node in self.known else f"node {node}"
+
+    def number(self, client: Client) -> int:
+        """A client's number among all that ever took part, whoever is there at the moment."""
+        return sorted(self.names).index(client.name)
 
     def clients(self, grid: Grid, need: int) -> list[Client]:
         """All clients that are online, in a fixed order; waits for ``need`` of them, but not forever."""
@@ -65,7 +69,7 @@ class Roster:
             nodes = sorted(grid.get_node_ids())
             self._forget(nodes)
             self._meet(grid, [node for node in nodes if node not in self.known])
-            online = self._alike([self.known[node] for node in nodes if node in self.known])
+            online = [self.known[node] for node in nodes if node in self.known]
             if len(online) >= need:
                 return sorted(online, key=lambda client: (client.name, client.node))
             if time.monotonic() >= end:
@@ -77,9 +81,8 @@ class Roster:
 
     def _forget(self, online: Sequence[int]) -> None:
         """Whoever has left and comes back is asked again: its file may have been mended."""
-        for node in {*self.refused, *self.failed} - set(online):
-            self.refused.pop(node, None)
-            self.failed.pop(node, None)
+        for node in set(self.refused) - set(online):
+            del self.refused[node]
 
     def _too_few(self, online: int, need: int) -> str:
         reasons = "".join(f"; node {node} takes no part: {why}" for node, why in self.refused.items())
@@ -89,6 +92,7 @@ class Roster:
         """Ask new nodes who they are."""
         if self.question is None:
             self.known |= {node: Client(node, str(node)) for node in nodes}
+            self.names |= {str(node) for node in nodes}
             return
         now = time.monotonic()
         new = [n for n in nodes if n not in self.refused and self.failed.get(n, (0, 0.0))[1] <= now]
@@ -106,52 +110,41 @@ class Roster:
             if client.node in new and len(twins) > 1:
                 log(WARNING, "%d nodes call themselves '%s': %s", len(twins), client.name, twins)
 
-    def _alike(self, online: list[Client]) -> list[Client]:
-        """The clients that count as many groups as most of them do."""
-        sizes = [len(client.rows) for client in online if client.rows is not None]
-        if not sizes:
-            return online
-        size = self.groups or statistics.mode(sizes)
-        odd = [client for client in online if client.rows is not None and len(client.rows) != size]
-        for client in odd:
-            groups = len(client.rows) if client.rows is not None else 0
-            log(WARNING, "%s takes no part: it counts rows of %d groups, not %d", client.name, groups, size)
-        return [client for client in online if client not in odd]
-
     def _answer(self, node: int, reply: Message | None) -> None:
         if reply is None or reply.has_error() or not reply.has_content():
             times = self.failed.get(node, (0, 0.0))[0] + 1
             dear = 10 if reply is None else 1  # everybody waits for a silent one
-            pause = PAUSE * dear * 2 ** (times - 1)
+            pause = min(PAUSE * dear * 2 ** (times - 1), LONGEST_PAUSE)
             self.failed[node] = times, time.monotonic() + pause
             why = f"no answer within {self.timeout:g} s" if reply is None else "an empty answer"
             if reply is not None and reply.has_error():
                 why = one_line(f"error {reply.error.code}: {reply.error.reason}")
             log(WARNING, "node %d could not say who it is, asked again in %g s: %s", node, pause, why)
             return
-        client, problem = read_answer(node, reply.content, self.wants_rows)
+        client, problem = read_answer(node, reply.content, self.groups)
         if problem:
             self.refused[node] = f"{client.name}: {problem}"
             log(WARNING, "%s (node %d) takes no part: %s", client.name, node, problem)
             return
         self.known[node] = client
+        self.names.add(client.name)
         note = reply.content.config_records.get(CLIENT, ConfigRecord()).get(NOTE)
         if note:
             log(WARNING, "%s: %s", client.name, one_line(note))
         log(INFO, "%s (node %d) takes part", client.name, node)
 
 
-def read_answer(node: int, content: RecordDict, wants_rows: bool) -> tuple[Client, str]:
+def read_answer(node: int, content: RecordDict, groups: int) -> tuple[Client, str]:
     """A client from its answer, and what keeps it from taking part, if anything does."""
     about = content.config_records.get(CLIENT, ConfigRecord())
     name = one_line(about.get(NAME) or "", 60) or f"node {node}"
     problem = one_line(about.get(PROBLEM) or "")
-    if not wants_rows or problem:
+    if not groups or problem:
         return Client(node, name), problem
     given = content.metric_records.get(COUNTS, MetricRecord()).get(ROWS)
     counts = [n for n in given if isinstance(n, int) and n >= 0] if isinstance(given, list) else []
-    if counts != given or len(counts) < 4 or len(counts) % 2 or not 0 < sum(counts) < MOST_EXAMPLES:
+    if counts != given or len(counts) != 2 * groups or not 0 < sum(counts) < MOST_EXAMPLES:
         told = one_line(given, 80)
-        problem = f"'{ROWS}' must be its rows by group and label, whole numbers >= 0, got {told}"
+        problem = f"'{ROWS}' must be its rows by label in each of {groups} groups, got {told}"
         return Client(node, name), problem
     return Client(node, name, np.array(counts, dtype=np.int64).reshape(-1, 2)), ""

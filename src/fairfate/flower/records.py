@@ -16,6 +16,8 @@ from fairfate.errors import InputError, listing
 
 _EXACT = 2**24
 """Whole numbers up to here are exact in 32 bits."""
+_WHOLE = 2**53
+"""... and up to here in 64."""
 
 
 _NUMPY = "numpy.ndarray"
@@ -156,4 +158,6 @@ def _values(array: Array, name: str, shape: tuple[int, ...], dtype: str) -> NDAr
         raise
     except Exception as error:  # whatever bytes a client has sent
         raise MismatchError(f"array '{name}' cannot be read ({type(error).__name__})") from None
+    if kind.kind in "iu" and np.abs(values.astype(np.float64)).max(initial=0) >= _WHOLE:
+        raise MismatchError(f"array '{name}' has whole numbers beyond 2**53")
     return values.reshape(shape[::-1]).T if fortran else values.reshape(shape)

@@ -84,11 +84,11 @@ class FedAvgLR(FlowerStrategy):
     """FedAvg+LR (Abay et al. 2020): clients' losses are reweighed by their own counts.
 
     Clients answer a query with their counts by group and label, and find the weights of each (group, label)
-    under ``loss-weights`` in the config they train with.
+    under ``loss-weights`` in the config they train with. The groups are those of the validation rows.
     """
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__("fedavg_lr", **options)
+    def __init__(self, validation: Measure, **options: Any) -> None:
+        super().__init__("fedavg_lr", validation=validation, **options)
 
 
 class FedAvgGR(FlowerStrategy):
@@ -97,5 +97,5 @@ class FedAvgGR(FlowerStrategy):
     As for `FedAvgLR`, clients answer a query with their counts and use the weights they are sent.
     """
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__("fedavg_gr", **options)
+    def __init__(self, validation: Measure, **options: Any) -> None:
+        super().__init__("fedavg_gr", validation=validation, **options)

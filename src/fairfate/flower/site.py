@@ -78,9 +78,11 @@ def read_site(context: Context, schema_target: str, schema_sensitive: str) -> pd
         raise SiteError("the site's file cannot be read; its own log says why") from None
     for own, name in renamed.items():
         if own not in frame.columns:
-            raise SiteError(f"node-config names a column '{own}' that the site's file does not have")
+            log(WARNING, "node-config names a column '%s' that the file does not have", own)
+            raise SiteError(f"node-config must name a column of the site's file for '{name}'")
         if name != own and name in frame.columns:
-            raise SiteError(f"node-config must rename '{own}' to a name that is free, got '{name}'")
+            log(WARNING, "node-config renames '%s' to '%s', which the file has too", own, name)
+            raise SiteError(f"node-config must rename to a name that is free in the file, got '{name}'")
     return frame.rename(columns=renamed)
 
 

@@ -128,16 +128,14 @@ class FlowerStrategy(Base):
         if needs.scores_clients and validation is None:
             raise InputError(f"validation must be given for {self.spec.name}, which scores models, got none")
         self.reweighs = needs.loss_weights is not None
+        if self.reweighs and validation is None:
+            raise InputError(f"validation must be given for {self.spec.name}, which counts groups, got none")
         asks = self.reweighs if ask_clients is None else ask_clients
         if self.reweighs and not asks:
             raise InputError(f"ask_clients must be left out or True for {self.spec.name}, got False")
         question = ConfigRecord({**(query_config or {}), "wants-rows": self.reweighs})
-        self.roster = Roster(
-            question if asks else None,
-            wants_rows=self.reweighs,
-            groups=None if validation is None else validation.groups,
-            max_wait=max_wait,
-        )
+        groups = validation.groups if self.reweighs and validation is not None else 0
+        self.roster = Roster(question if asks else None, groups, max_wait=max_wait)
         self.history: list[Round] = []
         """What happened so far."""
         self._strategy: Strategy | None = None
@@ -186,13 +184,24 @@ class FlowerStrategy(Base):
         self.summary()
         log(INFO, "\t└── A round waits up to %g s for its replies (timeout)", timeout)
         began = time.monotonic()
-        first = self._resume(result)
-        if first > 1:
-            arrays = result.arrays
-        elif evaluate_fn is not None:
-            _keep(result.evaluate_metrics_serverapp, 0, evaluate_fn(0, arrays), "Initial global evaluation")
         train_config = ConfigRecord() if train_config is None else train_config
         evaluate_config = ConfigRecord() if evaluate_config is None else evaluate_config
+
+        def evaluate(t: int) -> None:
+            """What has not been evaluated yet, at the clients and by the user's function."""
+            wanted = t > 0 and t not in result.evaluate_metrics_clientapp
+            messages = list(self.configure_evaluate(t, arrays, evaluate_config, grid)) if wanted else []
+            if messages:
+                replies = grid.send_and_receive(messages, timeout=timeout)
+                _keep(result.evaluate_metrics_clientapp, t, self.aggregate_evaluate(t, replies), "Evaluation")
+            if evaluate_fn is not None and t not in result.evaluate_metrics_serverapp:
+                _keep(result.evaluate_metrics_serverapp, t, evaluate_fn(t, arrays), "Global evaluation")
+            if messages or evaluate_fn is not None:
+                self._save(t, result)
+
+        first = self._resume(result)
+        arrays = result.arrays
+        evaluate(first - 1)
         for t in range(first, self.num_rounds + 1):
             log(INFO, "")
             log(INFO, "[ROUND %s/%s]", t, self.num_rounds)
@@ -203,15 +212,7 @@ class FlowerStrategy(Base):
                 result.arrays = arrays = aggregated
             _keep(result.train_metrics_clientapp, t, metrics)
             self._save(t, result)  # what follows may fail; the round is safe
-            messages = list(self.configure_evaluate(t, arrays, evaluate_config, grid))
-            if messages:
-                replies = grid.send_and_receive(messages, timeout=timeout)
-                _keep(result.evaluate_metrics_clientapp, t, self.aggregate_evaluate(t, replies), "Evaluation")
-            if evaluate_fn is not None:
-                found = evaluate_fn(t, arrays)
-                _keep(result.evaluate_metrics_serverapp, t, found, "Global evaluation")
-            if messages or evaluate_fn is not None:
-                self._save(t, result)
+            evaluate(t)
         log(INFO, "")
         log(INFO, "%s finished in %.1f s", self.spec.name, time.monotonic() - began)
         for line in self._account():
@@ -235,6 +236,11 @@ class FlowerStrategy(Base):
         self._layout = Layout.of(arrays, self.averaged)
         trained, self._rest = np.split(self._layout.flat(arrays), [self._layout.moved])
         self._state = self._strategy.init(trained)
+        if not hasattr(self._state, "_replace"):
+            raise InputError(
+                f"the state of {self.spec.name} must be a NamedTuple to run on Flower,"
+                f" got {type(self._state).__name__}"
+            )
         self._measured = self._buffer = None
         self.history, self._pieces = [], []
         try:
@@ -244,7 +250,7 @@ class FlowerStrategy(Base):
 
     def _account(self) -> list[str]:
         """How the run went, in lines."""
-        asked = sum(len(done.clients) for done in self.history)
+        asked = sum(done.asked for done in self.history)
         dropped = [client for done in self.history for client in done.dropped]
         lines = [f"{len(self.history)} rounds, {asked} requests, {len(dropped)} without a usable reply"]
         for name in sorted({client.name for client in dropped}):
@@ -276,14 +282,14 @@ class FlowerStrategy(Base):
         clients = self.roster.clients(grid, max(self.min_available_nodes, self._least(self.min_train_nodes)))
         size = self._size(len(clients), self.fraction_train, self.min_train_nodes)
         chosen = self.streams.cohort(server_round, len(clients), size).tolist() if size else []
-        sampled = [(number, clients[number]) for number in chosen]
-        log(INFO, "configure_train: %d of %d clients: %s", size, len(clients), _names(c for _, c in sampled))
-        weights = self._loss_weights([client for _, client in sampled])
+        sampled = [clients[position] for position in chosen]
+        log(INFO, "configure_train: %d of %d clients: %s", size, len(clients), _names(sampled))
+        weights = self._loss_weights(sampled)
         self._asked = []
-        for number, client in sampled:
+        for client in sampled:
             mine = ConfigRecord({**config, "server-round": server_round})
             if self.roster.question is not None:
-                mine["client"] = number
+                mine["client"] = self.roster.number(client)
             if weights is not None:
                 mine["loss-weights"] = weights[client.node]
             content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: mine})
@@ -295,6 +301,11 @@ class FlowerStrategy(Base):
         if self._layout is None:
             if self.num_rounds is None:
                 raise InputError("num_rounds must be given to the strategy when it is not run by its start")
+            if self.checkpoint is not None:
+                raise InputError(
+                    "checkpoint must be left out when the strategy is not run by its start,"
+                    f" got '{self.checkpoint}'"
+                )
             self._begin(arrays, self.num_rounds)
         elif not np.array_equal(sent := self._layout.flat(arrays), self.model):
             trained, self._rest = np.split(sent, [self._layout.moved])
@@ -343,6 +354,7 @@ class FlowerStrategy(Base):
             self._late,
             self._memory(len(asked)),
         )
+        self._check_rows(good)
         scored = self._score(good)
         problem, arrays = "", None
         if good.nodes:
@@ -355,11 +367,19 @@ class FlowerStrategy(Base):
             problem = self._take(state, rest)
             self._let_go(state)
             arrays = None if problem else self._layout.record(self.model)
-        done = self._record(server_round, good, scored, problem, aggregated=arrays is not None)
+        done = self._record(server_round, len(asked), good, scored, problem, aggregated=arrays is not None)
         self.history.append(done)
         self._log(done)
         means = mean_metrics(good.metrics, good.num_examples, self.weighted_by_key)
         return arrays, MetricRecord({**means, **done.numbers()})
+
+    def _check_rows(self, good: Replies) -> None:
+        """Drop clients that train on other rows than they told, by which everybody's losses are weighed."""
+        for position in reversed(range(len(good.nodes) if self.reweighs else 0)):
+            rows, claimed = self.roster.known[good.nodes[position]].rows, good.num_examples[position]
+            told = min(0 if rows is None else int(rows.sum()), self.limits.max_examples or math.inf)
+            if claimed != told:
+                good.drop(position, f"{claimed:g} examples where it had told of {told:g} rows")
 
     def _take(self, state: Any, rest: NDArray[Any]) -> str:
         """Make a new state ours, or say what is wrong with it and keep the old one."""
@@ -416,7 +436,9 @@ class FlowerStrategy(Base):
             self._measured = validation, None if self.test is None else self.test.counts(model)
         return self._measured
 
-    def _record(self, number: int, good: Replies, scored: Counts, problem: str, *, aggregated: bool) -> Round:
+    def _record(
+        self, number: int, asked: int, good: Replies, scored: Counts, problem: str, *, aggregated: bool
+    ) -> Round:
         notes: Notes = self._state.notes if aggregated else Notes()
         is_fair = notes.is_fair or (False,) * len(good.nodes)
         clients = []
@@ -429,7 +451,7 @@ class FlowerStrategy(Base):
         clients += [
             ClientRound(self.roster.name(gone.node), gone.node, DROPPED, gone.reason) for gone in good.dropped
         ]
-        return Round(number, notes, tuple(clients), *self._measure(), problem)
+        return Round(number, asked, notes, tuple(clients), *self._measure(), problem)
 
     def _log(self, done: Round) -> None:
         for client in done.clients:
@@ -506,7 +528,8 @@ class FlowerStrategy(Base):
         of_round = self.history[t - 1].pack() if t else None
         del self._pieces[t:]
         self._pieces.append(json.dumps([of_round, *kept]))
-        write_checkpoint(self.checkpoint, self._state, self._rest, self._identity(), self._pieces)
+        names = sorted(self.roster.names)
+        write_checkpoint(self.checkpoint, self._state, self._rest, self._identity(), names, self._pieces)
 
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a run to go on."""
@@ -543,6 +566,7 @@ class FlowerStrategy(Base):
                 )
         self._state, self._measured = unpack_state(self._state, saved.arrays, saved.numbers), None
         self._rest, self._pieces = saved.rest, saved.pieces
+        self.roster.names |= set(saved.names)
         for t, (of_round, *kept) in enumerate(map(json.loads, saved.pieces)):
             self.history += [] if of_round is None else [Round.unpack(of_round)]
             for name, values in zip(_RESULTS, kept, strict=True):
