@@ -464,7 +464,7 @@ def test_a_client_that_vanishes_and_comes_back_is_missed_and_welcomed() -> None:
         here.offline = {17} if t in (1, 2) else set()
 
     strategy.start(here, start_model(), num_rounds=4, evaluate_fn=presence)
-    assert [len(done.clients) for done in strategy.history] == [4, 3, 3, 4]
+    assert [len(done.counted) for done in strategy.history] == [4, 3, 3, 4]
 
 
 def test_the_timeout_is_said(lines: list[str]) -> None:
@@ -496,10 +496,11 @@ def test_clients_are_asked_once_and_sorted_by_name() -> None:
     ("rows", "said"),
     [
         (None, "got None"),
-        ([1, 2, 3], r"got \[1, 2, 3\]"),
-        ([1.5, 2.0, 3.0, 4.0], "got"),
-        ([1, -2, 3, 4], "got"),
-        ([0, 0, 0, 0], "got"),
+        ([1, 2, 3], "got [1, 2, 3]"),
+        ([1.5, 2.0, 3.0, 4.0, 1.0, 1.0], "got [1.5"),
+        ([1, -2, 3, 4, 1, 1], "got [1, -2"),
+        ([0, 0, 0, 0, 0, 0], "got [0"),
+        ([2**52, 2**52, 2**52, 1, 1, 1], "got [4503599627370496"),
     ],
 )
 def test_counts_that_make_no_sense_keep_a_client_out(rows: object, said: str, lines: list[str]) -> None:
@@ -514,8 +515,10 @@ def test_counts_that_make_no_sense_keep_a_client_out(rows: object, said: str, li
     here.tamper[17] = lie
     strategy = FedAvgGR(validation(), fraction_evaluate=0)
     strategy.start(here, start_model(), num_rounds=2)
-    assert [len(done.clients) for done in strategy.history] == [3, 3]
-    assert any("site 7 (node 17) takes no part: 'rows' must be" in line for line in lines)
+    assert [len(done.counted) for done in strategy.history] == [3, 3]
+    assert any("site 7 (node 17) takes no part: 'rows' must be" in x and said in x for x in lines)
+    refused = strategy.clients().query("outcome == 'refused'")
+    assert refused[["round", "name"]].values.tolist() == [[1, "site 7"], [2, "site 7"]]
 
 
 def answering(**about: object):
@@ -536,7 +539,7 @@ def test_a_client_that_counts_other_groups_takes_no_part(lines: list[str]) -> No
     here.tamper[17] = answering(counts={"rows": [1, 2, 3, 4]})
     strategy = FedAvgGR(validation(), fraction_evaluate=0)
     strategy.start(here, start_model(), num_rounds=2)
-    assert [len(done.clients) for done in strategy.history] == [3, 3]
+    assert [len(done.counted) for done in strategy.history] == [3, 3]
     said = "site 7 (node 17) takes no part: 'rows' must be its rows by label in each of 3 groups"
     assert sum(line.startswith(said) for line in lines) == 1
     with pytest.raises(InputError, match="validation must be given for fedavg_gr, which counts groups"):
@@ -586,6 +589,30 @@ def test_names_and_reasons_are_one_line_and_not_too_long(lines: list[str]) -> No
     assert strategy.clients()["reason"].str.len().max() <= 300
 
 
+def test_a_client_that_was_refused_is_asked_again_while_the_server_waits(
+    lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairfate.flower.nodes.PAUSE", 0.01)
+    here, times = grid([17, 58]), []
+
+    def mended_at_last(message: Message, honest: Message) -> Message:
+        times.append(message.metadata.message_type)
+        return honest if len(times) > 2 else answering(client={"problem": "a gap"})(message, honest)
+
+    here.tamper[17] = mended_at_last
+    strategy = FedAvg(ask_clients=True, fraction_evaluate=0, max_wait=20)
+    strategy.start(here, start_model(), num_rounds=1)
+    assert times == ["query", "query", "query", "train"]
+    assert len(strategy.history[0].counted) == 2
+    assert not strategy.roster.refused
+
+
+def test_a_model_that_tells_nobody_apart_is_flagged(lines: list[str]) -> None:
+    rows = Validation(lambda arrays: np.ones(60), LABEL, GROUP)
+    FedAvg(validation=rows, fraction_evaluate=0).start(grid(), start_model(), num_rounds=1)
+    assert any("The model hardly tells people apart, with an MCC of" in line for line in lines)
+
+
 def test_a_client_that_was_refused_is_asked_again_when_it_comes_back() -> None:
     here = grid()
     here.tamper[17] = answering(client={"problem": "a column is missing"})
@@ -597,7 +624,7 @@ def test_a_client_that_was_refused_is_asked_again_when_it_comes_back() -> None:
             here.tamper.clear()
 
     strategy.start(here, start_model(), num_rounds=4, evaluate_fn=mend)
-    assert [len(done.clients) for done in strategy.history] == [3, 3, 4, 4]
+    assert [len(done.counted) for done in strategy.history] == [3, 3, 4, 4]
 
 
 def test_a_client_that_cannot_answer_is_asked_again_after_a_pause(
@@ -622,7 +649,7 @@ def test_a_client_that_cannot_answer_is_asked_again_after_a_pause(
         "5 s: error 2: boom",
         "10 s: error 2: boom",
     ]
-    assert [len(done.clients) for done in strategy.history] == [3] * 5 + [4] * 3
+    assert [len(done.counted) for done in strategy.history] == [3] * 5 + [4] * 3
 
 
 def test_two_clients_of_one_name_both_count_and_are_told(lines: list[str]) -> None:

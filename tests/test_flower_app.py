@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +34,12 @@ from ready_app import ReadyApp, assert_same_as_fairfate_run
 @pytest.fixture
 def ready(tmp_path: Path) -> ReadyApp:
     return ReadyApp(tmp_path / "three-wards")
+
+
+def took_part(ready: ReadyApp) -> set[str]:
+    """The sites that were asked to train."""
+    clients = pd.read_csv(ready.result() / "clients.csv")
+    return set(clients[clients["outcome"] != "refused"]["name"])
 
 
 def fairfate(*words: str) -> int:
@@ -139,6 +148,30 @@ def test_a_run_leaves_what_fairfate_run_leaves(ready: ReadyApp, lines: list[str]
     assert ready.result(2).exists()
 
 
+def test_a_replay_with_other_sites_says_so(ready: ReadyApp, tmp_path: Path, capsys) -> None:
+    spoil(ready, "south", field="astrology")
+    config = ready.config(rounds=1)
+    ready.serve(ready.grid(config), config)
+    (ready.folder / "data" / "sites" / "south.csv").rename(tmp_path / "south.csv")
+    replay = ("run", "--config", str(ready.result() / "config.toml"), "--jobs", "1", "--out")
+    assert fairfate(*replay, str(tmp_path / "a")) == 0
+    assert "Note" not in capsys.readouterr().err
+    (ready.folder / "data" / "sites" / "west.csv").rename(ready.folder / "data" / "sites" / "east.csv")
+    assert fairfate(*replay, str(tmp_path / "b")) == 0
+    assert "is of a run by north, west, and these are east, north" in capsys.readouterr().err
+
+
+def test_the_sites_own_settings_are_not_packed_into_the_app(ready: ReadyApp, tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).parent / "flwr"), "build", "--app", str(ready.folder)]
+    quiet = {"FLWR_HOME": str(tmp_path), "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=quiet, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (fab,) = tmp_path.glob("*.fab")
+    names = zipfile.ZipFile(fab).namelist()
+    assert "three_wards/client_app.py" in names
+    assert not [name for name in names if name.startswith(("sites/", "data/"))]
+
+
 def test_runs_can_be_shown_side_by_side(ready: ReadyApp, capsys) -> None:
     for strategy in ("fedavg", "fair_fate"):
         config = ready.config(rounds=2, strategy=strategy)
@@ -146,12 +179,16 @@ def test_runs_can_be_shown_side_by_side(ready: ReadyApp, capsys) -> None:
     one, two = str(ready.result(1)), str(ready.result(2))
     assert fairfate("show", one, two) == 0
     assert "Against fedavg, fair_fate" in capsys.readouterr().out
-    assert fairfate("show", one, one) == 2
-    assert "runs must differ in data, strategy or seed" in capsys.readouterr().err
+    config = ready.config(rounds=2, strategy="fedavg", seed=2)
+    ready.serve(ready.grid(config), config)
+    assert fairfate("show", one, str(ready.result(3))) == 0
+    again = capsys.readouterr().out
+    assert "fedavg [three-wards-1]" in again
+    assert "fedavg [three-wards-3]" in again
     config = ready.config(rounds=1)
     ready.serve(ready.grid(config), config)
-    assert fairfate("show", one, str(ready.result(3))) == 2
-    assert "runs must have the same number of rounds, got 2, 1" in capsys.readouterr().err
+    assert fairfate("show", one, str(ready.result(4))) == 2
+    assert "runs must have the same number of rounds, got 2 in" in capsys.readouterr().err
 
 
 # -- faults ----------------------------------------------------------------------------------------------
@@ -343,11 +380,11 @@ def test_a_site_that_does_not_fit_says_why_and_takes_no_part(
     ready.serve(ready.grid(config), config)
     said = [line for line in lines if "takes no part" in line]
     assert said == [
-        "south (node 12) takes no part: column 'field' must hold only the schema's 4 values, got 1 others"
+        "south (node 12) takes no part: column 'field' must hold only the schema's 4 values, got 1 more"
     ]
     assert any("astrology" in line for line in flower_log.sites)
     assert not any("astrology" in line for line in lines)
-    assert set(pd.read_csv(ready.result() / "clients.csv")["name"]) == {"north", "west"}
+    assert took_part(ready) == {"north", "west"}
 
 
 def test_too_few_that_fit_end_the_run_and_say_why(ready: ReadyApp) -> None:
@@ -355,7 +392,7 @@ def test_too_few_that_fit_end_the_run_and_say_why(ready: ReadyApp) -> None:
         spoil(ready, site, experience="much")
     config = ready.config(rounds=2, max_wait=0.2)
     with pytest.raises(
-        InputError, match=r"at least 2 clients within 0.2 s.*south: column 'experience' must hold"
+        InputError, match=r"at least 2 clients within 0.2 s.*south takes no part: column 'exp"
     ):
         ready.serve(ready.grid(config), config)
 
@@ -388,7 +425,7 @@ def test_a_query_round_makes_a_schema_that_covers_all_sites(ready: ReadyApp, tmp
     assert "astrology" in schema["inputs"]["field"]["categories"]
     commute = schema["inputs"]["commute"]
     assert commute["low"] + commute["span"] == 5000
-    assert set(pd.read_csv(ready.result() / "clients.csv")["name"]) == {"north", "south", "west"}
+    assert took_part(ready) == {"north", "south", "west"}
     assert_same_as_fairfate_run(ready.result(), tmp_path)
 
 
@@ -455,7 +492,7 @@ def test_a_site_may_keep_its_ranges_to_itself(ready: ReadyApp, lines: list[str])
     ready.serve(grid, config)
     said = "south is left out of the schema: this site tells nothing of its columns (describe = false)"
     assert said in lines
-    names = set(pd.read_csv(ready.result() / "clients.csv")["name"])
+    names = took_part(ready)
     assert names == {"north", "south", "west"}  # its file fits what the others have told
 
 
@@ -528,6 +565,7 @@ def test_a_site_may_name_its_file_and_columns_its_own_way(ready: ReadyApp, tmp_p
         ({"data": "/nowhere.csv"}, "nowhere (node 55) takes no part: the site's file cannot be read"),
         ({"partition-id": 7, "num-partitions": 3}, "got 3 in"),
         ({"partition-id": 0, "colour": "blue"}, "node-config must name the site's file"),
+        ({"data": "west", "renam": "a=b"}, "node-config must hold known keys only, got 1 other"),
         ({"data": "west", "target": "wage"}, "node-config must name a column of the site's file for 'hired'"),
         ({"data": "west", "rename": "wage"}, "rename must be like"),
         (
@@ -545,7 +583,7 @@ def test_a_site_with_wrong_settings_says_so(ready: ReadyApp, node_config: dict, 
     grid.contexts[55].node_config.update(named)
     ready.serve(grid, config)
     assert any(said in line for line in lines)
-    assert set(pd.read_csv(ready.result() / "clients.csv")["name"]) == {"north", "south"}
+    assert took_part(ready) == {"north", "south"}
 
 
 def test_a_simulation_with_fewer_nodes_than_files_says_so(ready: ReadyApp, lines: list[str]) -> None:
@@ -571,7 +609,9 @@ def test_a_simulation_with_fewer_nodes_than_files_says_so(ready: ReadyApp, lines
         ({"max_norm": -1.0}, "max-norm must be >= 0, got -1"),
         ({"timeout": 0.0}, "timeout must be > 0"),
         ({"validation": ""}, "validation must be given in the run config, got none"),
-        ({"validation": "/nowhere.csv"}, "no such file"),
+        ({"validation": "/nowhere.csv"}, "validation must be a file, got '/nowhere.csv'"),
+        ({"validation": "data/validation.csv"}, "validation must be a full path"),
+        ({"out": "runs"}, "out must be a full path"),
         ({"target": "wage"}, "unknown column for target 'wage'"),
         ({"favourable": "fired"}, "favourable must be a value of column 'hired'"),
         ({"schema": "/nowhere.json"}, "schema must be a JSON file, got '/nowhere.json'"),
@@ -583,6 +623,7 @@ def test_bad_settings_end_the_run_before_any_message(ready: ReadyApp, changes: d
     with pytest.raises(InputError, match=said):
         ready.serve(grid, config)
     assert grid.sent == []
+    assert not ready.result().exists()
 
 
 @pytest.mark.parametrize("name", ["My-Fed", "2fed", "class", "data", "my_fed", "x" * 33])

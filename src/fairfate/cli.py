@@ -139,6 +139,10 @@ def run(
     recorded = values.get("provenance", {}).get("data-checksum", f"sha256:{table.checksum}")
     if recorded != f"sha256:{table.checksum}":
         _say(f"Note: the data are not those that {config} was written for (checksum)")
+    sites = values.get("provenance", {}).get("server-sites")
+    if sites is not None and list(table.client_names) != sites:
+        by, here = ", ".join(sites) or "nobody", ", ".join(table.client_names)
+        _say(f"Note: {config} is of a run by {by}, and these are {here}: the results will differ")
     folder = out if out is not None else _new_folder(table.name)
     total = len(plan.config.seeds) * plan.training.rounds
     console = _console()

@@ -203,6 +203,9 @@ def eqo_published(counts: Counts) -> Values:
     return _round((eo_published(counts) + odds) / 2)
 
 
+COLLAPSED = 0.05
+"""A model with a lower MCC is hardly better than one answer for everybody."""
+
 METRICS: dict[str, Metric] = {
     "accuracy": accuracy,
     "balanced_accuracy": balanced_accuracy,

@@ -279,7 +279,7 @@ def _codes(values: pd.Series[Any], known: tuple[str, ...], *, missing: bool = Fa
     if strange:
         raise UnfitError(
             f"column '{values.name}' must hold only the schema's {len(known)} values,"
-            f" got {len(strange)} others",
+            f" got {len(strange)} more",
             f" ({listing(strange)}; the schema knows {listing(known)})",
         )
     place = {name: number for number, name in enumerate(known)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from logging import INFO
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from fairfate.config import Config, config_text
 from fairfate.data import FILE, Schema
 from fairfate.errors import InputError
 from fairfate.files import clear_temporary, write_bytes
+from fairfate.flower.checkpoint import read_checkpoint
 from fairfate.flower.logs import log
 from fairfate.flower.server import ServerData
 from fairfate.flower.settings import Settings
@@ -41,6 +42,15 @@ class RunFolder:
         """Write the schema down."""
         schema.write(self.path / SCHEMA_FILE)
 
+    def forget_if_empty(self) -> None:
+        """Remove the folder of a run that failed before its first round was done."""
+        if self.checkpoint.exists() and len(read_checkpoint(self.checkpoint).pieces) > 1:
+            return
+        for name in (results.CONFIG, SCHEMA_FILE, CHECKPOINT, LOCK):
+            (self.path / name).unlink(missing_ok=True)
+        with suppress(OSError):  # there is something else in it
+            self.path.rmdir()
+
     def finish(self, settings: Settings, data: ServerData, strategy: FlowerStrategy) -> None:
         """Write rounds, model, clients and summary as `fairfate run` does; a summary means finished."""
         spec, clients = strategy.spec, strategy.clients()
@@ -59,7 +69,9 @@ class RunFolder:
         results.write_summary(self.path / results.SUMMARY, results.summarise(rounds))
         most = max((done.asked for done in strategy.history), default=0) or None
         config = _config(settings, self.path, settings.per_round or most)
-        write_bytes(self.path / results.CONFIG, config_text(config, self.provenance).encode())
+        sites = sorted({client.name for done in strategy.history for client in done.counted})
+        text = config_text(config, {**self.provenance, "server-sites": sites})
+        write_bytes(self.path / results.CONFIG, text.encode())
         for leftover in (self.checkpoint, self.path / LOCK):
             leftover.unlink(missing_ok=True)
         log(INFO, "Saved to %s", self.path)
@@ -105,7 +117,12 @@ def open_run(settings: Settings) -> Iterator[RunFolder]:
             clear_temporary(path, keep=LOCK)
             clear_temporary(path / results.MODELS)
             write_bytes(path / results.CONFIG, begun(path).encode())
-            yield RunFolder(path, provenance)
+            folder = RunFolder(path, provenance)
+            try:
+                yield folder
+            except Exception:
+                folder.forget_if_empty()
+                raise
             return
 
 

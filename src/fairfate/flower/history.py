@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 from fairfate.flower.checkpoint import pack_notes, unpack_notes
-from fairfate.metrics import FAIRNESS, Counts, accuracy
+from fairfate.metrics import FAIRNESS, Counts, accuracy, mcc
 from fairfate.results import rounds_frame
 from fairfate.strategies import Notes, Spec
 
-FAIR, USED, DROPPED = "fair", "used", "dropped"
-SHOWN = {"accuracy": accuracy, **FAIRNESS}
+FAIR, USED, DROPPED, REFUSED = "fair", "used", "dropped", "refused"
+SHOWN = {"accuracy": accuracy, "mcc": mcc, **FAIRNESS}
 """What is told of a model in logs and tables of clients."""
 
 
@@ -25,7 +25,7 @@ class ClientRound(NamedTuple):
     name: str
     node: int
     outcome: str
-    """``fair`` and ``used`` count in the average, ``dropped`` does not."""
+    """``fair`` and ``used`` count in the average; ``dropped`` was asked in vain, ``refused`` not asked."""
     reason: str = ""
     examples: float = math.nan
     counts: Counts | None = None
@@ -54,7 +54,7 @@ class Round(NamedTuple):
     @property
     def counted(self) -> list[ClientRound]:
         """The clients whose replies count."""
-        return [client for client in self.clients if client.outcome != DROPPED]
+        return [client for client in self.clients if client.outcome in (FAIR, USED)]
 
     @property
     def fair(self) -> list[ClientRound]:

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fairfate._version import __version__
 from fairfate.data import Table, synthetic
 from fairfate.errors import InputError
 from fairfate.partition import dirichlet
@@ -52,7 +53,8 @@ def init(path: str | Path) -> Path:
     building = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=folder.parent))
     try:
         building.chmod(0o755)
-        _write_app(building, {"name": name, "package": package, "folder": str(folder)})
+        words = {"name": name, "package": package, "folder": str(folder), "version": __version__}
+        _write_app(building, words)
         _write_data(building / "data")
         if folder.exists():
             folder.rmdir()
@@ -65,7 +67,7 @@ def init(path: str | Path) -> Path:
 def _write_app(building: Path, words: dict[str, str]) -> None:
     template = files("fairfate.flower") / "template"
     places = {
-        "pyproject.toml": "pyproject.toml",
+        "pyproject.toml.in": "pyproject.toml",
         "README.md": "README.md",
         "deploy_here.py": "deploy_here.py",
         "gitignore": ".gitignore",

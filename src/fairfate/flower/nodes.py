@@ -49,9 +49,10 @@ class Roster:
     known: dict[int, Client] = field(default_factory=dict)
     names: set[str] = field(default_factory=set)
     """Of all clients that ever took part, also before the run was interrupted."""
-    refused: dict[int, str] = field(default_factory=dict)
+    refused: dict[int, tuple[str, str]] = field(default_factory=dict)
+    """Who takes no part, by name, and why."""
     failed: dict[int, tuple[int, float]] = field(default_factory=dict)
-    """How often a node could not answer, and when to ask it again."""
+    """How often a node was asked in vain, and when to ask it again."""
 
     def name(self, node: int) -> str:
         """What to call a node in the log."""
@@ -64,11 +65,11 @@ class Roster:
     def clients(self, grid: Grid, need: int) -> list[Client]:
         """All clients that are online, in a fixed order; waits for ``need`` of them, but not forever."""
         end = time.monotonic() + self.max_wait
-        said = -1
+        said, waiting = -1, False
         while True:
             nodes = sorted(grid.get_node_ids())
             self._forget(nodes)
-            self._meet(grid, [node for node in nodes if node not in self.known])
+            self._meet(grid, [n for n in nodes if n not in self.known and (waiting or n not in self.refused)])
             online = [self.known[node] for node in nodes if node in self.known]
             if len(online) >= need:
                 return sorted(online, key=lambda client: (client.name, client.node))
@@ -78,14 +79,15 @@ class Roster:
                 said = len(online)
                 log(INFO, "Waiting for clients: %d of %d are there (at most %g s)", said, need, self.max_wait)
             time.sleep(min(1.0, max(0.01, end - time.monotonic())))
+            waiting = True  # then those who were refused are asked again: a file may have been mended
 
     def _forget(self, online: Sequence[int]) -> None:
-        """Whoever has left and comes back is asked again: its file may have been mended."""
+        """Whoever has left and comes back is asked again as well."""
         for node in set(self.refused) - set(online):
-            del self.refused[node]
+            del self.refused[node], self.failed[node]
 
     def _too_few(self, online: int, need: int) -> str:
-        reasons = "".join(f"; node {node} takes no part: {why}" for node, why in self.refused.items())
+        reasons = "".join(f"; {name} takes no part: {why}" for name, why in self.refused.values())
         return f"there must be at least {need} clients within {self.max_wait:g} s, got {online}{reasons}"
 
     def _meet(self, grid: Grid, nodes: Sequence[int]) -> None:
@@ -95,7 +97,7 @@ class Roster:
             self.names |= {str(node) for node in nodes}
             return
         now = time.monotonic()
-        new = [n for n in nodes if n not in self.refused and self.failed.get(n, (0, 0.0))[1] <= now]
+        new = [node for node in nodes if self.failed.get(node, (0, 0.0))[1] <= now]
         if not new:
             return
         content = RecordDict({"config": self.question})
@@ -112,10 +114,7 @@ class Roster:
 
     def _answer(self, node: int, reply: Message | None) -> None:
         if reply is None or reply.has_error() or not reply.has_content():
-            times = self.failed.get(node, (0, 0.0))[0] + 1
-            dear = 10 if reply is None else 1  # everybody waits for a silent one
-            pause = min(PAUSE * dear * 2 ** (times - 1), LONGEST_PAUSE)
-            self.failed[node] = times, time.monotonic() + pause
+            pause = self._postpone(node, dear=reply is None)
             why = f"no answer within {self.timeout:g} s" if reply is None else "an empty answer"
             if reply is not None and reply.has_error():
                 why = one_line(f"error {reply.error.code}: {reply.error.reason}")
@@ -123,15 +122,24 @@ class Roster:
             return
         client, problem = read_answer(node, reply.content, self.groups)
         if problem:
-            self.refused[node] = f"{client.name}: {problem}"
+            self._postpone(node)
+            self.refused[node] = client.name, problem
             log(WARNING, "%s (node %d) takes no part: %s", client.name, node, problem)
             return
+        self.refused.pop(node, None)
         self.known[node] = client
         self.names.add(client.name)
         note = reply.content.config_records.get(CLIENT, ConfigRecord()).get(NOTE)
         if note:
             log(WARNING, "%s: %s", client.name, one_line(note))
         log(INFO, "%s (node %d) takes part", client.name, node)
+
+    def _postpone(self, node: int, *, dear: bool = False) -> float:
+        """Ask a node again later, each time twice as late; a silent one costs everybody time."""
+        times = self.failed.get(node, (0, 0.0))[0] + 1
+        pause = min(PAUSE * (10 if dear else 1) * 2.0 ** min(times - 1, 20), LONGEST_PAUSE)
+        self.failed[node] = times, time.monotonic() + pause
+        return pause
 
 
 def read_answer(node: int, content: RecordDict, groups: int) -> tuple[Client, str]:

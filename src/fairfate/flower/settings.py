@@ -82,6 +82,10 @@ class Settings:
             check(getattr(self, name) >= 0, f"{name.replace('_', '-')} must be >= 0", getattr(self, name))
         for name in ("timeout", "max_wait"):
             check(getattr(self, name) > 0, f"{name.replace('_', '-')} must be > 0", getattr(self, name))
+        for name in ("validation", "test", "out", "sites"):
+            path = getattr(self, name)
+            if path and not Path(path).is_absolute():
+                raise InputError(f"{name} must be a full path (Flower starts apps elsewhere), got '{path}'")
         for name in ("validation", "test"):
             file = getattr(self, name)
             if file and not Path(file).is_file():

@@ -22,7 +22,7 @@ from fairfate.data import Schema, UnfitError, describe_frame, read_frame
 from fairfate.data.read import list_folder
 from fairfate.engine import mlp
 from fairfate.engine.training import Training
-from fairfate.errors import InputError
+from fairfate.errors import InputError, unknown
 from fairfate.federation import Federation
 from fairfate.flower.logs import log
 from fairfate.flower.nodes import CLIENT, COUNTS, NAME, NOTE, PROBLEM, ROWS
@@ -30,6 +30,8 @@ from fairfate.flower.validation import built_in_arrays
 from fairfate.streams import Streams
 
 ASK, DESCRIBE, SCHEMA = "ask", "describe", "schema"
+KEYS = ("data", "name", "target", "sensitive", "rename", "describe", "partition-id", "num-partitions")
+"""Of a site's node-config."""
 Layers = dict[str, NDArray[Any]]
 
 
@@ -112,6 +114,7 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
     try:
         with _discreet():
             about.update({NAME: name_of(context), **_note(context)})
+            _check_keys(context)
             result.update(_answer(content.config_records["config"], context, about))
     except SiteError as error:
         about[PROBLEM] = str(error)
@@ -132,6 +135,14 @@ def _answer(config: ConfigRecord, context: Context, about: ConfigRecord) -> dict
         return {}
     cells = np.bincount(table.cell, minlength=2 * table.groups)
     return {COUNTS: MetricRecord({ROWS: [int(number) for number in cells]})}
+
+
+def _check_keys(context: Context) -> None:
+    """A misspelt key would be a setting that is silently ignored."""
+    strange = [key for key in context.node_config if key not in KEYS]
+    if strange:
+        log(WARNING, "%s", unknown("key in the node-config", strange[0], KEYS))
+        raise SiteError(f"node-config must hold known keys only, got {len(strange)} other")
 
 
 def _note(context: Context) -> dict[str, str]:

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from fairfate._version import __version__
 from fairfate.errors import InputError, check
 from fairfate.flower.checkpoint import read_checkpoint, unpack_state, write_checkpoint
-from fairfate.flower.history import DROPPED, FAIR, USED, ClientRound, Round, clients_of, rounds_of
+from fairfate.flower.history import DROPPED, FAIR, REFUSED, USED, ClientRound, Round, clients_of, rounds_of
 from fairfate.flower.logs import log, one_line
 from fairfate.flower.nodes import Client, Roster
 from fairfate.flower.records import Layout, MismatchError
 from fairfate.flower.replies import Limits, Replies, example_count, read_replies
 from fairfate.flower.validation import Measure
-from fairfate.metrics import FAIRNESS, Counts
+from fairfate.metrics import COLLAPSED, FAIRNESS, Counts, mcc
 from fairfate.strategies import Cohort, Notes, Setup, Spec, Strategy, parse_spec, weighted_mean
 from fairfate.streams import Streams
 
@@ -256,15 +256,20 @@ class FlowerStrategy(Base):
         for name in sorted({client.name for client in dropped}):
             reasons = [client.reason for client in dropped if client.name == name]
             lines.append(f"{name}: dropped {len(reasons)} times, last for: {reasons[-1]}")
-        lines += [f"{who} took no part" for who in self.roster.refused.values()]
+        lines += [f"{name} took no part: {why}" for name, why in self.roster.refused.values()]
+        last = self.history[-1].validation
+        if last is not None and not mcc(last) >= COLLAPSED:
+            told = f"{mcc(last):.3f} on the validation rows"
+            lines.append(f"The model hardly tells people apart, with an MCC of {told}")
         return lines
 
     # -- Flower's hooks ------------------------------------------------------------------------------------
 
     def summary(self) -> None:
         """Log what the strategy is about to do."""
-        clients = f"{self.fraction_train:.0%} of the clients, at least {self.min_train_nodes}"
+        clients = "all clients" if self.fraction_train == 1 else f"{self.fraction_train:.0%} of the clients"
         clients = clients if self.per_round is None else f"{self.per_round} clients"
+        clients += f", once {max(self.min_available_nodes, self._least(self.min_train_nodes))} are there"
         log(INFO, "\t├── %s, protocol %s, seed %d", self.spec.text, self.protocol, self.seed)
         log(INFO, "\t├── A round trains %s", clients)
         limits = ", ".join(
@@ -451,11 +456,14 @@ class FlowerStrategy(Base):
         clients += [
             ClientRound(self.roster.name(gone.node), gone.node, DROPPED, gone.reason) for gone in good.dropped
         ]
+        clients += [
+            ClientRound(name, node, REFUSED, why) for node, (name, why) in sorted(self.roster.refused.items())
+        ]
         return Round(number, asked, notes, tuple(clients), *self._measure(), problem)
 
     def _log(self, done: Round) -> None:
         for client in done.clients:
-            if client.reason:
+            if client.reason and client.outcome != REFUSED:
                 log(WARNING, "\t> %s %s: %s", client.outcome, client.name, client.reason)
         log(INFO, "aggregate_train: %s", done.line())
         if not done.counted:

@@ -19,8 +19,8 @@ from fairfate.data import SOURCES, Table
 from fairfate.errors import InputError, listing
 from fairfate.experiment import Run
 from fairfate.federation import Federation
-from fairfate.metrics import FAIRNESS
-from fairfate.results import CONFIG, KEYS, read_rounds, row_names, summarise
+from fairfate.metrics import COLLAPSED, FAIRNESS
+from fairfate.results import CONFIG, read_rounds, row_names, summarise
 from fairfate.strategies import entries
 
 COLUMNS = {
@@ -31,8 +31,6 @@ COLUMNS = {
     "eo": "EO",
     "eqo": "EQO",
 }
-COLLAPSED = 0.05
-"""A mean MCC below this is hardly better than one answer for everybody."""
 
 
 def _grid(*headings: str | Text) -> Grid:
@@ -76,12 +74,12 @@ class Results(NamedTuple):
         frames = [read_rounds(folder) for folder in folders]
         lasts = [int(frame["round"].max()) for frame in frames]
         if len(set(lasts)) > 1:
-            raise InputError(f"runs must have the same number of rounds, got {listing(lasts)}")
+            told = (f"{last} in {folder}" for last, folder in zip(lasts, folders, strict=True))
+            raise InputError(f"runs must have the same number of rounds, got {listing(told)}")
+        frames = _told_apart(frames, folders)
         configs = [read_config(folder / CONFIG) for folder in folders]
         notes = {note: None for c in configs for note in c.get(PROVENANCE, {}).get("data-notes", ())}
         rounds = pd.concat(frames, ignore_index=True)
-        if rounds.duplicated([*KEYS, "seed", "round", "split"]).any():
-            raise InputError(f"runs must differ in data, strategy or seed, got {listing(folders)}")
         return cls(rounds, summarise(rounds), configs[0].get("metric", "eqo"), tuple(notes), None)
 
     @property
@@ -93,6 +91,19 @@ class Results(NamedTuple):
     def last(self) -> int:
         """The last round."""
         return int(self.rounds["round"].max())
+
+
+def _told_apart(frames: list[pd.DataFrame], folders: Sequence[Path]) -> list[pd.DataFrame]:
+    """Runs under one heading; a strategy that several folders have is called by its folder as well."""
+    key = ["strategy", "metric", "settings"]
+    found = [frame[key].drop_duplicates() for frame in frames]
+    repeated = pd.concat(found).duplicated(key).any()
+    named = []
+    for frame, folder in zip(frames, folders, strict=True):
+        strategy = frame["strategy"] + f" [{folder.name}]" if repeated else frame["strategy"]
+        heading = {name: frames[0][name].iloc[0] for name in ("dataset", "partition", "protocol")}
+        named.append(frame.assign(strategy=strategy, **heading))
+    return named
 
 
 def results_table(run: Results, width: int) -> Grid:

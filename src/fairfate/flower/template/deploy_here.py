@@ -23,6 +23,7 @@ import socket
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 from typing import Self
 
@@ -30,6 +31,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fairfate.errors import InputError
+from fairfate.flower.settings import Settings
 
 APP = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
@@ -52,6 +56,7 @@ def main() -> int:
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("Stopped."))  # and stop everything, as Ctrl-C does
     sites = sorted((APP / "sites").glob("*.toml"))
+    check_config()
     with Deployment(options.folder) as here:
         here.start_superlink()
         for site in sites:
@@ -60,12 +65,14 @@ def main() -> int:
             here.start_supernode(site.stem, site, key)
         here.wait_for_sites(len(sites))
         number = here.submit(options.run_config)
-        say(f"Run {number} has begun; the server's log follows when it ends")
+        say(f"Run {number}; what the server says:")
+        here.follow(number)
         status = here.wait(number)
-        say(here.log(number))
         say(f"The run is {status}. The other logs are in {here.folder}")
         if options.stay:
-            say(f"Still running at {here.address}; Ctrl-C stops everything.")
+            home = here.environment["FLWR_HOME"]
+            say(f"Still running; run the app again with: FLWR_HOME={home} flwr run {APP} here --stream")
+            say("Ctrl-C stops everything.")
             with contextlib.suppress(KeyboardInterrupt):
                 signal.pause()
     return 0 if status == "finished:completed" else 1
@@ -140,7 +147,9 @@ class Local:
         extra += ("-c", run_config) if run_config else ()
         answer = json.loads(self.flwr("run", str(APP), "here", *extra, "--format", "json"))
         if not answer.get("success"):
-            raise SystemExit(f"The SuperLink did not take the run: {answer}")
+            reason = answer.get("error-message", answer)
+            hint = "does -c name keys of pyproject.toml only?"
+            raise SystemExit(f"The SuperLink did not take the run ({hint}): {reason}")
         return int(answer["run-id"])
 
     def status(self, run: int) -> str:
@@ -154,6 +163,11 @@ class Local:
         while not (status := self.status(run)).startswith("finished") and time.monotonic() < end:
             time.sleep(2)
         return status
+
+    def follow(self, run: int) -> None:
+        """Print what the server's part of the app says, as it says it."""
+        command = [str(BIN / "flwr"), "log", str(run), "here", "--stream"]
+        self.processes["log"] = subprocess.Popen(command, env=self.environment, start_new_session=True)
 
     def log(self, run: int) -> str:
         """What the server's part of the app had to say."""
@@ -236,6 +250,15 @@ class Deployment(Local):
         """How many sites are there."""
         nodes = json.loads(self.flwr("supernode", "list", "here", "--format", "json"))["nodes"]
         return sum(node["status"] == "online" for node in nodes)
+
+
+def check_config() -> None:
+    """Find out now whether the run config makes sense, before anything is started."""
+    config = tomllib.loads((APP / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    try:
+        Settings.read(config)
+    except InputError as error:
+        raise SystemExit(f"pyproject.toml: {error}") from None
 
 
 def make_certificates(folder: Path) -> None:
