@@ -182,12 +182,17 @@ def test_runs_can_be_shown_side_by_side(ready: ReadyApp, capsys) -> None:
     config = ready.config(rounds=2, strategy="fedavg", seed=2)
     ready.serve(ready.grid(config), config)
     assert fairfate("show", one, str(ready.result(3))) == 0
+    assert "mean ± std over 2 seeds" in capsys.readouterr().out
+    config = ready.config(rounds=2, strategy="fedavg")
+    ready.serve(ready.grid(config), config)
+    assert fairfate("show", one, str(ready.result(4))) == 0
     again = capsys.readouterr().out
     assert "fedavg [three-wards-1]" in again
-    assert "fedavg [three-wards-3]" in again
+    assert "fedavg [three-wards-4]" in again
+    assert "gained 0.000 EQO" in again
     config = ready.config(rounds=1)
     ready.serve(ready.grid(config), config)
-    assert fairfate("show", one, str(ready.result(4))) == 2
+    assert fairfate("show", one, str(ready.result(5))) == 2
     assert "runs must have the same number of rounds, got 2 in" in capsys.readouterr().err
 
 

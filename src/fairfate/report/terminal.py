@@ -94,8 +94,8 @@ class Results(NamedTuple):
 
 
 def _told_apart(frames: list[pd.DataFrame], folders: Sequence[Path]) -> list[pd.DataFrame]:
-    """Runs under one heading; a strategy that several folders have is called by its folder as well."""
-    key = ["strategy", "metric", "settings"]
+    """Runs under one heading; a strategy that folders have with the same seed is called by its folder too."""
+    key = ["strategy", "metric", "settings", "seed"]
     found = [frame[key].drop_duplicates() for frame in frames]
     repeated = pd.concat(found).duplicated(key).any()
     named = []
