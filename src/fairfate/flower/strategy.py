@@ -145,6 +145,7 @@ class FlowerStrategy(Base):
         self._measured: tuple[Counts | None, Counts | None] | None = None
         self._asked: list[Message] = []
         self._buffer: NDArray[Any] | None = None
+        self._sent: ArrayRecord | None = None
         self._pieces: list[str] = []
         self._late = "no reply in time"
 
@@ -241,7 +242,7 @@ class FlowerStrategy(Base):
                 f"the state of {self.spec.name} must be a NamedTuple to run on Flower,"
                 f" got {type(self._state).__name__}"
             )
-        self._measured = self._buffer = None
+        self._measured = self._buffer = self._sent = None
         self.history, self._pieces = [], []
         try:
             self._measure()  # finds out now whether the user's predictions work
@@ -312,10 +313,10 @@ class FlowerStrategy(Base):
                     f" got '{self.checkpoint}'"
                 )
             self._begin(arrays, self.num_rounds)
-        elif not np.array_equal(sent := self._layout.flat(arrays), self.model):
+        elif arrays is not self._sent and not np.array_equal(sent := self._layout.flat(arrays), self.model):
             trained, self._rest = np.split(sent, [self._layout.moved])
             self._state = self._state._replace(params=trained)
-            self._measured = None
+            self._measured = self._sent = None
 
     def _least(self, minimum: int) -> int:
         return max(1, minimum if self.per_round is None else self.per_round)
@@ -371,7 +372,7 @@ class FlowerStrategy(Base):
                 rest = self._rest + weighted_mean(good.deltas[:, moved:], good.num_examples)
             problem = self._take(state, rest)
             self._let_go(state)
-            arrays = None if problem else self._layout.record(self.model)
+            arrays = None if problem else self._arrays()
         done = self._record(server_round, len(asked), good, scored, problem, aggregated=arrays is not None)
         self.history.append(done)
         self._log(done)
@@ -393,6 +394,7 @@ class FlowerStrategy(Base):
             return f"the strategy returned a model of shape {np.shape(state.params)}"
         before = self._state, self._rest, self._measured
         self._state, self._rest, self._measured = state, rest, None
+        self._sent = None
         try:
             with np.errstate(over="ignore"):
                 finite = np.isfinite(self.model).all()
@@ -403,6 +405,7 @@ class FlowerStrategy(Base):
         except Exception as error:  # as above
             problem = f"the new model makes {_blame(error)}"
         self._state, self._rest, self._measured = before
+        self._sent = None
         return problem
 
     def _memory(self, clients: int) -> NDArray[Any]:
@@ -432,11 +435,18 @@ class FlowerStrategy(Base):
                 good.drop(len(found), _blame(error))
         return np.array(found, dtype=np.int64).reshape(len(found), self.validation.groups, 2, 2)
 
+    def _arrays(self) -> ArrayRecord:
+        """The server's model as it travels."""
+        assert self._layout is not None
+        if self._sent is None:
+            self._sent = self._layout.record(self.model)
+        return self._sent
+
     def _measure(self) -> tuple[Counts | None, Counts | None]:
         """The server's model on the validation and on the test rows, where there are some."""
         assert self._layout is not None
         if self._measured is None:
-            model = self._layout.record(self.model)
+            model = self._arrays()
             validation = None if self.validation is None else self.validation.counts(model)
             self._measured = validation, None if self.test is None else self.test.counts(model)
         return self._measured
@@ -552,7 +562,7 @@ class FlowerStrategy(Base):
             "averaged": list(self.averaged),
             "clients": [self.per_round, self.fraction_train, self.min_train_nodes],
             "limits": [self.limits.max_norm, self.limits.max_examples],
-            "rows": [rows and rows.checksum for rows in (self.validation, self.test)],
+            "rows": [rows.checksum for rows in (self.validation, self.test) if rows is not None],
             "version": __version__,
         }
 
@@ -573,6 +583,7 @@ class FlowerStrategy(Base):
                     f" {one_line(saved.identity.get(name))} instead of {one_line(value)}"
                 )
         self._state, self._measured = unpack_state(self._state, saved.arrays, saved.numbers), None
+        self._sent = None
         self._rest, self._pieces = saved.rest, saved.pieces
         self.roster.names |= set(saved.names)
         for t, (of_round, *kept) in enumerate(map(json.loads, saved.pieces)):
@@ -581,7 +592,7 @@ class FlowerStrategy(Base):
                 if values:
                     getattr(result, name)[t] = MetricRecord(values)
         if self.history:
-            result.arrays = self._layout.record(self.model)
+            result.arrays = self._arrays()
             log(INFO, "Going on after round %d of '%s'", len(self.history), self.checkpoint)
         return len(self.history) + 1
 

@@ -20,7 +20,7 @@ from fairfate.strategies.registry import (
     short_names,
 )
 from fairfate.strategies.reweighing import global_weights, local_weights, reweigh
-from fairfate.strategies.strategy import Cohort, Model, Notes, State, Strategy, weighted_mean
+from fairfate.strategies.strategy import Cohort, Model, Notes, State, Strategy, weighted_mean, weighted_means
 
 __all__ = [
     "METRIC",
@@ -51,4 +51,5 @@ __all__ = [
     "reweigh",
     "short_names",
     "weighted_mean",
+    "weighted_means",
 ]

@@ -11,7 +11,7 @@ from fairfate.metrics import Metric, Values
 from fairfate.schedules import Schedule, constant, demon, exponential, linear
 from fairfate.strategies.momentum import Moving
 from fairfate.strategies.registry import METRIC, Choice, Number, Setup, register
-from fairfate.strategies.strategy import Cohort, Notes, Strategy, Vector, weighted_mean
+from fairfate.strategies.strategy import Cohort, Notes, Strategy, Vector, weighted_means
 
 FairSet = Callable[[Values, Values], tuple[NDArray[np.bool_], Values]]
 
@@ -59,8 +59,8 @@ def fair_fate(
         t, b, share = cohort.round, beta(cohort.round), lam(cohort.round)
         is_fair, scores = fair_set(fairness(cohort.client_counts), fairness(cohort.server_counts))
 
-        alpha_f = weighted_mean(cohort.deltas, np.where(is_fair, scores, 0.0))
-        alpha_n = weighted_mean(cohort.deltas, cohort.num_examples)
+        fairness_of_the_fair = np.where(is_fair, scores, 0.0)
+        alpha_f, alpha_n = weighted_means(cohort.deltas, fairness_of_the_fair, cohort.num_examples)
 
         v = b * state.momentum + (1 - b) * alpha_f
         correction = 1 - b**t if bias_correction else 1.0

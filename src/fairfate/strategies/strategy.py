@@ -76,7 +76,7 @@ class Strategy(NamedTuple):
 
 
 _BLOCK = 400_000
-"""How many products `weighted_mean` holds at a time."""
+"""How many products `weighted_means` holds at a time."""
 
 
 def weighted_mean(deltas: Matrix, weights: Vector) -> Vector:
@@ -87,13 +87,21 @@ def weighted_mean(deltas: Matrix, weights: Vector) -> Vector:
     >>> weighted_mean(np.array([[1.0, 2.0], [3.0, 6.0]]), np.array([1, 3])).tolist()
     [2.5, 5.0]
     """
-    total = float(weights.sum())
-    if total <= 0:
-        return np.zeros_like(deltas[0])
-    shares = (weights / total).astype(deltas.dtype)[:, None]
-    mean: Vector = np.empty(deltas.shape[1], dtype=deltas.dtype)
+    return weighted_means(deltas, weights)[0]
+
+
+def weighted_means(deltas: Matrix, *weights: Vector) -> list[Vector]:
+    """Several means of the same deltas, in one pass over them."""
+    totals = [float(of.sum()) for of in weights]
+    means: list[Vector] = [np.zeros(deltas.shape[1], dtype=deltas.dtype) for _ in weights]
+    shares = [
+        (of / total).astype(deltas.dtype)[:, None] if total > 0 else None
+        for of, total in zip(weights, totals, strict=True)
+    ]
     step = max(1, _BLOCK // len(deltas))
-    for start in range(0, len(mean), step):  # piece by piece, so that products stay in the cache
+    for start in range(0, deltas.shape[1], step):  # piece by piece, so that everything stays in the cache
         block = slice(start, start + step)
-        mean[block] = (shares * deltas[:, block]).sum(axis=0)
-    return mean
+        for mean, share in zip(means, shares, strict=True):
+            if share is not None:
+                mean[block] = (share * deltas[:, block]).sum(axis=0)
+    return means
