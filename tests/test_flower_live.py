@@ -77,6 +77,7 @@ def rounds_done(result: Path) -> int:
 
 def test_a_deployment_with_tls_and_keys_survives_its_faults(ready: ReadyApp, tmp_path: Path) -> None:
     deploy = ready.module("deploy_here.py")
+    deploy.check_config()
     with deploy.Deployment(tmp_path / "deployment") as here:
         start_sites(here, ready)
         refuse_strangers(here, ready)
@@ -121,7 +122,9 @@ def survive_a_killed_superlink(here: Any, ready: ReadyApp) -> None:
     here.start_superlink()
     here.wait_for_sites(2)
     run = here.submit(settings)
+    here.follow(run)
     status = here.wait(run, 150)
+    here.stop("log")
     log = here.log(run)
     assert status == "finished:completed", log
     assert f"Going on after round {done}" in log
@@ -144,12 +147,20 @@ def survive_a_killed_supernode(here: Any, ready: ReadyApp) -> None:
     assert reason == "no reply within 15 s" or reason.startswith("error 5:")
 
 
-def test_the_script_refuses_an_unknown_option(ready: ReadyApp) -> None:
-    done = subprocess.run(
-        [sys.executable, str(ready.folder / "deploy_here.py"), "--nonsense"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "unrecognized arguments: --nonsense" in done.stderr
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--nonsense"], 2, "unrecognized arguments: --nonsense"),
+        ([], 1, "pyproject.toml: unknown key in the run config 'ronds'; did you mean 'rounds'"),
+    ],
+)
+def test_the_script_finds_mistakes_before_it_starts_anything(
+    ready: ReadyApp, words: list[str], code: int, said: str
+) -> None:
+    project = ready.folder / "pyproject.toml"
+    project.write_text(project.read_text().replace("rounds = 20", "ronds = 20"))
+    script = str(ready.folder / "deploy_here.py")
+    done = subprocess.run([sys.executable, script, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert not (ready.folder / "deployment").exists()

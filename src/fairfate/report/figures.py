@@ -69,6 +69,7 @@ def over_rounds(rounds: pd.DataFrame, metrics: tuple[str, ...] = ("accuracy", "e
             low, high = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
             panel.fill_between(curve.index, low, high, color=colour, alpha=0.15, linewidth=0)
         panel.set_xlabel("round")
+        panel.xaxis.get_major_locator().set_params(integer=True)
         panel.set_ylabel(
             NAMES.get(metric, metric) + (" (1 is fair)" if metric in ("sp", "eo", "eqo") else "")
         )
