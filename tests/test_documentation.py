@@ -46,9 +46,10 @@ def shorten(words: list[str]) -> list[str]:
     if words[0] != "run":
         return words
     kept = list(words)
-    if "--seeds" in kept:
-        at = kept.index("--seeds")
-        del kept[at : at + 2]
+    for option in ("--seeds", "--rounds", "--epochs"):
+        if option in kept:
+            at = kept.index(option)
+            del kept[at : at + 2]
     return [*kept, "--seeds", "1", "--rounds", "2", "--epochs", "1"]
 
 
@@ -65,7 +66,7 @@ def test_commands_run(command: str, tmp_path: Path, people: Path) -> None:
         pytest.skip("FAIRFATE_DATA is not set")
     (tmp_path / "people.csv").exists() or shutil.copy(people, tmp_path / "people.csv")
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    base = [sys.executable, "-m", "fairfate.cli"]
+    base = [sys.executable, "-m", "fairfate"]
     if any(word.startswith("hospitals/") for word in words):
         subprocess.run([*base, "flower", "init", "hospitals"], cwd=tmp_path, check=True, capture_output=True)
     if words[0] == "plot":
@@ -94,7 +95,7 @@ def test_the_readme_prints_what_the_command_prints(tmp_path: Path) -> None:
     """The main job on the embedded data, word for word."""
     environment = {**os.environ, "COLUMNS": "80"}
     done = subprocess.run(
-        [sys.executable, "-m", "fairfate.cli", "run"],
+        [sys.executable, "-m", "fairfate", "run"],
         cwd=tmp_path,
         env=environment,
         capture_output=True,

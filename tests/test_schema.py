@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairfate import InputError, load, run
-from fairfate.data import Columns, Encoder, Held, Schema, UnfitError, describe_frame, table_from_frame, widen
+from fairfate.data import Columns, Encoder, Held, Schema, UnfitError, cover, describe_frame, table_from_frame
 from fairfate.federation import build
 from fairfate.partition import parse_partition
 from fairfate.streams import Streams
@@ -102,7 +102,10 @@ def test_all_but_the_privileged_are_others(frame: pd.DataFrame) -> None:
 def test_a_widened_schema_fits_all_sites_and_is_that_of_all_rows(frame: pd.DataFrame) -> None:
     server, first, second = frame.iloc[:40], frame.iloc[40:140], frame.iloc[140:].assign(school="east")
     draft = Schema.of(table_from_frame(server, COLUMNS))
-    wide = widen(widen(draft, describe_frame(draft, first)), describe_frame(draft, second))
+    wide, refused = cover(
+        draft, {"first": describe_frame(draft, first), "second": describe_frame(draft, second)}
+    )
+    assert refused == {}
     whole = table_from_frame(pd.concat([server, first, second]), COLUMNS)
     assert wide.categories == whole.categories
     assert wide.groups == whole.group_names
@@ -158,13 +161,31 @@ def test_identifiers_are_not_described(frame: pd.DataFrame) -> None:
     ],
 )
 def test_a_description_that_makes_no_sense_is_refused(schema: Schema, lie: object) -> None:
-    with pytest.raises(InputError, match="a description must hold ranges and category names"):
-        widen(schema, lie)
+    same, refused = cover(schema, {"liar": lie})
+    assert "a description must hold ranges and category names, got" in refused["liar"]
+    assert same.to_json() == cover(schema, {})[0].to_json()
 
 
 def test_a_description_adds_no_column_and_no_group(schema: Schema) -> None:
-    same = widen(schema, {"wage": [1, 2], "sex": ["femle"], "hired": ["maybe"], "age": []})
-    assert same.to_json() == widen(schema, {}).to_json()
+    same, _ = cover(schema, {"x": {"wage": [1, 2], "sex": ["femle"], "hired": ["maybe"], "age": []}})
+    assert same.to_json() == cover(schema, {})[0].to_json()
+
+
+def test_colluding_sites_cannot_widen_a_range_step_by_step(schema: Schema) -> None:
+    span = schema.encoder.span[schema.features.index("age")]
+    liars = {f"liar {k}": {"age": [0, float(span) * 90**k]} for k in range(1, 5)}
+    wide, refused = cover(schema, liars)
+    assert list(refused) == ["liar 2", "liar 3", "liar 4"]
+    assert wide.encoder.span[schema.features.index("age")] <= 100 * span
+
+
+def test_colluding_sites_cannot_add_thousands_of_names(schema: Schema) -> None:
+    liars = {f"liar {k}": {"school": [f"{k}-{n}" for n in range(150)]} for k in range(10)}
+    wide, refused = cover(schema, {**liars, "honest": {"school": ["east", "north"]}})
+    assert "honest" not in refused
+    assert len(refused) == 9
+    assert "east" in wide.categories["school"]
+    assert len(wide.categories["school"]) <= len(schema.categories["school"]) + 200
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"inputs": {}, "target": {}}', "null"])

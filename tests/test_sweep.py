@@ -89,9 +89,10 @@ def test_a_damaged_cell_is_found_and_run_again(finished, tmp_path: Path) -> None
 
 def test_what_a_killed_process_was_writing_is_cleared(tmp_path: Path) -> None:
     (tmp_path / "cells").mkdir()
-    (tmp_path / "cells" / ".half.parquet.abc").write_bytes(b"PAR1")
+    (tmp_path / "cells" / ".half.parquet.abc.unfinished").write_bytes(b"PAR1")
+    (tmp_path / "cells" / ".hidden").write_bytes(b"the user's")
     assert Store(tmp_path / "cells").repair() == []
-    assert list((tmp_path / "cells").iterdir()) == []
+    assert [path.name for path in (tmp_path / "cells").iterdir()] == [".hidden"]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def command(folder: Path, jobs: int) -> subprocess.Popen[str]:
     arguments = [
         sys.executable,
         "-m",
-        "fairfate.cli",
+        "fairfate",
         "sweep",
         "mine.toml",
         "--out",

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from fairfate.config import Config, Plan
 from fairfate.data import Table, load
 from fairfate.errors import InputError
 from fairfate.federation import Federation, build
-from fairfate.files import clear_temporary, replacing
+from fairfate.files import remove_unfinished, replacing
 from fairfate.post import Thresholds, post_counts
 from fairfate.results import CELL_SCHEMA, rounds_frame, rounds_table
 from fairfate.simulate import Trace, simulate
@@ -64,6 +66,13 @@ class Cell:
     plan: Plan
     seed: int
     data_checksum: str
+    source: str | None
+    """The public dataset it is: the published runs scale some of them, and other files always."""
+
+    @classmethod
+    def of(cls, plan: Plan, seed: int, table: Table) -> Cell:
+        """The cell of a table."""
+        return cls(plan, seed, table.checksum, table.source)
 
     @property
     def key(self) -> dict[str, Any]:
@@ -72,6 +81,7 @@ class Cell:
             "version": __version__,
             "dataset": self.plan.dataset,
             "data-checksum": self.data_checksum,
+            "source": self.source,
             "partition": str(self.plan.partition),
             "protocol": self.plan.config.protocol,
             "clients": self.plan.clients,
@@ -163,18 +173,22 @@ def _key(plan: Plan, seed: int) -> dict[str, object]:
 
 
 class Store:
-    """The finished cells in a folder."""
+    """The finished cells in a folder. Files that are not cells are left alone."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._files: dict[str, list[tuple[Path, list[str]]]] = {}
+        self._files: dict[str, list[tuple[Path, dict[str, Any]]]] = {}
+
+    @property
+    def files(self) -> list[Path]:
+        """The cells' files, damaged ones included, by name."""
+        found = self.folder.glob("*.parquet")
+        return sorted(path for path in found if re.fullmatch(r".+_seed-\d+_[0-9a-f]{32}", path.stem))
 
     def repair(self) -> list[str]:
         """Remove damaged files, and what a killed process was writing; returns the damaged ones' names."""
-        clear_temporary(self.folder)
-        damaged = [
-            p for p in sorted(self.folder.glob("*.parquet")) if p.stem.rpartition("_")[2] != _digest(p)
-        ]
+        remove_unfinished(self.folder)
+        damaged = [path for path in self.files if path.stem.rpartition("_")[2] != _digest(path)]
         for path in damaged:
             path.unlink()
         return [path.name for path in damaged]
@@ -182,32 +196,72 @@ class Store:
     def index(self) -> None:
         """Read what the files hold."""
         self._files = {}
-        for path in sorted(self.folder.glob("*.parquet")):
+        for path in self.files:
             header = json.loads(pq.read_schema(path).metadata[_HEADER])
-            self._files.setdefault(_text(header["cell"]), []).append((path, header["specs"]))
+            self._files.setdefault(_text(header["cell"]), []).append((path, header))
 
     def missing(self, cell: Cell) -> list[Spec]:
         """The cell's strategies that no file holds."""
-        held = {text for _, specs in self._files.get(_text(cell.key), []) for text in specs}
-        return [spec for spec in cell.plan.specs if spec.text not in held]
+        held = {(header["code"], text) for _, header in self._of(cell) for text in header["specs"]}
+        return [spec for spec in cell.plan.specs if (spec.code, spec.text) not in held]
 
     def read(self, cell: Cell) -> pd.DataFrame:
         """The rounds of a finished cell."""
-        files = self._files[_text(cell.key)]
-        return pd.concat([pd.read_parquet(path) for path, _ in files], ignore_index=True)
+        return pd.concat([pd.read_parquet(path) for path, _ in self._of(cell)], ignore_index=True)
 
-    def write(self, cell: Cell, specs: Sequence[Spec], rounds: pd.DataFrame) -> None:
-        """Add a file; whole or not there."""
-        header = {"cell": cell.key, "specs": [spec.text for spec in specs]}
-        content = rounds_table(rounds, CELL_SCHEMA).replace_schema_metadata({_HEADER: json.dumps(header)})
+    def _of(self, cell: Cell) -> list[tuple[Path, dict[str, Any]]]:
+        """A cell's files, but for those that an older version of a plugin made."""
+        codes = {"", *(spec.code for spec in cell.plan.specs)}
+        return [found for found in self._files.get(_text(cell.key), []) if found[1]["code"] in codes]
+
+    def models(self, cell: Cell) -> dict[str, str]:
+        """The models that were saved with a cell: their files' names, and the SHA-256 of each."""
+        return {name: digest for _, header in self._of(cell) for name, digest in header["models"].items()}
+
+    def remove(self, cell: Cell) -> list[str]:
+        """Forget a cell; returns its files' names."""
+        paths = [path for path, _ in self._files.pop(_text(cell.key), [])]
+        for path in paths:
+            path.unlink()
+        return [path.name for path in paths]
+
+    def clear(self) -> None:
+        """Remove all cells, and the folder if that leaves it empty."""
+        for path in self.files:
+            path.unlink()
+        with suppress(OSError):
+            self.folder.rmdir()
+
+    def write(
+        self,
+        cell: Cell,
+        specs: Sequence[Spec],
+        rounds: pd.DataFrame,
+        models: Mapping[str, str] | None = None,
+    ) -> None:
+        """Add its file, whole or not there. It may name the models that were saved with it.
+
+        What a plugin's strategies found goes into a file of its own.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         unnamed = self.folder / f"{cell.slug}.parquet"
-        with replacing(unnamed, lambda file: f"{cell.slug}_{_digest(file)}.parquet") as temporary:
-            pq.write_table(content, temporary, compression="zstd")
+        strategy = rounds["strategy"].str.partition("+")[0]
+        for code in sorted({spec.code for spec in specs}, reverse=True):
+            texts = [spec.text for spec in specs if spec.code == code]
+            header = {"cell": cell.key, "code": code, "specs": texts, "models": dict(models or {})}
+            mine = rounds[strategy.isin([spec.name for spec in specs if spec.code == code])]
+            content = rounds_table(mine, CELL_SCHEMA).replace_schema_metadata({_HEADER: json.dumps(header)})
+            with replacing(unnamed, lambda file: f"{cell.slug}_{_digest(file)}.parquet") as temporary:
+                pq.write_table(content, temporary, compression="zstd")
 
 
 def _text(key: dict[str, Any]) -> str:
     return json.dumps(key, sort_keys=True)
+
+
+def file_checksum(path: Path) -> str | None:
+    """The SHA-256 of a file's content; None if there is no such file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
 def _digest(path: Path) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import itertools
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
+import click
 import typer
 from rich.console import Console
 from rich.progress import (
@@ -19,24 +22,50 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from typer.core import TyperCommand
 
 from fairfate._version import __version__
-from fairfate.errors import InputError, unknown
+from fairfate.errors import InputError, ProcessDiedError, Stopped, unknown
 
-app = typer.Typer(
+
+class _Command(TyperCommand):
+    """A command whose options count once, unless they are repeatable: the last of several does not win."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse repeated options, then parse as usual."""
+        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        for param in dict.fromkeys(given):
+            single = isinstance(param, click.Option) and not param.multiple and not param.count
+            if single and given.count(param) > 1:
+                raise click.UsageError(
+                    f"{param.opts[0]} must be given once, got it {given.count(param)} times"
+                )
+        return super().parse_args(ctx, args)
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class _App(typer.Typer):
+    """An app of such commands."""
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Function], Function]:
+        """As Typer's."""
+        return super().command(name, **{"cls": _Command, **options})
+
+
+app = _App(
     help="Train and compare group-fair models in federated learning.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-data_app = typer.Typer(help="The datasets: list, describe, fetch.", no_args_is_help=True)
+data_app = _App(help="The datasets: list, describe, fetch.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
-flower_app = typer.Typer(help="Federations on Flower.", no_args_is_help=True)
+flower_app = _App(help="Federations on Flower.", no_args_is_help=True)
 app.add_typer(flower_app, name="flower")
-
-INTERRUPTED = 130
 
 
 def _option(text: str, parser: Callable[[str], Any] | None = None) -> Any:
@@ -147,29 +176,49 @@ def run(
     total = len(plan.config.seeds) * plan.training.rounds
     console = _console()
     try:
-        with _bar() as bar:
-            task = bar.add_task("starting", total=total)
-
-            def progress(done: float) -> None:
-                bar.update(task, completed=done, description="rounds")
-
-            finished = execute(plan, table, out=folder, jobs=jobs, force=force, progress=progress)
-    except KeyboardInterrupt:
-        _say(f"Interrupted. Finished seeds are kept; the same command with --out {folder} goes on.")
-        raise typer.Exit(INTERRUPTED) from None
+        with _Bar("rounds", total) as bar:
+            finished = execute(plan, table, out=folder, jobs=jobs, force=force, progress=bar.progress)
+    except Stopped as stopped:
+        stopped.advice = f"Finished seeds are kept; the same command with --out {folder} goes on."
+        raise
+    finally:
+        with suppress(OSError):  # it holds something
+            if out is None:
+                folder.rmdir()
+                folder.parent.rmdir()
     show_run(console, Results.of(finished))
 
 
-def _bar(*, counts: bool = True) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=30),
-        MofNCompleteColumn() if counts else TaskProgressColumn(),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-        console=Console(stderr=True),
-        transient=True,
-    )
+class _Bar(Progress):
+    """A progress bar with the time left.
+
+    It is drawn when progress is reported, and not by a thread of its own: a signal that comes while such a
+    thread holds a lock could leave both waiting for ever.
+    """
+
+    def __init__(self, what: str, total: float | None, *, counts: bool = True) -> None:
+        super().__init__(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn() if counts else TaskProgressColumn(),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=Console(stderr=True),
+            transient=True,
+            auto_refresh=False,
+        )
+        self.what, self.task, self.drawn = what, self.add_task("starting", total=total), 0.0
+
+    def progress(self, done: float) -> None:
+        """So much work is done in all."""
+        self.update(self.task, completed=done, description=self.what)
+        if time.monotonic() - self.drawn > 0.1:
+            self.refresh()
+            self.drawn = time.monotonic()
+
+    def plan(self, total: float) -> None:
+        """So much work there is."""
+        self.update(self.task, total=total, refresh=True)
 
 
 def _path(text: str | None) -> Path | None:
@@ -177,10 +226,13 @@ def _path(text: str | None) -> Path | None:
 
 
 def _new_folder(name: str) -> Path:
-    number = 1
-    while (Path("runs") / f"{name}-{number}").exists():
-        number += 1
-    return Path("runs") / f"{name}-{number}"
+    """The next folder under runs/ that is free, made at once so that no other run takes it."""
+    for number in itertools.count(1):
+        folder = Path("runs") / f"{name}-{number}"
+        with suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            return folder
+    raise AssertionError
 
 
 @app.command()
@@ -270,16 +322,11 @@ def reproduce(
 def _watching(folder: Path) -> Iterator[tuple[Callable[[float], None], Callable[[float], None]]]:
     """A progress bar with the time left; Ctrl-C keeps what is finished."""
     try:
-        with _bar(counts=False) as bar:
-            task = bar.add_task("starting", total=None)
-
-            def progress(done: float) -> None:
-                bar.update(task, completed=done, description="running")
-
-            yield progress, lambda total: bar.update(task, total=total)
-    except KeyboardInterrupt:
-        _say(f"Interrupted. Finished cells are kept in {folder}; the same command goes on.")
-        raise typer.Exit(INTERRUPTED) from None
+        with _Bar("running", None, counts=False) as bar:
+            yield bar.progress, bar.plan
+    except Stopped as stopped:
+        stopped.advice = f"Finished cells are kept in {folder}; the same command goes on."
+        raise
 
 
 @app.command()
@@ -403,36 +450,47 @@ def common(
     """Train and compare group-fair models in federated learning."""
 
 
-def _console(**options: bool) -> Console:
+class _Console(Console):
     """A console that takes users' words as they are: no markup in group or column names."""
-    return Console(highlight=False, markup=False, **options)  # type: ignore[arg-type]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, **options)
+
+    def on_broken_pipe(self) -> None:
+        """Nobody reads on, as with ``| head``: that is for the caller to notice."""
+        raise BrokenPipeError
+
+
+def _console(**options: bool) -> Console:
+    return _Console(**options)
 
 
 def _say(message: str) -> None:
     _console(stderr=True, soft_wrap=True).print(message)
 
 
-def main() -> None:
-    """Entry point: user errors are one message and exit code 2, without a traceback."""
+def run_command() -> int:
+    """Do what the arguments say; returns the exit code. User errors are one message, without a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no ± still gets its numbers
     try:
-        app()
+        return int(app(standalone_mode=False) or 0)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
     except InputError as error:
         _say(f"Error: {error}")
-        sys.exit(2)
+        return 2
+    except BrokenPipeError:
+        raise
     except OSError as error:
         named = f" '{error.filename}'" if error.filename else ""
         _say(f"Error: could not read or write{named}: {error.strerror or error}")
-        sys.exit(2)
+        return 2
+    except ProcessDiedError as error:
+        _say(f"Error: {error}.")
+        return 1
     except MemoryError:
         _say("Error: out of memory. Finished work is kept.")
-        sys.exit(1)
-    except KeyboardInterrupt:
-        _say("Interrupted.")
-        sys.exit(INTERRUPTED)
-
-
-if __name__ == "__main__":
-    main()
+        return 1

@@ -323,7 +323,8 @@ def dump_config(plan: Plan, table: Table) -> str:
     provenance: dict[str, object] = {"data-checksum": f"sha256:{table.checksum}", "data-rows": len(table)}
     for plugin in plan.config.plugins:
         digest = hashlib.sha256(Path(plugin).read_bytes()).hexdigest()
-        provenance[f"plugin {Path(plugin).name}"] = f"sha256:{digest}"
+        name = f"plugin {Path(plugin).name}"
+        provenance[f"plugin {plugin}" if name in provenance else name] = f"sha256:{digest}"
     return config_text(plan.config, {**provenance, "data-notes": table.notes})
 
 

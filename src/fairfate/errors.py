@@ -10,6 +10,23 @@ class InputError(ValueError):
     """Input that breaks a rule; the message names the argument, the rule and the value."""
 
 
+class ProcessDiedError(RuntimeError):
+    """A process of a run was killed, or ended by itself; finished work is kept."""
+
+
+class Stopped(BaseException):
+    """The user of the command line wants an end: Ctrl-C, or a signal that stands for it.
+
+    No KeyboardInterrupt, which others catch and explain in their own way.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+        self.advice = ""
+        """What is kept, and how to go on."""
+
+
 def listing(names: Iterable[object], limit: int = 12) -> str:
     """Names for a message, cut short where there are many.
 

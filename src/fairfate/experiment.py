@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tomllib
-from contextlib import suppress
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,14 @@ from typing import Any
 import pandas as pd
 
 from fairfate import results
-from fairfate.cells import Cell, Store, clear_tables, load_table, run_cell, table_of
+from fairfate.cells import Cell, Store, clear_tables, file_checksum, load_table, run_cell, table_of
 from fairfate.config import PROVENANCE, Config, Plan, dump_config, fields_given, from_mapping, resolve
 from fairfate.data import Schema, Table
 from fairfate.errors import InputError, check
 from fairfate.federation import build
-from fairfate.files import clear_temporary, write_bytes
-from fairfate.pool import Progress, Report, cores, run_tasks
-from fairfate.results import CELLS, CONFIG, MODELS, ROUNDS, SUMMARY
+from fairfate.files import locked, remove_unfinished, write_bytes
+from fairfate.pool import Progress, Report, cores, end_if_imported, run_tasks
+from fairfate.results import CELLS, CONFIG, CONFIGS, MODELS, ROUNDS, SUMMARY
 from fairfate.strategies import Setup, Spec, labels, load_plugin
 from fairfate.streams import Streams
 
@@ -108,36 +109,61 @@ def execute(
 ) -> Run:
     """Run a plan; see `run`."""
     check(jobs is None or jobs >= 1, "jobs must be >= 1", jobs)
-    folder = None if out is None else Path(out)
-    cells = [Cell(plan, seed, table.checksum) for seed in plan.config.seeds]
+    end_if_imported()
+    if out is None:
+        return _execute(plan, table, None, jobs, progress)
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"out must be a folder, got '{folder}' (a file)")
+    with locked(folder):
+        _open(folder, dump_config(plan, table), force)
+        return _execute(plan, table, folder, jobs, progress)
+
+
+def _execute(plan: Plan, table: Table, folder: Path | None, jobs: int | None, progress: Progress) -> Run:
+    cells = {seed: Cell.of(plan, seed, table) for seed in plan.config.seeds}
     frames: dict[int, pd.DataFrame] = {}
     damaged: list[str] = []
     if folder is not None:
-        _open(folder, dump_config(plan, table), force)
-        store = Store(folder / CELLS)
-        damaged = store.repair()
-        store.index()
-        frames = {cell.seed: store.read(cell) for cell in cells if not store.missing(cell)}
-    rest = [seed for seed in plan.config.seeds if seed not in frames]
+        remove_unfinished(folder, folder / MODELS)
+        frames, damaged = _finished(folder, cells)
+    rest = [cell for seed, cell in cells.items() if seed not in frames]
     start = len(frames) * plan.training.rounds
     workers = jobs or _jobs(plan, table, len(rest))
-    tasks = [Cell(plan, seed, table.checksum) for seed in rest]
     try:
-        for number, frame in run_tasks(_work, folder, tasks, workers, lambda done: progress(start + done)):
-            frames[rest[number]] = frame
+        tasks = run_tasks(_work, folder, rest, workers, lambda done: progress(start + done))
+        with closing(tasks) as finished:
+            for number, frame in finished:
+                frames[rest[number].seed] = frame
     finally:
-        for name in (MODELS, CELLS) if folder is not None else ():
-            clear_temporary(Path(out or ".") / name)
-    rounds = pd.concat([frames[seed] for seed in plan.config.seeds], ignore_index=True)
+        if folder is not None:
+            remove_unfinished(folder / MODELS, folder / CELLS)
+    rounds = pd.concat([frames[seed] for seed in cells], ignore_index=True)
     summary = results.summarise(rounds)
     if folder is not None:
         results.write_rounds(folder / ROUNDS, rounds)
         results.write_summary(folder / SUMMARY, summary)
-        for cell in (folder / CELLS).glob("*.parquet"):
-            cell.unlink()
-        with suppress(OSError):
-            (folder / CELLS).rmdir()
+        Store(folder / CELLS).clear()
     return Run(plan, table, rounds, summary, folder, tuple(damaged))
+
+
+def _finished(folder: Path, cells: Mapping[int, Cell]) -> tuple[dict[int, pd.DataFrame], list[str]]:
+    """The rounds of seeds that an interrupted run has finished, models and all, and the damaged files."""
+    store = Store(folder / CELLS)
+    damaged = store.repair()
+    store.index()
+    frames: dict[int, pd.DataFrame] = {}
+    for seed, cell in cells.items():
+        if store.missing(cell):
+            continue
+        saved = store.models(cell)
+        bad = [name for name, digest in saved.items() if file_checksum(folder / MODELS / name) != digest]
+        if bad:
+            damaged += [f"{MODELS}/{name}" for name in bad]
+            store.remove(cell)
+        else:
+            frames[seed] = store.read(cell)
+    return frames, damaged
 
 
 def _work(folder: Path | None, cell: Cell, report: Report) -> pd.DataFrame:
@@ -146,19 +172,22 @@ def _work(folder: Path | None, cell: Cell, report: Report) -> pd.DataFrame:
     for plugin in plan.config.plugins:
         load_plugin(plugin)
     outcome = run_cell(plan, table, cell.seed, plan.specs, lambda: report(1))
-    if folder is not None:
-        for spec, label, trace in zip(plan.specs, labels(plan.specs), outcome.traces, strict=True):
-            file = folder / MODELS / results.model_file(label, cell.seed)
-            results.write_model(
-                file,
-                trace.params,
-                Schema.of(table, outcome.federation.encoder),
-                hidden=plan.training.hidden,
-                strategy=spec.text,
-                protocol=plan.config.protocol,
-                data_checksum=table.checksum,
-            )
-        Store(folder / CELLS).write(cell, plan.specs, outcome.rounds)
+    if folder is None:
+        return outcome.rounds
+    saved: dict[str, str] = {}
+    for spec, label, trace in zip(plan.specs, labels(plan.specs), outcome.traces, strict=True):
+        file = folder / MODELS / results.model_file(label, cell.seed)
+        results.write_model(
+            file,
+            trace.params,
+            Schema.of(table, outcome.federation.encoder),
+            hidden=plan.training.hidden,
+            strategy=spec.text,
+            protocol=plan.config.protocol,
+            data_checksum=table.checksum,
+        )
+        saved[file.name] = file_checksum(file) or ""
+    Store(folder / CELLS).write(cell, plan.specs, outcome.rounds, saved)
     return outcome.rounds
 
 
@@ -175,8 +204,8 @@ _WORTH_PROCESSES = 5.0
 
 def _open(folder: Path, config: str, force: bool) -> None:
     """Make the folder ready: new, or an interrupted run of the same config, or by force."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"out must be a folder, got '{folder}' (a file)")
+    if (folder / CONFIGS).exists():
+        raise InputError(f"out must not be the folder of a sweep, got '{folder}' with {CONFIGS}")
     ours = [name for name in (CONFIG, ROUNDS, SUMMARY, MODELS, CELLS) if (folder / name).exists()]
     unfinished = (folder / CONFIG).exists() and not (folder / SUMMARY).exists()
     if unfinished and (folder / CONFIG).read_text(encoding="utf-8") == config:
@@ -198,13 +227,10 @@ def _open(folder: Path, config: str, force: bool) -> None:
 
 def _remove_results(folder: Path) -> None:
     """Remove what an earlier run wrote, and nothing else."""
-    files = [folder / name for name in (CONFIG, ROUNDS, SUMMARY)]
-    files += [*(folder / MODELS).glob("*.safetensors"), *(folder / CELLS).glob("*.parquet")]
-    for file in files:
-        file.unlink(missing_ok=True)
-    for name in (MODELS, CELLS):
-        with suppress(OSError):  # not there, or holds something of the user's
-            (folder / name).rmdir()
+    for name in (CONFIG, ROUNDS, SUMMARY):
+        (folder / name).unlink(missing_ok=True)
+    Store(folder / CELLS).clear()
+    results.clear_models(folder / MODELS)
 
 
 def _differences(old: str, new: str) -> list[str]:

@@ -1,12 +1,26 @@
-"""Files that are whole or not there: written under a temporary name, then renamed."""
+"""Files that are whole or not there, folders that one process at a time writes, arrays with a checksum."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
-import tempfile
-from collections.abc import Callable, Iterator
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairfate.errors import InputError
+
+LOCK = ".lock"
+_UNFINISHED = ".unfinished"
+_ABOUT, _CHECKSUM = "fairfate", "checksum"
 
 
 @contextmanager
@@ -20,28 +34,118 @@ def replacing(path: str | Path, name: Callable[[Path], str] | None = None) -> It
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, written = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-    os.close(handle)
-    temporary = Path(written)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}{_UNFINISHED}")
+    os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # less the user's umask
     try:
         yield temporary
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
-        temporary.chmod(0o644)
         temporary.replace(target if name is None else target.with_name(name(temporary)))
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
 
 
-def clear_temporary(folder: Path, keep: str = "") -> None:
-    """Remove what a killed process was writing, but for a file to keep."""
-    for path in folder.glob(".*") if folder.is_dir() else ():
-        if path.is_file() and path.name != keep:
-            path.unlink()
-
-
 def write_bytes(path: str | Path, content: bytes) -> None:
     """Write a file, or leave it as it was."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+def remove_unfinished(*folders: Path) -> None:
+    """Remove what a killed process was writing; files that `replacing` has not made are left alone."""
+    for folder in folders:
+        for path in folder.iterdir() if folder.is_dir() else ():
+            if path.name.startswith(".") and path.name.endswith(_UNFINISHED) and path.is_file():
+                path.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(folder: Path, what: str = "out", seconds: float = 0.0) -> Iterator[None]:
+    """Hold a folder, which is made if need be, for this process alone.
+
+    The system lets go when the process ends, however it ends. Where it cannot lock files (Windows), nothing
+    is held.
+
+    Parameters
+    ----------
+    folder : the folder
+    what : the argument that names it, for the message
+    seconds : how long to wait for a process that holds it
+    """
+    made = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / LOCK
+    handle = _take(file, what, time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            file.unlink(missing_ok=True)
+            os.close(handle)
+        with suppress(OSError):  # something was written, or the folder was there before
+            if made:
+                folder.rmdir()
+
+
+def _take(file: Path, what: str, end: float) -> int | None:
+    """Lock a file and write into it who we are; returns its handle."""
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    while True:
+        handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(handle, 200).decode(errors="replace").strip() or "a process that is starting"
+            os.close(handle)
+            if time.monotonic() >= end:
+                raise InputError(
+                    f"{what} must be a folder that no other run is using, got '{file.parent}'"
+                    f" (held by {holder})"
+                ) from None
+            time.sleep(0.2)
+            continue
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), os.stat(file)):  # and not one that was just removed
+                began = time.strftime("%Y-%m-%d %H:%M:%S")
+                os.truncate(handle, 0)
+                os.write(handle, f"process {os.getpid()} on {socket.gethostname()} since {began}\n".encode())
+                return handle
+        os.close(handle)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> None:
+    """Write named arrays and a JSON object as safetensors, with a checksum of both."""
+    from safetensors.numpy import save
+
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    text = json.dumps({**about, _CHECKSUM: _checksum(contiguous, about)})
+    # one key, since the order in which several are written is not fixed
+    write_bytes(path, save(contiguous, metadata={_ABOUT: text}))
+
+
+def read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Read what `write_arrays` has written; ValueError if it is damaged, foreign, or no such file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as opened:
+            arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+            about = json.loads((opened.metadata() or {})[_ABOUT])
+        checksum = about.pop(_CHECKSUM)
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+    if checksum != _checksum(arrays, about):
+        raise ValueError("its checksum is wrong: the file is damaged")
+    return arrays, about
+
+
+def _checksum(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> str:
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(json.dumps([name, array.dtype.str, array.shape]).encode() + array.tobytes())
+    return digest.hexdigest()

@@ -1,18 +1,25 @@
-"""Tasks over processes: with progress, interruptible, and the same results for any number of them."""
+"""Tasks over processes: with progress, interruptible, and the same results for any number of them.
+
+Each process has a pipe of its own to this one and shares nothing with the others, so that any of them can
+be killed at any moment without the others waiting for it. This process starts no threads.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+import time
+import traceback
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from fairfate.errors import InputError
+from fairfate.errors import InputError, ProcessDiedError
 
 Report = Callable[[float], None]
 """Called by a task with the work it has just finished."""
@@ -20,6 +27,10 @@ Progress = Callable[[float], None]
 """Called with all work finished so far."""
 Work = Callable[[Any, Any, Report], Any]
 """``(payload, task, report) -> result``; a module's own function, so that processes find it."""
+
+_NO_GUARD = 87
+"""Exit code of a process whose script has no ``if __name__ == "__main__":``."""
+_STOPPING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 def cores() -> int:
@@ -29,9 +40,15 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
+def end_if_imported() -> None:
+    """End this process if it is one of ours that is importing the user's script, which lacks a guard."""
+    if getattr(multiprocessing.current_process(), "_inheriting", False):
+        os._exit(_NO_GUARD)
+
+
 def run_tasks(
     work: Work, payload: Any, tasks: Sequence[Any], jobs: int, progress: Progress
-) -> Iterator[tuple[int, Any]]:
+) -> Generator[tuple[int, Any]]:
     """Do all tasks; yields each one's number and result as it ends.
 
     Parameters
@@ -48,7 +65,7 @@ def run_tasks(
 
 def _here(
     work: Work, payload: Any, tasks: Sequence[Any], jobs: int, progress: Progress
-) -> Iterator[tuple[int, Any]]:
+) -> Generator[tuple[int, Any]]:
     done = 0.0
 
     def report(amount: float) -> None:
@@ -60,80 +77,165 @@ def _here(
         yield number, work(payload, task, report)
 
 
-_PROCESS: dict[str, Any] = {}
-
-
-def _start(work: Work, payload: Any, counter: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _PROCESS.update(work=work, payload=payload, counter=counter)
-
-
-def _do(task: Any) -> Any:
-    counter = _PROCESS["counter"]
-
-    def report(amount: float) -> None:
-        with counter.get_lock():
-            counter.value += amount
-
-    return _PROCESS["work"](_PROCESS["payload"], task, report)
-
-
 def _elsewhere(
     work: Work, payload: Any, tasks: Sequence[Any], jobs: int, progress: Progress
-) -> Iterator[tuple[int, Any]]:
-    context = multiprocessing.get_context("spawn")
-    counter = context.Value("d", 0.0)
-    with _pool(jobs, context, (work, payload, counter)) as pool:
-        with _no_interrupt():  # half-started processes would die with a traceback
-            waiting: dict[Future[Any], int] = {
-                pool.submit(_do, task): number for number, task in enumerate(tasks)
-            }
-        while waiting:
-            finished, _ = wait(waiting, timeout=0.1, return_when=FIRST_COMPLETED)
-            progress(counter.value)
-            for future in finished:
-                yield waiting.pop(future), future.result()
+) -> Generator[tuple[int, Any]]:
+    waiting = list(enumerate(tasks))[::-1]
+    done, finished = 0.0, 0
+    workers: list[_Worker] = []
+    try:
+        with _uninterrupted():  # half-started processes would die with a traceback
+            workers += [_Worker(work, payload) for _ in range(jobs)]
+        while finished < len(tasks):
+            for worker in workers:
+                if worker.idle and waiting:
+                    worker.give(*waiting.pop())
+            ready = wait([worker.pipe for worker in workers], timeout=0.1)
+            for worker in workers:
+                for kind, number, value in worker.read() if worker.pipe in ready else ():
+                    if kind == "error":
+                        raise value
+                    if kind == "progress":
+                        done += value
+                    else:
+                        finished += 1
+                        yield number, value
+            progress(done)
+    finally:
+        with _uninterrupted():
+            for worker in workers:
+                worker.end()
+
+
+class _Worker:
+    """A process, and our end of its pipe."""
+
+    def __init__(self, work: Work, payload: Any) -> None:
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=_serve, args=(theirs, work, payload, os.getpid()), daemon=True)
+        self.process.start()
+        theirs.close()
+        self.idle = True
+
+    def give(self, number: int, task: Any) -> None:
+        """Send a task; a process that has died is noticed when its answer is read."""
+        self.idle = False
+        with suppress(OSError):
+            self.pipe.send((number, task))
+
+    def read(self) -> Iterator[tuple[str, int, Any]]:
+        """What the process has to say: ``progress``, ``result`` or ``error``, the task's number, a value."""
+        try:
+            while self.pipe.poll():
+                kind, number, value = self.pipe.recv()
+                self.idle = kind == "result"
+                yield kind, number, value
+        except (EOFError, OSError):
+            raise self._death() from None
+
+    def _death(self) -> Exception:
+        """Why the process is no more."""
+        self.process.join(5)
+        code = self.process.exitcode
+        if code == _NO_GUARD:
+            return InputError(
+                "jobs must be 1 in a script without the guard if __name__ == '__main__':, got more"
+            )
+        if code is not None and code < 0:
+            if code == -signal.SIGTERM:
+                time.sleep(0.3)  # perhaps we are being stopped as well: then that is what happened
+            how = f"killed by signal {-code} ({signal.Signals(-code).name})"
+            how += ", perhaps for want of memory: fewer jobs may help" if code == -signal.SIGKILL else ""
+        else:
+            how = f"exit code {code}"
+        return ProcessDiedError(f"a process of the run died ({how}). Finished work is kept")
+
+    def end(self) -> None:
+        """Kill it, whatever it is doing: files are whole or not there."""
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+def _serve(pipe: Connection, work: Work, payload: Any, parent: int) -> None:
+    """What a process does: take tasks from its pipe until it is killed."""
+    for number in _STOPPING:
+        signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
+    _die_with(parent)
+    while True:
+        try:
+            number, task = pipe.recv()
+        except EOFError:
+            return
+        try:
+            answer = (
+                "result",
+                number,
+                work(payload, task, lambda amount: pipe.send(("progress", 0, amount))),
+            )
+        except InputError as error:
+            answer = ("error", number, error)
+        except (Exception, SystemExit) as error:
+            answer = ("error", number, _told(error))
+        try:
+            pipe.send(answer)
+        except BrokenPipeError:
+            return
+
+
+def _told(error: BaseException) -> Exception:
+    """An error for another process: of a kind that it surely has, with where it came from."""
+    told: Exception = RuntimeError(f"{type(error).__name__}: {error}")
+    if isinstance(error, MemoryError | OSError):
+        told = error
+    told.add_note("".join(traceback.format_exception(error)))
+    return told
+
+
+def _die_with(parent: int) -> None:
+    """End this process when its parent ends, however that happens."""
+    if sys.platform == "linux":
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:  # it was faster
+            os._exit(1)
+    watcher = threading.Thread(target=_watch, daemon=True)
+    watcher.start()
+
+
+def _watch() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 @contextmanager
-def _no_interrupt() -> Iterator[None]:
-    """Hold Ctrl-C back until the block is over. Processes started in it never see it: the parent decides.
+def _uninterrupted() -> Iterator[None]:
+    """Hold signals back until the block is over. Processes started in it inherit that, and see none.
 
-    They inherit this thread's mask; the handler is for the parent's other threads, which may be the ones
-    to receive the signal.
+    The mask is for this thread and its children; the handlers are for other threads (of a numeric library),
+    which may be the ones to receive a signal.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     seen: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
+    handlers = {number: signal.getsignal(number) for number in _STOPPING}
+    for number, handler in handlers.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, lambda received, frame: seen.append(received))
     masks = hasattr(signal, "pthread_sigmask")  # not on Windows
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT}) if masks else set()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING) if masks else set()
     try:
         yield
     finally:
         if masks:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        signal.signal(signal.SIGINT, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
     if seen:
-        raise KeyboardInterrupt
-
-
-@contextmanager
-def _pool(jobs: int, context: Any, arguments: tuple[Any, ...]) -> Iterator[ProcessPoolExecutor]:
-    """A pool whose processes do not outlive an interruption or an error."""
-    pool = ProcessPoolExecutor(jobs, context, _start, arguments)
-    try:
-        yield pool
-    except BrokenProcessPool:
-        pool.shutdown(wait=True, cancel_futures=True)
-        raise InputError(
-            "jobs must be 1 in a script without the guard if __name__ == '__main__':, got more; with it,"
-            " a process died, perhaps for want of memory, and fewer jobs may help. Finished work is kept"
-        ) from None
-    except BaseException:
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)
-        raise
-    pool.shutdown()
+        signal.raise_signal(seen[0])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from fairfate._version import __version__
 from fairfate.data import Schema
 from fairfate.engine import mlp
 from fairfate.errors import InputError
-from fairfate.files import replacing, write_bytes
+from fairfate.files import read_arrays, replacing, write_arrays, write_bytes
 from fairfate.metrics import METRICS, Counts, acceptance
 from fairfate.strategies import Notes, short_names
 
@@ -31,6 +30,8 @@ CONFIG, ROUNDS, SUMMARY, MODELS, CELLS = (
     "models",
     "cells",
 )
+CONFIGS = "configs"
+"""Of a sweep."""
 LAST = 20
 """How many rounds the summary averages beside the last one."""
 
@@ -163,6 +164,15 @@ def model_file(label: str, seed: int) -> str:
     return f"{text}-seed-{seed}.safetensors"
 
 
+def clear_models(folder: Path) -> None:
+    """Remove the models of a run, and the folder if that leaves it empty."""
+    for path in folder.glob("*.safetensors"):
+        if re.search(r"-seed-\d+$", path.stem):
+            path.unlink()
+    with suppress(OSError):
+        folder.rmdir()
+
+
 def write_model(
     path: Path,
     params: NDArray[Any],
@@ -194,9 +204,7 @@ def write_model(
         "labels": schema.labels,
         "data-checksum": f"sha256:{data_checksum}",
     }
-    contiguous = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    # one key, since the order in which several are written is not fixed
-    write_bytes(path, save(contiguous, metadata={"fairfate": json.dumps(about)}))
+    write_arrays(path, tensors, about)
 
 
 def read_model(path: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -205,9 +213,6 @@ def read_model(path: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any
     if not file.is_file():
         raise InputError(f"model must be a .safetensors file, got '{file}' (no such file)")
     try:
-        with safe_open(file, framework="numpy") as opened:
-            arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-            about = json.loads((opened.metadata() or {})["fairfate"])
-    except (SafetensorError, KeyError) as error:
+        return read_arrays(file)
+    except ValueError as error:
         raise InputError(f"model must be a file that a run has written, got '{file}' ({error})") from None
-    return arrays, about

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,10 @@ from fairfate.config import Config, Plan, dump_config, from_mapping
 from fairfate.data import Table
 from fairfate.errors import InputError, check
 from fairfate.experiment import prepare
-from fairfate.files import clear_temporary, write_bytes
-from fairfate.pool import Progress, Report, cores, run_tasks
-from fairfate.results import CELLS, SUMMARY
+from fairfate.files import locked, remove_unfinished, write_bytes
+from fairfate.pool import Progress, Report, cores, end_if_imported, run_tasks
+from fairfate.results import CELLS, CONFIG, CONFIGS, ROUNDS, SUMMARY
 from fairfate.strategies import Spec, load_plugin, make_spec, parse_spec
-
-CONFIGS = "configs"
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,8 +116,20 @@ def sweep(
     check(jobs is None or jobs >= 1, "jobs must be >= 1", jobs)
     folder = Path(out)
     check(not folder.exists() or folder.is_dir(), "out must be a folder", f"'{folder}' (a file)")
+    end_if_imported()
     prepared = [prepare(config) for config in configs]
     check(len(prepared) > 0, "sweep must have at least one cell", "none")
+    for name in (CONFIG, ROUNDS):
+        if (folder / name).exists():
+            raise InputError(f"out must be new or the folder of a sweep, got '{folder}' with {name} of a run")
+    with locked(folder):
+        return _sweep(prepared, folder, jobs or cores(), progress, on_plan)
+
+
+def _sweep(
+    prepared: list[tuple[Plan, Table]], folder: Path, jobs: int, progress: Progress, on_plan: Progress
+) -> Sweep:
+    remove_unfinished(folder, folder / CONFIGS)
     _write_configs(folder, prepared)
     store = Store(folder / CELLS)
     damaged = store.repair()
@@ -126,7 +137,7 @@ def sweep(
     cells, tasks, works = [], [], []
     for plan, table in prepared:
         for seed in plan.config.seeds:
-            cell = Cell(plan, seed, table.checksum)
+            cell = Cell.of(plan, seed, table)
             cells.append(cell)
             missing = store.missing(cell)
             if missing:
@@ -136,10 +147,11 @@ def sweep(
     order = sorted(range(len(tasks)), key=lambda i: -works[i])  # the longest first, so that none comes last
     sorted_tasks = [(*tasks[i], works[i]) for i in order]
     try:
-        for _ in run_tasks(_work, folder, sorted_tasks, jobs or cores(), progress):
-            pass
+        with closing(run_tasks(_work, folder, sorted_tasks, jobs, progress)) as finished:
+            for _ in finished:
+                pass
     finally:
-        clear_temporary(folder / CELLS)
+        remove_unfinished(folder / CELLS)
     done = Sweep(
         folder,
         tuple(plan for plan, _ in prepared),

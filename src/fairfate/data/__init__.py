@@ -3,7 +3,7 @@
 from fairfate.data.encode import Encoder
 from fairfate.data.load import Held, draft_schema, load, load_held
 from fairfate.data.read import FILE, read_frame
-from fairfate.data.schema import Schema, UnfitError, describe_frame, widen
+from fairfate.data.schema import Schema, UnfitError, cover, describe_frame
 from fairfate.data.sources import SOURCES, Source, fetch, find
 from fairfate.data.synthetic import synthetic
 from fairfate.data.table import TEST, TRAINING, VALIDATION, Columns, Table, table_from_frame
@@ -21,6 +21,7 @@ __all__ = [
     "Source",
     "Table",
     "UnfitError",
+    "cover",
     "describe_frame",
     "draft_schema",
     "fetch",
@@ -30,5 +31,4 @@ __all__ = [
     "read_frame",
     "synthetic",
     "table_from_frame",
-    "widen",
 ]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import itertools
 import warnings
 from pathlib import Path
 
@@ -27,7 +30,7 @@ def read_frame(path: str | Path) -> pd.DataFrame:
             frame = _read_csv(file)
     except pd.errors.EmptyDataError:
         raise InputError(f"data must have a header and rows, got '{file}' (empty)") from None
-    except (pd.errors.ParserError, UnicodeDecodeError, OSError, ValueError) as error:
+    except (pd.errors.ParserError, UnicodeDecodeError, csv.Error, OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"data must be a CSV or Parquet file, got '{file}' ({reason})") from None
     if frame.empty:
@@ -41,9 +44,12 @@ def read_frame(path: str | Path) -> pd.DataFrame:
 
 def _read_csv(file: Path) -> pd.DataFrame:
     """Any of the usual separators; every row must have as many fields as the header."""
-    with file.open(encoding="utf-8-sig") as opened:
-        header = opened.readline()
-    separator = max((",", ";", "\t", "|"), key=header.count)
+    content = file.read_bytes()
+    if b"\0" in content:
+        raise ValueError("NUL bytes, as in a damaged file or one in UTF-16")
+    text = content.decode("utf-8-sig")
+    separator = max((",", ";", "\t", "|"), key=text.partition("\n")[0].count)
+    _check_fields(text, separator)
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         try:
@@ -59,12 +65,39 @@ def _read_csv(file: Path) -> pd.DataFrame:
             raise ValueError("rows have more fields than the header") from None
 
 
+def _check_fields(text: str, separator: str) -> None:
+    """Refuse what pandas would mend in silence: columns of one name, and fields beyond the header's."""
+    rows = csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=True)
+    header = next((row for row in rows if row), [])
+    twice = sorted({name for name in header if name and header.count(name) > 1})
+    if twice:
+        raise ValueError(f"the header must name each column once, got {listing(twice)} more than once")
+    if '"' in text:  # a field may hold separators and line ends
+        suspects = ((rows.line_num, row) for row in rows if len(row) > len(header))
+    else:
+        usual = len(header) - 1
+        lines = enumerate(text.splitlines(), start=1)
+        suspects = ((n, line.split(separator)) for n, line in lines if line.count(separator) > usual)
+    for line, row in suspects:
+        if any(field.strip() for field in row[len(header) :]):
+            raise ValueError(
+                f"a row must have no more fields than the header's {len(header)},"
+                f" got {len(row)} in line {line}"
+            )
+
+
 def list_folder(folder: Path) -> list[Path]:
     """The CSV and Parquet files of a folder, by name without the ending."""
     found = [p for p in folder.iterdir() if p.suffix.lower() in {".csv", ".parquet", ".pq"}]
     files = sorted(found, key=lambda path: (path.stem, path.name))
     if not files:
         raise InputError(f"data must be a folder with CSV or Parquet files, got '{folder}' (none)")
+    for first, second in itertools.pairwise(files):
+        if first.stem == second.stem:
+            raise InputError(
+                f"the files of '{folder}' must differ in more than their endings, since a file's name is its"
+                f" client's, got '{first.name}' and '{second.name}'"
+            )
     return files
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,8 +18,9 @@ from fairfate.errors import InputError, listing, unknown
 from fairfate.files import write_bytes
 
 MOST_TOLD = 200
-"""More names of categories than this are not told to others; nor are longer ones believed."""
-MOST_WIDER = 1000
+"""More names of categories than this are not told to others, nor added to a schema by all sites together;
+nor are longer ones believed."""
+MOST_WIDER = 100
 """A range that is so many times as wide as the server's is a slip or a lie: it would squeeze all others."""
 
 
@@ -158,7 +159,9 @@ class Schema:
                 key: np.array([float(inputs[name][key]) for name in inputs], dtype=np.float64)
                 for key in ("low", "span", "median")
             }
-            first, second = map(str, content["target"]["values"])
+            labels = [str(value) for value in content["target"]["values"]]
+            good = str(content["target"].get("favourable", labels[1]))
+            (bad,) = (value for value in labels if value != good)
             schema = cls(
                 target=str(content["target"]["column"]),
                 sensitive=str(content["sensitive"]["column"]),
@@ -168,7 +171,7 @@ class Schema:
                     for name, about in inputs.items()
                     if "categories" in about
                 },
-                labels=(first, second),
+                labels=(bad, good),
                 groups=tuple(map(str, content["sensitive"]["groups"])),
                 encoder=Encoder(**ranges),
             )
@@ -224,38 +227,83 @@ def describe_frame(schema: Schema, frame: pd.DataFrame) -> dict[str, Any]:
     return inputs
 
 
-def widen(schema: Schema, described: Mapping[str, Any]) -> Schema:
-    """The schema that also covers a file described; medians, labels and groups stay as they are.
+def cover(schema: Schema, described: Mapping[str, Any]) -> tuple[Schema, dict[str, str]]:
+    """The schema that also covers the files described; medians, labels and groups stay as they are.
 
-    A group that the server's own rows do not have would leave fairness undefined, so it is never added.
+    Every description is held against the schema as it is, so that several together can widen a range or add
+    names no further than one alone. A group that the server's own rows do not have would leave fairness
+    undefined, so it is never added.
+
+    Parameters
+    ----------
+    schema : what the server's own rows say
+    described : for each site, what `describe_frame` says of its file
+
+    Returns
+    -------
+    The schema, and for each site that is left out, why.
     """
-    categories = {name: set(values) for name, values in schema.categories.items()}
+    usable: dict[str, _Described] = {}
+    refused: dict[str, str] = {}
+    for site in sorted(described):
+        try:
+            usable[site] = _check_described(schema, described[site])
+        except (TypeError, ValueError, AttributeError, OverflowError) as error:
+            refused[site] = f"a description must hold ranges and category names, got {error}"
+    for column in schema.categories:  # those who add most are left out first
+        while True:
+            added = {site: about.names.get(column, set()) for site, about in usable.items()}
+            if len(set().union(*added.values())) <= MOST_TOLD:
+                break
+            most = max(sorted(added), key=lambda site: len(added[site]))
+            del usable[most]
+            refused[most] = f"all sites together must add at most {MOST_TOLD} names to '{column}', got more"
+    return _widened(schema, list(usable.values())), refused
+
+
+class _Described(NamedTuple):
+    """What one file adds to a schema."""
+
+    names: dict[str, set[str]]
+    ranges: dict[str, tuple[float, float]]
+
+
+def _check_described(schema: Schema, described: Mapping[str, Any]) -> _Described:
+    """A site's description, if it makes sense beside the server's own rows."""
+    result = _Described({}, {})
     low = dict(zip(schema.features, schema.encoder.low, strict=True))
     span = dict(zip(schema.features, schema.encoder.span, strict=True))
-    high = {name: low[name] + span[name] for name in schema.features}
-    try:
-        for column, found in described.items():
-            if column in categories:
-                usable = [n for n in found if isinstance(n, str) and n.isprintable() and len(n) <= MOST_TOLD]
-                if len(found) > MOST_TOLD or usable != list(found):
-                    raise ValueError(f"{len(found)} categories of '{column}', not all of them usable")
-                categories[column] |= set(usable)
-            elif column in low and column != schema.sensitive and found:
-                least, most = finite(np.array(found, dtype=np.float64), column)
-                lowest, highest = min(low[column], least), max(high[column], most)
-                if not least <= most or highest - lowest > MOST_WIDER * span[column]:
-                    told = f"{least:g} to {most:g} for '{column}'"
-                    raise ValueError(f"{told}, over {MOST_WIDER} times as wide as before or no range")
-                low[column], high[column] = lowest, highest
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise InputError(f"a description must hold ranges and category names, got {error}") from None
-    ordered = {name: tuple(sorted(values)) for name, values in categories.items()}
-    for name, values in ordered.items():
-        low[name], high[name] = 0.0, float(len(values) - 1)
-    lows = np.array([low[name] for name in schema.features])
-    spans = np.array([high[name] for name in schema.features]) - lows
+    for column, found in described.items():
+        if column in schema.categories:
+            names = [n for n in found if isinstance(n, str) and n.isprintable() and len(n) <= MOST_TOLD]
+            if len(found) > MOST_TOLD or names != list(found):
+                raise ValueError(f"{len(found)} categories of '{column}', not all of them usable")
+            result.names[column] = set(names) - set(schema.categories[column])
+        elif column in low and column != schema.sensitive and found:
+            least, most = finite(np.array(found, dtype=np.float64), column)
+            widest = max(low[column] + span[column], most) - min(low[column], least)
+            if not least <= most or widest > MOST_WIDER * span[column]:
+                told = f"{least:g} to {most:g} for '{column}'"
+                raise ValueError(f"{told}, over {MOST_WIDER} times as wide as the server's or no range")
+            result.ranges[column] = (float(least), float(most))
+    return result
+
+
+def _widened(schema: Schema, added: Sequence[_Described]) -> Schema:
+    names = {
+        column: tuple(sorted({*values, *(name for about in added for name in about.names.get(column, ()))}))
+        for column, values in schema.categories.items()
+    }
+    lows, highs = schema.encoder.low.copy(), schema.encoder.low + schema.encoder.span
+    for number, column in enumerate(schema.features):
+        if column in names:
+            lows[number], highs[number] = 0.0, len(names[column]) - 1
+        for about in added:
+            least, most = about.ranges.get(column, (np.inf, -np.inf))
+            lows[number], highs[number] = min(lows[number], least), max(highs[number], most)
+    spans = highs - lows
     encoder = Encoder(lows, np.where(spans > 0, spans, 1.0), schema.encoder.median)
-    return replace(schema, categories=ordered, encoder=encoder)
+    return replace(schema, categories=names, encoder=encoder)
 
 
 def _check_complete(codes: NDArray[np.int64], column: object) -> None:

@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from fairfate.engine.cache import kernel
 from fairfate.engine.simd import (
     LANES,
     add,
@@ -42,10 +42,8 @@ _ZERO, _HALF = np.float32(0), np.float32(0.5)
 _ROWS = 5  # rows of a batch that go through the first layer together: what the registers hold
 _LEAST_LANES = 8  # from this many models on, sixteen lanes are faster than one model at a time
 
-_kernel = njit(cache=True, error_model="numpy", nogil=True, boundscheck=False)
 
-
-@_kernel
+@kernel
 def _mix(z: Any) -> Any:
     """Finish a SplitMix64 step: every bit of the result depends on every bit of ``z``."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -53,7 +51,7 @@ def _mix(z: Any) -> Any:
     return z ^ (z >> np.uint64(31))
 
 
-@_kernel
+@kernel
 def batch_order(key: Any, round_number: int, client: int, rows: int, epochs: int, out: Array) -> None:
     """Fill ``out`` with the rows ``0 .. rows-1`` in visiting order: ``epochs`` fresh shuffles.
 
@@ -74,7 +72,7 @@ def batch_order(key: Any, round_number: int, client: int, rows: int, epochs: int
             out[start + j] = i
 
 
-@_kernel
+@kernel
 def _train_one(
     model: Array, x: Array, y: Array, cell: Array, weight: Array, first: int, order: Array,
     visits: int, batch: int, rate: Any, inputs: int, width: int,
@@ -177,7 +175,7 @@ def _train_one(
                 j += 1
 
 
-@_kernel
+@kernel
 def _train_lanes(
     models: Array, x: Array, y: Array, cell: Array, weight: Array, first: int, order: Array,
     visits: int, batch: int, rate: Any, inputs: int, hidden: int,
@@ -281,7 +279,7 @@ def _train_lanes(
                 j += 1
 
 
-@_kernel
+@kernel
 def train_cohort(
     start: Array, x: Array, y: Array, cell: Array, offsets: Array, clients: Array, weights: Array,
     epochs: int, batch: int, rate: Any, key: Any, round_number: int, hidden: int,
@@ -361,7 +359,7 @@ def train_cohort(
     return out
 
 
-@_kernel
+@kernel
 def _margin(flat: Array, base: int, blocks: Array, start: int, inputs: int, hidden: int, units: Array) -> Any:
     """The score before the sigmoid of sixteen rows, by the model that begins at ``base``."""
     b1 = base + inputs * hidden
@@ -396,7 +394,7 @@ def _margin(flat: Array, base: int, blocks: Array, start: int, inputs: int, hidd
     return z
 
 
-@_kernel
+@kernel
 def count_positives(models: Array, blocks: Array, cell: Array, mask: Array, hidden: int) -> Array:
     """Count the rows of each cell that each model accepts.
 
@@ -425,7 +423,7 @@ def count_positives(models: Array, blocks: Array, cell: Array, mask: Array, hidd
     return positives
 
 
-@_kernel
+@kernel
 def margins(model: Array, blocks: Array, hidden: int) -> Array:
     """One model's scores before the sigmoid of all rows, in the order of the blocks."""
     inputs = (len(model) - 1) // hidden - 2

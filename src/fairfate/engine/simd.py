@@ -8,9 +8,6 @@ or whole models).
 
 from __future__ import annotations
 
-import os
-from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,17 +18,6 @@ from numba.core.datamodel import models, register_default
 from numba.extending import intrinsic
 
 LANES = 16
-
-
-def _mark_kernels_stale() -> None:
-    """Numba's cache looks at the time stamp of ``kernels.py`` only; a newer one of this file counts too."""
-    mine, kernels = Path(__file__), Path(__file__).with_name("kernels.py")
-    with suppress(OSError):
-        if mine.stat().st_mtime > kernels.stat().st_mtime:
-            os.utime(kernels)
-
-
-_mark_kernels_stale()
 
 _FLOAT = ir.FloatType()
 _INT = ir.IntType(32)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from fairfate.errors import InputError
-from fairfate.files import write_bytes
+from fairfate.files import read_arrays, write_arrays
 from fairfate.strategies import Notes
 
-_REST, _PIECES, _ABOUT = "(averaged)", "(rounds)", "fairfate"
+_REST, _PIECES = "(averaged)", "(rounds)"
 
 
 class Saved(NamedTuple):
@@ -46,19 +43,17 @@ def write_checkpoint(
     """Write a checkpoint; whole, or the old one stays."""
     arrays, numbers = pack_state(state)
     lines = np.frombuffer("\n".join(pieces).encode(), dtype=np.uint8)
-    about = json.dumps({"identity": identity, "numbers": numbers, "names": names})
-    write_bytes(path, save({**arrays, _REST: rest, _PIECES: lines}, metadata={_ABOUT: about}))
+    about = {"identity": identity, "numbers": numbers, "names": names}
+    write_arrays(path, {**arrays, _REST: rest, _PIECES: lines}, about)
 
 
 def read_checkpoint(path: Path) -> Saved:
     """Read what `write_checkpoint` has written."""
     try:
-        with safe_open(path, framework="numpy") as opened:
-            arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-            about = json.loads((opened.metadata() or {})[_ABOUT])
+        arrays, about = read_arrays(path)
         rest, pieces = arrays.pop(_REST), arrays.pop(_PIECES).tobytes().decode().split("\n")
         return Saved(about["identity"], arrays, about["numbers"], rest, about["names"], pieces)
-    except (SafetensorError, KeyError, ValueError) as error:
+    except (KeyError, ValueError) as error:
         raise InputError(
             f"checkpoint must be a file that an earlier run has written, got '{path}' ({error})"
         ) from None

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from logging import INFO
 from pathlib import Path
 
 from fairfate import results
 from fairfate.config import Config, config_text
 from fairfate.data import FILE, Schema
-from fairfate.errors import InputError
-from fairfate.files import clear_temporary, write_bytes
+from fairfate.files import LOCK, locked, remove_unfinished, write_bytes
 from fairfate.flower.checkpoint import read_checkpoint
 from fairfate.flower.logs import log
 from fairfate.flower.server import ServerData
@@ -21,8 +19,9 @@ from fairfate.flower.settings import Settings
 from fairfate.flower.strategy import FlowerStrategy
 from fairfate.strategies import labels, parse_spec
 
-CHECKPOINT, CLIENTS, SCHEMA_FILE, LOCK = "checkpoint.safetensors", "clients.csv", "schema.json", ".lock"
+CHECKPOINT, CLIENTS, SCHEMA_FILE = "checkpoint.safetensors", "clients.csv", "schema.json"
 WAIT_FOR_LOCK = 60.0
+"""The server process of a killed SuperLink may live on for some seconds."""
 
 
 class RunFolder:
@@ -46,10 +45,8 @@ class RunFolder:
         """Remove the folder of a run that failed before its first round was done."""
         if self.checkpoint.exists() and len(read_checkpoint(self.checkpoint).pieces) > 1:
             return
-        for name in (results.CONFIG, SCHEMA_FILE, CHECKPOINT, LOCK):
+        for name in (results.CONFIG, SCHEMA_FILE, CHECKPOINT):
             (self.path / name).unlink(missing_ok=True)
-        with suppress(OSError):  # there is something else in it
-            self.path.rmdir()
 
     def finish(self, settings: Settings, data: ServerData, strategy: FlowerStrategy) -> None:
         """Write rounds, model, clients and summary as `fairfate run` does; a summary means finished."""
@@ -72,8 +69,7 @@ class RunFolder:
         sites = sorted({client.name for done in strategy.history for client in done.counted})
         text = config_text(config, {**self.provenance, "server-sites": sites})
         write_bytes(self.path / results.CONFIG, text.encode())
-        for leftover in (self.checkpoint, self.path / LOCK):
-            leftover.unlink(missing_ok=True)
+        self.checkpoint.unlink(missing_ok=True)
         log(INFO, "Saved to %s", self.path)
 
 
@@ -109,13 +105,11 @@ def open_run(settings: Settings) -> Iterator[RunFolder]:
 
     while True:
         path = _choose(base, settings.name, begun)
-        path.mkdir(parents=True, exist_ok=True)
-        with _locked(path):
+        with locked(path, seconds=WAIT_FOR_LOCK):
             if not (_is_new(path) or _is_interrupted(path, begun(path))):
                 continue  # somebody else was faster
             log(INFO, "%s in %s", "Working" if _is_new(path) else "Going on", path)
-            clear_temporary(path, keep=LOCK)
-            clear_temporary(path / results.MODELS)
+            remove_unfinished(path, path / results.MODELS)
             write_bytes(path / results.CONFIG, begun(path).encode())
             folder = RunFolder(path, provenance)
             try:
@@ -128,8 +122,12 @@ def open_run(settings: Settings) -> Iterator[RunFolder]:
 
 def _choose(base: Path, name: str, begun: Callable[[Path], str]) -> Path:
     """The latest interrupted run's folder, or the next new one."""
-    found = [path for path in base.glob(f"{name}-*") if path.name[len(name) + 1 :].isdigit()]
-    numbered = sorted((int(path.name[len(name) + 1 :]), path) for path in found)
+    numbered: list[tuple[int, Path]] = []
+    for path in base.iterdir() if base.is_dir() else ():
+        before, _, number = path.name.rpartition("-")
+        if before == name and number.isascii() and number.isdigit():
+            numbered.append((int(number), path))
+    numbered.sort()
     for _, path in reversed(numbered):
         if _is_interrupted(path, begun(path)):
             return path
@@ -139,7 +137,7 @@ def _choose(base: Path, name: str, begun: Callable[[Path], str]) -> Path:
 
 
 def _is_new(path: Path) -> bool:
-    return not any(file.name != LOCK for file in path.iterdir())
+    return path.is_dir() and not any(file.name != LOCK for file in path.iterdir())
 
 
 def _is_interrupted(path: Path, begun: str) -> bool:
@@ -168,29 +166,3 @@ _MORE = (
     "max_examples",
 )
 """Settings for which `fairfate run` has no option, or not the same."""
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a folder for this process alone; the system lets go when the process ends, however it ends.
-
-    The server process of a killed SuperLink may live on for some seconds, so this waits a little.
-    """
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        yield
-        return
-    with (path / LOCK).open("w") as file:
-        end = time.monotonic() + WAIT_FOR_LOCK
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= end:
-                    raise InputError(
-                        f"out must hold no run with these settings that is still going, got '{path}'"
-                    ) from None
-                time.sleep(0.5)
-        yield

@@ -153,7 +153,12 @@ def _values(array: Array, name: str, shape: tuple[int, ...], dtype: str) -> NDAr
             raise MismatchError(f"array '{name}' has shape {found} instead of {shape}")
         if str(kind) != dtype:
             raise MismatchError(f"array '{name}' has type {kind} instead of {dtype}")
-        values = np.frombuffer(array.data, kind, int(np.prod(shape)), stream.tell())
+        size = int(np.prod(shape)) * kind.itemsize
+        if len(array.data) != stream.tell() + size:
+            raise MismatchError(
+                f"array '{name}' has {len(array.data) - stream.tell()} bytes instead of {size}"
+            )
+        values = np.frombuffer(array.data, kind, offset=stream.tell())
     except MismatchError:
         raise
     except Exception as error:  # whatever bytes a client has sent

@@ -23,9 +23,29 @@ class Limits:
     """What a reply may claim."""
 
     max_norm: float | None = None
-    """Largest L2 norm of an update, whole-number arrays aside; a longer one is dropped."""
+    """Largest L2 norm of an update, whole-number arrays aside; a longer one is dropped. None stands for a
+    limit that each round's replies set themselves (`automatic_limit`), infinity for none."""
     max_examples: float | None = None
     """Most examples that a client may count for; a larger number is cut to this."""
+
+
+TIMES_MEDIAN, TIMES_MODEL = 50, 100
+"""An honest update was at most 13 times the median and 6 times the model, on all datasets and splits."""
+
+
+def automatic_limit(norms: Sequence[float], model: float) -> float:
+    """The longest update that a round takes, from its updates' norms and that of the model.
+
+    With three replies or more, a multiple of their (lower) median, which one liar cannot move, but never
+    less than the model's own norm; with fewer, a multiple of the model's norm.
+
+    >>> automatic_limit([1.0, 2.0, 1e20], 3.0), automatic_limit([1e20], 3.0)
+    (100.0, 300.0)
+    """
+    model = max(1.0, model)
+    if len(norms) < 3:
+        return TIMES_MODEL * model
+    return max(TIMES_MEDIAN * sorted(norms)[(len(norms) - 1) // 2], model)
 
 
 @dataclass(frozen=True)
@@ -91,13 +111,14 @@ def read_replies(
         else:
             by_node[node] = message
     counts: list[float] = []
+    norms: list[float] = []
     good = Replies([], [], [], buffer[:0], np.empty(0), set(), dropped)
     for node in asked.values():
         if node not in by_node:
             dropped.append(Dropped(node, late))
             continue
         try:
-            record, metrics, count = _read(
+            record, metrics, count, norm = _read(
                 by_node[node], layout, model, limits, weight_key, buffer[len(counts)]
             )
         except MismatchError as error:
@@ -110,7 +131,13 @@ def read_replies(
         good.records.append(record)
         good.metrics.append(metrics)
         counts.append(count)
+        norms.append(norm)
     good.deltas, good.num_examples = buffer[: len(counts)], np.array(counts, dtype=np.float64)
+    if limits.max_norm is None:
+        longest = automatic_limit(norms, float(np.linalg.norm(model[: layout.measured].astype(np.float64))))
+        for position in reversed(range(len(norms))):
+            if norms[position] > longest:
+                good.drop(position, f"an update of norm {norms[position]:.4g}, far over the round's others'")
     return good
 
 
@@ -129,8 +156,8 @@ def _read(
     limits: Limits,
     weight_key: str,
     delta: NDArray[Any],
-) -> tuple[ArrayRecord, MetricRecord, float]:
-    """One reply; its update is written into ``delta``."""
+) -> tuple[ArrayRecord, MetricRecord, float, float]:
+    """One reply, how many examples it claims and the norm of its update, which is written to ``delta``."""
     if message.has_error():
         raise MismatchError(f"error {message.error.code}: {message.error.reason}")
     if not message.has_content():
@@ -152,4 +179,4 @@ def _read(
         norm = float(np.linalg.norm(measured.astype(np.float64)))  # too long for the type
     if limits.max_norm is not None and norm > limits.max_norm:
         raise MismatchError(f"an update of norm {norm:.4g}, over the limit of {limits.max_norm:g}")
-    return layout.tidy(arrays[0]), metrics[0], count
+    return layout.tidy(arrays[0]), metrics[0], count, norm

@@ -11,9 +11,9 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from fairfate.data import Schema, Table, draft_schema, load_held, widen
+from fairfate.data import Schema, Table, cover, draft_schema, load_held
 from fairfate.engine import mlp
-from fairfate.errors import InputError, check
+from fairfate.errors import check
 from fairfate.federation import Rows, held_out
 from fairfate.flower.logs import log, one_line
 from fairfate.flower.nodes import CLIENT, NAME, PROBLEM, Roster
@@ -82,14 +82,10 @@ def ask_for_schema(grid: Grid, settings: Settings) -> Schema:
             log(WARNING, "%s is left out of the schema: %s", name, problem)
         else:
             told[f"{name} (node {reply.metadata.src_node_id})"] = described
-    covered = 0
-    for name in sorted(told):
-        try:
-            schema = widen(schema, told[name])
-            covered += 1
-        except InputError as error:
-            log(WARNING, "%s is left out of the schema: %s", name, one_line(error))
-    log(INFO, "The schema covers the columns of %d sites", covered)
+    schema, refused = cover(schema, told)
+    for name, reason in refused.items():
+        log(WARNING, "%s is left out of the schema: %s", name, one_line(reason))
+    log(INFO, "The schema covers the columns of %d sites", len(told) - len(refused))
     return schema
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -75,6 +76,11 @@ class Settings:
 
     def check(self) -> None:
         """Everything that can be checked before the first message."""
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", self.name):
+            raise InputError(
+                "name must be up to 64 letters, digits, dots, hyphens and underscores and begin with a letter"
+                f" or digit, got '{self.name}'"
+            )
         check(self.metric in FAIRNESS, f"metric must be one of {'|'.join(FAIRNESS)}", self.metric)
         check(self.protocol in PROTOCOLS, f"protocol must be one of {'|'.join(PROTOCOLS)}", self.protocol)
         check(self.min_sites >= 1, "min-sites must be >= 1", self.min_sites)

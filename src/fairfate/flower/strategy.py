@@ -54,7 +54,8 @@ class FlowerStrategy(Base):
     fraction_train, fraction_evaluate : shares of the clients to train and evaluate in a round
     min_train_nodes, min_evaluate_nodes, min_available_nodes : as in Flower's FedAvg
     max_wait : seconds to wait for enough clients before the run ends with an error
-    max_norm : L2 norm above which an update is dropped
+    max_norm : L2 norm above which an update is dropped; None compares the updates of a round with each
+        other, infinity takes all
     max_examples : most examples that a client may count for
     checkpoint : file that holds the run after every round; where it exists, `start` goes on from it
     ask_clients : send each new node a query for its name (see the documentation); the default asks only
@@ -273,10 +274,10 @@ class FlowerStrategy(Base):
         clients += f", once {max(self.min_available_nodes, self._least(self.min_train_nodes))} are there"
         log(INFO, "\t├── %s, protocol %s, seed %d", self.spec.text, self.protocol, self.seed)
         log(INFO, "\t├── A round trains %s", clients)
-        limits = ", ".join(
-            f"{name} {'none' if value is None else f'{value:g}'}" for name, value in vars(self.limits).items()
-        )
-        log(INFO, "\t├── Limits on replies: %s", limits)
+        longest, most = self.limits.max_norm, self.limits.max_examples
+        norm = "automatic" if longest is None else f"{longest:g}"
+        examples = "none" if most is None else f"{most:g}"
+        log(INFO, "\t├── Limits on replies: max_norm %s, max_examples %s", norm, examples)
         log(INFO, "\t├── Waits up to %g s for enough clients (max_wait)", self.roster.max_wait)
         log(INFO, "\t├── Checkpoint: %s", self.checkpoint or "none")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import hashlib
 import json
 import math
 import re
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from fairfate.errors import InputError, check, listing, plain, unknown
 from fairfate.metrics import FAIRNESS, PUBLISHED_FAIRNESS, Metric
@@ -93,6 +94,8 @@ class Entry:
 
 
 _ENTRIES: dict[str, Entry] = {}
+_PLUGINS: dict[str, str] = {}
+"""The SHA-256 of each plugin's file, by the name of its module."""
 
 
 def register(
@@ -104,7 +107,9 @@ def register(
     def add(build: Callable[..., Strategy]) -> Callable[..., Strategy]:
         known = _ENTRIES.get(name)
         if known is not None and known.build.__module__ != build.__module__:
-            raise InputError(f"a strategy's name must be new, got '{name}' ({known.summary})")
+            raise InputError(
+                f"a strategy's name must be new, got '{name}', which is taken by: {known.summary}"
+            )
         _ENTRIES[name] = Entry(name, summary, reference, settings, build)
         return build
 
@@ -135,6 +140,12 @@ class Spec:
         return f"{self.name}:{','.join(pairs)}" if pairs else self.name
 
     @property
+    def code(self) -> str:
+        """For a strategy that is not ours, a checksum of its code, on which its results depend; else ""."""
+        entry = _ENTRIES.get(self.name)
+        return "" if entry is None else _code_checksum(entry.build)
+
+    @property
     def settings_json(self) -> str:
         """The settings other than the metric, as JSON."""
         return json.dumps({key: value for key, value in self.settings if key != "metric"})
@@ -147,6 +158,17 @@ class Spec:
                 " that file with --plugin (plugins=...)"
             )
         return _ENTRIES[self.name].build(setup, **dict(self.settings))
+
+
+def _code_checksum(build: Callable[..., Strategy]) -> str:
+    """The SHA-256 of the file that a strategy comes from, or of its code if there is none; "" for ours."""
+    module = build.__module__
+    if module in _PLUGINS or module.startswith("fairfate."):
+        return _PLUGINS.get(module, "")
+    file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
+    code = getattr(build, "__code__", None)
+    content = file.read_bytes() if file.is_file() else repr(code and (code.co_code, code.co_consts)).encode()
+    return hashlib.sha256(content).hexdigest()
 
 
 def parse_spec(text: str, metric: str) -> Spec:
@@ -193,21 +215,30 @@ def load_plugin(path: str | Path) -> None:
     file = Path(path)
     if not file.is_file():
         raise InputError(f"plugin must be a Python file, got '{file}' (no such file)")
-    before = set(_ENTRIES)
-    module = importlib.util.spec_from_file_location(f"fairfate_plugin_{file.stem}", file)
-    if module is None or module.loader is None:
-        raise InputError(f"plugin must be a Python file, got '{file}'")
-    loaded = importlib.util.module_from_spec(module)
-    sys.modules[module.name] = loaded
+    place = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]  # others may have the same name
+    name = f"fairfate_plugin_{re.sub(r'[^A-Za-z0-9_]', '_', file.stem)}_{place}"
+    content = file.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    if _PLUGINS.get(name) == digest:
+        return
+    loaded = ModuleType(name)
+    loaded.__file__ = str(file)
+    before = dict(_ENTRIES)
+    for known in [known for known, entry in _ENTRIES.items() if entry.build.__module__ == name]:
+        del _ENTRIES[known]  # an older version of the file
+    sys.modules[name], _PLUGINS[name] = loaded, digest
     try:
-        module.loader.exec_module(loaded)
-    except InputError:
-        raise
+        exec(compile(content, str(file), "exec"), loaded.__dict__)
+        if not any(entry.build.__module__ == name for entry in entries()):
+            raise InputError(f"plugin '{file}' must register a strategy; known: {listing(_ENTRIES)}")
     except (Exception, SystemExit) as error:
+        _ENTRIES.clear()
+        _ENTRIES.update(before)
+        del _PLUGINS[name]
+        if isinstance(error, InputError):
+            raise
         reason = f"{type(error).__name__}: {error}"
         raise InputError(f"plugin '{file}' must run without an error, got {reason}") from error
-    if set(_ENTRIES) == before and not any(entry.build.__module__ == module.name for entry in entries()):
-        raise InputError(f"plugin '{file}' must register a strategy; known: {listing(_ENTRIES)}")
 
 
 def labels(specs: Iterable[Spec]) -> list[str]:

@@ -1,0 +1,50 @@
+"""The command: ``fairfate``, or ``python -m fairfate``.
+
+Signals are taken care of before anything large is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+
+from fairfate.errors import Stopped
+
+SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+def main() -> None:
+    """Run the command line; Ctrl-C, SIGTERM and SIGHUP end it alike, and finished work is kept."""
+    for number in SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants SIGHUP to be
+            signal.signal(number, _stop)
+    code = 0
+    try:
+        from fairfate.cli import run_command
+
+        code = run_command()
+        sys.stdout.flush()
+    except Stopped as stopped:
+        sys.stderr.write(f"Interrupted. {stopped.advice}".strip() + "\n")
+        code = 128 + stopped.number  # as shells have it
+    except BrokenPipeError:  # nobody reads on, as with | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    finally:
+        _ignore_signals()
+    sys.exit(code)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    _ignore_signals()  # one is enough
+    raise Stopped(number)
+
+
+def _ignore_signals() -> None:
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
+if __name__ == "__main__":
+    main()
