@@ -435,6 +435,18 @@ def init(
     console.print(f"    python {folder}/deploy_here.py")
 
 
+@flower_app.command()
+def checksum(
+    app: Annotated[Path, typer.Argument(help="folder of a Flower app that you have looked through")],
+) -> None:
+    """Print the checksum of an app as Flower sends it, for a site's list of apps that it trusts."""
+    try:
+        from fairfate.flower.guard import app_checksum
+    except ImportError as error:
+        raise InputError(str(error)) from None
+    _console(soft_wrap=True).print(f"{app_checksum(app)}  # {app.resolve().name}")
+
+
 def _version(asked: bool) -> None:
     if asked:
         _console().print(f"fairfate {__version__}")

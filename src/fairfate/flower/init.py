@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import keyword
 import re
+import secrets
 import shutil
 import sys
-import tempfile
 from importlib.resources import files
 from pathlib import Path
 
@@ -50,9 +50,9 @@ def init(path: str | Path) -> Path:
     if '"' in str(folder) or "\\" in str(folder):
         raise InputError(f"the app's folder must have a path without quotes or backslashes, got '{folder}'")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=folder.parent))
+    building = folder.with_name(f".{name}.{secrets.token_hex(8)}")
     try:
-        building.chmod(0o755)
+        building.mkdir()
         words = {"name": name, "package": package, "folder": str(folder), "version": __version__}
         _write_app(building, words)
         _write_data(building / "data")
@@ -71,6 +71,11 @@ def _write_app(building: Path, words: dict[str, str]) -> None:
         "README.md": "README.md",
         "deploy_here.py": "deploy_here.py",
         "gitignore": ".gitignore",
+        "proxy/server.conf": "proxy/server.conf",
+        "proxy/allowed.conf": "proxy/allowed.conf",
+        "proxy/forwarder.conf": "proxy/forwarder.conf",
+        "guard/flwr-clientapp": "guard/flwr-clientapp",
+        "guard/flwr-agentapp": "guard/flwr-agentapp",
         "app/__init__.py": f"{words['package']}/__init__.py",
         "app/server_app.py": f"{words['package']}/server_app.py",
         "app/client_app.py": f"{words['package']}/client_app.py",
@@ -84,6 +89,8 @@ def _write_app(building: Path, words: dict[str, str]) -> None:
         file = building / place
         file.parent.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")
+        if file.parent.name == "guard":
+            file.chmod(file.stat().st_mode | 0o100)
 
 
 def _write_data(folder: Path) -> None:

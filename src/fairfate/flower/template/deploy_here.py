@@ -1,23 +1,26 @@
-"""The whole deployment on one machine, to try it out: SuperLink, a SuperNode for each site, TLS, keys.
+"""The whole deployment on one machine, to try it out: every party in a folder of its own, as on machines of their own.
 
     python deploy_here.py                      starts everything, runs the app, stops everything
     python deploy_here.py -c "rounds=5"        ... with another run config
     python deploy_here.py --stay               ... and leaves it running until Ctrl-C
 
-Certificates, keys and logs go to deployment/. On real machines the same commands run at their places; what
-is run here is printed as it is run. The certificate authority's key (ca.key) signs servers and belongs
-nowhere but with whoever runs the federation; a site's private key belongs to that site alone.
+It needs nginx and openssl (on Debian: apt-get install nginx-light openssl). What is run is printed as it is run;
+on real machines the same commands run at their places:
+
+    deployment/authority/    ca.key signs certificates, and belongs nowhere but with whoever runs the federation
+    deployment/server/       the SuperLink, on loopback only, and nginx in front of it (server.conf, allowed.conf)
+    deployment/operator/     who may register sites, submit runs and stop them: a certificate and a forwarder
+    deployment/SITE/         a SuperNode, its key, a certificate, a forwarder, and the apps it trusts (guard/)
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
-import ipaddress
 import json
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -27,12 +30,8 @@ import tomllib
 from pathlib import Path
 from typing import Self
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
-
 from fairfate.errors import InputError
+from fairfate.flower.guard import app_checksum
 from fairfate.flower.settings import Settings
 
 APP = Path(__file__).resolve().parent
@@ -43,6 +42,7 @@ QUIET = {
     "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
 }
 """Flower calls nobody, and installs nothing, unless asked to."""
+CURVE = "-newkey ec -pkeyopt ec_paramgen_curve:P-384 -nodes"
 
 
 def main() -> int:
@@ -54,15 +54,15 @@ def main() -> int:
     )
     parser.add_argument("--stay", action="store_true", help="leave everything running until Ctrl-C")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit("Stopped."))  # and stop everything, as Ctrl-C does
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit("Stopped."))  # and stop everything, as Ctrl-C does
     sites = sorted((APP / "sites").glob("*.toml"))
     check_config()
     with Deployment(options.folder) as here:
-        here.start_superlink()
+        here.start_server()
+        here.start_operator()
         for site in sites:
-            key = here.make_key(site.stem)
-            here.register(key)
-            here.start_supernode(site.stem, site, key)
+            here.start_site(site.stem, site)
         here.wait_for_sites(len(sites))
         number = here.submit(options.run_config)
         say(f"Run {number}; what the server says:")
@@ -79,23 +79,24 @@ def main() -> int:
 
 
 class Local:
-    """A SuperLink's processes on this machine, all stopped at the end, whatever happens."""
+    """Processes on this machine, all stopped at the end, whatever happens."""
 
-    def __init__(self, folder: Path, connection: str) -> None:
+    def __init__(self, folder: Path) -> None:
+        os.umask(0o077)  # what is written here is ours alone
         self.folder = folder.resolve()
+        self.folder.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        home = self.folder / "flwr-home"
-        home.mkdir(parents=True, exist_ok=True)
-        self.environment = {**os.environ, **QUIET, "FLWR_HOME": str(home)}
-        (home / "config.toml").write_text(  # where `flwr` finds the SuperLink, and whom it trusts
-            f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{self.address}"\n{connection}\n'
-        )
+        self.environment = {**os.environ, **QUIET, "PATH": f"{BIN}:{os.environ.get('PATH', '')}:/usr/sbin"}
+        self.use(self.folder / "flwr-home", self.port, "insecure = true")
+        self.watcher = start_watcher()
 
-    @property
-    def address(self) -> str:
-        """Where the SuperLink listens."""
-        return f"127.0.0.1:{self.port}"
+    def use(self, home: Path, port: int, connection: str) -> None:
+        """Tell `flwr` where on this machine it finds the SuperLink, and whom to trust."""
+        home.mkdir(parents=True, exist_ok=True)
+        self.environment["FLWR_HOME"] = str(home)
+        where = f'[superlink.here]\naddress = "127.0.0.1:{port}"\n{connection}\n'
+        (home / "config.toml").write_text(f'[superlink]\ndefault = "here"\n\n{where}')
 
     def __enter__(self) -> Self:
         return self
@@ -103,21 +104,30 @@ class Local:
     def __exit__(self, *_: object) -> None:
         for name in reversed(list(self.processes)):
             self.stop(name)
+        self.watcher.terminate()
+        assert self.watcher.stdin is not None
+        self.watcher.stdin.close()
+        self.watcher.wait()
 
-    def start(self, name: str, *lines: str) -> subprocess.Popen[bytes]:
+    def start(self, name: str, *lines: str, cwd: Path | None = None, **environment: str) -> None:
         """Start a process of its own group, its output in a log."""
         say("$ " + " \\\n      ".join(filter(None, lines)))
-        command, *words = shlex.split(" ".join(lines))
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                [str(BIN / command), *words],
-                env=self.environment,
+                shlex.split(" ".join(lines)),
+                env={**self.environment, **environment},
                 stdout=log,
                 stderr=log,
-                cwd=APP,
+                cwd=cwd or self.folder,
                 start_new_session=True,
             )
-        return self.processes[name]
+        self.watch(self.processes[name].pid)
+
+    def watch(self, process: int) -> None:
+        """Have a process stopped if we are killed."""
+        assert self.watcher.stdin is not None
+        self.watcher.stdin.write(b"%d\n" % process)
+        self.watcher.stdin.flush()
 
     def stop(self, name: str, how: int = signal.SIGTERM) -> None:
         """Stop a process and its children."""
@@ -131,21 +141,21 @@ class Local:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # children that outlive their parent
 
-    def wait_for_superlink(self, seconds: float = 60) -> None:
-        """Until it listens."""
+    def wait_for_port(self, name: str, port: int, seconds: float = 60) -> None:
+        """Until a process listens."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), 1):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
                 return
-            if self.processes["superlink"].poll() is not None:
+            if self.processes[name].poll() is not None:
                 break
-            time.sleep(0.2)
-        raise SystemExit(f"The SuperLink did not start: see {self.folder / 'superlink.log'}")
+            time.sleep(0.1)
+        raise SystemExit(f"{name} did not start: see {self.folder / name}.log")
 
-    def submit(self, run_config: str = "", *extra: str) -> int:
+    def submit(self, run_config: str = "", *extra: str, app: Path = APP) -> int:
         """Hand the app to the SuperLink; returns the run's number."""
         extra += ("-c", run_config) if run_config else ()
-        answer = json.loads(self.flwr("run", str(APP), "here", *extra, "--format", "json"))
+        answer = json.loads(self.flwr("run", str(app), "here", *extra, "--format", "json"))
         if not answer.get("success"):
             reason = answer.get("error-message", answer)
             hint = "does -c name keys of pyproject.toml only?"
@@ -168,6 +178,7 @@ class Local:
         """Print what the server's part of the app says, as it says it."""
         command = [str(BIN / "flwr"), "log", str(run), "here", "--stream"]
         self.processes["log"] = subprocess.Popen(command, env=self.environment, start_new_session=True)
+        self.watch(self.processes["log"].pid)
 
     def log(self, run: int) -> str:
         """What the server's part of the app had to say."""
@@ -184,57 +195,124 @@ class Local:
 
 
 class Deployment(Local):
-    """The same with TLS, and sites that prove who they are."""
+    """The server behind a proxy, an operator, and sites: who has no certificate of ours gets nowhere."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, f'root-certificates = "{folder.resolve() / "ca.crt"}"')
-        make_certificates(self.folder)
+        for program in ("nginx", "openssl"):
+            if not shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin"):
+                raise SystemExit(f"{program} must be installed (Debian: apt-get install nginx-light openssl)")
+        self.door = free_port()
+        self.forwarders: dict[str, int] = {}
+        super().__init__(folder)
+        self.server, self.authority = self.folder / "server", self.folder / "authority"
+
+    def start_server(self) -> None:
+        """The SuperLink, which only this machine reaches, and nginx, which everybody else has to pass."""
+        self.make_authority()
+        self.make_certificate("server", "DNS:localhost,IP:127.0.0.1", usage="serverAuth")
+        self.write_conf(self.server, "server.conf", {"listen 8443": f"listen 127.0.0.1:{self.door}"})
+        if not (self.server / "allowed.conf").exists():
+            shutil.copyfile(APP / "proxy" / "allowed.conf", self.server / "allowed.conf")
+        self.start_superlink()
+        self.start("proxy", f"nginx -p {quote(self.server)} -c server.conf", cwd=self.server)
+        self.wait_for_port("proxy", self.door)
 
     def start_superlink(self) -> None:
-        """The server: TLS, only registered sites, its state in a file."""
-        here = shlex.quote(str(self.folder))
+        """On loopback only: whoever can reach its port directly can run code at every site."""
         self.start(
             "superlink",
             f"flower-superlink --host 127.0.0.1 --port {self.port}",
-            f"--ssl-ca-certfile {here}/ca.crt --ssl-certfile {here}/server.crt",
-            f"--ssl-keyfile {here}/server.key --enable-supernode-auth",
-            f"--database {here}/superlink.db --disable-runtime-dependency-installation",
+            "--ssl-ca-certfile ca.crt --ssl-certfile server.crt --ssl-keyfile server.key",
+            "--enable-supernode-auth --database superlink.db --disable-runtime-dependency-installation",
+            cwd=self.server,
+            FLWR_HOME=str(self.server / "flwr-home"),
         )
-        self.wait_for_superlink()
+        self.wait_for_port("superlink", self.port)
+
+    def start_operator(self) -> None:
+        """A certificate for the Control API, and a forwarder that shows it for `flwr`."""
+        self.invite("operator", "operator")
+        folder = self.folder / "operator"
+        trusted = f'root-certificates = "{folder / "local.crt"}"'
+        self.use(folder / "flwr-home", self.forwarders["operator"], trusted)
+
+    def start_site(self, name: str, node_config: Path) -> None:
+        """A site with a certificate for the Fleet API, a forwarder, a key, and a list of apps it trusts."""
+        self.invite(name, "site")
+        self.trust(name, app_checksum(APP))
+        self.register(self.make_key(name))
+        self.start_supernode(name, node_config)
+
+    def invite(self, name: str, role: str) -> None:
+        """Sign a certificate, write it into allowed.conf, and start a forwarder that shows it."""
+        self.make_certificate(name, usage="clientAuth")
+        serial = self.run("openssl x509 -in client.crt -noout -serial", cwd=self.folder / name)
+        line = f"{serial.strip().partition('=')[2]} {role};  # {name}\n"
+        allowed = self.server / "allowed.conf"
+        if line not in allowed.read_text():
+            with allowed.open("a") as file:
+                file.write(line)
+            self.reload()
+        self.start_forwarder(name)
+
+    def expel(self, name: str) -> None:
+        """Strike a party from allowed.conf."""
+        allowed = self.server / "allowed.conf"
+        kept = [line for line in allowed.read_text().splitlines() if not line.endswith(f"# {name}")]
+        allowed.write_text("\n".join(kept) + "\n")
+        self.reload()
+
+    def reload(self) -> None:
+        """Have the proxy read allowed.conf again."""
+        self.run(f"nginx -p {quote(self.server)} -c server.conf -s reload", cwd=self.server)
+
+    def start_forwarder(self, name: str) -> None:
+        """What shows a client certificate for Flower's programs, which cannot. They speak TLS with it, too."""
+        folder, port = self.folder / name, free_port()
+        self.forwarders[name] = port
+        if not (folder / "local.crt").exists():
+            self.run(
+                f'openssl req -x509 {CURVE} -days 365 -keyout local.key -out local.crt -subj "/CN=localhost"'
+                ' -addext "subjectAltName=IP:127.0.0.1" -addext "keyUsage=digitalSignature,keyCertSign"',
+                cwd=folder,
+            )
+        here = {"127.0.0.1:8001": f"127.0.0.1:{port}", "fl.example.org:8443": f"127.0.0.1:{self.door}"}
+        self.write_conf(folder, "forwarder.conf", {**here, "fl.example.org": "localhost"})
+        self.start(f"{name}-forwarder", f"nginx -p {quote(folder)} -c forwarder.conf", cwd=folder)
+        self.wait_for_port(f"{name}-forwarder", port)
+
+    def trust(self, name: str, *checksums: str) -> None:
+        """Name the apps that a site runs."""
+        guard = self.folder / name / "guard"
+        guard.mkdir(exist_ok=True)
+        for script in (APP / "guard").iterdir():
+            shutil.copyfile(script, guard / script.name)
+            (guard / script.name).chmod(0o700)
+        (guard / "trusted-apps.txt").write_text("".join(f"{checksum}\n" for checksum in checksums))
 
     def make_key(self, site: str) -> Path:
-        """A site's key pair: ``keys/SITE`` stays there, ``keys/SITE.pub`` goes to the server."""
-        private = self.folder / "keys" / site
+        """A site's key pair: ``supernode`` stays there, ``supernode.pub`` goes to the operator."""
+        private = self.folder / site / "supernode"
         if not private.exists():
-            private.parent.mkdir(exist_ok=True)
-            key = ec.generate_private_key(ec.SECP384R1())
-            write_private(
-                private,
-                key.private_bytes(
-                    serialization.Encoding.PEM,
-                    serialization.PrivateFormat.OpenSSH,
-                    serialization.NoEncryption(),
-                ),
-            )
-            public = key.public_key().public_bytes(
-                serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-            )
-            private.with_suffix(".pub").write_bytes(public + b"\n")
+            self.run('ssh-keygen -q -t ecdsa -b 384 -N "" -C "" -f supernode', cwd=private.parent)
         return private
 
     def register(self, key: Path) -> None:
         """Tell the SuperLink that the owner of this key may take part."""
         self.flwr("supernode", "register", str(key.with_suffix(".pub")), "here", well="already in use")
 
-    def start_supernode(self, name: str, node_config: Path, key: Path, *, trust: bool = True) -> None:
-        """A site: trusts our certificate authority, proves who it is by its key, reads its own config."""
-        here = shlex.quote(str(self.folder))
+    def start_supernode(self, name: str, node_config: Path, forwarder: str = "", log: str = "") -> None:
+        """A site's Flower: its way out is its forwarder, it proves who it is by its key, reads its own config."""
+        folder = self.folder / name
         self.start(
-            name,
-            f"flower-supernode --superlink {self.address} --host 127.0.0.1 --port {free_port()}",
-            f"--root-certificates {here}/ca.crt" if trust else "",
-            f"--auth-supernode-private-key {shlex.quote(str(key))}",
-            f"--node-config {shlex.quote(str(node_config))}",
+            log or name,
+            f"flower-supernode --superlink 127.0.0.1:{self.forwarders[forwarder or name]}",
+            f"--root-certificates {quote(self.folder / (forwarder or name) / 'local.crt')}",
+            f"--auth-supernode-private-key supernode --host 127.0.0.1 --port {free_port()}",
+            f"--node-config {quote(node_config)}",
+            cwd=folder,
+            FLWR_HOME=str(folder / "flwr-home"),
+            PATH=f"{folder / 'guard'}:{self.environment['PATH']}",
         )
 
     def wait_for_sites(self, number: int, seconds: float = 120) -> None:
@@ -251,6 +329,52 @@ class Deployment(Local):
         nodes = json.loads(self.flwr("supernode", "list", "here", "--format", "json"))["nodes"]
         return sum(node["status"] == "online" for node in nodes)
 
+    def make_authority(self) -> None:
+        """A certificate authority of our own."""
+        self.authority.mkdir(exist_ok=True)
+        if not (self.authority / "ca.crt").exists():
+            self.run(
+                f'openssl req -x509 {CURVE} -days 365 -keyout ca.key -out ca.crt -subj "/CN={APP.name}"'
+                ' -addext "basicConstraints=critical,CA:TRUE,pathlen:0"'
+                ' -addext "keyUsage=critical,keyCertSign,cRLSign"',
+                cwd=self.authority,
+            )
+
+    def make_certificate(self, name: str, alternative: str = "", *, usage: str) -> None:
+        """A key that never leaves its folder, and a certificate that the authority signs for it."""
+        folder, stem = self.folder / name, "server" if usage == "serverAuth" else "client"
+        folder.mkdir(exist_ok=True)
+        if not (folder / f"{stem}.crt").exists():
+            request, extensions = self.authority / f"{name}.csr", self.authority / f"{name}.ext"
+            words = f'-keyout {stem}.key -out {quote(request)} -subj "/CN={name}"'
+            self.run(f"openssl req {CURVE} {words}", cwd=folder)
+            lines = ["basicConstraints=critical,CA:FALSE", f"extendedKeyUsage={usage}"]
+            lines += [f"subjectAltName={alternative}"] if alternative else []
+            extensions.write_text("\n".join(lines) + "\n")
+            self.run(
+                f"openssl x509 -req -in {name}.csr -CA ca.crt -CAkey ca.key -days 365 -extfile {name}.ext"
+                f" -out {quote(folder / stem)}.crt",
+                cwd=self.authority,
+            )
+        shutil.copyfile(self.authority / "ca.crt", folder / "ca.crt")
+
+    def write_conf(self, folder: Path, name: str, words: dict[str, str]) -> None:
+        """A configuration of nginx from proxy/, with the ports of this machine."""
+        text = (APP / "proxy" / name).read_text()
+        for word, value in {**words, "127.0.0.1:8000": f"127.0.0.1:{self.port}"}.items():
+            text = text.replace(word, value)
+        (folder / name).write_text(text)
+
+    def run(self, command: str, cwd: Path) -> str:
+        """Run a command to its end and return what it prints."""
+        say(f"$ {command}")
+        done = subprocess.run(
+            shlex.split(command), cwd=cwd, env=self.environment, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise SystemExit(f"{command}: {done.stdout}{done.stderr}")
+        return done.stdout
+
 
 def check_config() -> None:
     """Find out now whether the run config makes sense, before anything is started."""
@@ -261,71 +385,29 @@ def check_config() -> None:
         raise SystemExit(f"pyproject.toml: {error}") from None
 
 
-def make_certificates(folder: Path) -> None:
-    """A certificate authority of our own, and a certificate for the SuperLink on this machine."""
-    if (folder / "server.crt").exists():
-        return
-    authority, server = ec.generate_private_key(ec.SECP384R1()), ec.generate_private_key(ec.SECP384R1())
-    issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "Federation test authority")])
-    usage = {
-        "digital_signature": False,
-        "content_commitment": False,
-        "key_encipherment": False,
-        "data_encipherment": False,
-        "key_agreement": False,
-        "key_cert_sign": True,
-        "crl_sign": True,
-        "encipher_only": False,
-        "decipher_only": False,
-    }
-    ca = (
-        _certificate(issuer, issuer, authority.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(x509.KeyUsage(**usage), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(authority.public_key()), critical=False)
-        .sign(authority, hashes.SHA256())
-    )
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    certificate = (
-        _certificate(
-            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")]), issuer, server.public_key()
-        )
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.public_key()), critical=False
-        )
-        .sign(authority, hashes.SHA256())
-    )
-    for name, key in (("ca", authority), ("server", server)):
-        pem = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-        write_private(folder / f"{name}.key", pem)
-    (folder / "ca.crt").write_bytes(ca.public_bytes(serialization.Encoding.PEM))
-    (folder / "server.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+WATCHER = """
+import os, signal, sys, time
+for number in (signal.SIGINT, signal.SIGHUP):
+    signal.signal(number, signal.SIG_IGN)
+groups = [int(line) for line in sys.stdin]     # until the script ends, however it ends
+for how in (signal.SIGTERM, signal.SIGKILL):
+    for group in groups:
+        try:
+            os.killpg(group, how)
+        except ProcessLookupError:
+            pass
+    time.sleep(3)
+"""
 
 
-def _certificate(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey
-) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=365))
-    )
+def start_watcher() -> subprocess.Popen[bytes]:
+    """A process that stops all others if this one is killed and cannot."""
+    return subprocess.Popen([sys.executable, "-c", WATCHER], stdin=subprocess.PIPE, start_new_session=True)
 
 
-def write_private(path: Path, content: bytes) -> None:
-    """A file that only its owner can read."""
-    with open(path, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
-        file.write(content)
+def quote(path: Path) -> str:
+    """A path as a word of a command."""
+    return shlex.quote(str(path))
 
 
 def free_port() -> int:
