@@ -257,7 +257,7 @@ BAD: dict[str, tuple[Callable[[Message, Message], Message | None], str]] = {
                 }
             ),
         ),
-        "array 'w' cannot be read",
+        "array 'w' has 8 bytes instead of 12",
     ),
 }
 

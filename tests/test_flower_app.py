@@ -46,9 +46,7 @@ def fairfate(*words: str) -> int:
     """The command line in this process; returns the exit code."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["fairfate", *words])
-        with pytest.raises(SystemExit) as left:
-            cli.main()
-    return int(left.value.code or 0)
+        return cli.run_command()
 
 
 def flat(arrays: ArrayRecord) -> np.ndarray:
@@ -213,6 +211,18 @@ def broken(values: dict[str, np.ndarray], examples: object = 100):
     return tamper
 
 
+def trailing(message: Message, honest: Message) -> Message:
+    """The right array, and a megabyte behind it."""
+    if message.metadata.message_type != "train":
+        return honest
+    arrays = honest.content["arrays"]
+    array = arrays["b2"]
+    long = Array(array.dtype, array.shape, array.stype, array.data + bytes(10**6))
+    sent = ArrayRecord({**arrays, "b2": long})
+    metrics = MetricRecord({"num-examples": 10})
+    return Message(RecordDict({"arrays": sent, "metrics": metrics}), reply_to=message)
+
+
 def failing(message: Message, honest: Message) -> Message:
     return (
         honest
@@ -231,6 +241,7 @@ def failing(message: Message, honest: Message) -> Message:
         (broken({"b2": np.ones(1)}), "has type float64"),
         (broken({"extra": np.ones(1)}), "unknown arrays: extra"),
         (broken({"b2": np.float32([1e20])}), "over the limit of 100"),
+        (trailing, "array 'b2' has 1000004 bytes instead of 4"),
         (broken({}, examples=0), "'num-examples' is 0"),
         (lambda m, h: h if m.metadata.message_type != "train" else None, "no reply within 300 s"),
         (
@@ -251,6 +262,17 @@ def test_the_run_ends_well_whatever_a_client_sends(ready: ReadyApp, tamper, reas
     assert (clients[clients["name"] != "south"]["outcome"] != "dropped").all()
     assert any("south: dropped 3 times" in line for line in lines)
     assert len(pd.read_parquet(ready.result() / "rounds.parquet")) == 6
+
+
+def test_without_a_limit_an_update_far_over_the_others_is_dropped(ready: ReadyApp) -> None:
+    config = ready.config(rounds=2)
+    grid = ready.grid(config)
+    grid.tamper[12] = broken({"b2": np.float32([1e20])})
+    ready.serve(grid, config)
+    clients = pd.read_csv(ready.result() / "clients.csv").set_index("name")
+    assert set(clients.loc["south", "outcome"]) == {"dropped"}
+    assert set(clients.loc["south", "reason"]) == {"an update of norm 1e+20, far over the round's others'"}
+    assert "dropped" not in set(clients.loc[["north", "west"], "outcome"])
 
 
 def test_a_client_that_lies_about_its_rows_is_cut(ready: ReadyApp) -> None:
@@ -314,7 +336,7 @@ def test_an_interrupted_run_is_found_again_behind_others(ready: ReadyApp, tmp_pa
     grid.tamper[12] = lambda m, h: kill_in_round(2, m, h)
     with pytest.raises(Killed):
         ready.serve(grid, config)
-    (ready.result() / ".checkpoint.safetensors.half").write_text("killed while writing")
+    (ready.result() / ".checkpoint.safetensors.half.unfinished").write_text("killed while writing")
     other = ready.config(rounds=1)
     ready.serve(ready.grid(other), other)
     again = ready.config(rounds=3, min_sites=3)  # has nothing to do with the numbers
@@ -365,7 +387,7 @@ def test_two_runs_never_share_a_folder(ready: ReadyApp, monkeypatch: pytest.Monk
     settings = Settings.read(ready.config(rounds=1))
     with (
         folder.open_run(settings),
-        pytest.raises(InputError, match="no run with these settings that is still going"),
+        pytest.raises(InputError, match="a folder that no other run is using"),
         folder.open_run(settings),
     ):
         pass
@@ -613,6 +635,10 @@ def test_a_simulation_with_fewer_nodes_than_files_says_so(ready: ReadyApp, lines
         ({"strategy": "fairfate"}, "unknown strategy 'fairfate'; did you mean 'fair_fate'"),
         ({"protocol": "x"}, "protocol must be one of"),
         ({"min_sites": 0}, "min-sites must be >= 1, got 0"),
+        ({"name": "a[1]"}, "name must be up to 64 letters, digits, dots, hyphens and underscores"),
+        ({"name": "../up"}, "name must be up to 64 letters"),
+        ({"name": ".."}, "name must be up to 64 letters"),
+        ({"name": "a/b"}, "name must be up to 64 letters"),
         ({"max_norm": -1.0}, "max-norm must be >= 0, got -1"),
         ({"timeout": 0.0}, "timeout must be > 0"),
         ({"validation": ""}, "validation must be given in the run config, got none"),

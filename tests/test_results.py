@@ -247,6 +247,16 @@ def test_python_options_take_the_command_lines_forms(people: Path) -> None:
     assert run(data="synthetic:rows=100", rounds=1, seeds=2, jobs=1).plan.config.seeds == (1, 2)
 
 
+def test_force_leaves_models_and_tables_of_the_users_alone(tmp_path: Path) -> None:
+    run(**OPTIONS, out=tmp_path, jobs=1)
+    mine = [tmp_path / "models" / "mine.safetensors", tmp_path / "cells" / "mine.parquet"]
+    for file in mine:
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("mine")
+    run(**OPTIONS, out=tmp_path, jobs=1, force=True)
+    assert [file.read_text() for file in mine] == ["mine", "mine"]
+
+
 def test_force_removes_results_and_nothing_else(tmp_path: Path) -> None:
     run(**{**OPTIONS, "seeds": (1,)}, out=tmp_path, jobs=1)
     (tmp_path / "models" / "mine.txt").write_text("mine")
@@ -281,6 +291,46 @@ def test_a_changed_plugin_is_another_run(tmp_path: Path) -> None:
     plugin.write_text(body + "# changed\n")
     with pytest.raises(InputError, match=r"with another plugin mine.py"):
         run(**options, out=tmp_path / "o", jobs=1)
+
+
+@pytest.mark.parametrize("harm", ["remove", "damage"])
+def test_a_finished_seed_without_its_model_is_run_again(
+    finished: fairfate.Run, tmp_path: Path, harm: str
+) -> None:
+    def interrupt(done: float) -> None:
+        if done > 2 * OPTIONS["rounds"]:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(**OPTIONS, out=tmp_path, jobs=1, progress=interrupt)
+    victim = sorted((tmp_path / "models").glob("*-seed-1.safetensors"))[0]
+    if harm == "remove":
+        victim.unlink()
+    else:
+        victim.write_bytes(victim.read_bytes()[:-1] + b"x")
+    again = run(**OPTIONS, out=tmp_path, jobs=1)
+    assert again.damaged == (f"models/{victim.name}",)
+    assert everything(tmp_path) == everything(finished.out)
+
+
+def test_two_plugins_may_share_a_file_name_but_not_a_strategys(tmp_path: Path) -> None:
+    body = "from fairfate.strategies import fedavg, register\n"
+    body += "@register('{name}', 's', 'r')\ndef build(setup): return fedavg()\n"
+    first, second = tmp_path / "a" / "mine.py", tmp_path / "b" / "mine.py"
+    for file in (first, second):
+        file.parent.mkdir()
+    first.write_text(body.format(name="twin_1"))
+    second.write_text(body.format(name="twin_2"))
+    both = {
+        **OPTIONS,
+        "seeds": (1,),
+        "plugins": (str(first), str(second)),
+        "strategies": ("twin_1", "twin_2"),
+    }
+    assert list(run(**both, jobs=1).summary["strategy"]) == ["twin_1", "twin_2"]
+    second.write_text(body.format(name="twin_1"))
+    with pytest.raises(InputError, match="a strategy's name must be new, got 'twin_1'"):
+        run(**both, jobs=1)
 
 
 @pytest.mark.data

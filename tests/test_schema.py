@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -273,3 +274,13 @@ def test_a_file_with_a_client_column_works_as_well(hospitals: Path, frame: pd.Da
     assert finished.plan.clients == 3
     with pytest.raises(InputError, match="unknown column for client-column 'wing'"):
         run(**options(hospitals, data=str(file), client_column="wing"), jobs=1)
+
+
+def test_a_schemas_favourable_outcome_counts(schema: Schema) -> None:
+    content = json.loads(schema.to_json())
+    bad, good = schema.labels
+    content["target"]["favourable"] = bad
+    assert Schema.from_json(json.dumps(content)).labels == (good, bad)
+    content["target"]["favourable"] = "maybe"
+    with pytest.raises(InputError, match="must be a schema that fairfate has written"):
+        Schema.from_json(json.dumps(content))

@@ -1,11 +1,5 @@
 from __future__ import annotations
 
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pandas as pd
@@ -116,55 +110,75 @@ def test_a_sweep_needs_a_folder(tmp_path: Path) -> None:
         sweep(expand(VALUES), tmp_path / "file")
 
 
-TOML = """
-data = "synthetic:rows=400"
-partition = ["random", "dirichlet:0.5"]
-strategy = ["fedavg", "fair_fate:metric=sp|eo"]
-seeds = 6
-rounds = 12
+PLUGIN = """
+from fairfate.schedules import constant
+from fairfate.strategies import momentum, register
+@register("mine_s", "s", "r")
+def build(setup):
+    return momentum(constant({beta}))
 """
 
 
-def command(folder: Path, jobs: int) -> subprocess.Popen[str]:
-    arguments = [
-        sys.executable,
-        "-m",
-        "fairfate",
-        "sweep",
-        "mine.toml",
-        "--out",
-        "o",
-        "--jobs",
-        str(jobs),
-    ]
-    return subprocess.Popen(
-        arguments,
-        cwd=folder,
-        text=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+def test_an_edited_plugin_is_run_again_and_nothing_else(tmp_path: Path) -> None:
+    plugin, out = tmp_path / "mine.py", tmp_path / "o"
+    values = {**VALUES, "partition": "random", "plugin": str(plugin), "strategy": ["fedavg", "mine_s"]}
+
+    def found() -> pd.Series:
+        summary = pd.read_csv(out / "summary.csv")
+        assert list(summary["strategy"].value_counts()) == [1, 1]
+        return summary.set_index("strategy")["accuracy_last_mean"]
+
+    plugin.write_text(PLUGIN.format(beta=0.0))
+    assert sweep(expand(values), out, jobs=1).ran == 4
+    first = found()
+    plugin.write_text(PLUGIN.format(beta=0.99))
+    assert sweep(expand(values), out, jobs=2).ran == 2
+    assert found()["mine_s"] != first["mine_s"]
+    assert found()["fedavg"] == first["fedavg"]
+    plugin.write_text(PLUGIN.format(beta=0.0))
+    assert sweep(expand(values), out, jobs=1).ran == 0
+    assert found()["mine_s"] == first["mine_s"]
 
 
-def test_killed_at_ten_random_moments_the_results_are_those_of_an_unbroken_run(tmp_path: Path) -> None:
-    """Signal 9 to the whole group of processes, wherever they are."""
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    for folder in (whole, broken):
-        folder.mkdir()
-        (folder / "mine.toml").write_text(TOML)
-    begin = time.monotonic()
-    out, err = command(whole, 1).communicate(timeout=120)
-    assert "36 runs done now" in out, err
-    longest = time.monotonic() - begin
-    moments = random.Random(1)
-    for kill in range(10):
-        process = command(broken, 1 + kill % 2)
-        try:
-            process.wait(timeout=moments.uniform(0.5, 0.9) * longest)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-    out, err = command(broken, 1).communicate(timeout=120)
-    assert "cells in all" in out, err
-    assert everything(broken / "o") == everything(whole / "o")
+@pytest.mark.data
+def test_a_dataset_by_name_and_its_file_are_different_cells(data_folder: Path, tmp_path: Path) -> None:
+    """The published runs do not scale Law School, but scale every file of a user's."""
+    named = {"protocol": "published", "rounds": 2, "epochs": 1, "seeds": [1], "strategy": ["fedavg"]}
+    by_name = {**named, "data": "law", "data_dir": str(data_folder)}
+    by_path = {
+        **named,
+        "data": str(data_folder / "law.csv"),
+        **law_columns(data_folder),
+        "partition": "random",
+    }
+    assert sweep(expand({**by_name, "partition": "random"}), tmp_path, jobs=1).ran == 1
+    assert sweep(expand({**by_path, "clients": 10, "per_round": 2}), tmp_path, jobs=1).ran == 1
+
+
+def law_columns(folder: Path) -> dict[str, str]:
+    from fairfate.data import SOURCES
+
+    columns = SOURCES["law"].columns
+    found = {"target": columns.target, "sensitive": columns.sensitive, "favourable": columns.favourable}
+    return {key: value for key, value in {**found, "privileged": columns.privileged}.items() if value}
+
+
+def test_files_of_the_users_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "cells").mkdir()
+    mine = tmp_path / "cells" / "my_notes.parquet"
+    pd.DataFrame({"a": [1]}).to_parquet(mine)
+    before = mine.read_bytes()
+    done = sweep(expand({**VALUES, "seeds": [1]}), tmp_path, jobs=1)
+    assert done.damaged == ()
+    assert mine.read_bytes() == before
+
+
+def test_a_sweep_does_not_write_into_a_run_nor_a_run_into_a_sweep(finished, tmp_path: Path) -> None:
+    run(data="synthetic:rows=100", rounds=1, seeds=(1,), jobs=1, out=tmp_path)
+    before = everything(tmp_path)
+    with pytest.raises(InputError, match=r"out must be new or the folder of a sweep, got .* config.toml"):
+        sweep(expand(VALUES), tmp_path, jobs=1)
+    assert everything(tmp_path) == before
+    with pytest.raises(InputError, match="out must not be the folder of a sweep"):
+        run(data="synthetic:rows=100", rounds=1, seeds=(1,), jobs=1, out=finished.out, force=True)
+    assert not (finished.out / ".lock").exists()

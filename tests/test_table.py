@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import MinMaxScaler
 
 from fairfate.data import Columns, Encoder, load, read_frame, synthetic, table_from_frame
+from fairfate.data.read import read_folder
 from fairfate.errors import InputError
 
 COLUMNS = Columns(target="hired", sensitive="sex", favourable="yes", privileged="male", client="site")
@@ -289,3 +290,45 @@ def test_a_sensitive_column_of_numbers_needs_a_privileged_value() -> None:
     frame = pd.DataFrame({"s": np.arange(300), "x": 1, "y": np.arange(300) % 2})
     with pytest.raises(InputError, match="sensitive must have at most 100 values, got 300"):
         table_from_frame(frame, MEANING)
+
+
+def test_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    """pandas would call the second one ``y.1``, which leaks the label."""
+    file = tmp_path / "a.csv"
+    file.write_text("age,s,y,y,s\n1,a,0,0,b\n2,b,1,1,a\n")
+    with pytest.raises(InputError, match=r"must name each column once, got s, y more than once"):
+        read_frame(file)
+    file.write_text('age;"the; y";y;y\n1;2;3;4\n')
+    with pytest.raises(InputError, match=r"got y more than once"):
+        read_frame(file)
+
+
+@pytest.mark.parametrize("header", ["a,b,c", '"a","b","c"'])
+@pytest.mark.parametrize("rows", ["1,2,3,\n4,5,6,7\n", "1,2,3,4\n5,6,7\n", "1,2,3\n5,6,7,8\n"])
+def test_fields_beyond_the_header_are_never_dropped(tmp_path: Path, header: str, rows: str) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text(f"{header}\n{rows}")
+    with pytest.raises(InputError, match="no more fields than the header's 3, got 4 in line"):
+        read_frame(file)
+
+
+def test_empty_fields_beyond_the_header_are_no_harm(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("a,b,c\n1,2,3,\n4,5,6,\n")
+    assert read_frame(file).values.tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+@pytest.mark.parametrize("content", [b"a,b\n1,\x002\n", "a,b\n1,2\n".encode("utf-16")])
+def test_nul_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "a.csv"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match="NUL bytes, as in a damaged file or one in UTF-16"):
+        read_frame(file)
+
+
+def test_two_files_of_one_name_are_not_one_client(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [1, 2]})
+    frame.to_csv(tmp_path / "north.csv", index=False)
+    frame.to_parquet(tmp_path / "north.parquet")
+    with pytest.raises(InputError, match=r"must differ in more than .* got 'north.csv' and 'north.parquet'"):
+        read_folder(tmp_path)

@@ -25,7 +25,8 @@ def main() -> None:
         from fairfate.cli import run_command
 
         code = run_command()
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it may be closed
+            sys.stdout.flush()
     except Stopped as stopped:
         sys.stderr.write(f"Interrupted. {stopped.advice}".strip() + "\n")
         code = 128 + stopped.number  # as shells have it

@@ -197,15 +197,17 @@ class _Bar(Progress):
     """
 
     def __init__(self, what: str, total: float | None, *, counts: bool = True) -> None:
+        console = Console(stderr=True)
         super().__init__(
             TextColumn("{task.description}"),
             BarColumn(bar_width=30),
             MofNCompleteColumn() if counts else TaskProgressColumn(),
             TimeRemainingColumn(),
             TextColumn("left"),
-            console=Console(stderr=True),
+            console=console,
             transient=True,
             auto_refresh=False,
+            disable=not console.is_terminal,
         )
         self.what, self.task, self.drawn = what, self.add_task("starting", total=total), 0.0
 

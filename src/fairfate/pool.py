@@ -16,6 +16,7 @@ import time
 import traceback
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -83,6 +84,7 @@ def _elsewhere(
     waiting = list(enumerate(tasks))[::-1]
     done, finished = 0.0, 0
     workers: list[_Worker] = []
+    resource_tracker.ensure_running()  # now, since it would unblock signals below
     try:
         with _uninterrupted():  # half-started processes would die with a traceback
             workers += [_Worker(work, payload) for _ in range(jobs)]

@@ -1,8 +1,9 @@
 """Flower's ``flwr-clientapp`` for a site that runs only the apps it trusts.
 
-A Flower app brings its own code to every site. Flower can check signatures (``--trusted-entities``), but only of
-apps from its hub: one that comes straight from a SuperLink carries none. So a site keeps a list of checksums of
-apps that somebody there has looked through, and every other app is refused before it is unpacked.
+A Flower app brings its own code to every site. Flower can check signatures (``--trusted-entities``), but
+only of apps from its hub: one that comes straight from a SuperLink carries none. So a site keeps a list of
+checksums of apps that somebody there has looked through, and every other app is refused before it is
+unpacked.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""The whole deployment on one machine, to try it out: every party in a folder of its own, as on machines of their own.
+"""The whole deployment on one machine, to try it out: each party in a folder that stands for its machine.
 
     python deploy_here.py                      starts everything, runs the app, stops everything
     python deploy_here.py -c "rounds=5"        ... with another run config
     python deploy_here.py --stay               ... and leaves it running until Ctrl-C
 
-It needs nginx and openssl (on Debian: apt-get install nginx-light openssl). What is run is printed as it is run;
-on real machines the same commands run at their places:
+It needs nginx and openssl (on Debian: apt-get install nginx-light openssl). Commands are printed as they are
+run; on real machines the same ones run at their places:
 
-    deployment/authority/    ca.key signs certificates, and belongs nowhere but with whoever runs the federation
-    deployment/server/       the SuperLink, on loopback only, and nginx in front of it (server.conf, allowed.conf)
-    deployment/operator/     who may register sites, submit runs and stop them: a certificate and a forwarder
-    deployment/SITE/         a SuperNode, its key, a certificate, a forwarder, and the apps it trusts (guard/)
+    deployment/authority/    ca.key signs certificates; only whoever runs the federation has it
+    deployment/server/       the SuperLink, on loopback only, and nginx in front of it
+    deployment/operator/     a certificate and a forwarder, to register sites, submit runs and stop them
+    deployment/SITE/         a SuperNode, its key, a certificate, a forwarder, and the apps it trusts
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def main() -> int:
     )
     parser.add_argument("--stay", action="store_true", help="leave everything running until Ctrl-C")
     options = parser.parse_args()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: sys.exit("Stopped."))  # and stop everything, as Ctrl-C does
+    for stop in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(stop, lambda *_: sys.exit("Stopped."))  # and stop everything, as Ctrl-C does
     sites = sorted((APP / "sites").glob("*.toml"))
     check_config()
     with Deployment(options.folder) as here:
@@ -267,7 +267,7 @@ class Deployment(Local):
         self.run(f"nginx -p {quote(self.server)} -c server.conf -s reload", cwd=self.server)
 
     def start_forwarder(self, name: str) -> None:
-        """What shows a client certificate for Flower's programs, which cannot. They speak TLS with it, too."""
+        """What shows a client certificate for Flower's programs, which cannot."""
         folder, port = self.folder / name, free_port()
         self.forwarders[name] = port
         if not (folder / "local.crt").exists():
@@ -301,11 +301,11 @@ class Deployment(Local):
         """Tell the SuperLink that the owner of this key may take part."""
         self.flwr("supernode", "register", str(key.with_suffix(".pub")), "here", well="already in use")
 
-    def start_supernode(self, name: str, node_config: Path, forwarder: str = "", log: str = "") -> None:
-        """A site's Flower: its way out is its forwarder, it proves who it is by its key, reads its own config."""
+    def start_supernode(self, name: str, node_config: Path, forwarder: str = "") -> None:
+        """A site's Flower: speaks to its forwarder, proves who it is by its key, reads its own config."""
         folder = self.folder / name
         self.start(
-            log or name,
+            name,
             f"flower-supernode --superlink 127.0.0.1:{self.forwarders[forwarder or name]}",
             f"--root-certificates {quote(self.folder / (forwarder or name) / 'local.crt')}",
             f"--auth-supernode-private-key supernode --host 127.0.0.1 --port {free_port()}",
