@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 README = (ROOT / "README.md").read_text()
+NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -104,3 +105,28 @@ def test_the_readme_prints_what_the_command_prints(tmp_path: Path) -> None:
     )
     shown = next(block for block in blocks(README, "text") if "Saved to" in block)
     assert shown.split() == done.stdout.split()
+
+
+@pytest.mark.skipif(not NGINX and "CI" not in os.environ, reason="nginx is not installed")
+def test_the_certificates_of_the_flower_page_open_the_door(tmp_path: Path) -> None:
+    """All its openssl commands in one folder, then nginx reads its configurations with them."""
+    scripts = blocks((ROOT / "docs" / "flower.md").read_text(), "sh")
+    assert len(scripts) == 3
+    proxy = ROOT / "src" / "fairfate" / "flower" / "template" / "proxy"
+    for name in ("server.conf", "allowed.conf", "forwarder.conf"):
+        text = (proxy / name).read_text()
+        (tmp_path / name).write_text(text.replace("server fl.example.org", "server 127.0.0.1"))
+    subprocess.run(
+        ["bash", "-e", "-c", "umask 077\n" + "\n".join(scripts)],
+        cwd=tmp_path,
+        check=True,
+        capture_output=True,
+    )
+    assert re.search(r"^[0-9A-F]{20,} site;  # north$", (tmp_path / "allowed.conf").read_text(), flags=re.M)
+    for name in ("server.conf", "forwarder.conf"):
+        done = subprocess.run(
+            [str(NGINX), "-t", "-p", str(tmp_path), "-c", name], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    for name in ("ca", "server", "client", "local"):
+        assert (tmp_path / f"{name}.key").stat().st_mode & 0o077 == 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -23,6 +25,7 @@ from fairfate.cells import load_table
 from fairfate.config import from_mapping, read_config, resolve
 from fairfate.engine import mlp
 from fairfate.federation import build
+from fairfate.flower.guard import UntrustedAppError, app_checksum, check_app, read_trusted
 from fairfate.flower.init import init
 from fairfate.simulate import simulate
 from fairfate.strategies import Cohort, Setup, entries
@@ -680,3 +683,34 @@ def test_the_same_bytes_are_written_every_time(tmp_path: Path) -> None:
         text = (one / file).read_text().replace(str(tmp_path / "x"), str(tmp_path / "y"))
         assert text == (two / file).read_text()
         assert "{{" not in text
+
+
+# -- apps that a site trusts -----------------------------------------------------------------------------
+
+
+def test_an_apps_checksum_is_that_of_what_flower_sends(ready: ReadyApp, tmp_path: Path) -> None:
+    built = subprocess.run(
+        [str(Path(sys.executable).parent / "flwr"), "build", "--app", str(ready.folder)],
+        cwd=tmp_path,
+        env={**os.environ, "FLWR_HOME": str(tmp_path), "FLWR_DISABLE_UPDATE_CHECK": "1"},
+        capture_output=True,
+        check=True,
+    )
+    (fab,) = tmp_path.glob("*.fab")
+    assert built.returncode == 0
+    assert app_checksum(ready.folder) == hashlib.sha256(fab.read_bytes()).hexdigest()
+
+
+def test_only_apps_on_the_list_are_run(tmp_path: Path) -> None:
+    file = tmp_path / "trusted-apps.txt"
+    file.write_text(f"# ours\n\n{hashlib.sha256(b'app').hexdigest()}  # seen by Ada\n")
+    check_app(b"app", read_trusted(file))
+    with pytest.raises(UntrustedAppError, match="this site does not run the app with the checksum"):
+        check_app(b"app ", read_trusted(file))
+    file.write_text("abc\n")
+    with pytest.raises(InputError, match="must hold SHA-256 sums, got 'abc' in line 1"):
+        read_trusted(file)
+    with pytest.raises(FileNotFoundError):
+        read_trusted(tmp_path / "nowhere")
+    with pytest.raises(InputError, match="app must be the folder of a Flower app"):
+        app_checksum(tmp_path)

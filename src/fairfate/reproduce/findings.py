@@ -102,8 +102,26 @@ def collapsed(runs: pd.DataFrame) -> pd.DataFrame:
     return counts[counts["collapsed"] > 0].reset_index()
 
 
+NAMES = (
+    "about",
+    "best_by_test",
+    "collapsed",
+    "comparison",
+    "faults",
+    "honest",
+    "max",
+    "settings",
+    "swings",
+    "tuned_runs",
+    "wins",
+)
+"""All files that there may be."""
+
+
 def write(found: dict[str, pd.DataFrame], folder: Path) -> None:
-    """Write the files as CSV."""
+    """Write the files as CSV, in the place of an earlier call's."""
+    for name in NAMES:
+        (folder / f"{name}.csv").unlink(missing_ok=True)
     for name, frame in found.items():
         write_bytes(folder / f"{name}.csv", frame.to_csv(index=False).encode())
 
@@ -111,7 +129,8 @@ def write(found: dict[str, pd.DataFrame], folder: Path) -> None:
 def read(folder: Path) -> dict[str, pd.DataFrame]:
     """Read them again."""
     text = {"split": str, "row": str, "metric": str, "note": str}
-    found = {path.stem: pd.read_csv(path, dtype=text) for path in sorted(folder.glob("*.csv"))}
+    files = {name: folder / f"{name}.csv" for name in NAMES}
+    found = {name: pd.read_csv(file, dtype=text) for name, file in files.items() if file.exists()}
     return {
         name: frame.fillna({key: "" for key in ("metric", "note") if key in frame})
         for name, frame in found.items()

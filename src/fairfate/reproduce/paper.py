@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import itertools
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from fairfate._version import __version__
 from fairfate.cells import Store
 from fairfate.data import SOURCES, load
 from fairfate.errors import unknown
-from fairfate.files import write_bytes
+from fairfate.files import locked, remove_unfinished, write_bytes
 from fairfate.pool import Progress, cores
 from fairfate.report.figures import save
 from fairfate.reproduce import figures, findings, grid, tables
@@ -82,11 +82,12 @@ def reproduce(
         "reference": reference,
     }
     found = findings.findings(runs, about, tolerance, reference)
-    shutil.rmtree(folder / RESULTS, ignore_errors=True)
-    findings.write(found, folder / RESULTS)
-    _write_tables(found, folder / RESULTS)
-    _draw(done, runs, found, folder / FIGURES, datasets, data_dir)
-    write_bytes(folder / PAGE, page(findings.read(folder / RESULTS), FIGURES).encode())
+    with locked(folder):
+        remove_unfinished(folder, folder / RESULTS, folder / FIGURES)
+        findings.write(found, folder / RESULTS)
+        _write_tables(found, folder / RESULTS)
+        _draw(done, runs, found, folder / FIGURES, datasets, data_dir)
+        write_bytes(folder / PAGE, page(findings.read(folder / RESULTS), FIGURES).encode())
     return Reproduction(folder, folder / PAGE, done, found)
 
 
@@ -103,6 +104,8 @@ def _clock(folder: Path, seconds: float) -> float:
 
 
 def _write_tables(found: dict[str, pd.DataFrame], folder: Path) -> None:
+    for number, kind in itertools.product(TABLES, ("md", "tex")):
+        (folder / f"table{number}.{kind}").unlink(missing_ok=True)  # an earlier call's
     if "comparison" not in found:
         return
     for number, datasets in TABLES.items():
