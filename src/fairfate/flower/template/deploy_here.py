@@ -19,6 +19,7 @@ import argparse
 import contextlib
 import json
 import os
+import secrets
 import shlex
 import shutil
 import signal
@@ -87,9 +88,11 @@ class Local:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.port = free_port()
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        self.environment = {**os.environ, **QUIET, "PATH": f"{BIN}:{os.environ.get('PATH', '')}:/usr/sbin"}
+        mark = f"deployment-{secrets.token_hex(8)}"
+        self.watcher = start_watcher(mark)
+        self.environment = {**os.environ, **QUIET, "FAIRFATE_DEPLOYMENT": mark}
+        self.environment["PATH"] = f"{BIN}:{os.environ.get('PATH', '')}:/usr/sbin"
         self.use(self.folder / "flwr-home", self.port, "insecure = true")
-        self.watcher = start_watcher()
 
     def use(self, home: Path, port: int, connection: str) -> None:
         """Tell `flwr` where on this machine it finds the SuperLink, and whom to trust."""
@@ -104,7 +107,6 @@ class Local:
     def __exit__(self, *_: object) -> None:
         for name in reversed(list(self.processes)):
             self.stop(name)
-        self.watcher.terminate()
         assert self.watcher.stdin is not None
         self.watcher.stdin.close()
         self.watcher.wait()
@@ -386,23 +388,42 @@ def check_config() -> None:
 
 
 WATCHER = """
-import os, signal, sys, time
-for number in (signal.SIGINT, signal.SIGHUP):
+import os, pathlib, signal, sys, time
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, signal.SIG_IGN)
-groups = [int(line) for line in sys.stdin]     # until the script ends, however it ends
+groups = {int(line) for line in sys.stdin}     # until the script ends, however it ends
+
+def left():
+    found = set()
+    for entry in pathlib.Path('/proc').glob('[0-9]*'):     # those that it had no time to tell of, too
+        try:
+            if sys.argv[1].encode() in (entry / 'environ').read_bytes():
+                found.add(int(entry.name))
+        except OSError:
+            pass
+    return found - {os.getpid()}
+
 for how in (signal.SIGTERM, signal.SIGKILL):
     for group in groups:
         try:
             os.killpg(group, how)
-        except ProcessLookupError:
+        except OSError:
             pass
-    time.sleep(3)
+    for process in left():
+        try:
+            os.kill(process, how)
+        except OSError:
+            pass
+    end = time.monotonic() + 5
+    while left() and time.monotonic() < end:
+        time.sleep(0.1)
 """
 
 
-def start_watcher() -> subprocess.Popen[bytes]:
-    """A process that stops all others if this one is killed and cannot."""
-    return subprocess.Popen([sys.executable, "-c", WATCHER], stdin=subprocess.PIPE, start_new_session=True)
+def start_watcher(mark: str) -> subprocess.Popen[bytes]:
+    """A process that stops all that carry a mark in their environment when this one has ended."""
+    command = [sys.executable, "-c", WATCHER, mark]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
 
 def quote(path: Path) -> str:
