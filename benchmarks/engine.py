@@ -21,17 +21,20 @@ from collections.abc import Callable
 import numpy as np
 
 from fairfate.data import Table
-from fairfate.engine import mlp
-from fairfate.engine.kernels import batch_order
-from fairfate.engine.training import Training
-from fairfate.federation import Federation, build
-from fairfate.partition import parse_partition
-from fairfate.simulate import simulate
+from fairfate.data.groups import Groups
+from fairfate.federation.partition import parse_partition
+from fairfate.federation.split import Federation, build
+from fairfate.federation.streams import Streams
+from fairfate.models.mlp import Mlp
+from fairfate.models.model import Batches, Losses
+from fairfate.models.train_kernels import batch_order
+from fairfate.models.training import Training
+from fairfate.rounds.simulate import simulate
 from fairfate.strategies import Setup, parse_spec
-from fairfate.streams import Streams
 
 ROWS, INPUTS, CLIENTS, PER_ROUND, HIDDEN, BATCH, EPOCHS = 48842, 14, 15, 5, 10, 10, 10
 STREAMS = Streams(1)
+MODEL = Mlp(INPUTS, (HIDDEN,))
 
 
 def best(task: Callable[[], object], passes: int = 5) -> float:
@@ -56,7 +59,7 @@ def adult_shape(rows: int = ROWS, inputs: int = INPUTS) -> Table:
         group=rng.integers(0, 2, rows).astype(np.int16),
         feature_names=tuple(f"x{i}" for i in range(inputs)),
         label_names=("no", "yes"),
-        group_names=("a", "b"),
+        grouping=Groups.single("group", ("a", "b")),
         categories={},
     )
 
@@ -64,7 +67,7 @@ def adult_shape(rows: int = ROWS, inputs: int = INPUTS) -> Table:
 def numpy_client(params, x, y, order):
     """One client's SGD in 32-bit NumPy, batch after batch."""
     rate, order = np.float32(0.01), order.astype(np.intp)
-    layers = mlp.arrays(params, x.shape[1], HIDDEN)
+    layers = MODEL.arrays(params)
     w1, b1, w2, b2 = (layers[name].copy() for name in ("w1", "b1", "w2", "b2"))
     for start in range(0, len(order), BATCH):
         rows = order[start : start + BATCH]
@@ -82,18 +85,19 @@ def numpy_client(params, x, y, order):
 
 def numpy_predictions(params, x):
     """Labels in 32-bit NumPy."""
-    layers = mlp.arrays(params, x.shape[1], HIDDEN)
+    layers = MODEL.arrays(params)
     return np.tanh(x @ layers["w1"] + layers["b1"]) @ layers["w2"] + layers["b2"] > 0
 
 
 def numpy_round(federation: Federation, x_validation, x_test, params, t, clients):
     """A round of the loop: train each client, score its model, average, score the global model."""
-    x = federation.x.reshape(-1, INPUTS)
+    rows = federation.rows
+    x = rows.x.reshape(-1, INPUTS)
     models = []
     for client in clients:
-        first, last = federation.offsets[client], federation.offsets[client + 1]
+        first, last = rows.offsets[client], rows.offsets[client + 1]
         order = np.concatenate([np.random.default_rng(t).permutation(last - first) for _ in range(EPOCHS)])
-        models.append(numpy_client(params, x[first:last], federation.y[first:last], order))
+        models.append(numpy_client(params, x[first:last], rows.y[first:last], order))
         numpy_predictions(models[-1], x_validation).sum()
     mean = np.average(models, axis=0, weights=federation.sizes[clients]).astype(np.float32)
     numpy_predictions(mean, x_validation).sum()
@@ -125,8 +129,9 @@ def torch_step(x, y, steps: int) -> float | None:
 
 def whole_run(federation: Federation, texts: list[str], rounds: int = 100) -> None:
     """A run with all its scoring."""
-    strategies = [parse_spec(text, "eqo").build(Setup(rounds)) for text in texts]
-    simulate(federation, strategies, Training(rounds=rounds, per_round=PER_ROUND), STREAMS)
+    specs = [parse_spec(text, "eqo") for text in texts]
+    training = Training(rounds=rounds, per_round=PER_ROUND)
+    simulate(federation, specs, MODEL, training, Setup(rounds), STREAMS)
 
 
 def one_process(barrier, runs: int) -> None:
@@ -173,20 +178,21 @@ def main() -> int:
 
     table = adult_shape()
     federation = build(table, parse_partition("dirichlet:1"), CLIENTS, STREAMS)
-    start = mlp.initial(STREAMS.weights(mlp.num_parameters(INPUTS, HIDDEN)), INPUTS, HIDDEN)
+    start = MODEL.initial(STREAMS.weights(MODEL.num_parameters))
     client = int(np.argsort(federation.sizes)[CLIENTS // 2])
-    first, last = federation.offsets[client], federation.offsets[client + 1]
+    rows = federation.rows
+    first, last = rows.offsets[client], rows.offsets[client + 1]
     order = np.empty((last - first) * EPOCHS, np.int32)
     batch_order(STREAMS.batch_key, 1, client, last - first, EPOCHS, order)
     steps = -(-len(order) // BATCH)
-    x, y = federation.x.reshape(-1, INPUTS)[first:last].copy(), federation.y[first:last].copy()
+    x, y = rows.x.reshape(-1, INPUTS)[first:last].copy(), rows.y[first:last].copy()
 
     def ours(models: int) -> float:
-        stack, ones = np.stack([start] * models), np.ones((models, 1, 4), np.float32)
-        training = Training(per_round=PER_ROUND)
+        stack, ones = np.stack([start[None]] * models), Losses(np.ones((models, 1, 4), np.float32))
+        training, batches = Training(per_round=PER_ROUND), Batches(STREAMS.batch_key, 1)
 
         def task() -> None:
-            federation.train(stack, np.array([client]), ones, training, STREAMS.batch_key, 1)
+            MODEL.train(stack, rows, np.array([client]), ones, training, batches)
 
         task()
         return best(task, 9) / steps / models

@@ -28,32 +28,36 @@ def measure(clients: int, per_round: int, rounds: int) -> dict[str, float]:
     import numpy as np
 
     from fairfate.data import synthetic
-    from fairfate.engine import mlp
-    from fairfate.engine.training import Training
-    from fairfate.federation import build
-    from fairfate.partition import parse_partition
-    from fairfate.simulate import simulate
-    from fairfate.strategies import fedavg
-    from fairfate.streams import Streams
+    from fairfate.federation.partition import parse_partition
+    from fairfate.federation.split import build
+    from fairfate.federation.streams import Streams
+    from fairfate.models.mlp import Mlp
+    from fairfate.models.model import Batches, Losses
+    from fairfate.models.training import Training
+    from fairfate.rounds.simulate import simulate
+    from fairfate.strategies import Setup, parse_spec
 
     streams, training = Streams(1), Training(rounds=rounds, per_round=per_round)
     federation = build(synthetic(rows=ROWS), parse_partition("dirichlet:0.5"), clients, streams)
     cohorts = streams.cohorts(rounds, clients, per_round)
     steps = sum(int((-(-federation.sizes[c] * 10 // 10)).sum()) for c in cohorts)
-    start = mlp.initial(streams.weights(mlp.num_parameters(6, 10)), 6, 10)[None]
+    model = Mlp(6)
+    start = model.initial(streams.weights(model.num_parameters))
     ones = np.ones((1, per_round, 4), np.float32)
 
     def train() -> float:
         begin = time.perf_counter()
         for t, cohort in enumerate(cohorts, start=1):
             full = cohort[federation.sizes[cohort] > 0]
-            federation.train(start, full, ones[:, : len(full)], training, streams.batch_key, t)
+            models = np.repeat(start[None, None], len(full), axis=1)
+            losses = Losses(np.ascontiguousarray(ones[:, : len(full)]))
+            model.train(models, federation.rows, full, losses, training, Batches(streams.batch_key, t))
         return time.perf_counter() - begin
 
     train()
     training_seconds = min(train() for _ in range(3))
     begin = time.perf_counter()
-    simulate(federation, [fedavg()], training, streams)
+    simulate(federation, [parse_spec("fedavg", "eqo")], model, training, Setup(rounds), streams)
     whole = time.perf_counter() - begin
     return {
         "ns": training_seconds / steps * 1e9,

@@ -19,14 +19,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from fairfate.cells import Cell, Store, run_cell
-from fairfate.experiment import prepare
-from fairfate.federation import build
+from fairfate.federation.split import build
+from fairfate.federation.streams import Streams
 from fairfate.reproduce.grid import DATASETS, configs
-from fairfate.simulate import simulate
-from fairfate.strategies import Setup
-from fairfate.streams import Streams
-from fairfate.sweep import sweep
+from fairfate.rounds.simulate import simulate
+from fairfate.runs.job import Cell, run_cell
+from fairfate.runs.run import prepare
+from fairfate.runs.store import Store
+from fairfate.runs.sweep import sweep
 
 RUNS, MINUTES, OVERHEAD, MEMORY = 14_400, 30, 0.05, 4.0
 
@@ -36,15 +36,15 @@ def cell_times(dataset: str) -> tuple[float, float]:
     plan, table = prepare(configs([dataset], ["0.5"], ["published"], "1,")[0])
     streams = Streams(1, plan.published)
     federation = build(table, plan.partition, plan.clients, streams)
-    setup = Setup(plan.training.rounds, plan.published)
-    simulate(federation, [plan.specs[0].build(setup)], plan.training, streams)  # compiled
+    model, setup = plan.model(federation.inputs), plan.setup(table)
+    simulate(federation, plan.specs[:1], model, plan.training, setup, streams)  # compiled
     begin = time.process_time()
-    simulate(federation, [spec.build(setup) for spec in plan.specs], plan.training, streams)
+    simulate(federation, plan.specs, model, plan.training, setup, streams)
     rounds = time.process_time() - begin
     begin = time.process_time()
     outcome = run_cell(plan, table, 1, plan.specs, lambda: None)
     with tempfile.TemporaryDirectory() as folder:
-        Store(Path(folder)).write(Cell(plan, 1, table.checksum), plan.specs, outcome.rounds)
+        Store(Path(folder)).write(Cell.of(plan, 1, table), plan.specs, outcome.rounds)
     return time.process_time() - begin, rounds
 
 

@@ -5,7 +5,17 @@ fairfate run --plugin examples/own_strategy.py --strategy fedavg --strategy trim
 
 import numpy as np
 
-from fairfate.strategies import METRIC, Cohort, Model, Number, Setup, Strategy, register, weighted_mean
+from fairfate.strategies import (
+    METRIC,
+    Cohort,
+    ModelState,
+    Need,
+    Number,
+    Setup,
+    Strategy,
+    register,
+    weighted_mean,
+)
 
 
 @register(
@@ -19,10 +29,10 @@ def build(setup: Setup, metric: str, share: float) -> Strategy:
     """Both functions are pure: what they need comes in, what they remember goes out."""
     fairness = setup.fairness(metric)
 
-    def aggregate(state: Model, cohort: Cohort) -> Model:
+    def aggregate(state: ModelState, cohort: Cohort) -> ModelState:
         scores = np.nan_to_num(fairness(cohort.client_counts), nan=0.0)
         kept = scores >= np.quantile(scores, share)
         update = weighted_mean(cohort.deltas, cohort.num_examples * kept)
-        return Model(state.params + update)
+        return ModelState(state.params + update)
 
-    return Strategy(Model, aggregate)
+    return Strategy(ModelState, aggregate, needs=Need.SCORES)

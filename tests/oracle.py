@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairfate.engine import mlp
-from fairfate.engine.kernels import batch_order
-from fairfate.engine.training import Training
-from fairfate.federation import Federation
-from fairfate.streams import Streams
+from fairfate.federation.split import Federation
+from fairfate.federation.streams import Streams
+from fairfate.models.mlp import Mlp
+from fairfate.models.train_kernels import batch_order
+from fairfate.models.training import Training
 
 
 def sgd(layers, x, y, weight, order, batch, rate):
@@ -28,18 +28,33 @@ def sgd(layers, x, y, weight, order, batch, rate):
 
 
 def fedavg_round(
-    federation: Federation, params, training: Training, streams: Streams, t: int, clients, weigh=None
+    federation: Federation,
+    model: Mlp,
+    params,
+    training: Training,
+    streams: Streams,
+    t: int,
+    clients,
+    weigh=None,
 ):
     """The mean of the clients' models after round t, weighted by rows."""
     models, sizes = [], []
     for client in clients:
-        first, last = federation.offsets[client], federation.offsets[client + 1]
-        x = federation.x.reshape(-1, federation.inputs)[first:last].astype(np.float64)
+        rows = federation.rows
+        first, last = rows.offsets[client], rows.offsets[client + 1]
+        x = rows.x.reshape(-1, federation.inputs)[first:last].astype(np.float64)
         order = np.empty((last - first) * training.epochs, dtype=np.int32)
         batch_order(streams.batch_key, t, client, last - first, training.epochs, order)
-        weight = np.ones(last - first) if weigh is None else weigh(client)[federation.cell[first:last]]
-        layers = mlp.arrays(params, federation.inputs, training.hidden)
-        y = federation.y[first:last]
-        models.append(mlp.flat(sgd(layers, x, y, weight, order, training.batch_size, training.learning_rate)))
+        weight = np.ones(last - first) if weigh is None else weigh(client)[rows.cell[first:last]]
+        trained = sgd(
+            model.arrays(params),
+            x,
+            rows.y[first:last],
+            weight,
+            order,
+            training.batch_size,
+            training.learning_rate,
+        )
+        models.append(model.flat(trained))
         sizes.append(last - first)
     return np.average(models, axis=0, weights=sizes)

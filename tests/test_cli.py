@@ -13,9 +13,9 @@ from typing import NamedTuple
 import pandas as pd
 import pytest
 
-from fairfate.cli import run_command
-from fairfate.experiment import run
+from fairfate.cli.commands import run_command
 from fairfate.report.terminal import Results, warnings
+from fairfate.runs.run import run
 
 QUICK = ["--data", "synthetic:rows=300", "--rounds", "2", "--epochs", "1", "--seeds", "2", "--jobs", "1"]
 
@@ -51,7 +51,7 @@ def test_a_run_prints_a_table_a_sentence_and_where_it_saved(fairfate) -> None:
     assert "Against fedavg, fair_fate" in out
     assert "Saved to runs/synthetic-1/" in out
     saved = {path.name for path in Path("runs/synthetic-1").iterdir()}
-    assert saved == {"config.toml", "rounds.parquet", "summary.csv", "models"}
+    assert saved == {"clients.parquet", "config.toml", "rounds.parquet", "summary.csv", "models"}
 
 
 def test_a_second_run_takes_a_new_folder(fairfate) -> None:

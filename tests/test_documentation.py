@@ -109,7 +109,7 @@ def test_the_certificates_of_the_flower_page_open_the_door(tmp_path: Path) -> No
     """All its openssl commands in one folder, then nginx reads its configurations with them."""
     scripts = blocks((ROOT / "docs" / "flower.md").read_text(), "sh")
     assert len(scripts) == 3
-    proxy = ROOT / "src" / "fairfate" / "flower" / "template" / "proxy"
+    proxy = ROOT / "src" / "fairfate" / "flower" / "app" / "template" / "proxy"
     for name in ("server.conf", "allowed.conf", "forwarder.conf"):
         text = (proxy / name).read_text()
         (tmp_path / name).write_text(text.replace("server fl.example.org", "server 127.0.0.1"))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from fairfate.errors import InputError
-from fairfate.experiment import run
 from fairfate.report.figures import over_rounds, save
+from fairfate.runs.run import run
 
 STRATEGIES = ("fedavg", "fair_fate:metric=sp", "fair_fate:metric=eo")
 
@@ -49,5 +49,17 @@ def test_the_same_figure_gives_the_same_bytes(rounds, tmp_path: Path, kind: str)
 def test_other_endings_and_metrics_are_refused(rounds, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"figure must end in .png, .svg or .pdf"):
         save(over_rounds(rounds), tmp_path / "a.txt")
-    with pytest.raises(InputError, match=r"metric must be one of accuracy.*got auc"):
+    with pytest.raises(InputError, match="unknown name in metric 'auc'"):
         over_rounds(rounds, ("auc",))
+
+
+def test_an_objective_can_be_drawn(tmp_path) -> None:
+    from fairfate.runs.results import read_groups, read_rounds
+    from fairfate.runs.run import run
+
+    run(data="synthetic:rows=300", rounds=2, seeds=1, jobs=1, out=tmp_path / "o")
+    rounds, groups = read_rounds(tmp_path / "o"), read_groups(tmp_path / "o")
+    figure = over_rounds(rounds, ("accuracy", "worst(sp, eo)"), groups)
+    assert len(figure.axes) == 2
+    with pytest.raises(InputError, match="without counts, got 'worst"):
+        over_rounds(rounds, ("worst(sp, eo)",))

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,16 +19,19 @@ pytest.importorskip("flwr")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
-from fairfate import InputError, cli
-from fairfate.cells import load_table
-from fairfate.config import from_mapping, read_config, resolve
-from fairfate.engine import mlp
-from fairfate.federation import build
-from fairfate.flower.guard import UntrustedAppError, app_checksum, check_app, read_trusted
-from fairfate.flower.init import init
-from fairfate.simulate import simulate
-from fairfate.strategies import Cohort, Setup, entries
-from fairfate.streams import Streams
+from fairfate import InputError
+from fairfate.cli import commands as cli
+from fairfate.federation.split import build
+from fairfate.federation.streams import Streams
+from fairfate.flower.app.guard import UntrustedAppError, app_checksum, check_app, read_trusted
+from fairfate.flower.app.init import init
+from fairfate.models.mlp import Mlp
+from fairfate.rounds.loop import play
+from fairfate.rounds.server import Server
+from fairfate.rounds.simulation import Simulation
+from fairfate.runs.config import from_mapping, read_config, resolve
+from fairfate.runs.job import load_table
+from fairfate.strategies import entries
 from federation_in_process import Killed, Log
 from ready_app import ReadyApp, assert_same_as_fairfate_run
 
@@ -53,13 +55,17 @@ def fairfate(*words: str) -> int:
 
 
 def flat(arrays: ArrayRecord) -> np.ndarray:
-    return mlp.flat({name: array.numpy() for name, array in arrays.items()})
+    layers = {name: array.numpy() for name, array in arrays.items()}
+    return Mlp.of(layers).flat(layers)
 
 
 # -- one truth -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("strategy", ["fair_fate", "fedval", "fedmom", "feddemon", "fedavg"])
+STEPS = ["fedavg+average", "fair_fate+average+thresholds", "fedavg+average+thresholds:from=clients,metric=sp"]
+
+
+@pytest.mark.parametrize("strategy", ["fair_fate", "fedval", "fedmom", "feddemon", "fedavg", *STEPS])
 def test_every_strategy_gives_the_model_of_fairfate_run(
     ready: ReadyApp, strategy: str, tmp_path: Path
 ) -> None:
@@ -68,31 +74,52 @@ def test_every_strategy_gives_the_model_of_fairfate_run(
     assert_same_as_fairfate_run(ready.result(), tmp_path)
 
 
-@pytest.mark.parametrize("strategy", ["fedavg_lr", "fedavg_gr"])
-@pytest.mark.parametrize("metric", ["sp", "eo"])
-def test_so_do_the_reweighed_ones_whose_counts_travel_as_metrics(
-    ready: ReadyApp, strategy: str, metric: str, tmp_path: Path
-) -> None:
-    config = ready.config(strategy=strategy, metric=metric, rounds=3, per_round=2)
-    grid = ready.grid(config)
-    ready.serve(grid, config)
-    assert_same_as_fairfate_run(ready.result(), tmp_path)
-    trained = [m.content["config"] for m in grid.sent if m.metadata.message_type == "train"]
-    assert all(len(message["loss-weights"]) == 4 for message in trained)
-    assert len({tuple(message["loss-weights"]) for message in trained}) > 1
+def test_global_reweighing_tells_the_weights_and_local_reweighing_nothing(ready: ReadyApp) -> None:
+    for strategy in ("fedavg_gr", "fedavg_lr"):
+        config = ready.config(strategy=strategy, rounds=3, per_round=2)
+        grid = ready.grid(config)
+        ready.serve(grid, config)
+        trained = [m.content["config"] for m in grid.sent if m.metadata.message_type == "train"]
+        asked = [m.content["config"]["wants-rows"] for m in grid.sent if m.metadata.message_type == "query"]
+        if strategy == "fedavg_gr":
+            assert len({tuple(message["broadcast"]) for message in trained}) > 1
+            assert all(asked)
+        else:
+            assert not any("broadcast" in message for message in trained)
+            assert not any(asked)
 
 
 def test_the_list_of_strategies_is_complete() -> None:
-    built_in = {entry.name for entry in entries() if entry.build.__module__.startswith("fairfate.strategies")}
-    assert built_in == set(ALL)
+    built_in = {
+        entry.name for entry in entries() if str(entry.build.__module__).startswith("fairfate.strategies")
+    }
+    assert built_in == {text.partition(":")[0] for text in ALL}
 
 
-ALL = ["fair_fate", "fedval", "fedmom", "feddemon", "fedavg", "fedavg_lr", "fedavg_gr"]
+ALL = [
+    "fair_fate",
+    "fair_fate:metric=0.5*sp+0.5*eo",
+    "fedval",
+    "fedmom",
+    "feddemon",
+    "fedavg",
+    "fedavg_lr",
+    "fedavg_gr",
+    "fairfed",
+    "fairfed:variant=exp,metric=sp",
+    "prejudice:scope=batch",
+    "prejudice:scope=client",
+    "prejudice:scope=global",
+    "ffalm",
+    "fairgrad:rate=0.1",
+]
 
 
 @pytest.mark.parametrize("protocol", ["paper", "published"])
 @pytest.mark.parametrize("strategy", ALL)
-def test_the_model_is_the_same_after_every_round(ready: ReadyApp, strategy: str, protocol: str) -> None:
+def test_the_model_is_the_same_to_the_bit_after_every_round(
+    ready: ReadyApp, strategy: str, protocol: str
+) -> None:
     config = ready.config(strategy=strategy, protocol=protocol, rounds=5, per_round=2, seed=3)
     grid = ready.grid(config)
     ready.serve(grid, config)
@@ -104,19 +131,47 @@ def test_the_model_is_the_same_after_every_round(ready: ReadyApp, strategy: str,
     run_config = from_mapping(read_config(ready.result() / "config.toml"))
     table = load_table(run_config)
     plan = resolve(run_config, table)
-    pure = plan.specs[0].build(Setup(5, plan.published))
-    seen: list[np.ndarray] = []
-
-    def recording(state: Any, cohort: Cohort) -> Any:
-        seen.append(state.params.astype(np.float32))
-        return pure.aggregate(state, cohort)
-
     streams = Streams(3, plan.published)
     federation = build(table, plan.partition, plan.clients, streams)
-    simulate(federation, [pure._replace(aggregate=recording)], plan.training, streams)
-    assert len(seen) == len(sent) == 5
-    for t, model in enumerate(seen, start=1):
-        assert np.abs(sent[t] - model).max() <= 1e-5
+    clients = Simulation(federation, plan.model(federation.inputs), plan.training, streams)
+    server = Server.start(plan.specs[0].build(plan.setup(table)), clients.initial())
+    seen = [server.params.astype(np.float32)]
+    for _ in play(clients, [server], 5):
+        seen.append(server.params.astype(np.float32))
+    assert len(sent) == 5
+    for t, model in enumerate(seen[:5], start=1):
+        assert np.array_equal(sent[t], model), t
+
+
+@pytest.mark.parametrize("hidden", ["0", "8,4"])
+def test_other_models_travel_as_well(ready: ReadyApp, hidden: str, tmp_path: Path) -> None:
+    config = ready.config(strategy="fairfed", rounds=3, hidden=hidden)
+    ready.serve(ready.grid(config), config)
+    assert_same_as_fairfate_run(ready.result(), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("local-counts", [1, 2], "'local-counts' is not 8 numbers >= 0"),
+        ("local-counts", [10**9] * 8, "'local-counts' are not its"),
+        ("local-loss", [float("nan")] * 4, "'local-loss' is not 4 numbers >= 0"),
+        ("local-probability", [1e9] * 4, "'local-probability' is more than its rows"),
+    ],
+)
+def test_a_report_that_makes_no_sense_is_dropped(ready: ReadyApp, name: str, value: list, said: str) -> None:
+    def lie(message: Message, honest: Message) -> Message:
+        if message.metadata.message_type == "train":
+            honest.content["metrics"][name] = value
+        return honest
+
+    config = ready.config(strategy="fairfed", rounds=1)
+    grid = ready.grid(config)
+    grid.tamper[12] = lie
+    ready.serve(grid, config)
+    clients = pd.read_csv(ready.result() / "clients.csv").set_index("name")
+    assert said in clients.loc["south", "reason"]
+    assert "dropped" not in set(clients.loc[["north", "west"], "outcome"])
 
 
 def test_half_of_the_validation_rows_test_where_there_is_no_test_file(
@@ -134,7 +189,8 @@ def test_a_run_leaves_what_fairfate_run_leaves(ready: ReadyApp, lines: list[str]
     config = ready.config(rounds=2)
     ready.serve(ready.grid(config), config)
     names = sorted(path.name for path in ready.result().iterdir())
-    assert names == ["clients.csv", "config.toml", "models", "rounds.parquet", "schema.json", "summary.csv"]
+    left = ["clients.csv", "clients.parquet", "config.toml", "models", "rounds.parquet", "schema.json"]
+    assert names == [*left, "summary.csv"]
     clients = pd.read_csv(ready.result() / "clients.csv")
     assert clients[["round", "name"]].values.tolist() == [
         [t, name] for t in (1, 2) for name in ("north", "south", "west")
@@ -383,8 +439,8 @@ def test_an_interrupted_run_is_not_taken_up_when_the_servers_file_has_changed(re
 
 
 def test_two_runs_never_share_a_folder(ready: ReadyApp, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fairfate.flower import folder
-    from fairfate.flower.settings import Settings
+    from fairfate.flower.app import folder
+    from fairfate.flower.app.settings import Settings
 
     monkeypatch.setattr(folder, "WAIT_FOR_LOCK", 0.2)
     settings = Settings.read(ready.config(rounds=1))
@@ -491,7 +547,7 @@ def test_a_query_round_may_cover_the_test_file(ready: ReadyApp) -> None:
 def test_a_site_whose_program_fails_shows_nothing_of_its_rows(
     ready: ReadyApp, lines: list[str], flower_log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from fairfate.flower import site
+    from fairfate.flower.app import site
 
     def fail(*_: object) -> None:
         raise ValueError("the value 'secret' of row 7")
@@ -634,7 +690,7 @@ def test_a_simulation_with_fewer_nodes_than_files_says_so(ready: ReadyApp, lines
         ({"rounds": "three"}, "rounds must be a whole number, got 'three'"),
         ({"rounds": True}, "rounds must be a whole number, got True"),
         ({"learning_rate": -1.0}, "learning-rate must be > 0"),
-        ({"metric": "auc"}, "metric must be one of"),
+        ({"metric": "auc"}, "unknown name in metric 'auc'"),
         ({"strategy": "fairfate"}, "unknown strategy 'fairfate'; did you mean 'fair_fate'"),
         ({"protocol": "x"}, "protocol must be one of"),
         ({"min_sites": 0}, "min-sites must be >= 1, got 0"),

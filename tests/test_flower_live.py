@@ -20,7 +20,7 @@ import pytest
 
 pytest.importorskip("flwr")
 
-from fairfate.flower.checkpoint import read_checkpoint
+from fairfate.rounds.checkpoint import read_checkpoint
 from ready_app import ReadyApp, assert_same_as_fairfate_run
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="process groups")

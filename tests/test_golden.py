@@ -35,7 +35,11 @@ STRATEGIES = (
     "fair_fate:metric=eqo,momentum=none,growth=constant",
     "fair_fate:metric=eqo,momentum=constant,growth=linear",
 )
-POST = ("thresholds:metric=sp", "thresholds:metric=eqo,tolerance=0.05")
+STEPS = (
+    "+thresholds:metric=sp,keep=0,against=best",
+    "+thresholds:metric=eqo,tolerance=0.05,keep=0,against=best",
+)
+"""The rule that thresholds were first chosen by."""
 METRICS = ("accuracy", "balanced_accuracy", "f1", "mcc", "sp", "eo", "eqo")
 LAYERS = ("w1", "b1", "w2", "b2")
 
@@ -47,8 +51,7 @@ def fingerprints(data: str, protocol: str, strategies: tuple[str, ...], folder: 
         data_dir=os.environ.get("FAIRFATE_DATA"),
         protocol=protocol,
         partition="dirichlet:0.5",
-        strategies=strategies,
-        post=POST,
+        strategies=[*strategies, *(f"{text}{step}" for text in strategies for step in STEPS)],
         rounds=6,
         epochs=3,
         seeds=(7,),
@@ -59,7 +62,8 @@ def fingerprints(data: str, protocol: str, strategies: tuple[str, ...], folder: 
     for file in sorted((folder / "models").iterdir()):
         arrays, about = fairfate.read_model(file)
         layers = b"".join(np.ascontiguousarray(arrays[name]).tobytes() for name in LAYERS)
-        found[f"model {about['strategy']}"] = hashlib.sha256(layers).hexdigest()[:16]
+        if "+" not in about["strategy"]:
+            found[f"model {about['strategy']}"] = hashlib.sha256(layers).hexdigest()[:16]
     keys = ["strategy", "metric", "settings"]
     for key, rows in done.rounds.fillna({"metric": ""}).groupby(keys, sort=False):
         values = rows.sort_values(["split", "round"])[list(METRICS)].to_numpy(np.float64)

@@ -7,13 +7,18 @@ from hypothesis import strategies as st
 
 import oracle
 from fairfate.data import Table, synthetic
-from fairfate.engine import mlp
-from fairfate.engine.kernels import batch_order, train_cohort
-from fairfate.engine.training import Training
-from fairfate.federation import Rows, build
-from fairfate.partition import parse_partition
-from fairfate.strategies import local_weights
-from fairfate.streams import Streams
+from fairfate.data.groups import Groups
+from fairfate.errors import InputError
+from fairfate.federation.partition import parse_partition
+from fairfate.federation.split import Federation, build
+from fairfate.federation.streams import Streams
+from fairfate.models import mlp
+from fairfate.models.mlp import Mlp, parse_hidden
+from fairfate.models.model import Batches, Losses
+from fairfate.models.rows import PackedRows
+from fairfate.models.train_kernels import batch_order
+from fairfate.models.training import Training
+from fairfate.strategies import reweigh
 
 STREAMS = Streams(5)
 
@@ -27,13 +32,29 @@ def random_table(rows: int, inputs: int, groups: int = 2, seed: int = 0) -> Tabl
         group=rng.integers(0, groups, rows).astype(np.int16),
         feature_names=tuple(f"x{i}" for i in range(inputs)),
         label_names=("no", "yes"),
-        group_names=tuple(f"g{i}" for i in range(groups)),
+        grouping=Groups.single("g", tuple(f"g{i}" for i in range(groups))),
         categories={},
     )
 
 
-def start(inputs: int, hidden: int, models: int) -> np.ndarray:
-    count = mlp.num_parameters(inputs, hidden)
+def train(
+    federation: Federation,
+    hidden: tuple[int, ...],
+    models: np.ndarray,
+    clients: np.ndarray,
+    losses: Losses,
+    training: Training,
+    batches: Batches,
+) -> np.ndarray:
+    """Every model at every client."""
+    model = Mlp(federation.inputs, hidden)
+    each = np.repeat(models[:, None], len(clients), axis=1)
+    return model.train(each, federation.rows, clients, losses, training, batches)
+
+
+def start(inputs: int, hidden: int | tuple[int, ...], models: int) -> np.ndarray:
+    widths = (hidden,) if isinstance(hidden, int) else hidden
+    count = Mlp(inputs, widths).num_parameters
     return np.stack([Streams(s).weights(count).astype(np.float32) * 0.3 for s in range(models)])
 
 
@@ -43,17 +64,19 @@ def start(inputs: int, hidden: int, models: int) -> np.ndarray:
 def test_a_round_agrees_with_plain_numpy(inputs: int, hidden: int, batch: int) -> None:
     table = random_table(500, inputs)
     federation = build(table, parse_partition("dirichlet:1"), 4, STREAMS)
-    training = Training(rounds=1, per_round=4, epochs=3, batch_size=batch, hidden=hidden)
+    training = Training(rounds=1, per_round=4, epochs=3, batch_size=batch)
     models = start(inputs, hidden, 1)
     clients = np.flatnonzero(federation.sizes > 0)
-    weights = local_weights(federation.client_cells[clients]).reshape(1, len(clients), -1)
-    trained = federation.train(models, clients, weights.astype(np.float32), training, STREAMS.batch_key, 1)
+    weights = reweigh(federation.client_cells[clients]).reshape(1, len(clients), -1)
+    losses = Losses(weights.astype(np.float32))
+    trained = train(federation, (hidden,), models, clients, losses, training, Batches(STREAMS.batch_key, 1))
     mean = np.average(trained[0], axis=0, weights=federation.sizes[clients])
 
     def weigh(client: int) -> np.ndarray:
-        return local_weights(federation.client_cells[client]).ravel()
+        return reweigh(federation.client_cells[client]).ravel()
 
-    expected = oracle.fedavg_round(federation, models[0], training, STREAMS, 1, clients, weigh)
+    model = Mlp(inputs, (hidden,))
+    expected = oracle.fedavg_round(federation, model, models[0], training, STREAMS, 1, clients, weigh)
     np.testing.assert_allclose(mean, expected, atol=1e-5)
     assert np.abs(mean - models[0]).max() > 1e-3  # it did train
 
@@ -64,22 +87,29 @@ def test_a_round_agrees_with_plain_numpy(inputs: int, hidden: int, batch: int) -
     batch=st.integers(1, 24),
     models=st.integers(8, 35),
     groups=st.integers(2, 3),
+    pushed=st.booleans(),
+    skip=st.integers(0, 1),
 )
 def test_one_model_and_sixteen_lanes_give_the_same_bits(
-    inputs: int, hidden: int, batch: int, models: int, groups: int
+    inputs: int, hidden: int, batch: int, models: int, groups: int, pushed: bool, skip: int
 ) -> None:
     table = random_table(90, inputs, groups)
     federation = build(table, parse_partition("dirichlet:1"), 3, STREAMS)
-    training = Training(epochs=2, batch_size=batch, hidden=hidden)
+    training = Training(epochs=2, batch_size=batch)
     clients = np.flatnonzero(federation.sizes > 0)
     stack = start(inputs, hidden, models)
     rng = np.random.default_rng(1)
-    weights = rng.uniform(0.5, 2, (models, len(clients), 2 * groups)).astype(np.float32)
-    together = federation.train(stack, clients, weights, training, STREAMS.batch_key, 1)
+    shape = (models, len(clients), 2 * groups)
+    weights = rng.uniform(0.5, 2, shape).astype(np.float32)
+    push = rng.normal(size=shape).astype(np.float32) * (rng.random((models, 1, 1)) < 0.5) if pushed else None
+    prejudice = (rng.random(models) * rng.integers(0, 2, models)).astype(np.float32) if pushed else None
+    batches = Batches(STREAMS.batch_key, 1, skip, 2 - skip)
+    losses = Losses(weights, push, prejudice)
+    together = train(federation, (hidden,), stack, clients, losses, training, batches)
     for m in (0, models // 2, models - 1):
-        alone = federation.train(
-            stack[m : m + 1], clients, weights[m : m + 1], training, STREAMS.batch_key, 1
-        )
+        mine = slice(m, m + 1)
+        own = Losses(weights[mine], *(None if of is None else of[mine] for of in (push, prejudice)))
+        alone = train(federation, (hidden,), stack[mine], clients, own, training, batches)
         assert np.array_equal(alone[0], together[m])
 
 
@@ -88,8 +118,10 @@ def test_clients_of_a_cohort_do_not_disturb_each_other() -> None:
     training = Training(epochs=2)
     models, ones = start(5, 10, 1), np.ones((1, 4, 4), np.float32)
     key = STREAMS.batch_key
-    all_four = federation.train(models, np.arange(4), ones, training, key, 3)
-    only_two = federation.train(models, np.array([1, 3]), ones[:, :2], training, key, 3)
+    batches = Batches(key, 3)
+    all_four = train(federation, (10,), models, np.arange(4), Losses(ones), training, batches)
+    two = Losses(np.ascontiguousarray(ones[:, :2]))
+    only_two = train(federation, (10,), models, np.array([1, 3]), two, training, batches)
     assert np.array_equal(all_four[:, [1, 3]], only_two)
 
 
@@ -127,10 +159,10 @@ def test_counts_are_those_of_plain_numpy(rows: int, inputs: int, hidden: int, gr
     table = random_table(rows, inputs, groups)
     x = table.features.astype(np.float32)
     models = start(inputs, hidden, 3)
-    counts = Rows.pack(x, table.cell, groups).score(models, hidden)
+    counts = Mlp(inputs, (hidden,)).count(models, PackedRows.pack(x, table.cell, groups))
     assert counts.shape == (3, groups, 2, 2)
     for model, found in zip(models, counts, strict=True):
-        probability = mlp.probabilities(mlp.arrays(model, inputs, hidden), x)
+        probability = mlp.probabilities(Mlp(inputs, (hidden,)).arrays(model), x)
         sure = np.abs(probability - 0.5) > 1e-5
         expected = np.zeros((groups, 2, 2), np.int64)
         np.add.at(expected, (table.group, table.label, (probability > 0.5).astype(int)), 1)
@@ -141,16 +173,95 @@ def test_counts_are_those_of_plain_numpy(rows: int, inputs: int, hidden: int, gr
 def test_saturated_models_stay_finite() -> None:
     table = synthetic(rows=100)
     federation = build(table, parse_partition("random"), 2, Streams(1, published=True))
-    models = np.full((1, mlp.num_parameters(6, 10)), 100, np.float32)
-    weights = np.ones((1, 2, 4), np.float32)
-    trained = federation.train(models, np.arange(2), weights, Training(), STREAMS.batch_key, 1)
+    models = np.full((1, Mlp(6).num_parameters), 100, np.float32)
+    ones = Losses(np.ones((1, 2, 4), np.float32))
+    batches = Batches(STREAMS.batch_key, 1)
+    trained = train(federation, (10,), models, np.arange(2), ones, Training(), batches)
     assert np.isfinite(trained).all()
 
 
-def test_kernels_are_cached_on_disk() -> None:
-    federation = build(random_table(60, 3), parse_partition("random"), 2, STREAMS)
-    weights = np.ones((1, 2, 4), np.float32)
-    federation.train(start(3, 10, 1), np.arange(2), weights, Training(epochs=1), STREAMS.batch_key, 1)
-    stats = train_cohort.stats
-    assert stats.cache_path
-    assert sum(stats.cache_hits.values()) + sum(stats.cache_misses.values()) >= 1
+def numpy_loss(
+    model: Mlp, params: np.ndarray, x: np.ndarray, y: np.ndarray, cell: np.ndarray, terms: Losses
+) -> float:
+    """The loss of one batch, in plain NumPy and 64 bits."""
+    p = mlp.probabilities(model.arrays(params), x)
+    entropy = -(y * np.log(p) + (1 - y) * np.log(1 - p))
+    loss = (terms.weight[0, 0][cell] * entropy).mean()
+    if terms.push is not None:
+        loss += (terms.push[0, 0][cell] * p).mean()
+    if terms.prejudice is not None:
+        group = cell // 2
+        q = np.array([p[group == g].mean() if (group == g).any() else 0.5 for g in range(group.max() + 1)])
+        r = p.mean()
+        removed = p * np.log(q[group] / r) + (1 - p) * np.log((1 - q[group]) / (1 - r))
+        loss += terms.prejudice[0] * removed.mean()
+    return float(loss)
+
+
+@pytest.mark.parametrize("hidden", [(), (7,), (9, 4), (3, 5, 2)])
+@pytest.mark.parametrize("terms", ["weight", "push", "prejudice", "all"])
+def test_a_step_follows_the_gradient_of_the_loss(hidden: tuple[int, ...], terms: str) -> None:
+    """One batch of all rows, against central differences of the loss in plain NumPy."""
+    table = random_table(40, 4, seed=3)
+    federation = build(table, parse_partition("random"), 1, STREAMS)
+    rng = np.random.default_rng(1)
+    weight = rng.uniform(0.5, 2, (1, 1, 4)).astype(np.float32)
+    push = rng.normal(size=(1, 1, 4)).astype(np.float32) if terms in ("push", "all") else None
+    prejudice = np.float32([0.7]) if terms in ("prejudice", "all") else None
+    losses, model = Losses(weight, push, prejudice), Mlp(4, hidden)
+    params = (rng.normal(size=model.num_parameters) * 0.5).astype(np.float32)
+    rate = 0.01
+    training = Training(epochs=1, batch_size=100, learning_rate=rate)
+    batches = Batches(STREAMS.batch_key, 1)
+    trained = train(federation, hidden, params[None], np.array([0]), losses, training, batches)[0, 0]
+    rows = federation.rows
+    data = rows.x.reshape(-1, 4).astype(np.float64), rows.y.astype(np.float64), rows.cell
+    expected, step = np.empty(len(params)), 1e-5
+    for k in range(len(params)):
+        moved = [params.astype(np.float64) for _ in range(2)]
+        moved[0][k] += step
+        moved[1][k] -= step
+        up, down = (numpy_loss(model, at, *data, losses) for at in moved)
+        expected[k] = (up - down) / (2 * step)
+    np.testing.assert_allclose((params - trained) / rate, expected, atol=3e-4)
+
+
+@pytest.mark.parametrize("hidden", [(), (10,), (6, 5)])
+def test_statistics_are_those_of_plain_numpy(hidden: tuple[int, ...]) -> None:
+    table = random_table(77, 5, 3)
+    x = table.features.astype(np.float32)
+    model = Mlp(5, hidden)
+    models = start(5, hidden, 2) * 3
+    found = model.statistics(models, PackedRows.pack(x, table.cell, 3))
+    margins = model.margins(models[1], PackedRows.pack(x, table.cell, 3))
+    np.testing.assert_array_equal(found.counts, model.count(models, PackedRows.pack(x, table.cell, 3)))
+    for m in range(2):
+        p = mlp.probabilities(model.arrays(models[m]), x)
+        entropy = -np.where(table.label == 1, np.log(p), np.log(1 - p))
+        for cell in range(6):
+            mine = table.cell == cell
+            assert found.probability[m].ravel()[cell] == pytest.approx(p[mine].sum(), abs=1e-4)
+            assert found.loss[m].ravel()[cell] == pytest.approx(entropy[mine].sum(), abs=1e-4)
+            assert found.rows[m].ravel()[cell] == mine.sum()
+            if m == 1:
+                np.testing.assert_allclose(margins[cell], np.log(p / (1 - p))[mine], atol=1e-4)
+
+
+def test_epochs_in_pieces_visit_the_same_rows() -> None:
+    """With batches that end with an epoch, running one epoch after another changes nothing."""
+    federation = build(random_table(100, 5), parse_partition("random"), 3, STREAMS)
+    models, ones = start(5, 10, 1), Losses(np.ones((1, 1, 4), np.float32))
+    training, client = Training(epochs=4, batch_size=5), np.array([1])
+    assert federation.sizes[1] % 5 == 0
+    whole = train(federation, (10,), models, client, ones, training, Batches(STREAMS.batch_key, 2))
+    pieces = models
+    for skip in range(4):
+        batches = Batches(STREAMS.batch_key, 2, skip, 1)
+        pieces = train(federation, (10,), pieces, client, ones, training, batches)[:, 0]
+    assert np.array_equal(whole[:, 0], pieces)
+
+
+@pytest.mark.parametrize("text", ["", "a", "-1", "10,0", "1.5", "99999", ",", "5," * 20 + "5"])
+def test_bad_widths_are_named(text: str) -> None:
+    with pytest.raises(InputError, match="hidden must"):
+        parse_hidden(text)

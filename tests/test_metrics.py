@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from sklearn import metrics as sklearn
 
-from fairfate import metrics
 from fairfate.errors import InputError
+from fairfate.fairness import metrics
 
 
 @st.composite

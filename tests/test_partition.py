@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from fairfate.data import synthetic
 from fairfate.errors import InputError
-from fairfate.federation import build
-from fairfate.partition import dirichlet, parse_partition, random
-from fairfate.streams import Streams
+from fairfate.federation.partition import dirichlet, parse_partition, random
+from fairfate.federation.split import build
+from fairfate.federation.streams import Streams
 
 
 @given(

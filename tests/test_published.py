@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairfate.experiment import run
+from fairfate.runs.run import run
 
 METRICS = {"accuracy": "accuracy", "sp": "sp_published", "eo": "eo_published", "eqo": "eqo_published"}
 NAMES = {"sp": "SP", "eo": "TPR", "eqo": "EQO"}

@@ -10,18 +10,21 @@ import pyarrow.parquet as pq
 import pytest
 
 import fairfate
-from fairfate import metrics
-from fairfate.config import Config, from_mapping, parse_seeds, read_config
 from fairfate.data import Encoder, synthetic
-from fairfate.engine import mlp
 from fairfate.errors import InputError
-from fairfate.experiment import run
+from fairfate.fairness import metrics
+from fairfate.fairness.metrics import METRICS
+from fairfate.models import mlp
+from fairfate.runs.config import Config, from_mapping, parse_seeds, read_config
+from fairfate.runs.results import counts_of, read_clients, read_groups
+from fairfate.runs.run import run
 
 # the columns of rounds.parquet, as users and other tools rely on them
 COLUMNS = [
     *("dataset", "partition", "protocol", "strategy", "metric", "settings", "seed", "round", "split"),
     *("accuracy", "balanced_accuracy", "f1", "mcc", "sp", "eo", "eqo", "sp_diff", "eo_diff", "eqo_diff"),
-    *("sp_published", "eo_published", "eqo_published", "lam", "beta", "fair_clients"),
+    *("sp_published", "eo_published", "eqo_published", "acceptance", "lam", "beta", "fair_clients", "notes"),
+    *(f"n_{g}_{y}_{p}" for g in range(2) for y in range(2) for p in range(2)),
 ]
 
 OPTIONS = {
@@ -116,7 +119,7 @@ def test_a_saved_model_predicts_as_the_run_did(finished: fairfate.Run) -> None:
     table = synthetic(rows=400)
     assert about["features"] == list(table.feature_names)
     assert about["strategy"] == "fedavg"
-    from fairfate.streams import Streams
+    from fairfate.federation.streams import Streams
 
     _, _, test = Streams(2).split(400)
     encoder = Encoder(arrays["encoder.low"], arrays["encoder.span"], arrays["encoder.median"])
@@ -187,7 +190,7 @@ def test_bad_input_with_force_loses_nothing(finished: fairfate.Run) -> None:
     ("options", "message"),
     [
         ({"protocol": "exact"}, r"protocol must be one of paper\|published, got 'exact'"),
-        ({"metric": "dp"}, r"metric must be one of sp\|eo\|eqo, got dp"),
+        ({"metric": "dp"}, "unknown name in metric 'dp'"),
         ({"clients": 0}, "clients must be >= 1, got 0"),
         ({"clients": 1000}, "clients must be <= the 240 training rows of 'synthetic', got 1000"),
         ({"clients": 3, "per_round": 4}, "per-round must be <= the 3 clients, got 4"),
@@ -195,7 +198,7 @@ def test_bad_input_with_force_loses_nothing(finished: fairfate.Run) -> None:
         ({"rounds": 0}, "rounds must be >= 1, got 0"),
         ({"epochs": 0}, "epochs must be >= 1, got 0"),
         ({"batch_size": 0}, "batch-size must be >= 1, got 0"),
-        ({"hidden": -1}, "hidden must be >= 1, got -1"),
+        ({"hidden": -1}, "hidden must be >= 1, or 0 for no layer at all, got -1"),
         ({"learning_rate": 0.0}, "learning-rate must be > 0 and finite, got 0.0"),
         ({"learning_rate": float("nan")}, "learning-rate must be > 0 and finite, got nan"),
         ({"seeds": ()}, "seeds must be a number >= 1 or a list, got none"),
@@ -373,7 +376,7 @@ def test_seeds_are_a_number_or_a_list() -> None:
 
 
 def test_the_papers_clients_are_the_default(data_folder: Path) -> None:
-    from fairfate.experiment import prepare
+    from fairfate.runs.run import prepare
 
     for name, clients, per_round in (("compas", 10, 3), ("adult", 15, 5), ("law", 12, 4), ("dutch", 20, 6)):
         plan, _ = prepare(Config(data=name, data_dir=str(data_folder)))
@@ -397,10 +400,50 @@ def test_clients_by_column_of_ones_own_file(people: Path) -> None:
     assert finished.table.client_names == ("A", "B", "C", "D")
 
 
+def test_a_metric_that_is_undefined_on_the_validation_rows_is_an_error_before_anything_runs() -> None:
+    with pytest.raises(InputError, match=r"metric 'eqo' must be defined on the validation rows of seed \d+"):
+        run(data="synthetic:rows=40", clients=2, per_round=1, seeds=tuple(range(1, 13)))
+
+
+def test_counts_are_kept_and_give_the_metrics_again(finished: fairfate.Run) -> None:
+    rounds = fairfate.read_rounds(finished.out)
+    counts = counts_of(rounds)
+    assert (counts.sum(axis=(1, 2, 3)) == 80).all()
+    for name in ("accuracy", "sp", "eo", "eqo", "mcc"):
+        np.testing.assert_array_equal(METRICS[name](counts), rounds[name])
+    assert read_groups(finished.out).names == ("female", "male")
+
+
+def test_the_record_of_clients_says_who_took_part(finished: fairfate.Run) -> None:
+    clients = read_clients(finished.out)
+    assert len(clients) == 4 * 3 * 3 * 3  # strategies, seeds, rounds, clients a round
+    assert set(clients["outcome"]) <= {"fair", "used"}
+    fair = clients[clients["outcome"] == "fair"].groupby(["strategy", "settings", "seed", "round"]).size()
+    rounds = finished.rounds.query("split == 'test' and fair_clients > 0")
+    told = rounds.set_index(["strategy", "settings", "seed", "round"])["fair_clients"]
+    assert fair.to_dict() == told.astype(int).to_dict()
+
+
+def test_a_run_of_the_first_format_can_still_be_read(finished: fairfate.Run, tmp_path: Path) -> None:
+    old = fairfate.read_rounds(finished.out).drop(columns=["acceptance", "notes"])
+    old = old.drop(columns=[name for name in old.columns if name.startswith("n_")])
+    old.to_parquet(tmp_path / "rounds.parquet")
+    assert len(fairfate.read_rounds(tmp_path)) == len(old)
+    assert read_groups(tmp_path) is None
+    with pytest.raises(InputError, match="run must hold counts, got one of an older version"):
+        counts_of(old)
+
+
 def test_undefined_fairness_stays_undefined_in_the_summary() -> None:
     """With 40 rows, some seed's test rows lack a cell; the mean over seeds must not hide it."""
     finished = run(
-        data="synthetic:rows=40", clients=2, per_round=1, rounds=1, seeds=tuple(range(1, 13)), jobs=1
+        data="synthetic:rows=40",
+        strategies="fedavg",
+        clients=2,
+        per_round=1,
+        rounds=1,
+        seeds=tuple(range(1, 13)),
+        jobs=1,
     )
     eo = finished.rounds.query("split == 'test' and strategy == 'fedavg'")["eo"]
     assert eo.isna().any()

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairfate.schedules import constant, demon, exponential, linear
+from fairfate.strategies.schedules import constant, demon, exponential, linear
 
 share = st.floats(0, 1)
 

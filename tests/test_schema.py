@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from fairfate import InputError, load, run
 from fairfate.data import Columns, Encoder, Held, Schema, UnfitError, cover, describe_frame, table_from_frame
-from fairfate.federation import build
-from fairfate.partition import parse_partition
-from fairfate.streams import Streams
+from fairfate.data.groups import Groups
+from fairfate.federation.partition import parse_partition
+from fairfate.federation.split import build
+from fairfate.federation.streams import Streams
 
-COLUMNS = Columns(target="hired", favourable="yes", sensitive="sex")
+COLUMNS = Columns(target="hired", favourable="yes", sensitive=("sex",))
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def test_part_of_the_rows_in_another_order_mean_the_same(frame: pd.DataFrame, sc
 def test_one_group_one_label_and_other_columns_are_no_obstacle(frame: pd.DataFrame, schema: Schema) -> None:
     some = frame[(frame["sex"] == "male") & (frame["hired"] == "yes")]
     table = schema.table(some.assign(extra="x"), "some")
-    assert set(table.group.tolist()) == {schema.groups.index("male")}
+    assert set(table.group.tolist()) == {schema.grouping.names.index("male")}
     assert table.label.all()
 
 
@@ -61,7 +62,7 @@ def test_text_goes_there_and_back_to_the_last_digit(schema: Schema) -> None:
 @given(st.lists(st.floats(-1e30, 1e30), min_size=2, max_size=6))
 def test_any_range_survives_the_text(values: list[float]) -> None:
     encoder = Encoder.fit(np.array(values)[:, None])
-    schema = Schema("y", "s", ("s",), {}, ("0", "1"), ("a", "b"), encoder)
+    schema = Schema("y", ("s",), {}, ("0", "1"), Groups.single("s", ("a", "b")), encoder)
     assert Schema.from_json(schema.to_json()).encoder.span.tolist() == encoder.span.tolist()
 
 
@@ -94,7 +95,7 @@ def test_a_missing_text_needs_a_category_for_it(frame: pd.DataFrame) -> None:
 
 
 def test_all_but_the_privileged_are_others(frame: pd.DataFrame) -> None:
-    columns = Columns(target="hired", favourable="yes", sensitive="sex", privileged="male")
+    columns = Columns(target="hired", favourable="yes", sensitive=("sex",), privileged=(("sex", "male"),))
     schema = Schema.of(table_from_frame(frame, columns))
     strange = frame.assign(sex=np.where(frame["sex"] == "male", "male", "diverse"))
     assert np.array_equal(schema.table(strange, "site").group, frame["sex"] == "male")
@@ -109,7 +110,7 @@ def test_a_widened_schema_fits_all_sites_and_is_that_of_all_rows(frame: pd.DataF
     assert refused == {}
     whole = table_from_frame(pd.concat([server, first, second]), COLUMNS)
     assert wide.categories == whole.categories
-    assert wide.groups == whole.group_names
+    assert wide.grouping == whole.grouping
     fitted = Encoder.fit(whole.features)
     assert wide.encoder.low.tolist() == fitted.low.tolist()
     assert wide.encoder.span.tolist() == pytest.approx(fitted.span.tolist())
@@ -212,7 +213,7 @@ def hospitals(frame: pd.DataFrame, tmp_path: Path) -> Path:
 
 
 def options(hospitals: Path, **more: object) -> dict:
-    named = {"target": "hired", "favourable": "yes", "sensitive": "sex"}
+    named = {"target": "hired", "favourable": "yes", "sensitive": ("sex",)}
     validation = str(hospitals.parent / "validation.csv")
     return {"data": str(hospitals), "validation": validation, "rounds": 2, "seeds": (1,), **named, **more}
 
@@ -226,11 +227,11 @@ def test_the_servers_rows_are_never_trained_on(hospitals: Path, frame: pd.DataFr
     assert federation.validation.sizes.sum() == federation.test.sizes.sum() == 60
     own = Schema.of(table_from_frame(frame[120:180], COLUMNS))
     assert federation.encoder.low.tolist() == own.encoder.low.tolist()
-    assert federation.y.tolist() == (frame["hired"][:120] == "yes").astype(float).tolist()
+    assert federation.rows.y.tolist() == (frame["hired"][:120] == "yes").astype(float).tolist()
 
 
 def test_without_a_test_file_half_of_the_validation_rows_are_kept_apart(hospitals: Path) -> None:
-    finished = run(**options(hospitals), jobs=1)
+    finished = run(**options(hospitals), strategies="fedavg", jobs=1)
     assert any("half of the validation rows" in note for note in finished.table.notes)
     table, partition = finished.table, finished.plan.partition
     one, two = (build(table, partition, 2, Streams(seed)) for seed in (1, 2))
@@ -239,7 +240,7 @@ def test_without_a_test_file_half_of_the_validation_rows_are_kept_apart(hospital
 
 
 def test_a_run_with_held_rows_can_be_run_again_from_its_config(hospitals: Path, tmp_path: Path) -> None:
-    from fairfate.config import from_mapping, read_config
+    from fairfate.runs.config import from_mapping, read_config
 
     first = run(**options(hospitals, test=str(hospitals.parent / "test.csv")), out=tmp_path / "x", jobs=1)
     again = run(from_mapping(read_config(tmp_path / "x" / "config.toml")), jobs=1)
@@ -270,7 +271,7 @@ def test_a_site_that_does_not_fit_is_named(hospitals: Path, frame: pd.DataFrame)
 def test_a_file_with_a_client_column_works_as_well(hospitals: Path, frame: pd.DataFrame) -> None:
     file = hospitals.parent / "all.csv"
     frame[:120].assign(ward=["x", "y", "z"] * 40).to_csv(file, index=False)
-    finished = run(**options(hospitals, data=str(file), client_column="ward"), jobs=1)
+    finished = run(**options(hospitals, data=str(file), client_column="ward"), strategies="fedavg", jobs=1)
     assert finished.plan.clients == 3
     with pytest.raises(InputError, match="unknown column for client-column 'wing'"):
         run(**options(hospitals, data=str(file), client_column="wing"), jobs=1)

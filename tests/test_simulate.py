@@ -1,45 +1,66 @@
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import oracle
-from fairfate import metrics
 from fairfate.data import Table, synthetic
-from fairfate.engine import mlp
-from fairfate.engine.training import Training
+from fairfate.data.groups import Groups
 from fairfate.errors import InputError
-from fairfate.experiment import run
-from fairfate.federation import Federation, build
-from fairfate.partition import parse_partition
-from fairfate.simulate import simulate
-from fairfate.strategies import Setup, Strategy, fedavg, parse_spec
-from fairfate.streams import Streams
+from fairfate.fairness import metrics
+from fairfate.federation.partition import parse_partition
+from fairfate.federation.split import Federation, build
+from fairfate.federation.streams import Streams
+from fairfate.models.mlp import Mlp
+from fairfate.models.training import Training
+from fairfate.rounds.server import Replies, Server
+from fairfate.rounds.simulate import simulate
+from fairfate.runs.run import run
+from fairfate.strategies import LossTerms, Setup, Strategy, fedavg, parse_spec, register
+from fairfate.strategies.registry import _ENTRIES
+from simulated import fair_clients, simulated
 
+EXAMPLES = Path(__file__).parent.parent / "examples"
 TRAINING = Training(rounds=4, per_round=3, epochs=2)
-ALL = ["fedavg", "fedavg_lr", "fedavg_gr", "fedmom", "feddemon", "fedval", "fair_fate", "fair_fate:metric=sp"]
+ALL = [
+    "fedavg",
+    "fedavg_lr",
+    "fedavg_gr",
+    "fedmom",
+    "feddemon",
+    "fedval",
+    "fair_fate",
+    "fair_fate:metric=sp",
+    "fairfed",
+    "fairfed:variant=exp,local=none,metric=sp",
+    "prejudice:scope=batch",
+    "prejudice",
+    "prejudice:scope=global",
+    "ffalm",
+    "fairgrad:rate=0.1",
+    "fedavg+average",
+    "fedval+average+thresholds:from=clients",
+]
 
 
 def federate(table: Table, partition: str = "dirichlet:0.5", clients: int = 8, seed: int = 1) -> Federation:
     return build(table, parse_partition(partition), clients, Streams(seed))
 
 
-def make(texts: list[str], rounds: int = 4, published: bool = False) -> list[Strategy]:
-    return [parse_spec(text, "eqo").build(Setup(rounds, published)) for text in texts]
-
-
 def test_three_rounds_of_fedavg_agree_with_plain_numpy(small: Table) -> None:
     federation, streams = federate(small), Streams(1)
     training = replace(TRAINING, rounds=3)
-    (trace,) = simulate(federation, [fedavg()], training, streams)
-    count = mlp.num_parameters(federation.inputs, 10)
-    params = mlp.initial(streams.weights(count), federation.inputs, 10).astype(np.float64)
+    (trace,) = simulated(federation, ["fedavg"], training, streams)
+    model = Mlp(federation.inputs)
+    params = model.initial(streams.weights(model.num_parameters)).astype(np.float64)
     for t, cohort in enumerate(streams.cohorts(3, 8, 3), start=1):
         clients = [c for c in cohort if federation.sizes[c] > 0]
-        params = oracle.fedavg_round(federation, params, training, streams, t, clients)
+        params = oracle.fedavg_round(federation, model, params, training, streams, t, clients)
     np.testing.assert_allclose(trace.params, params, atol=1e-5)
 
 
@@ -48,21 +69,21 @@ def test_a_strategy_gives_the_same_bits_alone_and_in_a_stack(small: Table, publi
     streams = Streams(2, published)
     federation = build(small, parse_partition("dirichlet:0.5"), 8, streams)
     grid = [f"fair_fate:metric=sp,max={i / 20}" for i in range(12)]
-    stack = simulate(federation, make(ALL + grid, 4, published), TRAINING, streams)
+    stack = simulated(federation, ALL + grid, TRAINING, streams)
     for i in (0, 1, 2, 6, 7, 19):
-        (alone,) = simulate(federation, make([(ALL + grid)[i]], 4, published), TRAINING, streams)
+        (alone,) = simulated(federation, [(ALL + grid)[i]], TRAINING, streams)
         assert np.array_equal(alone.params, stack[i].params)
         assert np.array_equal(alone.test, stack[i].test)
         assert np.array_equal(alone.validation, stack[i].validation)
 
 
 def test_strategies_differ_from_each_other(small: Table) -> None:
-    traces = simulate(federate(small), make(ALL), TRAINING, Streams(1))
+    traces = simulated(federate(small), ALL, TRAINING, Streams(1))
     assert len({trace.params.tobytes() for trace in traces}) == len(ALL)
 
 
 def test_counts_cover_the_validation_and_test_rows(small: Table) -> None:
-    (trace,) = simulate(federate(small), [fedavg()], TRAINING, Streams(1))
+    (trace,) = simulated(federate(small), ["fedavg"], TRAINING, Streams(1))
     assert (trace.validation.sum(axis=(1, 2, 3)) == 60).all()
     assert (trace.test.sum(axis=(1, 2, 3)) == 60).all()
 
@@ -80,32 +101,33 @@ def test_training_learns() -> None:
     table = synthetic(rows=2000)
     streams = Streams(1)
     federation = build(table, parse_partition("random"), 4, streams)
-    (trace,) = simulate(federation, [fedavg()], Training(rounds=20, per_round=4), streams)
+    (trace,) = simulated(federation, ["fedavg"], Training(rounds=20, per_round=4), streams)
     assert metrics.accuracy(trace.test)[-1] > 0.75
 
 
 def test_lambda_beta_and_the_fair_set_are_on_record(small: Table) -> None:
-    traces = simulate(federate(small), make(["fedavg", "fair_fate"]), TRAINING, Streams(1))
-    assert all(np.isnan(note.lam) and np.isnan(note.fair_clients) for note in traces[0].notes)
-    assert [note.lam for note in traces[1].notes] == pytest.approx([0.1 * 1.05**t for t in (1, 2, 3, 4)])
-    assert traces[1].notes[-1].beta == 0
-    assert all(0 <= note.fair_clients <= 3 for note in traces[1].notes)
+    traces = simulated(federate(small), ["fedavg", "fair_fate"], TRAINING, Streams(1))
+    assert not any(traces[0].notes)
+    assert [note["lam"] for note in traces[1].notes] == pytest.approx([0.1 * 1.05**t for t in (1, 2, 3, 4)])
+    assert traces[1].notes[-1]["beta"] == 0
+    assert all(0 <= fair_clients(note) <= 3 for note in traces[1].notes)
 
 
 def hand_out(federation: Federation, sizes: list[int]) -> Federation:
     """The same rows, handed to clients of these sizes."""
     offsets = np.concatenate([[0], np.cumsum(sizes)])
-    cells = [np.bincount(federation.cell[a:b], minlength=4) for a, b in pairwise(offsets)]
-    return replace(federation, offsets=offsets, client_cells=np.array(cells).reshape(-1, 2, 2))
+    cells = [np.bincount(federation.rows.cell[a:b], minlength=4) for a, b in pairwise(offsets)]
+    rows = replace(federation.rows, offsets=offsets)
+    return replace(federation, rows=rows, client_cells=np.array(cells).reshape(-1, 2, 2))
 
 
 def test_a_client_without_rows_sends_nothing(small: Table) -> None:
     federation = federate(small, "random", 4)
     with_empty = hand_out(federation, [100, 0, 80, 0])
     training = replace(TRAINING, per_round=4)
-    for trace in simulate(with_empty, make(ALL), training, Streams(1)):
+    for trace in simulated(with_empty, ALL, training, Streams(1)):
         assert np.isfinite(trace.params).all()
-        assert max(np.nan_to_num([note.fair_clients for note in trace.notes])) <= 2
+        assert max(np.nan_to_num([fair_clients(note) for note in trace.notes])) <= 2
 
 
 def test_a_round_whose_clients_are_all_empty_keeps_the_model(small: Table) -> None:
@@ -113,12 +135,12 @@ def test_a_round_whose_clients_are_all_empty_keeps_the_model(small: Table) -> No
     streams = Streams(1)
     cohorts = streams.cohorts(12, 4, 1).ravel()
     training = replace(TRAINING, rounds=12, per_round=1)
-    (trace,) = simulate(federation, make(["fair_fate"], 12), training, streams)
+    (trace,) = simulated(federation, ["fair_fate"], training, streams)
     quiet = [t for t in range(1, 12) if cohorts[t] != 3]
     assert quiet
     for t in quiet:
         assert np.array_equal(trace.test[t], trace.test[t - 1])
-        assert np.isnan(trace.notes[t].lam)
+        assert not trace.notes[t]
 
 
 def test_a_group_missing_from_the_validation_rows_is_never_fair(small: Table) -> None:
@@ -133,22 +155,22 @@ def test_a_group_missing_from_the_validation_rows_is_never_fair(small: Table) ->
         mask=federation.validation.mask[keep],
         sizes=np.where(np.arange(4) < 2, sizes, 0),
     )
-    traces = simulate(replace(federation, validation=validation), make(ALL), TRAINING, Streams(1))
-    assert np.isnan(metrics.sp(traces[-1].validation)).all()
-    assert {note.fair_clients for note in traces[-1].notes} == {0}
+    traces = simulated(replace(federation, validation=validation), ALL, TRAINING, Streams(1))
+    assert np.isnan(metrics.sp(traces[7].validation)).all()
+    assert {fair_clients(note) for note in traces[7].notes} == {0}
     assert all(np.isfinite(trace.params).all() for trace in traces)
 
 
 @pytest.mark.parametrize(("clients", "per_round"), [(1, 1), (8, 1), (3, 3)])
 def test_small_cohorts_work(small: Table, clients: int, per_round: int) -> None:
     federation = federate(small, clients=clients)
-    for trace in simulate(federation, make(ALL), replace(TRAINING, per_round=per_round), Streams(1)):
+    for trace in simulated(federation, ALL, replace(TRAINING, per_round=per_round), Streams(1)):
         assert np.isfinite(trace.params).all()
 
 
 def test_more_clients_a_round_than_there_are_is_refused(small: Table) -> None:
     with pytest.raises(InputError, match="per-round must be <= the 2 clients, got 3"):
-        simulate(federate(small, clients=2), [fedavg()], TRAINING, Streams(1))
+        simulated(federate(small, clients=2), ["fedavg"], TRAINING, Streams(1))
 
 
 def test_more_than_two_groups_are_measured_and_reweighed() -> None:
@@ -156,10 +178,10 @@ def test_more_than_two_groups_are_measured_and_reweighed() -> None:
     three = replace(
         table,
         group=(np.arange(400) % 3).astype(np.int16),
-        group_names=("a", "b", "c"),
+        grouping=Groups.single("g", ("a", "b", "c")),
     )
     federation = federate(three, clients=3)
-    traces = simulate(federation, make(ALL), TRAINING, Streams(1))
+    traces = simulated(federation, [text for text in ALL if text != "ffalm"], TRAINING, Streams(1))
     assert traces[0].test.shape == (4, 3, 2, 2)
     assert all(np.isfinite(trace.params).all() for trace in traces)
 
@@ -185,19 +207,148 @@ def test_law_school_is_not_scaled_in_the_published_protocol_and_a_file_of_that_n
 def test_a_batch_larger_than_all_visits_is_one_batch(small: Table) -> None:
     federation = federate(small)
     results = [
-        simulate(federation, [fedavg()], replace(TRAINING, batch_size=size), Streams(1))[0].params
+        simulated(federation, ["fedavg"], replace(TRAINING, batch_size=size), Streams(1))[0].params
         for size in (10_000, 1_000_000)
     ]
     assert np.array_equal(*results)
 
 
-@pytest.mark.parametrize(
-    ("value", "message"), [(np.nan, "must stay finite"), (None, "must keep the model's shape")]
-)
-def test_a_strategy_that_breaks_the_model_is_stopped(small: Table, value, message) -> None:
-    def aggregate(state, cohort):
-        return state._replace(params=state.params[:3] if value is None else state.params * value)
+@pytest.fixture
+def broken():
+    """Registers strategies for one test."""
+    names: list[str] = []
 
-    broken = Strategy(fedavg().init, aggregate)
-    with pytest.raises(InputError, match=message):
-        simulate(federate(small), [broken], TRAINING, Streams(1))
+    def add(name: str, strategy: Strategy) -> str:
+        register(name, "s", "r")(lambda setup: strategy)
+        names.append(name)
+        return name
+
+    yield add
+    for name in names:
+        _ENTRIES.pop(name)
+
+
+def test_a_strategy_that_changes_the_models_shape_is_stopped(small: Table, broken) -> None:
+    shrink = Strategy(fedavg().init, lambda state, cohort: state._replace(params=state.params[:3]))
+    with pytest.raises(InputError, match="a strategy must keep the model's shape"):
+        simulated(federate(small), [broken("shrinks", shrink)], TRAINING, Streams(1))
+
+
+def test_a_round_whose_model_would_not_be_finite_is_discarded(small: Table, broken) -> None:
+    explode = Strategy(fedavg().init, lambda state, cohort: state._replace(params=state.params * np.nan))
+    (trace,) = simulated(federate(small), [broken("explodes", explode)], TRAINING, Streams(1))
+    assert np.isfinite(trace.params).all()
+    assert {client.outcome for client in trace.clients} == {"dropped"}
+    assert {client.reason for client in trace.clients} == {"the new model would not be finite"}
+
+
+def test_a_client_whose_update_is_not_finite_is_dropped(small: Table) -> None:
+    wild = replace(TRAINING, learning_rate=1e5)
+    (trace,) = simulated(federate(small), ["prejudice:eta=1000"], wild, Streams(1))
+    assert np.isfinite(trace.params).all()
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        LossTerms(np.ones(3)),
+        LossTerms(np.full((2, 2), np.nan)),
+        LossTerms(np.ones((2, 2)), np.ones((3, 2))),
+        LossTerms(np.ones((2, 2)), np.full((2, 2), np.inf)),
+        LossTerms(np.ones((2, 2)), prejudice=np.nan),
+    ],
+)
+def test_a_client_half_that_returns_nonsense_is_named(small: Table, broken, terms: LossTerms) -> None:
+    name = broken("nonsense", fedavg()._replace(local_loss=lambda told, rows, local: terms))
+    with pytest.raises(InputError, match="a strategy's local_loss must give a finite"):
+        simulated(federate(small), [name], TRAINING, Streams(1))
+
+
+def test_without_a_reply_everything_stays() -> None:
+    server = Server.start(fedavg(), np.zeros(3, np.float32))
+    nothing = Replies((), np.empty((0, 3)), np.empty(0), np.zeros((0, 2, 2, 2), np.int64))
+    assert server.take(1, nothing).problem == "no usable reply"
+    assert server.params.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("hidden", [(), (6, 4)])
+def test_other_models_run_all_strategies(small: Table, hidden: tuple[int, ...]) -> None:
+    federation = federate(small)
+    stack = simulated(federation, ALL, TRAINING, Streams(1), hidden)
+    for i in (0, 6, 10, 11):
+        (alone,) = simulated(federation, [ALL[i]], TRAINING, Streams(1), hidden)
+        assert np.array_equal(alone.params, stack[i].params)
+
+
+@pytest.mark.parametrize("text", ["fairfed:beta=0,local=none", "prejudice:eta=0", "fairgrad:rate=0"])
+def test_a_strength_of_zero_is_fedavg_to_the_bit(small: Table, text: str) -> None:
+    fedavg_trace, other = simulated(federate(small), ["fedavg", text], TRAINING, Streams(1))
+    if text.startswith("prejudice"):  # trained in one piece for each epoch, so with other batches
+        (other,) = simulated(federate(small), ["prejudice:eta=0,scope=batch"], TRAINING, Streams(1))
+    assert np.array_equal(fedavg_trace.params, other.params)
+
+
+def test_an_average_is_the_mean_of_the_last_models(small: Table) -> None:
+    training = replace(TRAINING, rounds=6)
+    federation, streams = federate(small), Streams(1)
+    (averaged,) = simulated(federation, ["fedavg+average:share=0.5"], training, streams)
+    models = [
+        simulated(federation, ["fedavg"], replace(training, rounds=t), streams)[0].params for t in (4, 5, 6)
+    ]
+    np.testing.assert_allclose(averaged.params, np.mean(models, axis=0), atol=1e-7)
+
+
+def test_a_model_in_plain_numpy_is_the_built_in_one_without_a_layer(small: Table) -> None:
+    spec = importlib.util.spec_from_file_location("numpy_model", EXAMPLES / "numpy_model.py")
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    federation, streams, setup = federate(small), Streams(1), Setup(4)
+    specs = [parse_spec(text, "eqo") for text in ("fedavg", "fairfed", "prejudice", "fair_fate")]
+    theirs = example.Logistic(federation.inputs)
+    theirs.initial = Mlp(federation.inputs, ()).initial
+    for one, other in zip(
+        simulate(federation, specs, theirs, TRAINING, setup, streams),
+        simulate(federation, specs, Mlp(federation.inputs, ()), TRAINING, setup, streams),
+        strict=True,
+    ):
+        np.testing.assert_allclose(one.params, other.params, atol=2e-3)
+    assert len((EXAMPLES / "numpy_model.py").read_text().splitlines()) < 60
+
+
+@pytest.mark.parametrize("stop", [1, 3])
+def test_a_killed_simulation_goes_on_and_ends_as_if_nothing_had_happened(
+    small: Table, tmp_path: Path, stop: int
+) -> None:
+    federation, streams, setup = federate(small), Streams(1), Setup(4)
+    specs = [parse_spec(text, "eqo") for text in ALL]
+    model, file = Mlp(federation.inputs), tmp_path / "c" / "seed-1.safetensors"
+    whole = simulate(federation, specs, model, TRAINING, setup, streams, record_clients=True)
+    done = 0
+
+    def interrupt() -> None:
+        nonlocal done
+        done += 1
+        if done == stop:
+            raise KeyboardInterrupt
+
+    options = {"record_clients": True, "checkpoint": file, "seconds": 0.0}
+    with pytest.raises(KeyboardInterrupt):
+        simulate(federation, specs, model, TRAINING, setup, streams, interrupt, **options)
+    rounds: list[int] = []
+    again = simulate(federation, specs, model, TRAINING, setup, streams, lambda: rounds.append(1), **options)
+    assert len(rounds) == 4
+    for one, other in zip(whole, again, strict=True):
+        assert np.array_equal(one.params, other.params), one.spec.text
+        assert np.array_equal(one.test, other.test)
+        assert np.array_equal(one.validation, other.validation)
+        assert [c[:5] for c in one.clients] == [c[:5] for c in other.clients]
+        for mine, theirs in zip(one.notes, other.notes, strict=True):
+            assert mine.keys() == theirs.keys()
+            assert all(np.array_equal(mine[key], theirs[key]) for key in mine)
+    other_run = [parse_spec("fedmom", "eqo")]
+    assert simulate(federation, other_run, model, TRAINING, setup, streams, **options)[0].rounds == [
+        1,
+        2,
+        3,
+        4,
+    ]

@@ -6,26 +6,28 @@ import numpy as np
 import pytest
 
 from fairfate.errors import InputError
-from fairfate.metrics import FAIRNESS, PUBLISHED_FAIRNESS, Metric, sp
-from fairfate.schedules import Schedule, constant, demon, exponential, linear
+from fairfate.fairness.metrics import FAIRNESS, PUBLISHED_FAIRNESS, Metric, sp
 from fairfate.strategies import (
     Cohort,
+    Need,
     Setup,
     Strategy,
     at_least_as_fair,
     fair_fate,
     fairer_normalised,
     fedavg,
+    fedavg_gr,
+    fedavg_lr,
     fedval,
-    global_weights,
     labels,
     load_plugin,
-    local_weights,
     momentum,
     parse_spec,
     register,
+    reweigh,
 )
 from fairfate.strategies.registry import _ENTRIES
+from fairfate.strategies.schedules import Schedule, constant, demon, exponential, linear
 
 
 def counts(low: int, high: int) -> np.ndarray:
@@ -81,7 +83,8 @@ def test_fair_fate_mixes_fair_momentum_with_fedavg() -> None:
     alpha_f = (0.5 * 2 + 1.0 * 4) / 1.5
     assert state.momentum == pytest.approx(0.1 * alpha_f)
     assert state.params == pytest.approx(0.4 * 0.1 * alpha_f + 0.6 * ALPHA_N)
-    assert state.notes == (0.4, 0.9, (False, True, True))
+    assert (state.notes["lam"], state.notes["beta"]) == (0.4, 0.9)
+    assert state.notes["fair"].tolist() == [False, True, True]
 
 
 def test_fair_fate_published_is_strict_normalised_and_corrected() -> None:
@@ -95,7 +98,7 @@ def test_fair_fate_published_is_strict_normalised_and_corrected() -> None:
     state = strategy.aggregate(strategy.init(ZERO), COHORT)
     # only the client with SP 1.0 is fairer; v = 0.1 * 4, divided by 1 - 0.9
     assert state.params == pytest.approx(0.4 * 4 + 0.6 * ALPHA_N)
-    assert state.notes.fair_clients == 1
+    assert state.notes["fair"].sum() == 1
 
 
 def test_normalised_scores_weigh_fair_clients_by_their_distance() -> None:
@@ -120,7 +123,7 @@ def test_leaves_momentum_at_zero_when_no_client_is_fairer() -> None:
     fairest = COHORT._replace(client_counts=np.stack([counts(1, 5)] * 3), server_counts=counts(6, 6))
     state = strategy.aggregate(strategy.init(ZERO), fairest)
     assert state.params == state.momentum == 0
-    assert state.notes.fair_clients == 0
+    assert state.notes["fair"].sum() == 0
 
 
 @pytest.mark.parametrize("fair_set", [at_least_as_fair])
@@ -137,25 +140,29 @@ def test_a_fair_set_of_zero_scores_gives_no_update() -> None:
         strategy.init(ZERO), COHORT._replace(client_counts=unfair, server_counts=counts(0, 3))
     )
     assert state.params == 0
-    assert state.notes.fair_clients == 3
+    assert state.notes["fair"].sum() == 3
 
 
-def test_local_weights_are_each_clients_own() -> None:
-    rows = np.array([[[30, 10], [10, 30]], [[25, 25], [25, 25]]])
-    # client 1: P(s) P(y) / P(s, y) = 0.5 * 0.5 / (30/80)
-    assert local_weights(rows)[0, 0].tolist() == pytest.approx([2 / 3, 2])
-    assert (local_weights(rows)[1] == 1).all()
+def test_local_weights_are_each_clients_own_and_nobody_is_told() -> None:
+    strategy = fedavg_lr()
+    # P(s) P(y) / P(s, y) = 0.5 * 0.5 / (30/80)
+    terms = strategy.local_loss(None, np.array([[30, 10], [10, 30]]), None)
+    assert terms.weight[0].tolist() == pytest.approx([2 / 3, 2])
+    assert (strategy.local_loss(None, np.full((2, 2), 25), None).weight == 1).all()
+    assert strategy.broadcast is None
+    assert strategy.needs == Need.NOTHING
 
 
 def test_global_weights_are_those_of_all_rows_together() -> None:
+    strategy = fedavg_gr()
     rows = np.array([[[30, 10], [10, 30]], [[0, 20], [20, 0]]])
     # together 30, 30 / 30, 30: independent already
-    assert (global_weights(rows) == 1).all()
-    assert global_weights(rows).shape == rows.shape
+    told = strategy.broadcast(None, rows)
+    assert (strategy.local_loss(told, rows[0], None).weight == 1).all()
 
 
 def test_a_count_of_zero_has_weight_one() -> None:
-    assert local_weights(np.array([[[0, 5], [5, 5]]]))[0, 0, 0] == 1
+    assert reweigh(np.array([[0, 5], [5, 5]]))[0, 0] == 1
 
 
 def test_unknown_strategy_lists_the_known_ones() -> None:
@@ -173,7 +180,13 @@ def test_unknown_strategy_lists_the_known_ones() -> None:
         ("fair_fate:beta0=1", r"fair_fate: beta0 must be in \[0, 1\), got 1"),
         ("fedmom:beta=nan", r"fedmom: beta must be in \[0, 1\), got nan"),
         ("fedmom:beta=much", r"fedmom: beta must be a number in \[0, 1\), got 'much'"),
-        ("fedval:metric=dp", r"fedval: metric must be one of sp\|eo\|eqo, got 'dp'"),
+        ("fedval:metric=dp", "unknown name in fedval: metric 'dp'; known: sp, eo, eqo"),
+        ("fedavg+averag", "unknown step 'averag'; did you mean 'average'"),
+        ("fedavg+thresholds+average", "steps must be taken once each, average before thresholds"),
+        ("fedavg+average+average", "steps must be taken once each"),
+        ("fedavg+average:share=0", r"average: share must be in \(0, 1\], got 0"),
+        ("fedavg+thresholds:from=moon", r"thresholds: from must be one of validation\|clients, got 'moon'"),
+        ("fairfed:beta=-1", "fairfed: beta must be >= 0, got -1"),
         ("fedavg:beta=1", "strategy 'fedavg' has no settings, got 'beta'"),
         ("fedmom:0.9", "must be NAME:key=value,..., got '0.9'"),
         ("fedmom:beta=0.1,beta=0.2", "must name each setting once, got 'beta' twice"),

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from sklearn.model_selection import train_test_split
 
-from fairfate.engine import mlp
-from fairfate.streams import Streams
+from fairfate.federation.streams import Streams
+from fairfate.models.mlp import Mlp
 
 
 @pytest.mark.parametrize("published", [False, True])
@@ -63,8 +63,8 @@ def test_published_cohorts_are_the_authors_draws() -> None:
 
 
 def test_the_initial_model_has_small_weights_and_no_biases() -> None:
-    params = mlp.initial(Streams(1).weights(mlp.num_parameters(200, 50)), 200, 50)
-    layers = mlp.arrays(params, 200, 50)
+    model = Mlp(200, (50,))
+    layers = model.arrays(model.initial(Streams(1).weights(model.num_parameters)))
     assert layers["w1"].std() == pytest.approx(0.05, rel=0.05)
     assert not layers["b1"].any()
     assert not layers["b2"].any()

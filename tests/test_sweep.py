@@ -5,10 +5,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from fairfate.cells import Store
 from fairfate.errors import InputError
-from fairfate.experiment import run
-from fairfate.sweep import expand, sweep
+from fairfate.runs.run import run
+from fairfate.runs.store import Store
+from fairfate.runs.sweep import expand, sweep
 
 VALUES = {
     "data": ["synthetic:rows=300"],
@@ -111,7 +111,7 @@ def test_a_sweep_needs_a_folder(tmp_path: Path) -> None:
 
 
 PLUGIN = """
-from fairfate.schedules import constant
+from fairfate.strategies.schedules import constant
 from fairfate.strategies import momentum, register
 @register("mine_s", "s", "r")
 def build(setup):
@@ -159,8 +159,8 @@ def law_columns(folder: Path) -> dict[str, str]:
     from fairfate.data import SOURCES
 
     columns = SOURCES["law"].columns
-    found = {"target": columns.target, "sensitive": columns.sensitive, "favourable": columns.favourable}
-    return {key: value for key, value in {**found, "privileged": columns.privileged}.items() if value}
+    found = {"target": columns.target, "favourable": columns.favourable}
+    return {**found, "sensitive": list(columns.sensitive), "privileged": [columns.privileged[0][1]]}
 
 
 def test_files_of_the_users_are_left_alone(tmp_path: Path) -> None:

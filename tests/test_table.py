@@ -14,7 +14,9 @@ from fairfate.data import Columns, Encoder, load, read_frame, synthetic, table_f
 from fairfate.data.read import read_folder
 from fairfate.errors import InputError
 
-COLUMNS = Columns(target="hired", sensitive="sex", favourable="yes", privileged="male", client="site")
+COLUMNS = Columns(
+    target="hired", sensitive=("sex",), favourable="yes", privileged=(("sex", "male"),), client="site"
+)
 
 
 def test_mixed_types_become_numbers_with_names(people: Path) -> None:
@@ -40,7 +42,7 @@ def test_missing_values_are_told(people: Path) -> None:
 
 
 def test_all_groups_when_none_is_privileged(people: Path) -> None:
-    table = load(str(people), columns=Columns(target="hired", sensitive="sex", favourable="yes"))
+    table = load(str(people), columns=Columns(target="hired", sensitive=("sex",), favourable="yes"))
     assert table.group_names == ("female", "male", "other")
     assert "site" in table.feature_names
 
@@ -63,13 +65,13 @@ def test_the_checksum_changes_with_any_value(people: Path) -> None:
 def test_values_are_found_as_people_type_them(wanted: str) -> None:
     kind = bool if wanted == "True" else float
     frame = pd.DataFrame({"x": [1, 2, 3, 4], "s": list("abab"), "y": np.array([0, 1, 1, 0]).astype(kind)})
-    table = table_from_frame(frame, Columns(target="y", sensitive="s", favourable=wanted))
+    table = table_from_frame(frame, Columns(target="y", sensitive=("s",), favourable=wanted))
     assert table.label.tolist() == [0, 1, 1, 0]
 
 
 def test_a_zero_one_label_needs_no_favourable_value() -> None:
     frame = pd.DataFrame({"x": [1, 2], "s": ["a", "b"], "y": [0, 1]})
-    assert table_from_frame(frame, Columns(target="y", sensitive="s")).label.tolist() == [0, 1]
+    assert table_from_frame(frame, Columns(target="y", sensitive=("s",))).label.tolist() == [0, 1]
 
 
 def frame_with(**changes: object) -> pd.DataFrame:
@@ -86,14 +88,18 @@ def frame_with(**changes: object) -> pd.DataFrame:
     ("frame", "columns", "message"),
     [
         (frame_with(), {"target": "yy"}, r"unknown column for target 'yy'; did you mean 'y'\?"),
-        (frame_with(), {"sensitive": "sx"}, "unknown column for sensitive 'sx'"),
+        (frame_with(), {"sensitive": ("sx",)}, "unknown column for sensitive 'sx'"),
         (frame_with(), {"client": "site"}, "unknown column for client-column 'site'"),
         (frame_with(), {"drop": ("colour",)}, r"unknown column for drop 'colour'; did you mean 'color'\?"),
-        (frame_with(), {"sensitive": "y"}, "sensitive must be another column than target, got 'y'"),
+        (frame_with(), {"sensitive": ("y",)}, "sensitive must be another column than target, got 'y'"),
         (frame_with(y=[1] * 4), {}, "target must have two values, got 1 in column 'y': 1"),
         (frame_with(y=[0, 1, 2, 1]), {}, "target must have two values, got 3 in column 'y': 0, 1, 2"),
         (frame_with(s=["a"] * 4), {}, "sensitive must have at least two values, got one in column 's': a"),
-        (frame_with(), {"privileged": "c"}, r"privileged must be a value of column 's' \(a, b\), got 'c'"),
+        (
+            frame_with(),
+            {"privileged": (("s", "c"),)},
+            r"privileged must be a value of column 's' \(a, b\), got 'c'",
+        ),
         (frame_with(), {"favourable": "7"}, r"favourable must be a value of column 'y' \(0, 1\), got '7'"),
         (frame_with(y=list("npnp")), {}, r"favourable must name the good outcome of column 'y' \(n, p\)"),
         (frame_with(x=[1, np.inf, 3, 4]), {}, r"column 'x' must be finite, got inf in row 2"),
@@ -112,12 +118,12 @@ def frame_with(**changes: object) -> pd.DataFrame:
 )
 def test_bad_columns_are_named_with_rule_and_value(frame, columns, message) -> None:
     with pytest.raises(InputError, match=message):
-        table_from_frame(frame, Columns(**{"target": "y", "sensitive": "s", **columns}))
+        table_from_frame(frame, Columns(**{"target": "y", "sensitive": ("s",), **columns}))
 
 
 def test_a_mixture_can_be_kept_as_text() -> None:
     frame = frame_with(x=["1", "2", "3", "x"])
-    table = table_from_frame(frame, Columns(target="y", sensitive="s", categorical=("x",)))
+    table = table_from_frame(frame, Columns(target="y", sensitive=("s",), categorical=("x",)))
     assert table.categories["x"] == ("1", "2", "3", "x")
 
 
@@ -148,7 +154,7 @@ def test_a_file_of_ones_own_needs_target_and_sensitive(people: Path) -> None:
     with pytest.raises(InputError, match=r"target must name a column of .*people.csv' \(age, income"):
         load(str(people))
     with pytest.raises(InputError, match="sensitive must name a column"):
-        load(str(people), columns=Columns(target="hired", sensitive=""))
+        load(str(people), columns=Columns(target="hired", sensitive=()))
 
 
 def test_an_unknown_dataset_lists_the_known_ones() -> None:
@@ -205,7 +211,7 @@ def write(path: Path, text: str, encoding: str = "utf-8") -> str:
 
 
 ROWS = [("30", "a", "1"), ("41", "b", "0"), ("52", "a", "0"), ("63", "b", "1"), ("24", "a", "1")]
-MEANING = Columns(target="y", sensitive="s")
+MEANING = Columns(target="y", sensitive=("s",))
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
@@ -246,7 +252,7 @@ def test_an_identifier_is_pointed_out() -> None:
 
 def test_words_are_found_whatever_their_case() -> None:
     frame = frame_with(y=[True, False, True, False])
-    table = table_from_frame(frame, Columns(target="y", sensitive="s", favourable="true"))
+    table = table_from_frame(frame, Columns(target="y", sensitive=("s",), favourable="true"))
     assert table.label.tolist() == [1, 0, 1, 0]
 
 
@@ -283,7 +289,7 @@ def test_a_folder_is_one_file_for_each_client(tmp_path: Path) -> None:
 )
 def test_odd_columns_are_named(frame, columns, message) -> None:
     with pytest.raises(InputError, match=message):
-        table_from_frame(frame, Columns(**{"target": "y", "sensitive": "s", **columns}))
+        table_from_frame(frame, Columns(**{"target": "y", "sensitive": ("s",), **columns}))
 
 
 def test_a_sensitive_column_of_numbers_needs_a_privileged_value() -> None:

@@ -11,27 +11,27 @@ from typing import TYPE_CHECKING, Any
 from fairfate._version import __version__
 
 if TYPE_CHECKING:
-    from fairfate.config import Config
     from fairfate.data import Table, load, synthetic
     from fairfate.errors import InputError
-    from fairfate.experiment import Run, run
-    from fairfate.metrics import measure
-    from fairfate.results import read_model, read_rounds
+    from fairfate.fairness.metrics import measure
+    from fairfate.runs.config import Config
+    from fairfate.runs.results import read_model, read_rounds
+    from fairfate.runs.run import Run, run
     from fairfate.strategies import Cohort, Strategy, register
 
 _HOMES = {
     "Cohort": "strategies",
-    "Config": "config",
+    "Config": "runs.config",
     "InputError": "errors",
-    "Run": "experiment",
+    "Run": "runs.run",
     "Strategy": "strategies",
     "Table": "data",
     "load": "data",
-    "measure": "metrics",
-    "read_model": "results",
-    "read_rounds": "results",
+    "measure": "fairness.metrics",
+    "read_model": "runs.results",
+    "read_rounds": "runs.results",
     "register": "strategies",
-    "run": "experiment",
+    "run": "runs.run",
     "synthetic": "data",
 }
 

@@ -22,7 +22,7 @@ def main() -> None:
             signal.signal(number, _stop)
     code = 0
     try:
-        from fairfate.cli import run_command
+        from fairfate.cli.commands import run_command
 
         code = run_command()
         if sys.stdout is not None:  # it may be closed

@@ -4,9 +4,9 @@ import numpy as np
 
 import fairfate
 from fairfate.data import Encoder
-from fairfate.federation import build
-from fairfate.partition import parse_partition
-from fairfate.streams import Streams
+from fairfate.federation.partition import parse_partition
+from fairfate.federation.split import build
+from fairfate.federation.streams import Streams
 
 TABLE, STREAMS = fairfate.load("synthetic:rows=3000"), Streams(seed=1)
 
@@ -14,8 +14,8 @@ TABLE, STREAMS = fairfate.load("synthetic:rows=3000"), Streams(seed=1)
 def load_client(number: int, clients: int) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and labels (1 is the good outcome) of one client."""
     federation = build(TABLE, parse_partition("dirichlet:1.0"), clients, STREAMS)
-    mine = slice(*federation.offsets[number : number + 2])
-    return federation.x.reshape(-1, federation.inputs)[mine], federation.y[mine]
+    mine = slice(*federation.rows.offsets[number : number + 2])
+    return federation.rows.x.reshape(-1, federation.inputs)[mine], federation.rows.y[mine]
 
 
 def load_server() -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -45,7 +45,8 @@ def load(
     data : ``synthetic`` (or ``synthetic:rows=N,seed=S``), adult, compas, law, dutch, a CSV or Parquet file,
         or a folder with one such file for each client
     data_dir : folder to look in first for a public dataset
-    columns : what the columns mean; for a public dataset, only ``client``, ``drop`` and ``categorical`` count
+    columns : what the columns mean; for a public dataset, only ``sensitive``, ``privileged``, ``client``,
+        ``drop`` and ``categorical`` count
     held : the server's own files; then all rows of ``data`` are for training
 
     Examples
@@ -150,8 +151,15 @@ def _load_source(name: str, data_dir: str | Path | None, extra: Columns | None) 
     source, file = SOURCES[name], find(name, data_dir)
     columns = source.columns
     if extra is not None:
+        sensitive = extra.sensitive or columns.sensitive
+        usual = tuple(pair for pair in columns.privileged if pair[0] in sensitive)
         columns = replace(
-            columns, client=extra.client, drop=(*columns.drop, *extra.drop), categorical=extra.categorical
+            columns,
+            sensitive=sensitive,
+            privileged=extra.privileged or usual,
+            client=extra.client,
+            drop=(*columns.drop, *extra.drop),
+            categorical=extra.categorical,
         )
     table = replace(table_from_frame(read_frame(file), columns, name=name), source=name)
     if hashlib.sha256(file.read_bytes()).hexdigest() == source.sha256:

@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate.data.encode import Encoder
+from fairfate.data.groups import Groups
 from fairfate.data.table import MISSING, OTHERS, Table, finite, words
 from fairfate.errors import InputError, listing, unknown
 from fairfate.files import write_bytes
@@ -41,14 +42,13 @@ class Schema:
     """How a row becomes the numbers a model sees, the same for everybody who shares the schema."""
 
     target: str
-    sensitive: str
     features: tuple[str, ...]
     categories: Mapping[str, tuple[str, ...]]
     """The values of each text column, in their order; the other columns are numbers."""
     labels: tuple[str, str]
     """The values of the target; the second is the favourable outcome."""
-    groups: tuple[str, ...]
-    """The values of the sensitive column; a first one of ``(others)`` stands for all but the second."""
+    grouping: Groups
+    """The groups; a first value of ``(others)`` stands for all but the second."""
     encoder: Encoder
 
     @classmethod
@@ -56,19 +56,23 @@ class Schema:
         """The schema of a table; its ranges are those of the table's rows unless an encoder is given."""
         return cls(
             target=table.target,
-            sensitive=table.sensitive,
             features=table.feature_names,
             categories=table.categories,
             labels=table.label_names,
-            groups=table.group_names,
+            grouping=table.grouping,
             encoder=Encoder.fit(table.features) if encoder is None else encoder,
         )
 
     @property
     def columns(self) -> tuple[str, ...]:
         """All columns that a file must have."""
-        inputs = [name for name in self.features if name != self.sensitive]
-        return (*inputs, self.sensitive, self.target)
+        inputs = [name for name in self.features if name not in self.sensitive]
+        return (*inputs, *self.sensitive, self.target)
+
+    @property
+    def sensitive(self) -> tuple[str, ...]:
+        """The sensitive columns."""
+        return self.grouping.attributes
 
     def table(self, frame: pd.DataFrame, name: str) -> Table:
         """A file's rows in this schema; UnfitError if they do not fit. Other columns are left alone."""
@@ -77,9 +81,10 @@ class Schema:
                 hint = str(unknown("column", column, frame.columns)).partition(";")[2]
                 raise UnfitError(f"column '{column}' must be in the file, got none of that name", f";{hint}")
         label = _codes(frame[self.target], self.labels)
-        group = self._group(frame[self.sensitive])
+        coded = {name: self._values(frame[name], number) for number, name in enumerate(self.sensitive)}
+        group = self._group(list(coded.values()))
         inputs = [
-            group.astype(np.float64) if column == self.sensitive else self._input(frame[column])
+            coded[column].astype(np.float64) if column in coded else self._input(frame[column])
             for column in self.features
         ]
         return Table(
@@ -89,20 +94,35 @@ class Schema:
             group=group.astype(np.int16),
             feature_names=self.features,
             label_names=self.labels,
-            group_names=self.groups,
+            grouping=self.grouping,
             categories=self.categories,
             target=self.target,
-            sensitive=self.sensitive,
             encoder=self.encoder,
         )
 
-    def _group(self, values: pd.Series[Any]) -> NDArray[np.int64]:
-        if self.groups[0] != OTHERS:
-            return _codes(values, self.groups)
+    def _values(self, values: pd.Series[Any], attribute: int) -> NDArray[np.int64]:
+        """A sensitive column's values, by their place in the schema."""
+        known = self.grouping.values[attribute]
+        if known[0] != OTHERS:
+            return _codes(values, known)
         codes, names = words(values)
         _check_complete(codes, values.name)
-        privileged = names.index(self.groups[1]) if self.groups[1] in names else -1
+        privileged = names.index(known[1]) if known[1] in names else -1
         return np.asarray(codes == privileged, dtype=np.int64)
+
+    def _group(self, coded: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+        """Each row's group, from its values of the sensitive columns."""
+        if len(coded) == 1:
+            return coded[0]
+        place = {member: number for number, member in enumerate(self.grouping.members)}
+        rows = list(zip(*(codes.tolist() for codes in coded), strict=True))
+        strange = sum(row not in place for row in rows)
+        if strange:
+            raise UnfitError(
+                f"columns {listing(self.sensitive)} must hold only the schema's {len(place)} combinations,"
+                f" got others in {strange} rows"
+            )
+        return np.array([place[row] for row in rows], dtype=np.int64)
 
     def _input(self, values: pd.Series[Any]) -> NDArray[np.float64]:
         column = str(values.name)
@@ -136,7 +156,7 @@ class Schema:
         ranges = zip(self.features, self.encoder.low, self.encoder.span, self.encoder.median, strict=True)
         content = {
             "target": {"column": self.target, "values": list(self.labels), "favourable": self.labels[1]},
-            "sensitive": {"column": self.sensitive, "groups": list(self.groups)},
+            "sensitive": self._sensitive_json(),
             "inputs": {
                 name: {
                     **({"categories": list(self.categories[name])} if name in self.categories else {}),
@@ -148,6 +168,15 @@ class Schema:
             },
         }
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+    def _sensitive_json(self) -> dict[str, Any]:
+        if len(self.sensitive) == 1:
+            return {"column": self.sensitive[0], "groups": list(self.grouping.values[0])}
+        return {
+            "columns": list(self.sensitive),
+            "values": [list(values) for values in self.grouping.values],
+            "groups": [list(member) for member in self.grouping.members],
+        }
 
     @classmethod
     def from_json(cls, text: str, where: str = "schema") -> Schema:
@@ -164,7 +193,6 @@ class Schema:
             (bad,) = (value for value in labels if value != good)
             schema = cls(
                 target=str(content["target"]["column"]),
-                sensitive=str(content["sensitive"]["column"]),
                 features=tuple(inputs),
                 categories={
                     name: tuple(map(str, about["categories"]))
@@ -172,14 +200,14 @@ class Schema:
                     if "categories" in about
                 },
                 labels=(bad, good),
-                groups=tuple(map(str, content["sensitive"]["groups"])),
+                grouping=_read_groups(content["sensitive"]),
                 encoder=Encoder(**ranges),
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise InputError(f"{where} must be a schema that fairfate has written, got {reason}") from None
         usable = all(np.isfinite(values).all() for values in ranges.values()) and (ranges["span"] > 0).all()
-        if not usable or len(schema.groups) < 2 or not inputs:
+        if not usable or len(schema.grouping) < 2 or not inputs:
             raise InputError(f"{where} must have inputs with finite ranges and two groups, got {where}")
         return schema
 
@@ -199,6 +227,16 @@ class Schema:
         write_bytes(path, self.to_json().encode())
 
 
+def _read_groups(content: Mapping[str, Any]) -> Groups:
+    if "column" in content:
+        return Groups.single(str(content["column"]), [str(value) for value in content["groups"]])
+    values = tuple(tuple(map(str, of)) for of in content["values"])
+    members = tuple(tuple(int(place) for place in member) for member in content["groups"])
+    if any(not 0 <= place < len(values[a]) for member in members for a, place in enumerate(member)):
+        raise ValueError("a group without a value")
+    return Groups(tuple(map(str, content["columns"])), values, members)
+
+
 def describe_frame(schema: Schema, frame: pd.DataFrame) -> dict[str, Any]:
     """What a file's owner may tell others about a schema's inputs: ranges and the names of categories.
 
@@ -210,7 +248,7 @@ def describe_frame(schema: Schema, frame: pd.DataFrame) -> dict[str, Any]:
         raise UnfitError(f"column '{absent[0]}' must be in the file, got none of that name")
     inputs: dict[str, Any] = {}
     for column in schema.features:
-        if column == schema.sensitive:
+        if column in schema.sensitive:
             continue
         if column in schema.categories:
             codes, names = words(frame[column])
@@ -279,7 +317,7 @@ def _check_described(schema: Schema, described: Mapping[str, Any]) -> _Described
             if len(found) > MOST_TOLD or names != list(found):
                 raise ValueError(f"{len(found)} categories of '{column}', not all of them usable")
             result.names[column] = set(names) - set(schema.categories[column])
-        elif column in low and column != schema.sensitive and found:
+        elif column in low and column not in schema.sensitive and found:
             least, most = finite(np.array(found, dtype=np.float64), column)
             widest = max(low[column] + span[column], most) - min(low[column], least)
             if not least <= most or widest > MOST_WIDER * span[column]:

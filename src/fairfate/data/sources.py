@@ -47,8 +47,8 @@ SOURCES: dict[str, Source] = {
             columns=Columns(
                 target="two_year_recid",
                 favourable="0",
-                sensitive="race",
-                privileged="Caucasian",
+                sensitive=("race",),
+                privileged=(("race", "Caucasian"),),
                 drop=("sex-race", "age_cat", "score_text"),
             ),
             clients=10,
@@ -68,7 +68,9 @@ SOURCES: dict[str, Source] = {
         Source(
             name="adult",
             title="Adult census income (Kohavi and Becker 1996, UCI)",
-            columns=Columns(target="income", favourable=">50K", sensitive="gender", privileged="Male"),
+            columns=Columns(
+                target="income", favourable=">50K", sensitive=("gender",), privileged=(("gender", "Male"),)
+            ),
             clients=15,
             per_round=5,
             rows=48842,
@@ -89,7 +91,9 @@ SOURCES: dict[str, Source] = {
         Source(
             name="law",
             title="LSAC law school bar passage (Wightman 1998; cleaned by Le Quy et al. 2022)",
-            columns=Columns(target="pass_bar", favourable="1", sensitive="race", privileged="White"),
+            columns=Columns(
+                target="pass_bar", favourable="1", sensitive=("race",), privileged=(("race", "White"),)
+            ),
             clients=12,
             per_round=4,
             rows=20798,
@@ -107,7 +111,9 @@ SOURCES: dict[str, Source] = {
         Source(
             name="dutch",
             title="Dutch census 2001 (Statistics Netherlands; Zliobaite et al. 2011)",
-            columns=Columns(target="occupation", favourable="1", sensitive="sex", privileged="male"),
+            columns=Columns(
+                target="occupation", favourable="1", sensitive=("sex",), privileged=(("sex", "male"),)
+            ),
             clients=20,
             per_round=6,
             rows=60420,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from fairfate.data.groups import Groups
 from fairfate.data.table import Table
 from fairfate.errors import check
 
@@ -53,8 +54,7 @@ def synthetic(rows: int = 6000, seed: int = 0) -> Table:
         group=male.astype(np.int16),
         feature_names=FEATURES,
         label_names=("not hired", "hired"),
-        group_names=("female", "male"),
+        grouping=Groups.single("sex", ("female", "male")),
         categories={"field": ("arts", "business", "engineering", "science")},
         target="hired",
-        sensitive="sex",
     )

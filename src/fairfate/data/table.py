@@ -14,6 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate.data.encode import Encoder
+from fairfate.data.groups import Groups
 from fairfate.errors import InputError, listing, unknown
 
 MISSING = "(missing)"
@@ -28,9 +29,11 @@ class Columns:
     """What the columns of a user's file mean."""
 
     target: str
-    sensitive: str
+    sensitive: tuple[str, ...]
+    """One column or several, whose combinations are the groups."""
     favourable: str | None = None
-    privileged: str | None = None
+    privileged: tuple[tuple[str, str], ...] = ()
+    """For some sensitive columns, the value to set against all others."""
     client: str | None = None
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
@@ -46,10 +49,11 @@ class Table:
     label: NDArray[np.int8]
     """(rows,) 1 is the favourable outcome."""
     group: NDArray[np.int16]
-    """(rows,) index into ``group_names``."""
+    """(rows,) which of the groups."""
     feature_names: tuple[str, ...]
     label_names: tuple[str, str]
-    group_names: tuple[str, ...]
+    grouping: Groups
+    """What the groups are: the values of the sensitive columns."""
     categories: Mapping[str, tuple[str, ...]]
     client: NDArray[np.int64] | None = None
     """(rows,) index into ``client_names``, where the file says who holds a row."""
@@ -57,7 +61,6 @@ class Table:
     notes: tuple[str, ...] = field(default=())
     """What was done to the values, for the user to read."""
     target: str = ""
-    sensitive: str = ""
     source: str | None = None
     """The public dataset it is, if it is one; a file's name says nothing."""
     part: NDArray[np.int8] | None = None
@@ -71,7 +74,17 @@ class Table:
     @property
     def groups(self) -> int:
         """Number of groups."""
-        return len(self.group_names)
+        return len(self.grouping)
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """Of the groups."""
+        return self.grouping.names
+
+    @property
+    def sensitive(self) -> tuple[str, ...]:
+        """The sensitive columns."""
+        return self.grouping.attributes
 
     @property
     def cell(self) -> NDArray[np.int64]:
@@ -106,7 +119,8 @@ def table_from_frame(frame: pd.DataFrame, columns: Columns, name: str = "data") 
     """
     _check_columns(frame, columns)
     label, label_names = _label(frame[columns.target], columns)
-    group, group_names = _group(frame[columns.sensitive], columns)
+    coded = {name: _group(frame[name], columns) for name in columns.sensitive}
+    grouping, group = _crossed(coded)
     notes: list[str] = []
     inputs: dict[str, NDArray[np.float64]] = {}
     categories: dict[str, tuple[str, ...]] = {}
@@ -118,8 +132,8 @@ def table_from_frame(frame: pd.DataFrame, columns: Columns, name: str = "data") 
     for column in frame.columns:
         if column in {columns.target, columns.client, *columns.drop}:
             continue
-        if column == columns.sensitive:
-            inputs[column] = group.astype(np.float64)
+        if column in coded:
+            inputs[column] = coded[column][0].astype(np.float64)
         else:
             inputs[column], names = _input(frame[column], column in columns.categorical)
             if names is not None:
@@ -142,20 +156,37 @@ def table_from_frame(frame: pd.DataFrame, columns: Columns, name: str = "data") 
         group=group,
         feature_names=tuple(inputs),
         label_names=label_names,
-        group_names=group_names,
+        grouping=grouping,
         categories=categories,
         client=client,
         client_names=client_names,
         notes=tuple(notes),
         target=columns.target,
-        sensitive=columns.sensitive,
     )
+
+
+def _crossed(
+    coded: Mapping[str, tuple[NDArray[np.int16], tuple[str, ...]]],
+) -> tuple[Groups, NDArray[np.int16]]:
+    """The groups that the sensitive columns make together, and each row's."""
+    if len(coded) == 1:
+        ((name, (codes, values)),) = coded.items()
+        return Groups.single(name, values), codes
+    crossed, group = Groups.cross(
+        tuple(coded), [values for _, values in coded.values()], [codes for codes, _ in coded.values()]
+    )
+    if len(crossed) > MOST_GROUPS:
+        raise InputError(
+            f"sensitive columns must make at most {MOST_GROUPS} groups together, got {len(crossed)} of"
+            f" {listing(coded)}"
+        )
+    return crossed, group
 
 
 def _check_columns(frame: pd.DataFrame, columns: Columns) -> None:
     named = {
         "target": [columns.target],
-        "sensitive": [columns.sensitive],
+        "sensitive": columns.sensitive,
         "client-column": [] if columns.client is None else [columns.client],
         "drop": columns.drop,
         "categorical": columns.categorical,
@@ -167,6 +198,12 @@ def _check_columns(frame: pd.DataFrame, columns: Columns) -> None:
     for argument in ("sensitive", "client-column", "drop", "categorical"):
         if columns.target in named[argument]:
             raise InputError(f"{argument} must be another column than target, got '{columns.target}'")
+    twice = [name for name in columns.sensitive if columns.sensitive.count(name) > 1]
+    if twice:
+        raise InputError(f"sensitive must name each column once, got '{twice[0]}' twice")
+    for column, _ in columns.privileged:
+        if column not in columns.sensitive:
+            raise unknown("sensitive column for privileged", column, columns.sensitive)
 
 
 class _Words(NamedTuple):
@@ -241,7 +278,8 @@ def _label(values: pd.Series[Any], columns: Columns) -> tuple[NDArray[np.int8], 
 
 def _group(values: pd.Series[Any], columns: Columns) -> tuple[NDArray[np.int16], tuple[str, ...]]:
     codes, names = complete(values, "sensitive")
-    if columns.privileged is None and len(names) > MOST_GROUPS:
+    chosen = dict(columns.privileged).get(str(values.name))
+    if chosen is None and len(names) > MOST_GROUPS:
         raise InputError(
             f"sensitive must have at most {MOST_GROUPS} values, got {len(names)} in column '{values.name}';"
             " name one with --privileged to set it against the others"
@@ -250,9 +288,9 @@ def _group(values: pd.Series[Any], columns: Columns) -> tuple[NDArray[np.int16],
         raise InputError(
             f"sensitive must have at least two values, got one in column '{values.name}': {names[0]}"
         )
-    if columns.privileged is None:
+    if chosen is None:
         return codes.astype(np.int16), tuple(names)
-    privileged = _match(columns.privileged, names, "privileged", values.name)
+    privileged = _match(chosen, names, "privileged", values.name)
     rest = [name for name in names if name != names[privileged]]
     others = rest[0] if len(rest) == 1 else OTHERS
     return (codes == privileged).astype(np.int16), (others, names[privileged])

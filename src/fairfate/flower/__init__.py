@@ -5,6 +5,7 @@ try:
 except ImportError as error:
     raise ImportError('fairfate.flower needs Flower: pip install "fairfate[flower]"') from error
 
+from fairfate.flower.client import loss_terms
 from fairfate.flower.siblings import FairFate, FedAvg, FedAvgGR, FedAvgLR, FedDemon, FedMom, FedVal
 from fairfate.flower.strategy import FlowerStrategy
 from fairfate.flower.validation import Validation
@@ -19,4 +20,5 @@ __all__ = [
     "FedVal",
     "FlowerStrategy",
     "Validation",
+    "loss_terms",
 ]

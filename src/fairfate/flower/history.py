@@ -1,35 +1,20 @@
-"""What happened in each round, and to whom."""
+"""What happened in each round of a federation on Flower, and to whom."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from fairfate.flower.checkpoint import pack_notes, unpack_notes
-from fairfate.metrics import FAIRNESS, Counts, accuracy, mcc
-from fairfate.results import rounds_frame
-from fairfate.strategies import Notes, Spec
+from fairfate.fairness.metrics import FAIRNESS, METRICS, Counts, accuracy, mcc
+from fairfate.rounds.record import DROPPED, FAIR, USED, ClientRound, clients_frame
+from fairfate.runs.results import Line, rounds_frame
+from fairfate.strategies import THRESHOLDS, Notes, Spec
 
-FAIR, USED, DROPPED, REFUSED = "fair", "used", "dropped", "refused"
 SHOWN = {"accuracy": accuracy, "mcc": mcc, **FAIRNESS}
-"""What is told of a model in logs and tables of clients."""
-
-
-class ClientRound(NamedTuple):
-    """One client that was asked in a round."""
-
-    name: str
-    node: int
-    outcome: str
-    """``fair`` and ``used`` count in the average; ``dropped`` was asked in vain, ``refused`` not asked."""
-    reason: str = ""
-    examples: float = math.nan
-    counts: Counts | None = None
-    """(groups, 2, 2) its model on the validation rows, where the strategy looks at it."""
+"""What is told of a model in logs."""
 
 
 class Round(NamedTuple):
@@ -38,10 +23,10 @@ class Round(NamedTuple):
     number: int
     asked: int
     """How many clients were asked."""
-    notes: Notes
+    notes: dict[str, Any]
     clients: tuple[ClientRound, ...]
     validation: Counts | None
-    """(groups, 2, 2) the global model after the round on the validation rows."""
+    """(groups, 2, 2) the released model after the round on the validation rows."""
     test: Counts | None
     problem: str = ""
     """Why the whole round was discarded, if it was."""
@@ -64,12 +49,15 @@ class Round(NamedTuple):
     def numbers(self) -> dict[str, Any]:
         """The round in numbers, for Flower's result."""
         found: dict[str, Any] = {"clients": len(self.counted), "dropped": len(self.dropped)}
-        found["dropped-nodes"] = [client.node for client in self.dropped]
-        if self.notes.is_fair is not None:
-            found |= {"fair-clients": len(self.fair), "fair-nodes": [client.node for client in self.fair]}
-        for name, value in (("lambda", self.notes.lam), ("beta", self.notes.beta)):
-            if not math.isnan(value):
-                found[name] = float(value)
+        found["dropped-nodes"] = [client.node or 0 for client in self.dropped]
+        if "fair" in self.notes:
+            found |= {
+                "fair-clients": len(self.fair),
+                "fair-nodes": [client.node or 0 for client in self.fair],
+            }
+        for name, value in self.notes.items():
+            if isinstance(value, float):
+                found["lambda" if name == "lam" else name] = value
         for split, counts in (("validation", self.validation), ("test", self.test)):
             if counts is not None:
                 found |= {f"{split}-{name}": float(metric(counts)) for name, metric in SHOWN.items()}
@@ -78,7 +66,7 @@ class Round(NamedTuple):
     def line(self) -> str:
         """The round in a line, for the log."""
         parts = [f"{len(self.counted)} replies count, {len(self.dropped)} dropped"]
-        if self.notes.is_fair is not None:
+        if "fair" in self.notes:
             names = ", ".join(client.name for client in self.fair)
             parts.append(f"{len(self.fair)} fair ({names or 'nobody'})")
         for name, value in self.numbers().items():
@@ -88,16 +76,25 @@ class Round(NamedTuple):
 
     def pack(self) -> list[Any]:
         """As JSON values."""
-        clients = [[*client[:-1], _listed(client.counts)] for client in self.clients]
+        clients = [
+            [*client[:5], _listed(client.counts), dict(client.notes), client.node] for client in self.clients
+        ]
         counts = [_listed(self.validation), _listed(self.test)]
-        return [self.number, self.asked, pack_notes(self.notes), clients, *counts, self.problem]
+        return [self.number, self.asked, self.notes, clients, *counts, self.problem]
 
     @classmethod
     def unpack(cls, values: list[Any]) -> Round:
         """The inverse of `pack`."""
         number, asked, notes, clients, validation, test, problem = values
-        replies = tuple(ClientRound._make([*client[:-1], _counts(client[-1])]) for client in clients)
-        return cls(number, asked, unpack_notes(notes), replies, _counts(validation), _counts(test), problem)
+        replies = tuple(
+            ClientRound._make([*client[:5], _counts(client[5]), *client[6:]]) for client in clients
+        )
+        return cls(number, asked, notes, replies, _counts(validation), _counts(test), problem)
+
+
+def plain_notes(notes: Notes) -> dict[str, Any]:
+    """Notes as JSON values: numbers, and lists of one number for each client."""
+    return {key: np.asarray(value, dtype=np.float64).tolist() for key, value in notes.items()}
 
 
 def _listed(counts: Counts | None) -> list[Any] | None:
@@ -109,27 +106,23 @@ def _counts(values: list[Any] | None) -> Counts | None:
 
 
 def rounds_of(history: Sequence[Round], spec: Spec, **key: object) -> pd.DataFrame:
-    """The rounds as `fairfate run` records them; ``key`` is the dataset, partition, protocol and seed."""
+    """The rounds as `fairfate run` records them; ``key`` is the dataset, partition, protocol and seed.
+
+    Empty for a run that was measured on no rows. Thresholds are chosen, and measured, after the last round.
+    """
+    history = history[-1:] if spec.step(THRESHOLDS) is not None else history
     splits = {}
     for name in ("validation", "test"):
         counts = [getattr(done, name) for done in history]
         if counts and all(found is not None for found in counts):
-            splits[name] = np.stack(counts)[None]
-    names = [(spec.name, spec.metric, spec.settings_json)]
-    return rounds_frame(
-        key, names, [done.number for done in history], splits, [done.notes for done in history]
-    )
+            splits[name] = counts
+    if not splits:
+        return pd.DataFrame(columns=[*key, "strategy", "metric", "settings", "round", "split", *METRICS])
+    notes = [done.notes for done in history]
+    line = Line(spec, [done.number for done in history], splits, notes)
+    return rounds_frame(key, [line], METRICS)
 
 
 def clients_of(history: Sequence[Round]) -> pd.DataFrame:
     """One row for each client that was asked in a round: what it sent, how it did, what became of it."""
-    rows = []
-    for done in history:
-        for client in done.clients:
-            row: dict[str, Any] = {"round": done.number, **client._asdict()}
-            counts = row.pop("counts")
-            for name, metric in SHOWN.items():
-                row[name] = math.nan if counts is None else float(metric(counts))
-            rows.append(row)
-    fields = [name for name in ClientRound._fields if name != "counts"]
-    return pd.DataFrame(rows, columns=["round", *fields, *SHOWN])
+    return clients_frame([client for done in history for client in done.clients])

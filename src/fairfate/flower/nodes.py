@@ -47,8 +47,9 @@ class Roster:
     timeout: float = 60.0
     """How long to wait for answers."""
     known: dict[int, Client] = field(default_factory=dict)
-    names: set[str] = field(default_factory=set)
-    """Of all clients that ever took part, also before the run was interrupted."""
+    names: list[str] = field(default_factory=list)
+    """Of all clients that ever took part, also before the run was interrupted, in the order of their numbers:
+    who comes later does not change those of the others."""
     refused: dict[int, tuple[str, str]] = field(default_factory=dict)
     """Who takes no part, by name, and why."""
     failed: dict[int, tuple[int, float]] = field(default_factory=dict)
@@ -60,7 +61,7 @@ class Roster:
 
     def number(self, client: Client) -> int:
         """A client's number among all that ever took part, whoever is there at the moment."""
-        return sorted(self.names).index(client.name)
+        return self.names.index(client.name)
 
     def clients(self, grid: Grid, need: int) -> list[Client]:
         """All clients that are online, in a fixed order; waits for ``need`` of them, but not forever."""
@@ -72,6 +73,7 @@ class Roster:
             self._meet(grid, [n for n in nodes if n not in self.known and (waiting or n not in self.refused)])
             online = [self.known[node] for node in nodes if node in self.known]
             if len(online) >= need:
+                self.names += sorted({client.name for client in online} - set(self.names))
                 return sorted(online, key=lambda client: (client.name, client.node))
             if time.monotonic() >= end:
                 raise InputError(self._too_few(len(online), need))
@@ -94,7 +96,6 @@ class Roster:
         """Ask new nodes who they are."""
         if self.question is None:
             self.known |= {node: Client(node, str(node)) for node in nodes}
-            self.names |= {str(node) for node in nodes}
             return
         now = time.monotonic()
         new = [node for node in nodes if self.failed.get(node, (0, 0.0))[1] <= now]
@@ -128,7 +129,6 @@ class Roster:
             return
         self.refused.pop(node, None)
         self.known[node] = client
-        self.names.add(client.name)
         note = reply.content.config_records.get(CLIENT, ConfigRecord()).get(NOTE)
         if note:
             log(WARNING, "%s: %s", client.name, one_line(note))

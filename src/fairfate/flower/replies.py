@@ -11,9 +11,12 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from numpy.typing import NDArray
 
+from fairfate.fairness.metrics import Statistics
 from fairfate.flower.logs import one_line
 from fairfate.flower.records import Layout, MismatchError
 
+BROADCAST, LOCAL = "broadcast", "local-"
+"""In a client's config, what it is told; in its metrics, how the model it was sent does on its own rows."""
 MOST_EXAMPLES = 2**53
 """Whole numbers up to here can be added."""
 
@@ -144,6 +147,33 @@ def example_count(metrics: MetricRecord, key: str) -> float:
     if not isinstance(count, int | float) or not 0 < count < MOST_EXAMPLES:
         raise MismatchError(f"'{key}' is {one_line(count, 40)} instead of a number > 0 and < 2**53")
     return float(count)
+
+
+def report_metrics(local: Statistics) -> dict[str, list[int] | list[float]]:
+    """How a model does on a client's own rows, as metrics of its reply."""
+    return {
+        f"{LOCAL}counts": [int(value) for value in local.counts.ravel()],
+        f"{LOCAL}probability": [float(value) for value in local.probability.ravel()],
+        f"{LOCAL}loss": [float(value) for value in local.loss.ravel()],
+    }
+
+
+def read_report(metrics: MetricRecord, groups: int, examples: float) -> Statistics:
+    """The inverse of `report_metrics`; MismatchError if it makes no sense."""
+    found = []
+    for name, size in (("counts", 4 * groups), ("probability", 2 * groups), ("loss", 2 * groups)):
+        given = metrics.get(f"{LOCAL}{name}")
+        values = np.array(given if isinstance(given, list) else [], dtype=np.float64)
+        if values.shape != (size,) or not np.isfinite(values).all() or (values < 0).any():
+            raise MismatchError(f"'{LOCAL}{name}' is not {size} numbers >= 0")
+        found.append(values)
+    counts = found[0].astype(np.int64).reshape(groups, 2, 2)
+    probability, loss = found[1].reshape(groups, 2), found[2].reshape(groups, 2)
+    if (counts.ravel() != found[0]).any() or counts.sum() < 1 or counts.sum() != examples:
+        raise MismatchError(f"'{LOCAL}counts' are not its {examples:g} rows")
+    if (probability > counts.sum(axis=-1) + 1e-6).any():
+        raise MismatchError(f"'{LOCAL}probability' is more than its rows")
+    return Statistics(counts, probability, loss)
 
 
 def _read(

@@ -20,22 +20,30 @@ from numpy.typing import NDArray
 
 from fairfate._version import __version__
 from fairfate.errors import InputError, check
-from fairfate.flower.checkpoint import read_checkpoint, unpack_state, write_checkpoint
-from fairfate.flower.history import DROPPED, FAIR, REFUSED, USED, ClientRound, Round, clients_of, rounds_of
+from fairfate.fairness.metrics import COLLAPSED, Counts, Statistics, Values, mcc
+from fairfate.fairness.objective import parse_objective
+from fairfate.fairness.thresholds import apply
+from fairfate.federation.streams import Streams
+from fairfate.flower.evaluation import Evaluation, mean_metrics
+from fairfate.flower.history import Round, clients_of, plain_notes, rounds_of
 from fairfate.flower.logs import log, one_line
 from fairfate.flower.nodes import Client, Roster
 from fairfate.flower.records import Layout, MismatchError
-from fairfate.flower.replies import Limits, Replies, example_count, read_replies
+from fairfate.flower.replies import BROADCAST, Limits, Replies, read_replies, read_report
+from fairfate.flower.steps import ask_histograms, choose_thresholds
 from fairfate.flower.validation import Measure
-from fairfate.metrics import COLLAPSED, FAIRNESS, Counts, mcc
-from fairfate.strategies import Cohort, Notes, Setup, Spec, Strategy, parse_spec, weighted_mean
-from fairfate.streams import Streams
+from fairfate.rounds import server as rounds
+from fairfate.rounds.checkpoint import read_checkpoint, unpack, write_checkpoint
+from fairfate.rounds.record import REFUSED, ClientRound, client_rounds
+from fairfate.rounds.server import Server
+from fairfate.strategies import AVERAGE, THRESHOLDS, Average, Need, Setup, Spec, parse_spec, weighted_mean
+from fairfate.strategies.registry import TWO_GROUPS
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
 
 class FlowerStrategy(Base):
-    """A strategy of this library in Flower's clothes.
+    """A strategy of this library as a Flower strategy, for any model and any clients.
 
     Sampling and summing depend on the seed and the clients, never on the order of replies. Every reply is
     checked; a bad one is dropped, named in the log and counted, and a round without a good one keeps the
@@ -43,11 +51,11 @@ class FlowerStrategy(Base):
 
     Parameters
     ----------
-    strategy : ``name[:key=value,...]`` as on the command line
+    strategy : ``name[:key=value,...][+step...]`` as on the command line
     num_rounds : needed by schedules that end with the run; may be left to `start`
     validation : the server's labelled rows, for strategies that look at fairness
     test : other labelled rows to measure the model on after every round
-    metric : fairness the strategy looks at, unless its settings say so: sp, eo or eqo
+    metric : fairness the strategy looks at, unless its settings say so: an objective such as ``eqo``
     protocol : ``paper``, or ``published`` for the arithmetic of the published runs
     seed : of the sampling of clients
     per_round : clients in a round; without it ``fraction_train`` decides
@@ -94,7 +102,7 @@ class FlowerStrategy(Base):
         configrecord_key: str = "config",
     ) -> None:
         check(num_rounds is None or num_rounds >= 1, "num_rounds must be >= 1", num_rounds)
-        check(metric in FAIRNESS, f"metric must be one of {'|'.join(FAIRNESS)}", metric)
+        parse_objective(metric)
         check(protocol in ("paper", "published"), "protocol must be paper or published", protocol)
         check(per_round is None or per_round >= 1, "per_round must be >= 1", per_round)
         for name, share in (("fraction_train", fraction_train), ("fraction_evaluate", fraction_evaluate)):
@@ -125,33 +133,40 @@ class FlowerStrategy(Base):
         self.averaged = tuple(averaged)
         self.weighted_by_key = weighted_by_key
         self.arrayrecord_key, self.configrecord_key = arrayrecord_key, configrecord_key
-        needs = self._build(num_rounds or 1)
-        if needs.scores_clients and validation is None:
-            raise InputError(f"validation must be given for {self.spec.name}, which scores models, got none")
-        self.reweighs = needs.loss_weights is not None
-        if self.reweighs and validation is None:
-            raise InputError(f"validation must be given for {self.spec.name}, which counts groups, got none")
-        asks = self.reweighs if ask_clients is None else ask_clients
-        if self.reweighs and not asks:
+        needs = self.spec.build(self._setup(num_rounds or 1)).needs
+        for need, why in ((Need.SCORES, "scores models"), (Need.ROWS | Need.REPORTS, "counts groups")):
+            if needs & need and validation is None:
+                raise InputError(f"validation must be given for {self.spec.name}, which {why}, got none")
+        if self.spec.step(THRESHOLDS) is not None and validation is None:
+            raise InputError("validation must be given for thresholds, which are measured on it, got none")
+        self.needs = needs
+        self.told_rows = Need.ROWS in needs
+        asks = self.told_rows if ask_clients is None else ask_clients
+        if self.told_rows and not asks:
             raise InputError(f"ask_clients must be left out or True for {self.spec.name}, got False")
-        question = ConfigRecord({**(query_config or {}), "wants-rows": self.reweighs})
-        groups = validation.groups if self.reweighs and validation is not None else 0
+        question = ConfigRecord({**(query_config or {}), "wants-rows": self.told_rows})
+        groups = len(validation.grouping) if self.told_rows and validation is not None else 0
         self.roster = Roster(question if asks else None, groups, max_wait=max_wait)
+        self.evaluation = Evaluation(self)
         self.history: list[Round] = []
         """What happened so far."""
-        self._strategy: Strategy | None = None
+        self.thresholds: Values | None = None
+        """One for each group, once they have been chosen."""
+        self._server: Server | None = None
+        self._average: Average | None = None
+        self._released: NDArray[Any] | None = None
         self._layout: Layout | None = None
-        self._state: Any = None
         self._rest: NDArray[Any] = np.empty(0)
         self._measured: tuple[Counts | None, Counts | None] | None = None
         self._asked: list[Message] = []
         self._buffer: NDArray[Any] | None = None
         self._sent: ArrayRecord | None = None
         self._pieces: list[str] = []
-        self._late = "no reply in time"
+        self.late = "no reply in time"
 
-    def _build(self, num_rounds: int) -> Strategy:
-        return self.spec.build(Setup(num_rounds, self.protocol == "published"))
+    def _setup(self, num_rounds: int) -> Setup:
+        groups = TWO_GROUPS if self.validation is None else self.validation.grouping
+        return Setup(num_rounds, self.protocol == "published", groups)
 
     # -- the loop ------------------------------------------------------------------------------------------
 
@@ -180,7 +195,7 @@ class FlowerStrategy(Base):
         self._begin(initial_arrays, self._agreed_rounds(num_rounds))
         assert self.num_rounds is not None
         self.roster.timeout = min(timeout, self.roster.timeout)
-        self._late = f"no reply within {timeout:g} s"
+        self.late = f"no reply within {timeout:g} s"
         result, arrays = Result(arrays=initial_arrays), initial_arrays
         log(INFO, "Starting %s for %d rounds", self.spec.text, self.num_rounds)
         self.summary()
@@ -215,6 +230,7 @@ class FlowerStrategy(Base):
             _keep(result.train_metrics_clientapp, t, metrics)
             self._save(t, result)  # what follows may fail; the round is safe
             evaluate(t)
+        self._finish(grid, result, timeout)
         log(INFO, "")
         log(INFO, "%s finished in %.1f s", self.spec.name, time.monotonic() - began)
         for line in self._account():
@@ -234,21 +250,56 @@ class FlowerStrategy(Base):
     def _begin(self, arrays: ArrayRecord, num_rounds: int) -> None:
         """Build the strategy, and its state from the first model."""
         self.num_rounds = num_rounds
-        self._strategy = self._build(num_rounds)
         self._layout = Layout.of(arrays, self.averaged)
         trained, self._rest = np.split(self._layout.flat(arrays), [self._layout.moved])
-        self._state = self._strategy.init(trained)
-        if not hasattr(self._state, "_replace"):
+        self._server = Server.start(self.spec.build(self._setup(num_rounds)), trained)
+        if not hasattr(self._server.state, "_replace"):
             raise InputError(
                 f"the state of {self.spec.name} must be a NamedTuple to run on Flower,"
-                f" got {type(self._state).__name__}"
+                f" got {type(self._server.state).__name__}"
             )
+        step = self.spec.step(AVERAGE)
+        self._average = None if step is None else Average(float(step["share"]), num_rounds)
+        self._released = self.thresholds = None
         self._measured = self._buffer = self._sent = None
         self.history, self._pieces = [], []
         try:
             self._measure()  # finds out now whether the user's predictions work
         except MismatchError as error:
             raise InputError(f"validation must get numbers for the initial model, got {error}") from None
+
+    @property
+    def server(self) -> Server:
+        """The server's side of the strategy."""
+        assert self._server is not None
+        return self._server
+
+    @property
+    def layout(self) -> Layout:
+        """The names, shapes and types of the model's arrays."""
+        assert self._layout is not None
+        return self._layout
+
+    def _finish(self, grid: Grid, result: Result, timeout: float) -> None:
+        """Release the model: an average, with thresholds, if the strategy takes these steps."""
+        result.arrays = self.layout.record(self.released)
+        step = self.spec.step(THRESHOLDS)
+        if step is None or self.validation is None:
+            return
+        histogram = None
+        if step["from"] == "clients":
+            clients = self.roster.clients(grid, max(1, self.min_available_nodes))
+            histogram = ask_histograms(
+                grid, clients, result.arrays, self.roster.question, len(self.validation.grouping), timeout
+            )
+        assert self.num_rounds is not None
+        fairness = self._setup(self.num_rounds).fairness(str(step["metric"]))
+        margins = self.validation.margins(result.arrays)
+        self.thresholds = choose_thresholds(step, fairness, margins, histogram)
+        after = apply(margins, self.thresholds)
+        on_test = None if self.test is None else apply(self.test.margins(result.arrays), self.thresholds)
+        self.history[-1] = self.history[-1]._replace(validation=after, test=on_test)
+        log(INFO, "Thresholds: %s", ", ".join(f"{value:.4f}" for value in self.thresholds))
 
     def _account(self) -> list[str]:
         """How the run went, in lines."""
@@ -291,14 +342,14 @@ class FlowerStrategy(Base):
         chosen = self.streams.cohort(server_round, len(clients), size).tolist() if size else []
         sampled = [clients[position] for position in chosen]
         log(INFO, "configure_train: %d of %d clients: %s", size, len(clients), _names(sampled))
-        weights = self._loss_weights(sampled)
+        broadcast = self.server.broadcast(self._rows(sampled)) if sampled else None
         self._asked = []
         for client in sampled:
-            mine = ConfigRecord({**config, "server-round": server_round})
+            mine = ConfigRecord({**config, "server-round": server_round, **self._told()})
             if self.roster.question is not None:
                 mine["client"] = self.roster.number(client)
-            if weights is not None:
-                mine["loss-weights"] = weights[client.node]
+            if broadcast is not None:
+                mine[BROADCAST] = [float(value) for value in broadcast.ravel()]
             content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: mine})
             self._asked.append(Message(content, client.node, MessageType.TRAIN))
         return self._asked
@@ -316,7 +367,7 @@ class FlowerStrategy(Base):
             self._begin(arrays, self.num_rounds)
         elif arrays is not self._sent and not np.array_equal(sent := self._layout.flat(arrays), self.model):
             trained, self._rest = np.split(sent, [self._layout.moved])
-            self._state = self._state._replace(params=trained)
+            self.server.state = self.server.state._replace(params=trained)
             self._measured = self._sent = None
 
     def _least(self, minimum: int) -> int:
@@ -327,93 +378,118 @@ class FlowerStrategy(Base):
             return min(self.per_round, clients)
         return 0 if share == 0 else min(max(int(clients * share), minimum, 1), clients)
 
-    def _loss_weights(self, clients: Sequence[Client]) -> dict[int, list[float]] | None:
-        """For each node, the weight of a row of each (group, label) in its loss."""
-        assert self._strategy is not None
-        if self._strategy.loss_weights is None or not clients:
+    def _told(self) -> dict[str, Any]:
+        """What a client's half of the strategy is built from."""
+        assert self.num_rounds is not None
+        if self.server.strategy.local_loss is None and Need.REPORTS not in self.needs:
+            return {}
+        return {"strategy": self.spec.base.text, "num-rounds": self.num_rounds, "protocol": self.protocol}
+
+    def _rows(self, clients: Sequence[Client]) -> NDArray[np.int64] | None:
+        """(clients, groups, 2) the rows that they have told of, where the strategy needs them."""
+        if not self.told_rows:
             return None
         rows = np.stack([client.rows for client in clients if client.rows is not None])
         totals = rows.sum(axis=(1, 2), keepdims=True)
         most = np.inf if self.limits.max_examples is None else self.limits.max_examples
-        believed = np.rint(rows * np.minimum(1, most / totals)).astype(np.int64)
-        weights = self._strategy.loss_weights(believed)
-        return {
-            client.node: [float(w) for w in mine.ravel()]
-            for client, mine in zip(clients, weights, strict=True)
-        }
+        return np.asarray(np.rint(rows * np.minimum(1, most / totals)).astype(np.int64))
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Check the replies, score the models, aggregate."""
-        assert self._strategy is not None
-        assert self._layout is not None
-        model = self.model
         asked = {message.metadata.message_id: message.metadata.dst_node_id for message in self._asked}
         self._asked = []
         good = read_replies(
             asked,
             list(replies),
-            self._layout,
-            model,
+            self.layout,
+            self.model,
             self.limits,
             self.weighted_by_key,
-            self._late,
+            self.late,
             self._memory(len(asked)),
         )
         self._check_rows(good)
+        local = self._reports(good)
         scored = self._score(good)
-        problem, arrays = "", None
-        if good.nodes:
-            moved, (server, _) = self._layout.moved, self._measure()
-            server = np.zeros((0, 2, 2), dtype=np.int64) if server is None else server
-            cohort = Cohort(server_round, good.deltas[:, :moved], good.num_examples, scored, server)
-            with np.errstate(over="ignore", invalid="ignore"):
-                state = self._strategy.aggregate(self._state, cohort)
-                rest = self._rest + weighted_mean(good.deltas[:, moved:], good.num_examples)
-            problem = self._take(state, rest)
-            self._let_go(state)
-            arrays = None if problem else self._arrays()
-        done = self._record(server_round, len(asked), good, scored, problem, aggregated=arrays is not None)
+        names = tuple(self.roster.name(node) for node in good.nodes)
+        server, _ = self._measure()
+        self.server.counts = np.zeros((0, 2, 2), dtype=np.int64) if server is None else server
+        dropped = tuple(rounds.Dropped(self.roster.name(gone.node), gone.reason) for gone in good.dropped)
+        moved = self.layout.moved
+        sent = rounds.Replies(
+            names, good.deltas[:, :moved], good.num_examples, scored, self._told_apart(local, good), dropped
+        )
+        before = self.server.state, self._rest, self._measured
+        with np.errstate(over="ignore", invalid="ignore"):
+            outcome = self.server.take(server_round, sent)
+        if good.nodes and not outcome.problem:
+            outcome = outcome._replace(problem=self._accept(good))
+            if outcome.problem:
+                self.server.state, self._rest, self._measured = before
+                self._sent = None
+            self._let_go(self.server.state)
+        moved_on = bool(good.nodes) and not outcome.problem
+        if moved_on:
+            self._release(server_round)
+        done = self._record(server_round, len(asked), good, sent, outcome)
         self.history.append(done)
         self._log(done)
         means = mean_metrics(good.metrics, good.num_examples, self.weighted_by_key)
-        return arrays, MetricRecord({**means, **done.numbers()})
+        return self._arrays() if moved_on else None, MetricRecord({**means, **done.numbers()})
+
+    def _reports(self, good: Replies) -> list[Statistics]:
+        """What the clients tell of the model on their own rows; those who tell nonsense are dropped."""
+        found: list[Statistics] = []
+        if Need.REPORTS not in self.needs or self.validation is None:
+            return found
+        groups = len(self.validation.grouping)
+        for metrics in list(good.metrics):
+            position = len(found)
+            try:
+                found.append(read_report(metrics, groups, float(good.num_examples[position])))
+            except MismatchError as error:
+                good.drop(position, one_line(error))
+        return found
+
+    def _told_apart(self, local: list[Statistics], good: Replies) -> Statistics | None:
+        if not local:
+            return None
+        return Statistics(*(np.stack(values) for values in zip(*local, strict=True)))
 
     def _check_rows(self, good: Replies) -> None:
         """Drop clients that train on other rows than they told, by which everybody's losses are weighed."""
-        for position in reversed(range(len(good.nodes) if self.reweighs else 0)):
+        for position in reversed(range(len(good.nodes) if self.told_rows else 0)):
             rows, claimed = self.roster.known[good.nodes[position]].rows, good.num_examples[position]
             told = min(0 if rows is None else int(rows.sum()), self.limits.max_examples or math.inf)
             if claimed != told:
                 good.drop(position, f"{claimed:g} examples where it had told of {told:g} rows")
 
-    def _take(self, state: Any, rest: NDArray[Any]) -> str:
-        """Make a new state ours, or say what is wrong with it and keep the old one."""
-        assert self._layout is not None
-        if np.shape(state.params) != (self._layout.moved,):
-            return f"the strategy returned a model of shape {np.shape(state.params)}"
-        before = self._state, self._rest, self._measured
-        self._state, self._rest, self._measured = state, rest, None
-        self._sent = None
+    def _accept(self, good: Replies) -> str:
+        """Take the rest of the new model and measure it; returns what is wrong with it, if anything is."""
+        moved = self.layout.moved
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._rest = self._rest + weighted_mean(good.deltas[:, moved:], good.num_examples)
+            finite = np.isfinite(self.model).all()
+        self._measured = self._sent = None
+        if not finite:
+            return "the new model would not be finite"
         try:
-            with np.errstate(over="ignore"):
-                finite = np.isfinite(self.model).all()
-            if finite:
-                self._measure()
-                return ""
-            problem = "the new model would not be finite"
-        except Exception as error:  # as above
-            problem = f"the new model makes {_blame(error)}"
-        self._state, self._rest, self._measured = before
-        self._sent = None
-        return problem
+            self._measure()
+        except Exception as error:  # it has worked with the first model: this one is to blame
+            return f"the new model makes {_blame(error)}"
+        return ""
+
+    def _release(self, t: int) -> None:
+        """Take note of the round's model, for what is released in the end."""
+        if self._average is not None:
+            self._released = self._average.add(t, self.model)
 
     def _memory(self, clients: int) -> NDArray[Any]:
         """Room for a round's updates; the same as last time if it suffices, since fresh memory is slow."""
-        assert self._layout is not None
         if self._buffer is None or len(self._buffer) < clients:
-            self._buffer = np.empty((clients, self._layout.size), dtype=self._layout.dtype)
+            self._buffer = np.empty((clients, self.layout.size), dtype=self.layout.dtype)
         return self._buffer
 
     def _let_go(self, state: Any) -> None:
@@ -425,8 +501,7 @@ class FlowerStrategy(Base):
 
     def _score(self, good: Replies) -> Counts:
         """(clients, groups, 2, 2) the clients' models on the validation rows; unusable ones are dropped."""
-        assert self._strategy is not None
-        if not self._strategy.scores_clients or self.validation is None:
+        if Need.SCORES not in self.needs or self.validation is None:
             return np.zeros((0, 0, 2, 2), dtype=np.int64)
         found: list[Counts] = []
         for record in list(good.records):
@@ -434,43 +509,45 @@ class FlowerStrategy(Base):
                 found.append(self.validation.counts(record))
             except Exception as error:  # it has worked with the first model: this one is to blame
                 good.drop(len(found), _blame(error))
-        return np.array(found, dtype=np.int64).reshape(len(found), self.validation.groups, 2, 2)
+        return np.array(found, dtype=np.int64).reshape(len(found), len(self.validation.grouping), 2, 2)
 
     def _arrays(self) -> ArrayRecord:
         """The server's model as it travels."""
-        assert self._layout is not None
         if self._sent is None:
-            self._sent = self._layout.record(self.model)
+            self._sent = self.layout.record(self.model)
         return self._sent
 
     def _measure(self) -> tuple[Counts | None, Counts | None]:
         """The server's model on the validation and on the test rows, where there are some."""
-        assert self._layout is not None
         if self._measured is None:
             model = self._arrays()
             validation = None if self.validation is None else self.validation.counts(model)
             self._measured = validation, None if self.test is None else self.test.counts(model)
         return self._measured
 
+    def _measure_released(self) -> tuple[Counts | None, Counts | None]:
+        """The same for what would be released now."""
+        if self._released is None:
+            return self._measure()
+        model = self.layout.record(self._released)
+        validation = None if self.validation is None else self.validation.counts(model)
+        return validation, None if self.test is None else self.test.counts(model)
+
     def _record(
-        self, number: int, asked: int, good: Replies, scored: Counts, problem: str, *, aggregated: bool
+        self, number: int, asked: int, good: Replies, sent: rounds.Replies, outcome: rounds.Outcome
     ) -> Round:
-        notes: Notes = self._state.notes if aggregated else Notes()
-        is_fair = notes.is_fair or (False,) * len(good.nodes)
         clients = []
-        for position, node in enumerate(good.nodes):
-            reason = problem or ("example count cut to the limit" if node in good.capped else "")
-            outcome = DROPPED if problem else FAIR if is_fair[position] else USED
-            counts = scored[position] if len(scored) else None
-            examples = float(good.num_examples[position])
-            clients.append(ClientRound(self.roster.name(node), node, outcome, reason, examples, counts))
+        nodes = [*good.nodes, *(gone.node for gone in good.dropped)]
+        for client, node in zip(client_rounds(number, sent, outcome), nodes, strict=True):
+            cut = "example count cut to the limit" if node in good.capped else ""
+            clients.append(client._replace(reason=client.reason or cut, node=node))
         clients += [
-            ClientRound(self.roster.name(gone.node), gone.node, DROPPED, gone.reason) for gone in good.dropped
+            ClientRound(number, name, REFUSED, why, node=node)
+            for node, (name, why) in sorted(self.roster.refused.items())
         ]
-        clients += [
-            ClientRound(name, node, REFUSED, why) for node, (name, why) in sorted(self.roster.refused.items())
-        ]
-        return Round(number, asked, notes, tuple(clients), *self._measure(), problem)
+        problem = outcome.problem if good.nodes else ""
+        notes = plain_notes(outcome.notes)
+        return Round(number, asked, notes, tuple(clients), *self._measure_released(), problem)
 
     def _log(self, done: Round) -> None:
         for client in done.clients:
@@ -484,51 +561,23 @@ class FlowerStrategy(Base):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Choose the clients that evaluate the model on their own rows."""
-        if self.fraction_evaluate == 0:
-            return []
-        need = max(self.min_available_nodes, self.min_evaluate_nodes, 1)
-        try:
-            clients = self.roster.clients(grid, need)
-        except InputError as error:
-            log(WARNING, "No evaluation: %s", error)
-            return []
-        size = min(max(int(len(clients) * self.fraction_evaluate), self.min_evaluate_nodes, 1), len(clients))
-        chosen = self.streams.evaluators(server_round, len(clients), size)
-        content = RecordDict(
-            {
-                self.arrayrecord_key: arrays,
-                self.configrecord_key: ConfigRecord({**config, "server-round": server_round}),
-            }
-        )
-        self._asked = [Message(content, clients[number].node, MessageType.EVALUATE) for number in chosen]
-        return self._asked
+        return self.evaluation.configure(server_round, arrays, config, grid)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Average the clients' own metrics, in the order in which they were asked."""
-        asked = {message.metadata.message_id: message.metadata.dst_node_id for message in self._asked}
-        self._asked = []
-        by_node = {asked.get(reply.metadata.reply_to_message_id): reply for reply in replies}
-        metrics, weights = [], []
-        for node in asked.values():
-            try:
-                record = _evaluation(by_node.get(node), self._late)
-                weight = example_count(record, self.weighted_by_key)
-            except MismatchError as error:
-                log(WARNING, "\t> %s could not evaluate: %s", self.roster.name(node), one_line(error))
-                continue
-            metrics.append(record)
-            weights.append(min(weight, self.limits.max_examples or math.inf))
-        if not metrics:
-            return None
-        return MetricRecord(mean_metrics(metrics, np.array(weights), self.weighted_by_key))
+        return self.evaluation.aggregate(replies)
 
     # -- what is left behind -------------------------------------------------------------------------------
 
     @property
     def model(self) -> NDArray[Any]:
         """The global model as one vector: the trained arrays in their order, then the averaged ones."""
-        assert self._layout is not None
-        return np.concatenate([self._state.params, self._rest]).astype(self._layout.dtype, copy=False)
+        return np.concatenate([self.server.params, self._rest]).astype(self.layout.dtype, copy=False)
+
+    @property
+    def released(self) -> NDArray[Any]:
+        """The model to measure, save and deploy."""
+        return self.model if self._released is None else self._released
 
     def rounds(self, dataset: str = "flower", partition: str = "sites") -> pd.DataFrame:
         """Every metric of every round so far, as `fairfate run` records it."""
@@ -547,19 +596,19 @@ class FlowerStrategy(Base):
         of_round = self.history[t - 1].pack() if t else None
         del self._pieces[t:]
         self._pieces.append(json.dumps([of_round, *kept]))
-        names = sorted(self.roster.names)
-        write_checkpoint(self.checkpoint, self._state, self._rest, self._identity(), names, self._pieces)
+        average = None if self._average is None else [self._average.total, self._average.count]
+        content = [self.server.state, self._rest, average]
+        write_checkpoint(self.checkpoint, content, self._identity(), self.roster.names, self._pieces)
 
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a run to go on."""
-        assert self._layout is not None
         return {
             "strategy": self.spec.text,
             "num_rounds": self.num_rounds,
             "protocol": self.protocol,
             "seed": self.seed,
-            "arrays": [list(self._layout.names), [list(s) for s in self._layout.shapes]],
-            "types": list(self._layout.dtypes),
+            "arrays": [list(self.layout.names), [list(s) for s in self.layout.shapes]],
+            "types": list(self.layout.dtypes),
             "averaged": list(self.averaged),
             "clients": [self.per_round, self.fraction_train, self.min_train_nodes],
             "limits": [self.limits.max_norm, self.limits.max_examples],
@@ -575,7 +624,6 @@ class FlowerStrategy(Base):
             self.checkpoint.parent.mkdir(parents=True, exist_ok=True)
             self._save(0, result)  # finds out now whether it can be written
             return 1
-        assert self._layout is not None
         saved = read_checkpoint(self.checkpoint)
         for name, value in self._identity().items():
             if saved.identity.get(name) != value:
@@ -583,10 +631,15 @@ class FlowerStrategy(Base):
                     f"checkpoint must be of the same run, got '{self.checkpoint}' with another {name}:"
                     f" {one_line(saved.identity.get(name))} instead of {one_line(value)}"
                 )
-        self._state, self._measured = unpack_state(self._state, saved.arrays, saved.numbers), None
-        self._sent = None
-        self._rest, self._pieces = saved.rest, saved.pieces
-        self.roster.names |= set(saved.names)
+        state, rest, average = saved.content["list"]
+        self.server.state = unpack(state, saved.arrays, self.server.state)
+        self._rest, self._pieces = unpack(rest, saved.arrays, None), saved.pieces
+        self._measured = self._sent = None
+        if self._average is not None:
+            self._average.total, self._average.count = unpack(average, saved.arrays, None)
+            if self._average.total is not None:
+                self._released = (self._average.total / self._average.count).astype(self.layout.dtype)
+        self.roster.names = list(saved.names)
         for t, (of_round, *kept) in enumerate(map(json.loads, saved.pieces)):
             self.history += [] if of_round is None else [Round.unpack(of_round)]
             for name, values in zip(_RESULTS, kept, strict=True):
@@ -599,18 +652,6 @@ class FlowerStrategy(Base):
 
 
 _RESULTS = ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp")
-
-
-def _evaluation(reply: Message | None, late: str) -> MetricRecord:
-    """The metrics of a client's evaluation; MismatchError if there are none."""
-    if reply is None:
-        raise MismatchError(late)
-    if reply.has_error() or not reply.has_content():
-        raise MismatchError(reply.error.reason if reply.has_error() else "an empty reply")
-    records = list(reply.content.metric_records.values())
-    if len(records) != 1:
-        raise MismatchError(f"{len(records)} MetricRecords instead of one")
-    return records[0]
 
 
 def _blame(error: Exception) -> str:
@@ -631,23 +672,3 @@ def _keep(
 def _names(clients: Iterable[Client]) -> str:
     names = [client.name for client in clients]
     return ", ".join(names) if len(names) <= 12 else f"{', '.join(names[:12])} and {len(names) - 12} more"
-
-
-def mean_metrics(
-    records: Sequence[MetricRecord], weights: NDArray[np.float64], leave_out: str
-) -> dict[str, Any]:
-    """Weighted means of the metrics that all records have, number by number.
-
-    >>> records = [MetricRecord({"loss": 1.0, "n": 1}), MetricRecord({"loss": 4.0, "extra": 1.0, "n": 2})]
-    >>> mean_metrics(records, np.array([1.0, 2.0]), "n")
-    {'loss': 3.0}
-    """
-    means: dict[str, Any] = {}
-    for name in records[0] if records else ():
-        if name == leave_out or not all(name in record for record in records):
-            continue
-        values = [np.asarray(record[name], dtype=np.float64) for record in records]
-        if len({value.shape for value in values}) == 1:
-            mean = sum(w * value for w, value in zip(weights / weights.sum(), values, strict=True))
-            means[name] = np.asarray(mean).tolist()
-    return means

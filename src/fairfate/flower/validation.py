@@ -10,11 +10,13 @@ import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import ArrayLike, NDArray
 
-from fairfate.engine import mlp
+from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check
-from fairfate.federation import Rows
+from fairfate.fairness.metrics import Counts, count
+from fairfate.fairness.thresholds import Margins
 from fairfate.flower.records import MismatchError
-from fairfate.metrics import Counts, count
+from fairfate.models.mlp import Mlp
+from fairfate.models.rows import PackedRows
 
 THRESHOLD = 0.5
 
@@ -23,12 +25,14 @@ class Measure(Protocol):
     """Anything that can count a model's predictions."""
 
     @property
-    def groups(self) -> int: ...  # noqa: D102
+    def grouping(self) -> Groups: ...  # noqa: D102
 
     @property
     def checksum(self) -> str: ...  # noqa: D102
 
     def counts(self, model: ArrayRecord) -> Counts: ...  # noqa: D102
+
+    def margins(self, model: ArrayRecord) -> Margins: ...  # noqa: D102
 
 
 class Validation:
@@ -54,14 +58,9 @@ class Validation:
         self.predict = predict
         self.label = np.asarray(label).ravel()
         names, self.group = np.unique(np.asarray(group).ravel(), return_inverse=True)
-        self.group_names = tuple(map(str, names))
+        self.grouping = Groups.single("group", tuple(map(str, names)))
         check(len(names) >= 2, "group must have at least two different values", len(names))
         count(self.label, self.label, group=self.group)  # one label for each group, 0 or 1
-
-    @property
-    def groups(self) -> int:
-        """Number of groups."""
-        return len(self.group_names)
 
     @property
     def checksum(self) -> str:
@@ -70,6 +69,19 @@ class Validation:
 
     def counts(self, model: ArrayRecord) -> Counts:
         """Rows by (group, label, prediction)."""
+        predicted = self._predicted(model)
+        return count(
+            self.label, (predicted > THRESHOLD).astype(int), group=self.group, groups=len(self.grouping)
+        )
+
+    def margins(self, model: ArrayRecord) -> Margins:
+        """The rows' log-odds, for each (group, label)."""
+        p = np.clip(self._predicted(model), 1e-9, 1 - 1e-9)
+        scores = np.log(p / (1 - p)).astype(np.float32)
+        cell = 2 * self.group + self.label.astype(np.int64)
+        return [scores[cell == number] for number in range(2 * len(self.grouping))]
+
+    def _predicted(self, model: ArrayRecord) -> NDArray[np.float64]:
         predicted = _plain(self.predict(model))
         check(
             predicted.shape == self.label.shape,
@@ -81,7 +93,7 @@ class Validation:
         if ((predicted < 0) | (predicted > 1)).any():
             odd = predicted[(predicted < 0) | (predicted > 1)][0]
             raise InputError(f"predict must return 0 or 1, or probabilities, got {odd:g}")
-        return count(self.label, (predicted > THRESHOLD).astype(int), group=self.group, groups=self.groups)
+        return predicted
 
 
 def _checksum(*arrays: NDArray[Any]) -> str:
@@ -98,13 +110,8 @@ def _plain(values: Any) -> NDArray[np.float64]:
 class BuiltIn:
     """The same for the built-in model, by the engine."""
 
-    def __init__(self, rows: Rows, inputs: int, hidden: int) -> None:
-        self.rows, self.inputs, self.hidden = rows, inputs, hidden
-
-    @property
-    def groups(self) -> int:
-        """Number of groups."""
-        return len(self.rows.sizes) // 2
+    def __init__(self, rows: PackedRows, model: Mlp, grouping: Groups) -> None:
+        self.rows, self.model, self.grouping = rows, model, grouping
 
     @property
     def checksum(self) -> str:
@@ -113,10 +120,17 @@ class BuiltIn:
 
     def counts(self, model: ArrayRecord) -> Counts:
         """Rows by (group, label, prediction)."""
-        vector = mlp.flat({name: array.numpy() for name, array in model.items()})
-        return np.asarray(self.rows.score(vector[None], self.hidden)[0])
+        return np.asarray(self.model.count(self._vector(model)[None], self.rows)[0])
+
+    def margins(self, model: ArrayRecord) -> Margins:
+        """The rows' log-odds, for each (group, label)."""
+        return self.model.margins(self._vector(model), self.rows)
+
+    def _vector(self, model: ArrayRecord) -> NDArray[np.float32]:
+        flat = self.model.flat({name: array.numpy() for name, array in model.items()})
+        return np.asarray(flat, dtype=np.float32)
 
 
-def built_in_arrays(params: NDArray[Any], inputs: int, hidden: int) -> dict[str, NDArray[Any]]:
+def built_in_arrays(params: NDArray[Any], model: Mlp) -> dict[str, NDArray[Any]]:
     """The built-in model's arrays, as they travel."""
-    return {name: np.ascontiguousarray(layer) for name, layer in mlp.arrays(params, inputs, hidden).items()}
+    return {name: np.ascontiguousarray(layer) for name, layer in model.arrays(params).items()}

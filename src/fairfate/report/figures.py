@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from fairfate.errors import InputError, check
+from fairfate.data.groups import Groups
+from fairfate.errors import InputError
+from fairfate.fairness.metrics import METRICS, Values
+from fairfate.fairness.objective import bind, parse_objective
 from fairfate.files import replacing
-from fairfate.metrics import METRICS
-from fairfate.results import row_names
+from fairfate.runs.results import counts_of, row_names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,18 +39,24 @@ NAMES = {
 }
 
 
-def over_rounds(rounds: pd.DataFrame, metrics: tuple[str, ...] = ("accuracy", "eqo")) -> Figure:
+def over_rounds(
+    rounds: pd.DataFrame,
+    metrics: tuple[str, ...] = ("accuracy", "eqo"),
+    groups: Groups | None = None,
+) -> Figure:
     """Each metric over the rounds on the test rows: mean over seeds, and a band of one standard deviation.
 
     Parameters
     ----------
     rounds : as in ``rounds.parquet``
-    metrics : one panel for each
+    metrics : one panel for each; objectives too, such as ``worst(sp, eo)``
+    groups : what the counts of the rounds are counted by, for objectives
     """
     from matplotlib.figure import Figure
 
     for metric in metrics:
-        check(metric in METRICS, f"metric must be one of {', '.join(METRICS)}", metric)
+        if metric not in METRICS:
+            rounds = rounds.assign(**{metric: _objective(metric, rounds, groups)})
     test = rounds[rounds["split"] == "test"]
     figure = Figure(figsize=(4.2 * len(metrics), 3.4), layout="constrained")
     panels = figure.subplots(1, len(metrics), squeeze=False)[0]
@@ -80,6 +88,16 @@ def over_rounds(rounds: pd.DataFrame, metrics: tuple[str, ...] = ("accuracy", "e
     handles, texts = panels[0].get_legend_handles_labels()
     figure.legend(handles, texts, loc="outside lower center", ncols=min(len(texts), 4), frameon=False)
     return figure
+
+
+def _objective(metric: str, rounds: pd.DataFrame, groups: Groups | None) -> Values:
+    """An objective in every round, from the counts."""
+    parsed = parse_objective(metric)
+    if groups is None:
+        raise InputError(
+            f"metric must be one of {', '.join(METRICS)} for a run without counts, got '{metric}'"
+        )
+    return bind(parsed, groups)(counts_of(rounds))
 
 
 def _lines(test: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:

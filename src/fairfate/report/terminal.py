@@ -14,14 +14,24 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from fairfate.config import PROVENANCE, read_config
 from fairfate.data import SOURCES, Table
+from fairfate.data.groups import Groups
 from fairfate.errors import InputError, listing
-from fairfate.experiment import Run
-from fairfate.federation import Federation
-from fairfate.metrics import COLLAPSED, FAIRNESS
-from fairfate.results import CONFIG, read_rounds, row_names, summarise
-from fairfate.strategies import entries
+from fairfate.fairness.metrics import COLLAPSED, FAIRNESS
+from fairfate.fairness.objective import bind, crosses
+from fairfate.federation.split import Federation
+from fairfate.runs.config import PROVENANCE, read_config
+from fairfate.runs.results import (
+    CONFIG,
+    KEYS,
+    counts_of,
+    read_groups,
+    read_rounds,
+    row_names,
+    summarise,
+)
+from fairfate.runs.run import Run
+from fairfate.strategies import STEPS, THRESHOLDS, entries
 
 COLUMNS = {
     "accuracy": "accuracy",
@@ -63,10 +73,14 @@ class Results(NamedTuple):
     @classmethod
     def of(cls, run: Run) -> Results:
         """Of a run that has just finished."""
-        thresholds = ("thresholds need the group of each person at prediction time",) if run.plan.post else ()
+        takes = any(spec.step(THRESHOLDS) for spec in run.plan.specs)
+        thresholds = ("thresholds need the group of each person at prediction time",) if takes else ()
         again = tuple(f"{name} was damaged and has been run again" for name in run.damaged)
-        notes = (*run.table.notes, *again, *thresholds)
-        return cls(run.rounds, run.summary, run.plan.config.metric, notes, run.out)
+        objectives = {spec.metric for spec in run.plan.specs if spec.metric}
+        crossed = tuple(f"{text}: {_SHRUNK}" for text in sorted(objectives) if crosses(text))
+        notes = (*run.table.notes, *again, *thresholds, *crossed)
+        rounds, summary = _with_objectives(run.rounds, run.summary, run.table.grouping)
+        return cls(rounds, summary, run.plan.config.metric, notes, run.out)
 
     @classmethod
     def read(cls, folders: Sequence[Path]) -> Results:
@@ -80,7 +94,8 @@ class Results(NamedTuple):
         configs = [read_config(folder / CONFIG) for folder in folders]
         notes = {note: None for c in configs for note in c.get(PROVENANCE, {}).get("data-notes", ())}
         rounds = pd.concat(frames, ignore_index=True)
-        return cls(rounds, summarise(rounds), configs[0].get("metric", "eqo"), tuple(notes), None)
+        rounds, summary = _with_objectives(rounds, summarise(rounds), read_groups(folders[0]))
+        return cls(rounds, summary, configs[0].get("metric", "eqo"), tuple(notes), None)
 
     @property
     def seeds(self) -> int:
@@ -91,6 +106,27 @@ class Results(NamedTuple):
     def last(self) -> int:
         """The last round."""
         return int(self.rounds["round"].max())
+
+
+_SHRUNK = "rates of combinations are drawn towards the overall one, as by 20 more rows of it"
+
+
+def _with_objectives(
+    rounds: pd.DataFrame, summary: pd.DataFrame, groups: Groups | None
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """With a column for each objective that is no metric by itself, made from the counts."""
+    texts = [text for text in dict.fromkeys(summary["metric"].dropna()) if text not in rounds.columns]
+    if not texts or groups is None:
+        return rounds, summary
+    counts = counts_of(rounds)
+    rounds = rounds.assign(**{text: bind(text, groups)(counts) for text in texts})
+    test = rounds[(rounds["split"] == "test") & (rounds["round"] == rounds["round"].max())]
+    means = test.groupby(KEYS, dropna=False, sort=False)[texts].mean(skipna=False).add_suffix("_last_mean")
+    return rounds, summary.merge(means.reset_index(), on=KEYS, how="left")
+
+
+def _said(metric: str) -> str:
+    return metric.upper() if metric in FAIRNESS else metric
 
 
 def _told_apart(frames: list[pd.DataFrame], folders: Sequence[Path]) -> list[pd.DataFrame]:
@@ -134,7 +170,7 @@ def verdict(run: Results) -> str:
     gained = other[fairness] - base[fairness]
     gave = base["accuracy_last_mean"] - other["accuracy_last_mean"]
     wins = int((_per_seed(run, metric, best) > _per_seed(run, metric, 0)).sum())
-    fairer = f"{'gained' if gained >= 0 else 'lost'} {abs(gained):.3f} {metric.upper()}"
+    fairer = f"{'gained' if gained >= 0 else 'lost'} {abs(gained):.3f} {_said(metric)}"
     better = f"{'gave up' if gave >= 0 else 'gained'} {abs(gave):.3f} accuracy"
     return (
         f"Against {names[0]}, {name} {fairer} ({base[fairness]:.3f} to {other[fairness]:.3f}) and"
@@ -174,7 +210,7 @@ def warnings(run: Results) -> list[str]:
             blind = int(_per_seed(run, metric, number, "validation").isna().sum())
             if blind:
                 lines.append(
-                    f"{label} looked at an undefined {metric.upper()} in {blind} of {seeds} seeds: a group"
+                    f"{label} looked at an undefined {_said(metric)} in {blind} of {seeds} seeds: a group"
                     " has no such validation rows, so no client counted as fair"
                 )
     return lines
@@ -208,6 +244,15 @@ def show_strategies(console: Console) -> None:
             grid.add_row("", key, f"{setting.help}; {setting.rule}, default {default}")
         if entry.settings:
             console.print(grid)
+    console.print("\nSteps, after a +:", style="italic")
+    for name, step in STEPS.items():
+        console.print(Text(f"+{name}", "bold") + Text(f"  {step.summary}"))
+        grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 1))
+        grid.add_column(width=2)
+        for key, setting in step.settings.items():
+            default = "--metric" if setting.default is None else f"{setting.default}"
+            grid.add_row("", key, f"{setting.help}; {setting.rule}, default {default}")
+        console.print(grid)
 
 
 def show_sources(console: Console, found: dict[str, str]) -> None:

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 from fairfate.data import Table
-from fairfate.federation import build
-from fairfate.partition import parse_partition
+from fairfate.federation.partition import parse_partition
+from fairfate.federation.split import build
+from fairfate.federation.streams import Streams
 from fairfate.report.figures import COLOURS, NAMES
 from fairfate.reproduce.grid import METRICS, SPLITS
 from fairfate.reproduce.tables import TITLES
-from fairfate.streams import Streams
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fairfate.config import Config, parse_seeds
 from fairfate.errors import unknown
-from fairfate.sweep import expand
+from fairfate.runs.config import Config, parse_seeds
+from fairfate.runs.sweep import expand
 
 DATASETS = ("compas", "adult", "law", "dutch")
 SPLITS = {"0.5": "dirichlet:0.5", "1.0": "dirichlet:1", "rnd": "random"}
@@ -25,7 +25,8 @@ STRATEGIES = (
     "fair_fate:metric=sp|eo|eqo,lam0=0.1|0.5,rho=0.04|0.05,max=0.8|0.9|1,beta0=0.8|0.9|0.99",
 )
 ABLATIONS = ("fair_fate:metric=sp|eo|eqo,momentum=none|constant|decaying,growth=constant|linear|exponential",)
-POST = tuple(f"thresholds:metric={metric},tolerance=0.02" for metric in METRICS)
+THRESHOLDS = "+thresholds:metric=sp|eo|eqo,tolerance=0.02,keep=0,against=best"
+"""Taken by every setting; the rule that the kept results were made with."""
 
 
 def configs(
@@ -46,16 +47,16 @@ def configs(
                 raise unknown(what, name, known)
     chosen = []
     for protocol in protocols:
-        extra = {"post": list(POST)} if protocol == "paper" else {}
+        trained = [*STRATEGIES, *(ABLATIONS if protocol == "paper" else ())]
+        taken = [f"{text}{THRESHOLDS}" for text in trained] if protocol == "paper" else []
         chosen += expand(
             {
                 "data": list(datasets),
                 "partition": [SPLITS[split] for split in splits],
                 "protocol": [protocol],
-                "strategy": [*STRATEGIES, *(ABLATIONS if protocol == "paper" else ())],
+                "strategy": [*trained, *taken],
                 "seeds": list(parse_seeds(seeds)),
                 **({} if data_dir is None else {"data-dir": data_dir}),
-                **extra,
             },
             where="reproduce",
         )

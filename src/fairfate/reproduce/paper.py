@@ -11,20 +11,20 @@ from pathlib import Path
 import pandas as pd
 
 from fairfate._version import __version__
-from fairfate.cells import Store
 from fairfate.data import SOURCES, load
 from fairfate.errors import unknown
 from fairfate.files import locked, remove_unfinished, write_bytes
-from fairfate.pool import Progress, cores
 from fairfate.report.figures import save
 from fairfate.reproduce import figures, findings, grid, tables
 from fairfate.reproduce.honest import REFERENCES, TOLERANCE
 from fairfate.reproduce.page import page
 from fairfate.reproduce.printed import COLUMN, TABLES, behind_printed, table_rows
 from fairfate.reproduce.runs import runs_of_sweep
-from fairfate.results import CELLS
+from fairfate.runs.pool import Progress, cores
+from fairfate.runs.results import CELLS
+from fairfate.runs.store import Store
+from fairfate.runs.sweep import Sweep, sweep
 from fairfate.strategies import entries, make_spec
-from fairfate.sweep import Sweep, sweep
 
 RESULTS, FIGURES, PAGE, CLOCK = "results", "figures", "reproduction.md", "seconds.txt"
 

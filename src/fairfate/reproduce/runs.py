@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from fairfate.cells import Store
-from fairfate.results import CELLS, KEYS, LAST
-from fairfate.sweep import Sweep
+from fairfate.fairness.metrics import COLLAPSED
+from fairfate.runs.results import CELLS, KEYS, LAST
+from fairfate.runs.store import Store
+from fairfate.runs.sweep import Sweep
 
 REPORTED = [
     "accuracy",
@@ -22,7 +23,7 @@ REPORTED = [
 ]
 SWINGS = ["accuracy", "sp", "eo", "eqo"]
 VALIDATED = ["accuracy", "sp", "eo", "eqo"]
-COLLAPSED_MCC, ONE_ANSWER = 0.05, 0.99
+ONE_ANSWER = 0.99
 
 
 def runs_of(rounds: pd.DataFrame) -> pd.DataFrame:
@@ -44,7 +45,7 @@ def runs_of(rounds: pd.DataFrame) -> pd.DataFrame:
     scores = validation.groupby(keys, sort=True)[VALIDATED].last().add_prefix("validation_")
     found: pd.DataFrame = pd.concat([last, mean, swing, scores], axis=1)
     one_answer = (found["acceptance"] > ONE_ANSWER) | (found["acceptance"] < 1 - ONE_ANSWER)
-    found["collapsed"] = (found["mcc"] < COLLAPSED_MCC) | one_answer
+    found["collapsed"] = (found["mcc"] < COLLAPSED) | one_answer
     return found.reset_index()
 
 

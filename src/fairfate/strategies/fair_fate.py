@@ -7,11 +7,12 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.metrics import Metric, Values
-from fairfate.schedules import Schedule, constant, demon, exponential, linear
-from fairfate.strategies.momentum import Moving
-from fairfate.strategies.registry import METRIC, Choice, Number, Setup, register
-from fairfate.strategies.strategy import Cohort, Notes, Strategy, Vector, weighted_means
+from fairfate.fairness.metrics import Metric, Values
+from fairfate.strategies.momentum import MomentumState
+from fairfate.strategies.registry import Setup, register
+from fairfate.strategies.schedules import Schedule, constant, demon, exponential, linear
+from fairfate.strategies.settings import METRIC, Choice, Number
+from fairfate.strategies.strategy import Cohort, Need, Strategy, Vector, weighted_means
 
 FairSet = Callable[[Values, Values], tuple[NDArray[np.bool_], Values]]
 
@@ -52,10 +53,10 @@ def fair_fate(
     bias_correction : apply ``v / (1 - beta_t ** t)`` instead of ``v``, as the published runs did
     """
 
-    def init(params: Vector) -> Moving:
-        return Moving(params, np.zeros_like(params))
+    def init(params: Vector) -> MomentumState:
+        return MomentumState(params, np.zeros_like(params))
 
-    def aggregate(state: Moving, cohort: Cohort) -> Moving:
+    def aggregate(state: MomentumState, cohort: Cohort) -> MomentumState:
         t, b, share = cohort.round, beta(cohort.round), lam(cohort.round)
         is_fair, scores = fair_set(fairness(cohort.client_counts), fairness(cohort.server_counts))
 
@@ -65,9 +66,9 @@ def fair_fate(
         v = b * state.momentum + (1 - b) * alpha_f
         correction = 1 - b**t if bias_correction else 1.0
         params = state.params + share * (v / correction) + (1 - share) * alpha_n
-        return Moving(params, v, Notes(share, b, tuple(is_fair.tolist())))
+        return MomentumState(params, v, {"lam": share, "beta": b, "fair": is_fair})
 
-    return Strategy(init, aggregate)
+    return Strategy(init, aggregate, needs=Need.SCORES)
 
 
 @register(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairfate.strategies.registry import Setup, register
-from fairfate.strategies.strategy import Cohort, Model, Strategy, weighted_mean
+from fairfate.strategies.strategy import Cohort, ModelState, Strategy, weighted_mean
 
 
 def fedavg() -> Strategy:
@@ -12,10 +12,10 @@ def fedavg() -> Strategy:
     .. math:: \theta \leftarrow \theta + \sum_k \frac{n_k}{n} \Delta_k
     """
 
-    def aggregate(state: Model, cohort: Cohort) -> Model:
-        return Model(state.params + weighted_mean(cohort.deltas, cohort.num_examples))
+    def aggregate(state: ModelState, cohort: Cohort) -> ModelState:
+        return ModelState(state.params + weighted_mean(cohort.deltas, cohort.num_examples))
 
-    return Strategy(Model, aggregate, scores_clients=False)
+    return Strategy(ModelState, aggregate)
 
 
 @register("fedavg", "mean of the clients' updates, weighted by rows", "McMahan et al. 2017")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairfate.metrics import Metric
-from fairfate.strategies.registry import METRIC, Setup, register
-from fairfate.strategies.strategy import Cohort, Model, Strategy, weighted_mean
+from fairfate.fairness.metrics import Metric
+from fairfate.strategies.registry import Setup, register
+from fairfate.strategies.settings import METRIC
+from fairfate.strategies.strategy import Cohort, ModelState, Need, Strategy, weighted_mean
 
 FLOOR = 0.001
 """Added to every score, so that a round of unfair clients still has a mean."""
@@ -20,11 +21,11 @@ def fedval(fairness: Metric) -> Strategy:
     An undefined score counts as 0.
     """
 
-    def aggregate(state: Model, cohort: Cohort) -> Model:
+    def aggregate(state: ModelState, cohort: Cohort) -> ModelState:
         scores = np.nan_to_num(fairness(cohort.client_counts), nan=0.0)
-        return Model(state.params + weighted_mean(cohort.deltas, scores + FLOOR))
+        return ModelState(state.params + weighted_mean(cohort.deltas, scores + FLOOR))
 
-    return Strategy(Model, aggregate)
+    return Strategy(ModelState, aggregate, needs=Need.SCORES)
 
 
 @register(

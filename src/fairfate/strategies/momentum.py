@@ -6,17 +6,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairfate.schedules import Schedule, constant, demon
-from fairfate.strategies.registry import Number, Setup, register
-from fairfate.strategies.strategy import Cohort, Notes, Strategy, Vector, weighted_mean
+from fairfate.strategies.registry import Setup, register
+from fairfate.strategies.schedules import Schedule, constant, demon
+from fairfate.strategies.settings import Number
+from fairfate.strategies.strategy import NO_NOTES, Cohort, Notes, Strategy, Vector, weighted_mean
 
 
-class Moving(NamedTuple):
+class MomentumState(NamedTuple):
     """The model and the momentum it moves with."""
 
     params: Vector
     momentum: Vector
-    notes: Notes = Notes()
+    notes: Notes = NO_NOTES
 
 
 def momentum(beta: Schedule, *, bias_correction: bool = False) -> Strategy:
@@ -30,16 +31,16 @@ def momentum(beta: Schedule, *, bias_correction: bool = False) -> Strategy:
     bias_correction : apply ``v / (1 - beta_t ** t)`` instead of ``v``, as the published runs did
     """
 
-    def init(params: Vector) -> Moving:
-        return Moving(params, np.zeros_like(params))
+    def init(params: Vector) -> MomentumState:
+        return MomentumState(params, np.zeros_like(params))
 
-    def aggregate(state: Moving, cohort: Cohort) -> Moving:
+    def aggregate(state: MomentumState, cohort: Cohort) -> MomentumState:
         t, b = cohort.round, beta(cohort.round)
         v = b * state.momentum + (1 - b) * weighted_mean(cohort.deltas, cohort.num_examples)
         correction = 1 - b**t if bias_correction else 1.0
-        return Moving(state.params + v / correction, v, Notes(beta=b))
+        return MomentumState(state.params + v / correction, v, {"beta": b})
 
-    return Strategy(init, aggregate, scores_clients=False)
+    return Strategy(init, aggregate)
 
 
 _BETA_HELP = "share of the old momentum that is kept"

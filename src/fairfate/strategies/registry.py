@@ -1,70 +1,25 @@
-"""Strategies by name: their settings, and how a name with settings becomes a strategy."""
+"""Strategies by name, and how a text with settings and steps becomes something that can be run."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 
+from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check, listing, plain, unknown
-from fairfate.metrics import FAIRNESS, PUBLISHED_FAIRNESS, Metric
+from fairfate.fairness.metrics import Metric
+from fairfate.fairness.objective import bind
+from fairfate.strategies.settings import Setting, read_settings, resolve_settings
+from fairfate.strategies.steps import THRESHOLDS, Step, parse_steps, split_steps
 from fairfate.strategies.strategy import Strategy
 
-
-@dataclass(frozen=True)
-class Number:
-    """A setting that is a number in a range."""
-
-    default: float
-    help: str
-    low: float = 0.0
-    high: float = 1.0
-    below_high: bool = False
-
-    @property
-    def rule(self) -> str:
-        """The range in words."""
-        return f"in [{self.low:g}, {self.high:g}{')' if self.below_high else ']'}"
-
-    def parse(self, text: object, name: str) -> float:
-        """The value, or an InputError that names the setting, the rule and the value."""
-        try:
-            value = float(str(text))
-        except ValueError:
-            raise InputError(f"{name} must be a number {self.rule}, got '{text}'") from None
-        inside = self.low <= value <= self.high and not (self.below_high and value == self.high)
-        if not inside or math.isnan(value):
-            raise InputError(f"{name} must be {self.rule}, got {value:g}")
-        return value
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A setting that is one of a few words. The default None stands for the run's own choice."""
-
-    default: str | None
-    help: str
-    options: tuple[str, ...]
-
-    @property
-    def rule(self) -> str:
-        """The options in words."""
-        return "one of " + "|".join(self.options)
-
-    def parse(self, text: object, name: str) -> str:
-        """The value, or an InputError that names the setting, the rule and the value."""
-        if text not in self.options:
-            raise InputError(f"{name} must be {self.rule}, got '{text}'")
-        return str(text)
-
-
-Setting = Number | Choice
+TWO_GROUPS = Groups.single("group", ("0", "1"))
 
 
 @dataclass(frozen=True)
@@ -73,13 +28,15 @@ class Setup:
 
     num_rounds: int
     published: bool = False
+    groups: Groups = TWO_GROUPS
 
     def fairness(self, metric: str) -> Metric:
-        """The fairness function of that name under the run's protocol."""
-        return (PUBLISHED_FAIRNESS if self.published else FAIRNESS)[metric]
+        """An objective under the run's protocol, as a function of counts."""
+        return bind(metric, self.groups, published=self.published)
 
-
-METRIC = Choice(None, "fairness it looks at", tuple(FAIRNESS))
+    def gap(self, metric: str) -> Metric:
+        """The same as a signed difference between the groups; 0 is fair."""
+        return bind(metric, self.groups, difference=True)
 
 
 @dataclass(frozen=True)
@@ -123,21 +80,56 @@ def entries() -> list[Entry]:
 
 @dataclass(frozen=True)
 class Spec:
-    """A strategy's name with every setting resolved: what a run compares and a file records."""
+    """A strategy's name with every setting and step resolved: what a run compares and a file records."""
 
     name: str
     settings: tuple[tuple[str, float | str], ...]
+    steps: tuple[Step, ...] = field(default=())
+
+    @property
+    def base(self) -> Spec:
+        """The strategy without its steps: what is trained."""
+        return replace(self, steps=())
+
+    def step(self, name: str) -> Step | None:
+        """One of its steps."""
+        return next((step for step in self.steps if step.name == name), None)
+
+    @property
+    def label(self) -> str:
+        """The names alone: ``fedavg+average``."""
+        return "+".join([self.name, *(step.name for step in self.steps)])
 
     @property
     def metric(self) -> str | None:
-        """The fairness metric it looks at, if any."""
-        return next((str(value) for key, value in self.settings if key == "metric"), None)
+        """The objective that the released model was chosen by, if any."""
+        step = self.step(THRESHOLDS)
+        settings = self.settings if step is None else step.settings
+        return next((str(value) for key, value in settings if key == "metric"), None)
 
     @property
     def text(self) -> str:
-        """As on the command line: ``name:key=value,...``."""
+        """As on the command line: ``name:key=value,...+step:...``."""
         pairs = [f"{key}={plain(value)}" for key, value in self.settings]
-        return f"{self.name}:{','.join(pairs)}" if pairs else self.name
+        own = f"{self.name}:{','.join(pairs)}" if pairs else self.name
+        return "+".join([own, *(step.text for step in self.steps)])
+
+    @property
+    def recorded(self) -> dict[str, float | str]:
+        """The settings other than the metric, as files have them."""
+        found: dict[str, float | str] = {}
+        if self.step(THRESHOLDS) is not None and self.base.metric is not None:
+            found["of"] = self.base.metric
+        found |= {key: value for key, value in self.settings if key != "metric"}
+        for step in self.steps:
+            usual = _FIRST_RULE if step.name == THRESHOLDS else {}
+            found |= {k: v for k, v in step.settings if k != "metric" and usual.get(k) != v}
+        return found
+
+    @property
+    def settings_json(self) -> str:
+        """The same as JSON."""
+        return json.dumps(self.recorded)
 
     @property
     def code(self) -> str:
@@ -145,13 +137,8 @@ class Spec:
         entry = _ENTRIES.get(self.name)
         return "" if entry is None else _code_checksum(entry.build)
 
-    @property
-    def settings_json(self) -> str:
-        """The settings other than the metric, as JSON."""
-        return json.dumps({key: value for key, value in self.settings if key != "metric"})
-
     def build(self, setup: Setup) -> Strategy:
-        """The strategy itself."""
+        """The strategy itself; its steps are taken elsewhere."""
         if self.name not in _ENTRIES:
             raise InputError(
                 f"strategy '{self.name}' must be registered in every process: put it into a file and name"
@@ -160,9 +147,13 @@ class Spec:
         return _ENTRIES[self.name].build(setup, **dict(self.settings))
 
 
+_FIRST_RULE = {"keep": 0.0, "against": "best", "from": "validation"}
+"""How thresholds were chosen before they had these settings; not recorded, so that old results compare."""
+
+
 def _code_checksum(build: Callable[..., Strategy]) -> str:
     """The SHA-256 of the file that a strategy comes from, or of its code if there is none; "" for ours."""
-    module = build.__module__
+    module = build.__module__ or ""  # none in code that was run as a text
     if module in _PLUGINS or module.startswith("fairfate."):
         return _PLUGINS.get(module, "")
     file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
@@ -172,42 +163,26 @@ def _code_checksum(build: Callable[..., Strategy]) -> str:
 
 
 def parse_spec(text: str, metric: str) -> Spec:
-    """Read ``name[:key=value,...]``; settings not named take their defaults.
+    """Read ``name[:key=value,...][+step[:key=value,...]]...``; settings not named take their defaults.
 
     >>> parse_spec("fedmom:beta=0.8", "eqo").text
     'fedmom:beta=0.8'
-    >>> parse_spec("fedval", "eqo").text
-    'fedval:metric=eqo'
+    >>> parse_spec("fedavg+average", "eqo").text
+    'fedavg+average:share=0.5'
     """
-    name, _, rest = text.partition(":")
+    own, steps = split_steps(text)
+    name, _, rest = own.partition(":")
     if name not in _ENTRIES:
         raise unknown("strategy", name, _ENTRIES)
-    given: dict[str, str] = {}
-    for pair in filter(None, rest.split(",")):
-        key, equals, value = pair.partition("=")
-        if not equals:
-            raise InputError(f"strategy '{text}' must be NAME:key=value,..., got '{pair}'")
-        if key in given:
-            raise InputError(f"strategy '{text}' must name each setting once, got '{key}' twice")
-        given[key] = value
-    return make_spec(name, given, metric)
+    spec = make_spec(name, read_settings(rest, text, "strategy"), metric)
+    return replace(spec, steps=parse_steps(steps, metric))
 
 
 def make_spec(name: str, given: Mapping[str, object], metric: str) -> Spec:
-    """A spec from a name and some of its settings; ``metric`` is the default for a metric setting."""
+    """A spec from a name and some of its settings; ``metric`` is the default for an objective."""
     if name not in _ENTRIES:
         raise unknown("strategy", name, _ENTRIES)
-    settings = _ENTRIES[name].settings
-    for key in given:
-        if key not in settings:
-            if not settings:
-                raise InputError(f"strategy '{name}' has no settings, got '{key}'")
-            raise unknown(f"setting of {name}", key, settings)
-    values: list[tuple[str, float | str]] = []
-    for key, setting in settings.items():
-        default = metric if setting.default is None else setting.default
-        values.append((key, setting.parse(given.get(key, default), f"{name}: {key}")))
-    return Spec(name, tuple(values))
+    return Spec(name, resolve_settings(name, _ENTRIES[name].settings, given, metric, "strategy"))
 
 
 def load_plugin(path: str | Path) -> None:
@@ -249,7 +224,11 @@ def labels(specs: Iterable[Spec]) -> list[str]:
     >>> labels([parse_spec("fedmom:beta=0.8", "sp"), parse_spec("fedmom:beta=0.9", "sp")])
     ['fedmom(beta=0.8)', 'fedmom(beta=0.9)']
     """
-    return short_names([(spec.name, dict(spec.settings)) for spec in specs])
+    named = []
+    for spec in specs:
+        own = {} if spec.metric is None else {"metric": spec.metric}
+        named.append((spec.label, {**own, **spec.recorded}))
+    return short_names(named)
 
 
 def short_names(strategies: Sequence[tuple[str, Mapping[str, object]]]) -> list[str]:

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from fairfate.strategies.fedavg import fedavg
 from fairfate.strategies.registry import Setup, register
-from fairfate.strategies.strategy import Strategy
+from fairfate.strategies.strategy import CellRows, LossTerms, ModelState, Need, Statistics, Strategy, Vector
 
 
-def reweigh(rows: NDArray[np.int64]) -> NDArray[np.float64]:
+def reweigh(rows: CellRows) -> NDArray[np.float64]:
     r"""Weights under which group and label are independent.
 
     .. math:: w(s, y) = P(s) P(y) / P(s, y), \quad 1 \text{ where a count is } 0
@@ -30,21 +30,35 @@ def reweigh(rows: NDArray[np.int64]) -> NDArray[np.float64]:
     return np.where(observed > 0, expected / np.maximum(observed, 1), 1.0)
 
 
-def local_weights(rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Each client's weights, from its own rows."""
-    return reweigh(rows)
+def local_reweighing(broadcast: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
+    """A client's loss with the weights of its own rows; nobody else hears of them."""
+    return LossTerms(reweigh(rows))
 
 
-def global_weights(rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """The same weights for all clients of the round, from all their rows."""
-    return np.broadcast_to(reweigh(rows.sum(axis=0)), rows.shape)
+def fedavg_lr() -> Strategy:
+    """FedAvg; every client reweighs its loss by its own rows."""
+    return fedavg()._replace(local_loss=local_reweighing)
+
+
+def fedavg_gr() -> Strategy:
+    """FedAvg; the clients of a round reweigh their losses by all their rows together."""
+
+    def broadcast(state: ModelState, rows: CellRows | None) -> Vector:
+        assert rows is not None
+        return reweigh(rows.sum(axis=0))
+
+    def local_loss(told: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
+        assert told is not None
+        return LossTerms(told.reshape(rows.shape))
+
+    return fedavg()._replace(broadcast=broadcast, local_loss=local_loss, needs=Need.ROWS)
 
 
 @register("fedavg_lr", "fedavg; losses reweighed by each client's own counts", "Abay et al. 2020")
 def _build_local(setup: Setup) -> Strategy:
-    return fedavg()._replace(loss_weights=local_weights)
+    return fedavg_lr()
 
 
 @register("fedavg_gr", "fedavg; losses reweighed by the round's counts", "Abay et al. 2020")
 def _build_global(setup: Setup) -> Strategy:
-    return fedavg()._replace(loss_weights=global_weights)
+    return fedavg_gr()

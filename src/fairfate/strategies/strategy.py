@@ -1,18 +1,50 @@
-"""What a strategy is, and what a round brings it."""
+"""What a strategy is, and what a round brings it.
+
+A strategy has a half at the server (``init``, ``broadcast``, ``aggregate``) and a half at the clients
+(``local_loss``). All are pure functions; all memory lives in the state that the server's half returns.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from enum import Flag, auto
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.metrics import Counts
+from fairfate.fairness.metrics import CellRows as CellRows
+from fairfate.fairness.metrics import Counts, Values
+from fairfate.fairness.metrics import Statistics as Statistics
 
 Vector = NDArray[Any]
 Matrix = NDArray[Any]
+
+
+class Need(Flag):
+    """What must be measured for a strategy; nothing else is measured, or told to the server."""
+
+    NOTHING = 0
+    SCORES = auto()
+    """Each client's model on the server's validation rows: ``cohort.client_counts``."""
+    LOCAL = auto()
+    """The model on the client's own rows, for ``local_loss``; it stays at the client."""
+    REPORTS = auto()
+    """The same of the model that was sent out, told to the server: ``cohort.local``."""
+    ROWS = auto()
+    """Each client's number of rows by group and label, for ``broadcast``."""
+
+
+class LossTerms(NamedTuple):
+    """A client's loss: the batch mean of ``weight * BCE + push * P(1)``, by each row's group and label."""
+
+    weight: Values
+    """(groups, 2)"""
+    push: Values | None = None
+    """(groups, 2) what a row's predicted probability costs; negative values draw it up."""
+    prejudice: float = 0.0
+    """Times the mutual information of prediction and group within the batch (Kamishima et al. 2012)."""
 
 
 class Cohort(NamedTuple):
@@ -26,27 +58,25 @@ class Cohort(NamedTuple):
     """(clients,) training rows behind each delta."""
     client_counts: Counts
     """(clients, groups, 2, 2): each client's model on the validation rows, by (group, label, prediction).
-    Empty for strategies with ``scores_clients=False``."""
+    Empty without ``Need.SCORES``."""
     server_counts: Counts
     """(groups, 2, 2): the server's model on the same rows."""
+    clients: tuple[str, ...] = ()
+    """Their names; a client keeps its name."""
+    local: Statistics | None = None
+    """The model that was sent out, on each client's own rows; with ``Need.REPORTS``."""
 
 
-class Notes(NamedTuple):
-    """What a strategy wants on record about the round; NaN where it has no such thing."""
-
-    lam: float = math.nan
-    beta: float = math.nan
-    is_fair: tuple[bool, ...] | None = None
-    """Of each client, whether it counted as fair."""
-
-    @property
-    def fair_clients(self) -> float:
-        """How many clients counted as fair."""
-        return math.nan if self.is_fair is None else sum(self.is_fair)
+Notes = Mapping[str, Any]
+"""What a strategy wants on record about a round: a number, or one number for each of its clients."""
+NO_NOTES: Notes = MappingProxyType({})
 
 
 class State(Protocol):
-    """A strategy's memory: at least the server's model and the notes of the round."""
+    """A strategy's memory: at least the server's model and the notes of the round.
+
+    A NamedTuple of arrays, numbers, texts, dictionaries and other such tuples, so that it can be saved.
+    """
 
     @property
     def params(self) -> Vector: ...  # noqa: D102
@@ -55,24 +85,36 @@ class State(Protocol):
     def notes(self) -> Notes: ...  # noqa: D102
 
 
-class Model(NamedTuple):
+class ModelState(NamedTuple):
     """The state of a strategy that remembers nothing but the model."""
 
     params: Vector
-    notes: Notes = Notes()
+    notes: Notes = NO_NOTES
 
 
 class Strategy(NamedTuple):
-    """Pure functions; all memory lives in the state they return."""
+    """The two halves of a strategy."""
 
     init: Callable[[Vector], Any]
-    """The state before the first round, from the initial model."""
+    """At the server: the state before the first round, from the initial model."""
     aggregate: Callable[[Any, Cohort], Any]
-    """The state after a round."""
-    loss_weights: Callable[[NDArray[np.int64]], NDArray[np.float64]] | None = None
-    """Rows of the cohort's clients by (client, group, label) -> weight of such a row in the client's loss."""
-    scores_clients: bool = True
-    """Whether ``aggregate`` reads ``client_counts``; scoring every client's model takes time."""
+    """At the server: the state after a round."""
+    broadcast: Callable[[Any, CellRows | None], Vector] | None = None
+    """At the server: numbers that this round's clients are told beside the model, from the state and, with
+    ``Need.ROWS``, these clients' rows by (client, group, label)."""
+    local_loss: Callable[[Vector | None, CellRows, Statistics | None], LossTerms] | None = None
+    """At a client: its loss, from what was broadcast, its rows by (group, label) and, with ``Need.LOCAL``,
+    the statistics of the model it has on them."""
+    needs: Need = Need.NOTHING
+    refresh: int | None = None
+    """Epochs after which ``local_loss`` is called again, with statistics of the client's current model."""
+    release: Callable[[Any], Vector] | None = None
+    """The model to measure, save and deploy, where that is not the one that is trained further."""
+
+
+def plain_loss(rows: CellRows) -> LossTerms:
+    """The usual cross-entropy."""
+    return LossTerms(np.ones(rows.shape))
 
 
 _BLOCK = 400_000

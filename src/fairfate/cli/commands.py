@@ -1,0 +1,297 @@
+"""``run``, ``sweep``, ``reproduce``, ``show`` and ``plot``: each is one call that a notebook can make."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import click
+import typer
+
+from fairfate._version import __version__
+from fairfate.cli import data, flower
+from fairfate.cli.options import (
+    DATA,
+    STRATEGY,
+    Categorical,
+    ClientColumn,
+    Clients,
+    DataDir,
+    Drop,
+    Favourable,
+    Partition,
+    Plugin,
+    Privileged,
+    Protocol,
+    Sensitive,
+    Target,
+    Whole,
+    Word,
+    Words,
+    app,
+    given_options,
+    number,
+    option,
+    whole,
+)
+from fairfate.cli.screen import Bar, console, say, watching
+from fairfate.errors import InputError, ProcessDiedError, Stopped
+
+__all__ = ["app", "data", "flower", "run_command"]
+
+
+@app.command()
+def run(
+    ctx: typer.Context,
+    data: Annotated[Word, option(f"{DATA} (default: synthetic)")] = None,
+    validation: Annotated[
+        Word, option("file with the server's rows; then all of --data is for training")
+    ] = None,
+    test: Annotated[Word, option("file with test rows (default: half of the validation file)")] = None,
+    schema: Annotated[Word, option("what the sites agreed on (default: made from --validation)")] = None,
+    target: Target = None,
+    favourable: Favourable = None,
+    sensitive: Sensitive = None,
+    privileged: Privileged = None,
+    client_column: ClientColumn = None,
+    drop: Drop = None,
+    categorical: Categorical = None,
+    strategy: Annotated[Words, option(STRATEGY)] = None,
+    metric: Annotated[Word, option("fairness strategies look at: sp|eo|eqo|0.5*sp+0.5*eo|...")] = None,
+    plugin: Plugin = None,
+    partition: Partition = None,
+    clients: Clients = None,
+    per_round: Annotated[
+        Whole, option("clients in a round (default: the paper's, or a third)", whole)
+    ] = None,
+    rounds: Annotated[Whole, option("rounds (default: 100)", whole)] = None,
+    epochs: Annotated[Whole, option("local epochs (default: 10)", whole)] = None,
+    batch_size: Annotated[Whole, option("rows in a batch (default: 10)", whole)] = None,
+    learning_rate: Annotated[float | None, option("of the clients' SGD (default: 0.01)", number)] = None,
+    hidden: Annotated[Word, option("hidden units: 10 (default), 32,16 for two layers, 0 for none")] = None,
+    post: Annotated[Words, typer.Option(hidden=True)] = None,
+    seeds: Annotated[Word, option("N for the seeds 1..N, or a list such as 3,5,8 (default: 5)")] = None,
+    protocol: Protocol = None,
+    data_dir: DataDir = None,
+    config: Annotated[Path | None, option("TOML file with these keys; the command line wins")] = None,
+    jobs: Annotated[
+        Whole, option("processes (default: all cores); results do not depend on it", whole)
+    ] = None,
+    out: Annotated[Path | None, option("folder for the results (default: new, under runs/)")] = None,
+    force: Annotated[bool, option("replace the results that the folder already has")] = False,
+) -> None:
+    """Train strategies on one dataset over several seeds and compare them."""
+    given = given_options(ctx, "config", "jobs", "out", "force")
+    from fairfate.report.terminal import Results, show_run
+    from fairfate.runs.config import from_mapping, read_config
+    from fairfate.runs.run import execute, prepare
+
+    values = read_config(config) if config is not None else {}
+    from_file = {key: values.pop(key, None) for key in ("jobs", "out", "force")}
+    jobs = from_file["jobs"] if jobs is None else jobs
+    out = _path(from_file["out"]) if out is None else out
+    force = force or bool(from_file["force"])
+    from_mapping(values, where=str(config))
+    values = {key.replace("-", "_"): value for key, value in values.items()}
+    plan, table = prepare(from_mapping({**values, **given}, where="the command line"))
+    recorded = values.get("provenance", {}).get("data-checksum", f"sha256:{table.checksum}")
+    if recorded != f"sha256:{table.checksum}":
+        say(f"Note: the data are not those that {config} was written for (checksum)")
+    sites = values.get("provenance", {}).get("server-sites")
+    if sites is not None and list(table.client_names) != sites:
+        by, here = ", ".join(sites) or "nobody", ", ".join(table.client_names)
+        say(f"Note: {config} is of a run by {by}, and these are {here}: the results will differ")
+    folder = out if out is not None else _new_folder(table.name)
+    total = len(plan.config.seeds) * plan.training.rounds
+    screen = console()
+    try:
+        with Bar("rounds", total) as bar:
+            finished = execute(plan, table, out=folder, jobs=jobs, force=force, progress=bar.progress)
+    except Stopped as stopped:
+        stopped.advice = f"Finished seeds are kept; the same command with --out {folder} goes on."
+        raise
+    finally:
+        with suppress(OSError):  # it holds something
+            if out is None:
+                folder.rmdir()
+                folder.parent.rmdir()
+    show_run(screen, Results.of(finished))
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
+
+
+def _new_folder(name: str) -> Path:
+    """The next folder under runs/ that is free, made at once so that no other run takes it."""
+    for place in itertools.count(1):
+        folder = Path("runs") / f"{name}-{place}"
+        with suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            return folder
+    raise AssertionError
+
+
+@app.command()
+def strategies(
+    plugin: Plugin = None,
+) -> None:
+    """List the strategies, with settings, defaults and reference."""
+    from fairfate.report.terminal import show_strategies
+    from fairfate.strategies import load_plugin
+
+    for file in plugin or []:
+        load_plugin(file)
+    show_strategies(console())
+
+
+@app.command("sweep")
+def run_sweep(
+    file: Annotated[Path, typer.Argument(help="TOML file: keys as for 'run', with lists of values")],
+    out: Annotated[Path | None, option("folder (default: runs/ and the file's name)")] = None,
+    jobs: Annotated[
+        Whole, option("processes (default: all cores); results do not depend on it", whole)
+    ] = None,
+) -> None:
+    """Run the product of datasets, partitions, protocols, settings and seeds; only what is missing."""
+    from fairfate.runs.config import read_config
+    from fairfate.runs.sweep import expand, sweep
+
+    configs = expand(read_config(file), where=str(file))
+    folder = out if out is not None else Path("runs") / file.stem
+    with watching(folder) as (progress, on_plan):
+        done = sweep(configs, folder, jobs=jobs, progress=progress, on_plan=on_plan)
+    for name in done.damaged:
+        say(f"Note: {name} was damaged and has been run again")
+    screen = console(soft_wrap=True)
+    screen.print(f"{done.ran} runs done now, {len(done.cells)} cells in all. Saved to {folder}/")
+
+
+@app.command()
+def reproduce(
+    datasets: Annotated[Word, option("comma-separated, of compas,adult,law,dutch (default: all)")] = None,
+    sigmas: Annotated[Word, option("comma-separated, of 0.5,1.0,rnd (default: all)")] = None,
+    protocols: Annotated[Word, option("comma-separated, of published,paper (default: both)")] = None,
+    seeds: Annotated[Word, option("N for the seeds 1..N, or a list (default: 10)")] = None,
+    tolerance: Annotated[
+        float, option("validation accuracy that tuning may give up (default: 0.02)", number)
+    ] = 0.02,
+    reference: Annotated[
+        str, option("strategy whose accuracy tuning starts from (default: fedavg)")
+    ] = "fedavg",
+    quick: Annotated[bool, option("COMPAS and three seeds: about two minutes, the same outputs")] = False,
+    jobs: Annotated[
+        Whole, option("processes (default: all cores); results do not depend on it", whole)
+    ] = None,
+    data_dir: DataDir = None,
+    out: Annotated[Path, option("folder (default: runs/paper); goes on where it was")] = Path("runs/paper"),
+) -> None:
+    """Run every experiment of the paper, set the results beside the printed ones, and say what holds."""
+    from fairfate.reproduce import grid
+    from fairfate.reproduce.paper import reproduce
+
+    def listed(text: str | None, default: tuple[str, ...]) -> tuple[str, ...]:
+        return default if text is None else tuple(part.strip() for part in text.split(","))
+
+    if not 0 <= tolerance <= 1:
+        raise InputError(f"tolerance must be in [0, 1], got {tolerance:g}")
+    with watching(out) as (progress, on_plan):
+        done = reproduce(
+            out,
+            datasets=listed(datasets, ("compas",) if quick else grid.DATASETS),
+            splits=listed(sigmas, tuple(grid.SPLITS)),
+            protocols=listed(protocols, grid.PROTOCOLS),
+            seeds=seeds if seeds is not None else 3 if quick else 10,
+            jobs=jobs,
+            data_dir=data_dir,
+            tolerance=tolerance,
+            reference=reference,
+            progress=progress,
+            on_plan=on_plan,
+        )
+    for name in done.sweep.damaged:
+        say(f"Note: {name} was damaged and has been run again")
+    screen = console(soft_wrap=True)
+    screen.print(f"{done.sweep.ran} runs done now. The page is {done.page}")
+
+
+@app.command()
+def show(
+    run: Annotated[list[Path], typer.Argument(help="folders of runs, on the same data")],
+    clients: Annotated[bool, option("who took part, who was fair, who was dropped and why")] = False,
+    seed: Annotated[Whole, option("whose clients to show (default: the first)", whole)] = None,
+) -> None:
+    """Print the results of finished runs side by side, wherever they ran."""
+    from fairfate.report.clients import show_clients
+    from fairfate.report.terminal import Results, show_run
+    from fairfate.runs.results import read_clients
+
+    if not clients:
+        show_run(console(), Results.read(run))
+        return
+    for folder in run:
+        show_clients(console(), read_clients(folder), seed)
+
+
+@app.command()
+def plot(
+    run: Annotated[Path, typer.Argument(help="folder of a run")],
+    metric: Annotated[
+        Words, option("panel, also an objective (repeatable; default: accuracy, sp, eo, eqo)")
+    ] = None,
+    out: Annotated[Path | None, option("PNG, SVG or PDF file (default: rounds.png in the folder)")] = None,
+) -> None:
+    """Draw metrics over the rounds of a finished run."""
+    from fairfate.report.figures import over_rounds, save
+    from fairfate.runs.results import read_groups, read_rounds
+
+    panels = tuple(metric or ("accuracy", "sp", "eo", "eqo"))
+    figure = over_rounds(read_rounds(run), panels, read_groups(run))
+    folder = run if run.is_dir() else run.parent
+    console(soft_wrap=True).print(f"Saved {save(figure, out or folder / 'rounds.png')}")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        console().print(f"fairfate {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", help="print the version", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Train and compare group-fair models in federated learning."""
+
+
+def run_command() -> int:
+    """Do what the arguments say; returns the exit code. User errors are one message, without a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no ± still gets its numbers
+    try:
+        return int(app(standalone_mode=False) or 0)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except InputError as error:
+        say(f"Error: {error}")
+        return 2
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        named = f" '{error.filename}'" if error.filename else ""
+        say(f"Error: could not read or write{named}: {error.strerror or error}")
+        return 2
+    except ProcessDiedError as error:
+        say(f"Error: {error}.")
+        return 1
+    except MemoryError:
+        say("Error: out of memory. Finished work is kept.")
+        return 1

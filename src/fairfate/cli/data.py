@@ -1,0 +1,97 @@
+"""``fairfate data``: list, describe and fetch datasets."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairfate.cli.options import (
+    DATA,
+    Categorical,
+    ClientColumn,
+    Clients,
+    DataDir,
+    Drop,
+    Favourable,
+    Partition,
+    Privileged,
+    Protocol,
+    Sensitive,
+    Target,
+    data_app,
+    given_options,
+    option,
+    whole,
+)
+from fairfate.cli.screen import console
+from fairfate.errors import InputError, unknown
+
+
+@data_app.command("list")
+def list_data(
+    data_dir: DataDir = None,
+) -> None:
+    """List the datasets and where they were found."""
+    from fairfate.data import SOURCES, find
+    from fairfate.report.terminal import show_sources
+
+    found: dict[str, str] = {}
+    for name in SOURCES:
+        with suppress(InputError):
+            found[name] = str(find(name, data_dir))
+    show_sources(console(soft_wrap=True), found)
+
+
+@data_app.command()
+def describe(
+    ctx: typer.Context,
+    data: Annotated[str, typer.Argument(help=DATA)],
+    target: Target = None,
+    favourable: Favourable = None,
+    sensitive: Sensitive = None,
+    privileged: Privileged = None,
+    client_column: ClientColumn = None,
+    drop: Drop = None,
+    categorical: Categorical = None,
+    partition: Partition = None,
+    clients: Clients = None,
+    seed: Annotated[int, option("whose split to show (default: 1)", whole)] = 1,
+    protocol: Protocol = None,
+    data_dir: DataDir = None,
+) -> None:
+    """Show a dataset's groups and inputs and, with --partition, the clients' shares of them."""
+    given = given_options(ctx, "seed")
+    from fairfate.federation.split import build
+    from fairfate.federation.streams import Streams
+    from fairfate.report.terminal import show_partition, show_table
+    from fairfate.runs.config import from_mapping
+    from fairfate.runs.job import load_table
+    from fairfate.runs.run import prepare
+
+    config = from_mapping({**given, "seeds": [seed]}, where="the command line")
+    screen = console()
+    if partition is None and client_column is None and not Path(data).is_dir():
+        show_table(screen, load_table(config))
+        return
+    plan, table = prepare(config)
+    show_table(screen, table)
+    federation = build(table, plan.partition, plan.clients, Streams(seed, plan.published))
+    screen.print()
+    title = f"training rows by client, {plan.partition}, seed {seed} (share of the column)"
+    show_partition(screen, table, federation, title)
+
+
+@data_app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="adult, compas, law or dutch")],
+    to: Annotated[Path | None, option("folder (default: the cache)")] = None,
+) -> None:
+    """Download a dataset from its public home, check it and bring it into the documented form."""
+    from fairfate import data
+
+    if name not in data.SOURCES:
+        raise unknown("dataset", name, data.SOURCES)
+    console(soft_wrap=True).print(f"Saved {data.fetch(name, to)}")

@@ -1,0 +1,99 @@
+"""The commands' common ground: the app, options that count once, and their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+import click
+import typer
+from typer.core import TyperCommand
+
+
+class Command(TyperCommand):
+    """A command whose options count once, unless they are repeatable: the last of several does not win."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Refuse repeated options, then parse as usual."""
+        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        for param in dict.fromkeys(given):
+            single = isinstance(param, click.Option) and not param.multiple and not param.count
+            if single and given.count(param) > 1:
+                raise click.UsageError(
+                    f"{param.opts[0]} must be given once, got it {given.count(param)} times"
+                )
+        return super().parse_args(ctx, args)
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class App(typer.Typer):
+    """An app of such commands."""
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[Function], Function]:
+        """As Typer's."""
+        return super().command(name, **{"cls": Command, **options})
+
+
+app = App(
+    help="Train and compare group-fair models in federated learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+data_app = App(help="The datasets: list, describe, fetch.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
+flower_app = App(help="Federations on Flower.", no_args_is_help=True)
+app.add_typer(flower_app, name="flower")
+
+
+def option(text: str, parser: Callable[[str], Any] | None = None) -> Any:
+    """An option with its help; its default is in the text."""
+    metavar = "NUMBER" if parser else None
+    return typer.Option(help=text, show_default=False, parser=parser, metavar=metavar)
+
+
+def given_options(ctx: typer.Context, *others: str) -> dict[str, Any]:
+    """What the user has typed, by the names of a config; ``others`` are options of another kind."""
+    typed = {key: value for key, value in ctx.params.items() if key not in others}
+    return {key: value for key, value in typed.items() if value is not None and value not in ([], ())}
+
+
+def whole(text: str) -> int:
+    """A whole number, as typed."""
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"must be a whole number, got '{text}'") from None
+
+
+def number(text: str) -> float:
+    """A number, as typed."""
+    try:
+        return float(text)
+    except ValueError:
+        raise typer.BadParameter(f"must be a number, got '{text}'") from None
+
+
+Word = str | None
+Words = list[str] | None
+Whole = int | None
+
+Target = Annotated[Word, option("column of the label, for a file of your own")]
+Favourable = Annotated[Word, option("value of the label that is the good outcome")]
+Sensitive = Annotated[Words, option("column of the group (repeatable: groups are the combinations)")]
+Privileged = Annotated[Words, option("VALUE or COLUMN=VALUE to set against all others (repeatable)")]
+ClientColumn = Annotated[Word, option("column that says which client holds a row")]
+Drop = Annotated[Words, option("column to leave out (repeatable)")]
+Categorical = Annotated[Words, option("column to read as text (repeatable)")]
+Partition = Annotated[Word, option("random | dirichlet:SIGMA | column:NAME (default: dirichlet:0.5)")]
+Clients = Annotated[Whole, option("number of clients (default: the paper's, else 10)", whole)]
+Protocol = Annotated[Word, option("paper (exact) or published (as the printed numbers were made)")]
+DataDir = Annotated[Word, option("folder to look in first for adult.csv etc.")]
+Plugin = Annotated[Words, option("Python file that registers strategies of your own (repeatable)")]
+
+DATA = "synthetic[:rows=N,seed=S], adult, compas, law, dutch, a CSV or Parquet file, or a folder of them"
+STRATEGY = "NAME[:key=value,...][+STEP...] (repeatable; default: fedavg and fair_fate)"

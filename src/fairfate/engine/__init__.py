@@ -1,1 +1,0 @@
-"""Clients train and models are scored: the built-in network and the kernels that run it."""

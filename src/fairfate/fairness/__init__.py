@@ -1,0 +1,1 @@
+"""What is fair: counts, metrics, objectives, thresholds."""

@@ -1,0 +1,120 @@
+"""One decision threshold for each group: the fairest among those that keep what the model can do.
+
+Scores are log-odds; a row is accepted when its score exceeds its group's threshold, and without thresholds
+when it exceeds 0. They need the group of each person at prediction time.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairfate.errors import check
+from fairfate.fairness.metrics import Counts, Metric, Values, accuracy, balanced_accuracy
+
+Margins = list[NDArray[np.float32]]
+"""Scores of the rows of each (group, label) cell."""
+
+COMBINATIONS = 103**2
+"""About how many combinations of thresholds are tried: with two groups, 100 cuts and three more each."""
+MOST_GROUPS = 6
+BINS = 256
+"""Of the score histograms that clients send: equal steps of probability."""
+EDGES: NDArray[np.float32] = np.array([math.log(k / (BINS - k)) for k in range(1, BINS)], dtype=np.float32)
+"""The scores between the bins."""
+
+
+def histogram(margins: Margins) -> NDArray[np.int64]:
+    """(groups, 2, bins) rows by group, label and score: sums, so that clients' can be added."""
+    found = [np.bincount(np.searchsorted(EDGES, scores, side="left"), minlength=BINS) for scores in margins]
+    return np.stack(found).astype(np.int64).reshape(-1, 2, BINS)
+
+
+def choose_from_scores(
+    margins: Margins, fairness: Metric, tolerance: float, keep: float, against: str
+) -> Values:
+    """(groups,) the thresholds, from rows' own scores."""
+    groups = _check_groups(len(margins) // 2)
+    each = max(2, round(COMBINATIONS ** (1 / groups)) - 3)
+    cuts = [_cuts(np.concatenate(margins[2 * g : 2 * g + 2]), each) for g in range(groups)]
+    counts = [_counts(margins[2 * g], margins[2 * g + 1], cuts[g]) for g in range(groups)]
+    return _choose(cuts, counts, fairness, tolerance, keep, against)
+
+
+def choose_from_histogram(
+    rows: NDArray[np.int64], fairness: Metric, tolerance: float, keep: float, against: str
+) -> Values:
+    """(groups,) the thresholds, from how many rows of each (group, label) have which score."""
+    groups = _check_groups(len(rows))
+    each = max(2, round((BINS + 1) ** (2 / groups)) - 3)
+    ends = np.concatenate([[-np.inf], EDGES.astype(np.float64), [np.inf]])
+    cuts, counts = [], []
+    for of in rows:
+        below = np.concatenate([np.zeros((2, 1), dtype=np.int64), of.cumsum(axis=1)], axis=1)
+        ranks = np.searchsorted(below.sum(axis=0), np.linspace(0, of.sum(), each), side="left")
+        places = np.unique([*ranks, 0, BINS // 2, BINS])
+        cuts.append(ends[places])
+        rejected = below[:, places].T
+        counts.append(np.stack([rejected, of.sum(axis=1) - rejected], axis=-1))
+    return _choose(cuts, counts, fairness, tolerance, keep, against)
+
+
+def apply(margins: Margins, thresholds: Values) -> Counts:
+    """(groups, 2, 2) counts of the predictions under the thresholds."""
+    return np.stack(
+        [
+            _counts(margins[2 * g], margins[2 * g + 1], thresholds[g : g + 1])[0]
+            for g in range(len(thresholds))
+        ]
+    )
+
+
+def _check_groups(groups: int) -> int:
+    check(groups <= MOST_GROUPS, f"thresholds must be for at most {MOST_GROUPS} groups", groups)
+    return groups
+
+
+def _choose(
+    cuts: list[Values], counts: list[Counts], fairness: Metric, tolerance: float, keep: float, against: str
+) -> Values:
+    """The fairest combination whose accuracy and skill suffice; of equally fair ones, the most accurate.
+
+    Accuracy may fall by ``tolerance`` below that of the ``best`` combination or of the model's ``own``
+    decisions, and balanced accuracy must keep a share ``keep`` of what its own has above one half.
+    """
+    groups = len(cuts)
+    picks = np.stack(np.meshgrid(*(np.arange(len(c)) for c in cuts), indexing="ij"), axis=-1)
+    picks = picks.reshape(-1, groups)
+    together = np.stack([counts[g][picks[:, g]] for g in range(groups)], axis=1)
+    accuracies, scores = accuracy(together), np.nan_to_num(fairness(together), nan=-1.0)
+    own = np.stack([counts[g][int(np.flatnonzero(cuts[g] == 0.0)[-1])] for g in range(groups)])
+    reference = accuracies.max() if against == "best" else accuracy(own)
+    good = accuracies >= reference - tolerance
+    if keep > 0:
+        skill = balanced_accuracy(own) - 0.5
+        good &= ~(balanced_accuracy(together) - 0.5 < keep * skill - 1e-12)
+    scores = np.where(good, scores, -2.0)
+    best = np.lexsort((accuracies, scores))[-1]
+    return np.array([cuts[g][picks[best, g]] for g in range(groups)])
+
+
+def _cuts(scores: NDArray[np.float32], count: int) -> Values:
+    """Thresholds to try: accept everybody, nobody, and cuts between evenly spaced ranks; and 0."""
+    if not len(scores):
+        return np.zeros(1)
+    ordered = np.unique(scores).astype(np.float64)
+    cuts = (ordered[1:] + ordered[:-1]) / 2
+    kept = cuts[np.linspace(0, len(cuts) - 1, min(count, len(cuts))).round().astype(int)]
+    return np.concatenate([[ordered[0] - 1], kept, [ordered[-1] + 1, 0.0]])
+
+
+def _counts(negatives: NDArray[Any], positives: NDArray[Any], thresholds: Values) -> Counts:
+    """(thresholds, 2, 2) counts by label and prediction of one group."""
+    rows = []
+    for scores in (negatives, positives):
+        rejected = np.searchsorted(np.sort(scores).astype(np.float64), thresholds, side="right")
+        rows.append(np.stack([rejected, len(scores) - rejected], axis=-1))
+    return np.stack(rows, axis=-2).astype(np.int64)

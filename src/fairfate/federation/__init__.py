@@ -1,0 +1,1 @@
+"""Who holds which rows, and the random numbers of a seed."""

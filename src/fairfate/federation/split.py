@@ -1,0 +1,158 @@
+"""A table split, encoded and given to clients: all that a run of one seed reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairfate.data import SOURCES, TEST, TRAINING, VALIDATION, Encoder, Table
+from fairfate.errors import InputError, check
+from fairfate.federation.partition import Assignment, Partition, dirichlet, random
+from fairfate.federation.streams import Streams
+from fairfate.models.rows import ClientRows, PackedRows
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Who holds what, ready for the kernels."""
+
+    rows: ClientRows
+    """The training rows of all clients."""
+    client_cells: NDArray[np.int64]
+    """(clients, groups, 2) training rows of each client by group and label."""
+    client_names: tuple[str, ...]
+    validation: PackedRows
+    test: PackedRows
+    encoder: Encoder
+
+    @property
+    def inputs(self) -> int:
+        """Number of inputs."""
+        return len(self.encoder.low)
+
+    @property
+    def clients(self) -> int:
+        """Number of clients."""
+        return len(self.client_names)
+
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        return int(self.client_cells.shape[1])
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """(clients,) training rows of each client."""
+        return self.rows.sizes
+
+    @cached_property
+    def local(self) -> dict[int, PackedRows]:
+        """The rows of those clients that have some, to score models on."""
+        return {k: self.rows.packed(k, self.groups) for k in range(self.clients) if self.sizes[k]}
+
+    @classmethod
+    def site(cls, table: Table, encoder: Encoder, number: int) -> Federation:
+        """One client alone, under the number it has among the others; nothing is held out."""
+        nothing = pack(table, np.arange(0), encoder)
+        cells = np.bincount(table.cell, minlength=2 * table.groups).reshape(table.groups, 2)
+        before = np.zeros((number, table.groups, 2), dtype=np.int64)
+        rows = ClientRows(
+            x=encoder.transform(table.features).ravel(),
+            y=table.label.astype(np.float32),
+            cell=table.cell.astype(np.int32),
+            offsets=np.array([0] * (number + 1) + [len(table)], dtype=np.int64),
+        )
+        return cls(
+            rows=rows,
+            client_cells=np.concatenate([before, cells[None]]),
+            client_names=("",) * number + (table.name,),
+            validation=nothing,
+            test=nothing,
+            encoder=encoder,
+        )
+
+
+def pack(table: Table, rows: NDArray[np.int64], encoder: Encoder) -> PackedRows:
+    """Some rows of a table, to score models on."""
+    return PackedRows.pack(encoder.transform(table.features[rows]), table.cell[rows], table.groups)
+
+
+def assign(
+    table: Table, train: NDArray[np.int64], partition: Partition, clients: int, streams: Streams
+) -> tuple[Assignment, tuple[str, ...]]:
+    """The client of each training row, and the clients' names."""
+    if partition.kind == "column":
+        if table.client is None:
+            raise InputError(f"partition must name a column of '{table.name}', got '{partition}'")
+        return table.client[train], table.client_names
+    check(
+        clients <= len(train),
+        f"clients must be <= the {len(train)} training rows of '{table.name}'",
+        clients,
+    )
+    names = tuple(f"client {number + 1}" for number in range(clients))
+    if partition.sigma is None:
+        return random(len(train), clients), names
+    source = streams.partition()
+    cell = table.cell[train]
+    return dirichlet(cell, clients, partition.sigma, source, groups=table.groups), names
+
+
+def split_rows(
+    table: Table, streams: Streams
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Rows for training, validation and test: as the files say, or by the seed."""
+    if table.part is not None:
+        train = np.flatnonzero(table.part == TRAINING)
+        validation, test = held_out(table, streams)
+    else:
+        check(len(table) >= 5, f"data must have at least 5 rows in '{table.name}'", len(table))
+        train, validation, test = streams.split(len(table))
+    for name, part in (("training", train), ("validation", validation), ("test", test)):
+        check(len(part) > 0, f"data must leave a {name} row in '{table.name}'", f"{len(table)} rows in all")
+    return train, validation, test
+
+
+def held_out(table: Table, streams: Streams) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The server's rows: its two files, or two halves of the one it has."""
+    validation, test = np.flatnonzero(table.part == VALIDATION), np.flatnonzero(table.part == TEST)
+    if len(test):
+        return validation, test
+    first, second = streams.halves(len(validation))
+    return validation[first], validation[second]
+
+
+def build(table: Table, partition: Partition, clients: int, streams: Streams) -> Federation:
+    """Split, encode and partition a table."""
+    train, validation, test = split_rows(table, streams)
+    assignment, names = assign(table, train, partition, clients, streams)
+    if table.encoder is not None:
+        encoder = table.encoder
+    elif streams.published:
+        scale = table.source is None or SOURCES[table.source].scaled_in_published_runs
+        encoder = Encoder.fit(table.features, scale=scale)
+    else:
+        encoder = Encoder.fit(table.features[train])
+    order = train[np.argsort(assignment, kind="stable")]
+    cells = 2 * table.groups
+    client_cells = np.bincount(assignment * cells + table.cell[train], minlength=len(names) * cells).reshape(
+        len(names), table.groups, 2
+    )
+
+    rows = ClientRows(
+        x=encoder.transform(table.features[order]).ravel(),
+        y=table.label[order].astype(np.float32),
+        cell=table.cell[order].astype(np.int32),
+        offsets=np.concatenate([[0], np.cumsum(client_cells.sum(axis=(1, 2)))]).astype(np.int64),
+    )
+    return Federation(
+        rows=rows,
+        client_cells=client_cells.astype(np.int64),
+        client_names=names,
+        validation=pack(table, validation, encoder),
+        test=pack(table, test, encoder),
+        encoder=encoder,
+    )

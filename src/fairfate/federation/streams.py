@@ -1,0 +1,99 @@
+"""All random numbers of a run, made in one place from its seed.
+
+Each use draws from a stream of its own, so that no use disturbs another: more rounds, clients or settings
+leave the other numbers as they were.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+RowNumbers = NDArray[np.int64]
+
+_SPLIT, _PARTITION, _MODEL, _COHORT, _BATCH = range(5)
+
+
+@dataclass(frozen=True)
+class Streams:
+    """The random numbers of one seed, under one protocol.
+
+    The authors' code draws the split, the Dirichlet shares and the clients of each round from old generators
+    seeded with ten times the run's number; with ``published`` the same calls are made here.
+    """
+
+    seed: int
+    published: bool = False
+
+    def _rng(self, use: int, *key: int) -> np.random.Generator:
+        return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(use, *key)))
+
+    def split(self, rows: int) -> tuple[RowNumbers, RowNumbers, RowNumbers]:
+        """Row numbers for training (60 %), validation (20 %) and test (20 %), shuffled."""
+        if self.published:
+            from sklearn.model_selection import train_test_split  # takes a second to import
+
+            old = {"random_state": 10 * self.seed}
+            train, rest = train_test_split(np.arange(rows), test_size=0.4, **old)
+            test, validation = train_test_split(rest, test_size=0.5, **old)
+            return train, validation, test
+        order = self._rng(_SPLIT).permutation(rows)
+        first, second = round(0.6 * rows), round(0.8 * rows)
+        return order[:first], order[first:second], order[second:]
+
+    def halves(self, rows: int) -> tuple[RowNumbers, RowNumbers]:
+        """Row numbers for validation and test, where both come from one file, shuffled."""
+        order = self._rng(_SPLIT).permutation(rows)
+        return order[: (rows + 1) // 2], order[(rows + 1) // 2 :]
+
+    def partition(self) -> np.random.Generator | np.random.RandomState:
+        """The generator of the Dirichlet shares."""
+        if self.published:
+            return np.random.RandomState(10 * self.seed)  # the authors' generator
+        return self._rng(_PARTITION)
+
+    def weights(self, count: int) -> NDArray[np.float64]:
+        """Standard normal numbers for the initial model."""
+        return self._rng(_MODEL).standard_normal(count)
+
+    def cohorts(self, rounds: int, clients: int, per_round: int) -> RowNumbers:
+        """(rounds, per_round) the clients of each round, without replacement, in ascending order."""
+        if self.published:
+            return _published_cohorts(10 * self.seed, rounds, clients, per_round)
+        chosen = [self.cohort(t, clients, per_round) for t in range(1, rounds + 1)]
+        return np.array(chosen, dtype=np.int64).reshape(rounds, per_round)
+
+    def cohort(self, t: int, clients: int, per_round: int) -> RowNumbers:
+        """(per_round,) the clients of round ``t`` alone: a row of `cohorts`."""
+        if self.published:
+            return np.asarray(_published_cohorts(10 * self.seed, t, clients, per_round)[-1])
+        chosen: RowNumbers = np.sort(self._rng(_COHORT, t).choice(clients, per_round, replace=False))
+        return chosen
+
+    def evaluators(self, t: int, clients: int, number: int) -> RowNumbers:
+        """(number,) the clients that evaluate the model of round ``t`` on their own rows."""
+        chosen: RowNumbers = np.sort(self._rng(_COHORT, t, 1).choice(clients, number, replace=False))
+        return chosen
+
+    @property
+    def batch_key(self) -> np.uint64:
+        """What the batch order depends on, beside the round and the client."""
+        sequence = np.random.SeedSequence(self.seed, spawn_key=(_BATCH,))
+        return np.uint64(sequence.generate_state(1, np.uint64)[0])
+
+
+def _published_cohorts(seed: int, rounds: int, clients: int, per_round: int) -> RowNumbers:
+    """As the authors drew them: whole numbers from one generator, repeats within a round thrown away."""
+    source = random.Random(seed)
+    chosen = np.empty((rounds, per_round), dtype=np.int64)
+    for row in chosen:
+        members: list[int] = []
+        while len(members) < per_round:
+            client = source.randint(0, clients - 1)
+            if client not in members:
+                members.append(client)
+        row[:] = sorted(members)
+    return chosen

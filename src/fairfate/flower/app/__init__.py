@@ -1,0 +1,1 @@
+"""The ready app: a federation of CSV files, without code."""

@@ -1,0 +1,171 @@
+"""Where a run of the ready app leaves its results, and how an interrupted one is found again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from logging import INFO
+from pathlib import Path
+
+from fairfate.data import FILE, Schema
+from fairfate.files import LOCK, locked, remove_unfinished, write_bytes
+from fairfate.flower.app.server import ServerData
+from fairfate.flower.app.settings import Settings
+from fairfate.flower.logs import log
+from fairfate.flower.strategy import FlowerStrategy
+from fairfate.rounds.checkpoint import read_checkpoint
+from fairfate.runs import results
+from fairfate.runs.config import Config, config_text
+from fairfate.strategies import labels, parse_spec
+
+CHECKPOINT, CLIENTS, SCHEMA_FILE = "checkpoint.safetensors", "clients.csv", "schema.json"
+WAIT_FOR_LOCK = 60.0
+"""The server process of a killed SuperLink may live on for some seconds."""
+
+
+class RunFolder:
+    """Where a run's results go, ready to go on where an interrupted run of the same settings ended."""
+
+    def __init__(self, path: Path, provenance: Mapping[str, object]) -> None:
+        self.path, self.provenance = path, provenance
+        self.checkpoint = path / CHECKPOINT
+
+    @property
+    def schema(self) -> Schema | None:
+        """The schema that an interrupted run agreed on, if there is one."""
+        file = self.path / SCHEMA_FILE
+        return Schema.read(file) if file.exists() else None
+
+    def agree(self, schema: Schema) -> None:
+        """Write the schema down."""
+        schema.write(self.path / SCHEMA_FILE)
+
+    def forget_if_empty(self) -> None:
+        """Remove the folder of a run that failed before its first round was done."""
+        if self.checkpoint.exists() and len(read_checkpoint(self.checkpoint).pieces) > 1:
+            return
+        for name in (results.CONFIG, SCHEMA_FILE, CHECKPOINT):
+            (self.path / name).unlink(missing_ok=True)
+
+    def finish(self, settings: Settings, data: ServerData, strategy: FlowerStrategy) -> None:
+        """Write rounds, model, clients and summary as `fairfate run` does; a summary means finished."""
+        spec, clients = strategy.spec, strategy.clients()
+        rounds = strategy.rounds(settings.name, f"column:{FILE}")
+        results.write_rounds(self.path / results.ROUNDS, rounds, data.schema.grouping)
+        write_bytes(self.path / CLIENTS, clients.to_csv(index=False).encode())
+        about = {"strategy": spec.label, "metric": spec.metric, "settings": spec.settings_json}
+        results.write_clients(self.path / results.CLIENTS, clients.assign(**about, seed=settings.seed))
+        results.write_model(
+            self.path / results.MODELS / results.model_file(labels([spec])[0], settings.seed),
+            strategy.released,
+            data.schema,
+            model=data.model,
+            strategy=spec.text,
+            protocol=settings.protocol,
+            data_checksum=data.table.checksum,
+            thresholds=strategy.thresholds,
+        )
+        results.write_summary(self.path / results.SUMMARY, results.summarise(rounds))
+        most = max((done.asked for done in strategy.history), default=0) or None
+        config = _config(settings, self.path, settings.per_round or most)
+        sites = sorted({client.name for done in strategy.history for client in done.counted})
+        text = config_text(config, {**self.provenance, "server-sites": sites})
+        write_bytes(self.path / results.CONFIG, text.encode())
+        self.checkpoint.unlink(missing_ok=True)
+        log(INFO, "Saved to %s", self.path)
+
+
+def _config(settings: Settings, folder: Path, per_round: int | None) -> Config:
+    """The options of `fairfate run` that give the same run, where it can see the sites' files."""
+    training = settings.training
+    return Config(
+        data=settings.sites or "sites",
+        validation=settings.validation,
+        test=settings.test or None,
+        schema=str(folder / SCHEMA_FILE),
+        protocol=settings.protocol,
+        partition=f"column:{FILE}",
+        strategies=(parse_spec(settings.strategy, settings.metric).text,),
+        metric=settings.metric,
+        per_round=per_round,
+        rounds=training.rounds,
+        epochs=training.epochs,
+        batch_size=training.batch_size,
+        learning_rate=training.learning_rate,
+        hidden=settings.hidden,
+        seeds=(settings.seed,),
+    )
+
+
+@contextmanager
+def open_run(settings: Settings) -> Iterator[RunFolder]:
+    """The folder of an interrupted run with the same settings and files, or a new one, for us alone."""
+    base, provenance = Path(settings.out).expanduser(), _provenance(settings)
+
+    def begun(path: Path) -> str:
+        return config_text(_config(settings, path, settings.per_round or None), provenance)
+
+    while True:
+        path = _choose(base, settings.name, begun)
+        with locked(path, seconds=WAIT_FOR_LOCK):
+            if not (_is_new(path) or _is_interrupted(path, begun(path))):
+                continue  # somebody else was faster
+            log(INFO, "%s in %s", "Working" if _is_new(path) else "Going on", path)
+            remove_unfinished(path, path / results.MODELS)
+            write_bytes(path / results.CONFIG, begun(path).encode())
+            folder = RunFolder(path, provenance)
+            try:
+                yield folder
+            except Exception:
+                folder.forget_if_empty()
+                raise
+            return
+
+
+def _choose(base: Path, name: str, begun: Callable[[Path], str]) -> Path:
+    """The latest interrupted run's folder, or the next new one."""
+    numbered: list[tuple[int, Path]] = []
+    for path in base.iterdir() if base.is_dir() else ():
+        before, _, number = path.name.rpartition("-")
+        if before == name and number.isascii() and number.isdigit():
+            numbered.append((int(number), path))
+    numbered.sort()
+    for _, path in reversed(numbered):
+        if _is_interrupted(path, begun(path)):
+            return path
+    if numbered and _is_new(numbered[-1][1]):
+        return numbered[-1][1]
+    return base / f"{name}-{numbered[-1][0] + 1 if numbered else 1}"
+
+
+def _is_new(path: Path) -> bool:
+    return path.is_dir() and not any(file.name != LOCK for file in path.iterdir())
+
+
+def _is_interrupted(path: Path, begun: str) -> bool:
+    config, finished = path / results.CONFIG, (path / results.SUMMARY).exists()
+    return not finished and config.exists() and config.read_text("utf-8") == begun
+
+
+def _provenance(settings: Settings) -> dict[str, object]:
+    """What a run depends on besides the options of `fairfate run`: other settings, the server's files."""
+    found: dict[str, object] = {f"server-{name.replace('_', '-')}": getattr(settings, name) for name in _MORE}
+    for name, file in (("validation", settings.validation), ("test", settings.test)):
+        if file:
+            found[f"server-{name}-sha256"] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return found
+
+
+_MORE = (
+    "target",
+    "favourable",
+    "sensitive",
+    "privileged",
+    "drop",
+    "categorical",
+    "schema",
+    "max_norm",
+    "max_examples",
+)
+"""Settings for which `fairfate run` has no option, or not the same."""

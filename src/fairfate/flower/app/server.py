@@ -1,0 +1,132 @@
+"""The ready app at the server: its rows, the schema it agrees on with the sites, and its strategy."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from logging import INFO, WARNING
+from pathlib import Path
+from typing import Any
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from fairfate.data import Schema, Table, cover, draft_schema, load_held
+from fairfate.errors import check
+from fairfate.federation.split import held_out, pack
+from fairfate.flower.app.settings import Settings
+from fairfate.flower.app.site import DESCRIBE, SCHEMA
+from fairfate.flower.logs import log, one_line
+from fairfate.flower.nodes import CLIENT, NAME, PROBLEM, Roster
+from fairfate.flower.steps import ASK
+from fairfate.flower.strategy import FlowerStrategy
+from fairfate.flower.validation import BuiltIn, built_in_arrays
+from fairfate.models.mlp import Mlp, parse_hidden
+
+LONGEST = 1_000_000
+"""Characters of a site's description."""
+
+
+@dataclass(frozen=True, eq=False)
+class ServerData:
+    """What the server holds: the schema, and its rows in it."""
+
+    schema: Schema
+    table: Table
+    model: Mlp
+    validation: BuiltIn
+    test: BuiltIn
+    initial: ArrayRecord
+    """The built-in model at the start."""
+    train_config: ConfigRecord
+    """What sites need to train it."""
+
+    @classmethod
+    def load(cls, settings: Settings, schema: Schema | None = None) -> ServerData:
+        """Read the server's files; the schema is theirs unless one is given."""
+        schema, table = load_held(settings.held, settings.columns, schema)
+        streams, model = settings.streams, Mlp(len(schema.features), parse_hidden(settings.hidden))
+        validation, test = held_out(table, streams)
+        for name, rows in (("validation", validation), ("test", test)):
+            check(len(rows) > 0, f"the server's files must leave a {name} row", f"{len(table)} rows in all")
+        layers = built_in_arrays(model.initial(streams.weights(model.num_parameters)), model)
+        return cls(
+            schema=schema,
+            table=table,
+            model=model,
+            validation=BuiltIn(pack(table, validation, schema.encoder), model, schema.grouping),
+            test=BuiltIn(pack(table, test, schema.encoder), model, schema.grouping),
+            initial=ArrayRecord({name: Array(layer) for name, layer in layers.items()}),
+            train_config=ConfigRecord(
+                {
+                    SCHEMA: schema.to_json(),
+                    "seed": settings.seed,
+                    "protocol": settings.protocol,
+                    "epochs": settings.epochs,
+                    "batch-size": settings.batch_size,
+                    "learning-rate": settings.learning_rate,
+                    "hidden": model.text,
+                }
+            ),
+        )
+
+
+def ask_for_schema(grid: Grid, settings: Settings) -> Schema:
+    """One query to every site for its columns' ranges and category names, and a schema that covers them."""
+    schema = draft_schema(settings.held, settings.columns)
+    clients = Roster(max_wait=settings.max_wait).clients(grid, settings.min_sites)
+    question = RecordDict({"config": ConfigRecord({ASK: DESCRIBE, SCHEMA: schema.to_json()})})
+    messages = [Message(question, client.node, MessageType.QUERY) for client in clients]
+    told: dict[str, Any] = {}
+    for reply in grid.send_and_receive(messages, timeout=settings.timeout):
+        name, described, problem = _description(reply)
+        if problem:
+            log(WARNING, "%s is left out of the schema: %s", name, problem)
+        else:
+            told[f"{name} (node {reply.metadata.src_node_id})"] = described
+    schema, refused = cover(schema, told)
+    for name, reason in refused.items():
+        log(WARNING, "%s is left out of the schema: %s", name, one_line(reason))
+    log(INFO, "The schema covers the columns of %d sites", len(told) - len(refused))
+    return schema
+
+
+def _description(reply: Message) -> tuple[str, Any, str]:
+    """Who describes its columns, how, and what is wrong with it, if anything is."""
+    name = f"node {reply.metadata.src_node_id}"
+    if reply.has_error() or not reply.has_content():
+        return name, None, one_line(reply.error.reason) if reply.has_error() else "an empty answer"
+    about = reply.content.config_records.get(CLIENT, ConfigRecord())
+    name = one_line(about.get(NAME) or name, 60)
+    if DESCRIBE not in about:
+        return name, None, one_line(about.get(PROBLEM, "it says nothing of its columns"))
+    text = str(about[DESCRIBE])
+    try:
+        if len(text) > LONGEST:
+            raise ValueError("too long")
+        return name, json.loads(text), ""
+    except (ValueError, RecursionError):
+        return name, None, "what it says of its columns cannot be read"
+
+
+def make_strategy(settings: Settings, data: ServerData, checkpoint: Path | None) -> FlowerStrategy:
+    """The strategy that the settings name, for the built-in model."""
+    return FlowerStrategy(
+        settings.strategy,
+        num_rounds=settings.rounds,
+        metric=settings.metric,
+        protocol=settings.protocol,
+        seed=settings.seed,
+        validation=data.validation,
+        test=data.test,
+        per_round=settings.per_round or None,
+        fraction_evaluate=0.0,
+        min_train_nodes=1,
+        min_available_nodes=settings.min_sites,
+        max_wait=settings.max_wait,
+        max_norm=settings.max_norm or None,
+        max_examples=settings.max_examples or None,
+        checkpoint=checkpoint,
+        ask_clients=True,
+        query_config=ConfigRecord({SCHEMA: data.schema.to_json()}),
+    )

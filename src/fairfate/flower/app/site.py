@@ -1,0 +1,235 @@
+"""The ready app at a site: reads the site's file, answers the server's questions, trains its model.
+
+A site's rows never leave it. What it says of problems names columns and rules, not values; what its owner
+needs to mend a file is in its own log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from logging import INFO, WARNING
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+from fairfate.data import Schema, UnfitError, describe_frame, read_frame
+from fairfate.data.read import list_folder
+from fairfate.errors import InputError, unknown
+from fairfate.fairness.thresholds import histogram
+from fairfate.federation.split import Federation, pack
+from fairfate.federation.streams import Streams
+from fairfate.flower.client import strategy_of
+from fairfate.flower.logs import log
+from fairfate.flower.nodes import CLIENT, COUNTS, NAME, NOTE, PROBLEM, ROWS
+from fairfate.flower.replies import BROADCAST, report_metrics
+from fairfate.flower.steps import ASK, HISTOGRAM
+from fairfate.flower.validation import built_in_arrays
+from fairfate.models.mlp import Mlp, parse_hidden
+from fairfate.models.training import Training
+from fairfate.rounds import local
+from fairfate.strategies import Need, fedavg
+
+DESCRIBE, SCHEMA = "describe", "schema"
+KEYS = ("data", "name", "target", "sensitive", "rename", "describe", "partition-id", "num-partitions")
+"""Of a site's node-config."""
+Layers = dict[str, NDArray[Any]]
+Metrics = dict[str, Any]
+
+
+class SiteError(RuntimeError):
+    """What a site tells the server when it cannot do what it was asked."""
+
+
+def file_of(context: Context) -> Path:
+    """The site's file: ``data`` in its node-config or, in a simulation, its share of the ``sites`` folder."""
+    given = context.node_config.get("data")
+    if given:
+        return Path(str(given)).expanduser()
+    if set(context.node_config) != {"partition-id", "num-partitions"}:  # what a simulation sets
+        raise SiteError("node-config must name the site's file, as in data='/path/to/file.csv', got none")
+    folder = Path(str(context.run_config.get("sites", ""))).expanduser()
+    if not folder.is_dir():
+        raise SiteError(f"sites must be a folder with a file for each site, got '{folder}'")
+    files, number = list_folder(folder), int(context.node_config["partition-id"])
+    if number >= len(files):
+        raise SiteError(f"sites must hold a file for each of the nodes, got {len(files)} in '{folder}'")
+    return files[number]
+
+
+def name_of(context: Context) -> str:
+    """What the site calls itself: ``name`` in its node-config, or its file's name."""
+    return str(context.node_config.get("name") or file_of(context).stem)
+
+
+def read_site(context: Context, schema: Schema) -> pd.DataFrame:
+    """The site's rows, with its own column names replaced by the schema's."""
+    config = context.node_config
+    own_groups = [part.strip() for part in str(config.get("sensitive", "")).split(",") if part.strip()]
+    if own_groups and len(own_groups) != len(schema.sensitive):
+        raise SiteError(f"node-config sensitive must name {len(schema.sensitive)} columns, got others")
+    renamed = dict(zip(own_groups, schema.sensitive, strict=False))
+    if config.get("target"):
+        renamed[str(config["target"])] = schema.target
+    for pair in filter(None, str(config.get("rename", "")).split(",")):
+        own, equals, name = pair.partition("=")
+        if not equals:
+            raise SiteError("node-config rename must be like 'own=schema,own=schema', got something else")
+        renamed[own.strip()] = name.strip()
+    try:
+        frame = read_frame(file_of(context))
+    except InputError as error:
+        log(WARNING, "%s", error)
+        raise SiteError("the site's file cannot be read; its own log says why") from None
+    for own, name in renamed.items():
+        if own not in frame.columns:
+            log(WARNING, "node-config names a column '%s' that the file does not have", own)
+            raise SiteError(f"node-config must name a column of the site's file for '{name}'")
+        if name != own and name in frame.columns:
+            log(WARNING, "node-config renames '%s' to '%s', which the file has too", own, name)
+            raise SiteError(f"node-config must rename to a name that is free in the file, got '{name}'")
+    return frame.rename(columns=renamed)
+
+
+@contextmanager
+def _discreet() -> Iterator[None]:
+    """Whatever goes wrong, others hear of it without seeing values; all of it is in the site's own log."""
+    try:
+        yield
+    except SiteError:
+        raise
+    except UnfitError as error:
+        log(WARNING, "The file does not fit the server's schema: %s", error)
+        raise SiteError(error.public) from None
+    except Exception as error:
+        log(WARNING, "Could not do what the server asked", exc_info=error)
+        raise SiteError("the site's program failed; its own log says why") from None
+
+
+def answer(content: RecordDict, context: Context) -> RecordDict:
+    """Answer the server's query: who we are, and whether our file fits its schema.
+
+    If the server asks so, add our rows by group and label (for reweighing), or our columns' ranges and
+    category names (for a schema that covers all sites).
+    """
+    about = ConfigRecord()
+    result = RecordDict({CLIENT: about})
+    try:
+        with _discreet():
+            about.update({NAME: name_of(context), **_note(context)})
+            _check_keys(context)
+            config = content.config_records["config"]
+            arrays = content.array_records.get("arrays")
+            if config.get(ASK) == HISTOGRAM and arrays is not None:
+                result.update(_scores(arrays, config, context))
+            else:
+                result.update(_answer(config, context, about))
+    except SiteError as error:
+        about[PROBLEM] = str(error)
+    return result
+
+
+def _scores(arrays: ArrayRecord, config: ConfigRecord, context: Context) -> dict[str, MetricRecord]:
+    """Our rows by group, label and the score that a model gives them, for thresholds."""
+    schema = Schema.from_json(str(config[SCHEMA]))
+    table = schema.table(read_site(context, schema), name_of(context))
+    layers = {name: array.numpy() for name, array in arrays.items()}
+    model = Mlp.of(layers)
+    rows = pack(table, np.arange(len(table)), schema.encoder)
+    found = histogram(model.margins(np.asarray(model.flat(layers), dtype=np.float32), rows))
+    return {COUNTS: MetricRecord({HISTOGRAM: [int(number) for number in found.ravel()]})}
+
+
+def _answer(config: ConfigRecord, context: Context, about: ConfigRecord) -> dict[str, MetricRecord]:
+    schema = Schema.from_json(str(config[SCHEMA]))
+    frame = read_site(context, schema)
+    if config.get(ASK) == DESCRIBE:
+        if not context.node_config.get("describe", True):
+            raise SiteError("this site tells nothing of its columns (describe = false)")
+        about[DESCRIBE] = json.dumps(describe_frame(schema, frame))
+        return {}
+    table = schema.table(frame, name_of(context))
+    log(INFO, "%s: %d rows fit the server's schema", table.name, len(table))
+    if not config.get("wants-rows"):
+        return {}
+    cells = np.bincount(table.cell, minlength=2 * table.groups)
+    return {COUNTS: MetricRecord({ROWS: [int(number) for number in cells]})}
+
+
+def _check_keys(context: Context) -> None:
+    """A misspelt key would be a setting that is silently ignored."""
+    strange = [key for key in context.node_config if key not in KEYS]
+    if strange:
+        log(WARNING, "%s", unknown("key in the node-config", strange[0], KEYS))
+        raise SiteError(f"node-config must hold known keys only, got {len(strange)} other")
+
+
+def _note(context: Context) -> dict[str, str]:
+    """What the server should know of a simulation that leaves sites out."""
+    if context.node_config.get("data"):
+        return {}
+    files, nodes = len(list_folder(file_of(context).parent)), context.node_config.get("num-partitions", 0)
+    said = f"{nodes} of the {files} files in 'sites' are simulated; num-supernodes={files} takes all"
+    return {} if nodes == files else {NOTE: said}
+
+
+def train(content: RecordDict, context: Context) -> RecordDict:
+    """Train the server's model on the site's rows, exactly as `fairfate run` does."""
+    with _discreet():
+        arrays = {name: array.numpy() for name, array in content.array_records["arrays"].items()}
+        trained, metrics = _train(arrays, content.config_records["config"], context)
+    sent = ArrayRecord({name: Array(layer) for name, layer in trained.items()})
+    return RecordDict({"arrays": sent, "metrics": MetricRecord(metrics)})
+
+
+def _train(layers: Layers, config: ConfigRecord, context: Context) -> tuple[Layers, Metrics]:
+    """The layers after training, and what the server is told beside them."""
+    schema = Schema.from_json(str(config[SCHEMA]))
+    table = schema.table(read_site(context, schema), name_of(context))
+    number, model = _whole(config, "client"), model_of(config, schema)
+    site = Federation.site(table, schema.encoder, number)
+    strategy = strategy_of(config, schema.grouping) if "strategy" in config else fedavg()
+    start = np.asarray(model.flat(layers), dtype=np.float32)
+    told = np.array(config[BROADCAST], dtype=np.float64) if BROADCAST in config else None
+    metrics: Metrics = {"num-examples": len(table)}
+    if Need.REPORTS in strategy.needs:
+        metrics |= report_metrics(local.one(model.statistics(start[None], site.local[number]), 0))
+    trained = local.train(
+        model,
+        [strategy],
+        start[None],
+        [told],
+        site.rows,
+        np.array([number]),
+        site.client_cells[number][None],
+        site.local,
+        training_of(config),
+        Streams(_whole(config, "seed"), config.get("protocol") == "published").batch_key,
+        _whole(config, "server-round"),
+    )[0, 0]
+    return built_in_arrays(trained, model), metrics
+
+
+def model_of(config: ConfigRecord, schema: Schema) -> Mlp:
+    """The built-in model that the server's message names."""
+    return Mlp(len(schema.features), parse_hidden(str(config["hidden"])))
+
+
+def training_of(config: ConfigRecord) -> Training:
+    """The clients' SGD from the server's message."""
+    return Training(
+        rounds=1,
+        per_round=1,
+        epochs=_whole(config, "epochs"),
+        batch_size=_whole(config, "batch-size"),
+        learning_rate=float(str(config["learning-rate"])),
+    )
+
+
+def _whole(config: ConfigRecord, key: str) -> int:
+    return int(str(config[key]))

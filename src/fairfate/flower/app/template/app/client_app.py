@@ -1,0 +1,20 @@
+"""What a site does when the server asks. Its rows stay where they are."""
+
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from fairfate.flower.app import site
+
+app = ClientApp()
+
+
+@app.query()
+def query(message: Message, context: Context) -> Message:
+    """Say who we are and whether our file fits the server's schema, or which column does not."""
+    return Message(site.answer(message.content, context), reply_to=message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Train the server's model on our rows; send back its weights and the number of rows."""
+    return Message(site.train(message.content, context), reply_to=message)

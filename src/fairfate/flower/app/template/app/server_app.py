@@ -1,0 +1,39 @@
+"""What the server does: nothing here is hidden, and all of it may be changed."""
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from fairfate.flower.app.folder import open_run
+from fairfate.flower.app.server import ServerData, ask_for_schema, make_strategy
+from fairfate.flower.app.settings import Settings
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Agree on a schema, run the rounds, write the results."""
+    settings = Settings.read(context.run_config)  # every key is checked
+
+    with open_run(settings) as folder:  # a new one, or that of an interrupted run with the same settings
+        # How columns become numbers: as in the interrupted run, or agreed on with the sites, or (None)
+        # learned from the validation file or read from a schema file. Then the server's own rows.
+        schema = folder.schema
+        if schema is None and settings.schema == "sites":
+            schema = ask_for_schema(grid, settings)
+        data = ServerData.load(settings, schema)
+        folder.agree(data.schema)
+
+        # Any strategy of fairfate, as a Flower strategy. It saves a checkpoint after every round and goes on
+        # from it if there is one.
+        strategy = make_strategy(settings, data, folder.checkpoint)
+        strategy.start(
+            grid,
+            data.initial,
+            num_rounds=settings.rounds,
+            timeout=settings.timeout,
+            train_config=data.train_config,
+        )
+
+        # rounds.parquet, summary.csv, models/, config.toml, schema.json and clients.csv
+        folder.finish(settings, data, strategy)

@@ -1,0 +1,1 @@
+"""The models that clients train, and the kernels that train them."""

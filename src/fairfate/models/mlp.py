@@ -1,0 +1,167 @@
+"""The built-in model: tanh layers and a sigmoid; without a layer, logistic regression."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairfate.errors import InputError, check
+from fairfate.fairness.metrics import Counts, Statistics
+from fairfate.models import deep_kernels, score_kernels, train_kernels
+from fairfate.models.model import Batches, Losses, Models, counts_of
+from fairfate.models.rows import ClientRows, PackedRows
+from fairfate.models.training import Training
+
+INITIAL_SCALE = 0.05
+"""Standard deviation of the initial weights; biases start at 0."""
+MOST_UNITS, MOST_LAYERS = 10_000, 20
+_NO_PUSH, _NO_PREJUDICE = np.zeros((0, 0, 0), np.float32), np.zeros(0, np.float32)
+
+
+def parse_hidden(text: str | int) -> tuple[int, ...]:
+    """Widths of the hidden layers: ``10``, ``32,16``, or ``0`` for none.
+
+    >>> parse_hidden("32,16"), parse_hidden(0)
+    ((32, 16), ())
+    """
+    words = [word.strip() for word in str(text).split(",")]
+    if not all(re.fullmatch(r"-?[0-9]{1,18}", word) for word in words):
+        raise InputError(f"hidden must be a whole number or a list such as 32,16, got '{text}'")
+    widths = tuple(int(word) for word in words)
+    if widths == (0,):
+        return ()
+    for width in widths:
+        check(width >= 1, "hidden must be >= 1, or 0 for no layer at all", text)
+        check(width <= MOST_UNITS, f"hidden must be <= {MOST_UNITS:,}", text)
+    check(len(widths) <= MOST_LAYERS, f"hidden must have at most {MOST_LAYERS} layers", len(widths))
+    return widths
+
+
+@dataclass(frozen=True)
+class Mlp:
+    """``sigmoid(w . tanh(... tanh(W' x + b) ...) + b)`` as one vector: each layer's weights, then biases.
+
+    >>> Mlp(14, (10,)).num_parameters, Mlp(14, ()).num_parameters, Mlp(14, (32, 16)).num_parameters
+    (161, 15, 1025)
+    """
+
+    inputs: int
+    hidden: tuple[int, ...] = (10,)
+
+    @cached_property
+    def widths(self) -> NDArray[np.int64]:
+        """Inputs, hidden units of each layer, and one output."""
+        return np.array([self.inputs, *self.hidden, 1], dtype=np.int64)
+
+    @property
+    def num_parameters(self) -> int:
+        """Length of the vector."""
+        return int(((self.widths[:-1] + 1) * self.widths[1:]).sum())
+
+    @property
+    def text(self) -> str:
+        """Widths of the hidden layers, as on the command line."""
+        return ",".join(map(str, self.hidden)) or "0"
+
+    def initial(self, normals: NDArray[np.float64]) -> Models:
+        """The model at the start."""
+        params = (normals * INITIAL_SCALE).astype(np.float32)
+        for name, layer in self.arrays(params).items():
+            if name.startswith("b"):
+                layer[:] = 0  # a view of the vector
+        return params
+
+    def arrays(self, params: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """The layers by name: ``w1 (inputs, units)``, ``b1``, ...; the last one's weights are a vector."""
+        found: dict[str, NDArray[Any]] = {}
+        at = 0
+        for number, (wide, narrow) in enumerate(zip(self.widths[:-1], self.widths[1:], strict=True), start=1):
+            last = number == len(self.widths) - 1
+            weights = params[at : at + wide * narrow]
+            found[f"w{number}"] = weights if last else weights.reshape(wide, narrow)
+            found[f"b{number}"] = params[at + wide * narrow : at + (wide + 1) * narrow]
+            at += (wide + 1) * narrow
+        return found
+
+    def flat(self, arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
+        """The vector of layers given by name."""
+        names = [f"{kind}{number}" for number in range(1, len(self.widths)) for kind in "wb"]
+        return np.concatenate([arrays[name].ravel() for name in names])
+
+    @classmethod
+    def of(cls, arrays: dict[str, NDArray[Any]]) -> Mlp:
+        """The model that layers by name belong to."""
+        biases = [arrays[f"b{number}"] for number in range(1, len(arrays) // 2 + 1)]
+        return cls(len(arrays["w1"]), tuple(len(bias) for bias in biases[:-1]))
+
+    @property
+    def _one_layer(self) -> bool:
+        return len(self.hidden) == 1
+
+    def train(
+        self,
+        models: Models,
+        rows: ClientRows,
+        clients: NDArray[np.int64],
+        losses: Losses,
+        training: Training,
+        batches: Batches,
+    ) -> Models:
+        """Train (models, clients, parameters), each at its client, all on the same batches."""
+        run = train_kernels.train_cohort if self._one_layer else deep_kernels.train_deep
+        trained: Models = run(
+            np.ascontiguousarray(models),
+            rows.x,
+            rows.y,
+            rows.cell,
+            rows.offsets,
+            clients,
+            losses.weight,
+            _NO_PUSH if losses.push is None else losses.push,
+            _NO_PREJUDICE if losses.prejudice is None else losses.prejudice,
+            training.epochs,
+            batches.skip,
+            training.epochs if batches.run is None else batches.run,
+            training.batch_size,
+            np.float32(training.learning_rate),
+            batches.key,
+            batches.round,
+            self.hidden[0] if self._one_layer else self.widths,
+        )
+        return trained
+
+    def count(self, models: Models, rows: PackedRows) -> Counts:
+        """(models, groups, 2, 2) counts of each model's predictions."""
+        if not self._one_layer:
+            return self.statistics(models, rows).counts
+        packed = rows.blocks, rows.block_cell, rows.mask
+        positives = score_kernels.count_positives(np.ascontiguousarray(models), *packed, self.hidden[0])
+        return counts_of(positives, rows.sizes)
+
+    def statistics(self, models: Models, rows: PackedRows) -> Statistics:
+        """The same with sums of probabilities and losses."""
+        run = score_kernels.sum_statistics if self._one_layer else deep_kernels.statistics_deep
+        width = self.hidden[0] if self._one_layer else self.widths
+        packed = rows.blocks, rows.block_cell, rows.mask, rows.cells
+        positives, probability, loss = run(np.ascontiguousarray(models), *packed, width)
+        shape = (len(models), rows.cells // 2, 2)
+        return Statistics(counts_of(positives, rows.sizes), probability.reshape(shape), loss.reshape(shape))
+
+    def margins(self, model: Models, rows: PackedRows) -> list[NDArray[np.float32]]:
+        """For each cell, its rows' scores by one model: the log-odds of label 1."""
+        run = score_kernels.margins if self._one_layer else deep_kernels.margins_deep
+        width = self.hidden[0] if self._one_layer else self.widths
+        return rows.by_cell(run(np.ascontiguousarray(model), rows.blocks, width))
+
+
+def probabilities(layers: dict[str, NDArray[Any]], x: NDArray[Any]) -> NDArray[np.float64]:
+    """P(label = 1) of encoded rows, in plain NumPy."""
+    units, last = x.astype(np.float64), sum(name[0] == "w" and name[1:].isdigit() for name in layers)
+    for number in range(1, last):
+        units = np.tanh(units @ layers[f"w{number}"] + layers[f"b{number}"])
+    return np.asarray(1 / (1 + np.exp(-(units @ layers[f"w{last}"] + layers[f"b{last}"]))))

@@ -1,0 +1,502 @@
+"""The compiled loops that train clients. They hold no policy.
+
+One model is a flat vector ``[W1 (inputs x hidden), b1 (hidden), w2 (hidden), b2]`` of 32-bit floats for
+``sigmoid(w2 . tanh(W1' x + b1) + b2)``. Two kernels train it:
+
+- ``_train_one``: one model; the vector lanes are hidden units;
+- ``_train_lanes``: sixteen models on the same batches; the vector lanes are models.
+
+Both take every sum in the same order (inputs, then hidden units in four interleaved partial sums, then
+rows of the batch), so they give the same bits and callers may choose by speed alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fairfate.models.cache import kernel
+from fairfate.models.simd import (
+    LANES,
+    add,
+    add_products,
+    fill,
+    fma,
+    load,
+    log_odds,
+    mul,
+    no_sums,
+    slope,
+    spread,
+    store,
+    sub,
+    tanh,
+    total,
+)
+
+Array = Any  # Numba infers the types of the kernels' arguments
+
+_F = np.float32
+_ZERO, _HALF, _QUARTER = np.float32(0), np.float32(0.5), np.float32(0.25)
+_ROWS = 5  # rows of a batch that go through the first layer together: what the registers hold
+_LEAST_LANES = 8  # from this many models on, sixteen lanes are faster than one model at a time
+
+
+@kernel
+def _mix(z: Any) -> Any:
+    """Finish a SplitMix64 step: every bit of the result depends on every bit of ``z``."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@kernel
+def batch_order(key: Any, round_number: int, client: int, rows: int, epochs: int, out: Array) -> None:
+    """Fill ``out`` with the rows ``0 .. rows-1`` in visiting order: ``epochs`` fresh shuffles.
+
+    The order depends on ``(key, round_number, client)`` only. Batches are cut from the whole sequence,
+    across the borders of epochs.
+    """
+    step = np.uint64(0x9E3779B97F4A7C15)
+    state = _mix(np.uint64(key) + step)
+    state = _mix(state ^ (np.uint64(round_number) * step))
+    state = _mix(state ^ (np.uint64(client) * step))
+    for epoch in range(epochs):
+        start = epoch * rows
+        for i in range(rows):
+            state += step
+            draw = _mix(state) >> np.uint64(32)
+            j = np.int64((draw * np.uint64(i + 1)) >> np.uint64(32))
+            out[start + i] = out[start + j]
+            out[start + j] = i
+
+
+@kernel
+def _add_prejudice(t: Array, group: Array, size: int, strength: Any, step: Any, lift: Array) -> None:
+    """Add to each row's ``lift`` what its group's odds in the batch cost; ``t`` is 2 P(1) - 1 of each row."""
+    groups = 0
+    for b in range(size):
+        groups = max(groups, group[b] + 1)
+    sums = np.zeros(groups, _F)
+    rows = np.zeros(groups, np.int64)
+    odds = np.zeros(LANES, _F)
+    total = _ZERO
+    for b in range(size):
+        store(odds, 0, fma(fill(_HALF), fill(t[b]), fill(_HALF)))
+        sums[group[b]] += odds[0]
+        total += odds[0]
+        rows[group[b]] += 1
+    present = 0
+    for g in range(groups):
+        present += rows[g] > 0
+    if present < 2:
+        return
+    store(odds, 0, log_odds(fill(total * (_F(1) / _F(size)))))
+    overall = odds[0]
+    for g in range(groups):
+        if rows[g] > 0:
+            store(odds, 0, log_odds(fill(sums[g] * (_F(1) / _F(rows[g])))))
+            sums[g] = strength * (odds[0] - overall) * step
+    for b in range(size):
+        lift[b] += sums[group[b]]
+
+
+@kernel
+def _add_prejudice_lanes(t: Array, group: Array, size: int, strength: Array, step: Any, lift: Array) -> None:
+    """The same for sixteen models, with sixteen values of each number."""
+    groups = 0
+    for b in range(size):
+        groups = max(groups, group[b] + 1)
+    sums = np.zeros(groups * LANES, _F)
+    rows = np.zeros(groups, np.int64)
+    total = fill(_ZERO)
+    half = fill(_HALF)
+    for b in range(size):
+        p = fma(half, load(t, b * LANES), half)
+        store(sums, group[b] * LANES, add(load(sums, group[b] * LANES), p))
+        total = add(total, p)
+        rows[group[b]] += 1
+    present = 0
+    for g in range(groups):
+        present += rows[g] > 0
+    if present < 2:
+        return
+    overall = log_odds(mul(total, fill(_F(1) / _F(size))))
+    for g in range(groups):
+        if rows[g] > 0:
+            own = log_odds(mul(load(sums, g * LANES), fill(_F(1) / _F(rows[g]))))
+            store(sums, g * LANES, mul(mul(load(strength, 0), sub(own, overall)), fill(step)))
+    for b in range(size):
+        store(lift, b * LANES, add(load(lift, b * LANES), load(sums, group[b] * LANES)))
+
+
+def _make_train_one(lifts: bool) -> Any:
+    """The kernel with or without prices of predictions, which the other one need not ask for at every row."""
+
+    @kernel
+    def train(
+        model: Array, x: Array, y: Array, cell: Array, weight: Array, push: Array, prejudice: Any, first: int,
+        order: Array, visits: int, batch: int, rate: Any, inputs: int, width: int,
+    ) -> None:  # fmt: skip
+        """SGD for one model. ``model`` is padded: rows of ``width`` (a multiple of 16) hidden units.
+
+        Rows 0 .. inputs-1 are W1, then b1, then w2; b2 stands at the start of the last row. ``push`` is empty
+        where nobody wants one.
+        """
+        padded = (batch + LANES - 1) // LANES * LANES + LANES
+        h = np.zeros((batch + _ROWS) * width, _F)
+        at = np.zeros(batch + _ROWS, np.int64)
+        z = np.zeros(padded, _F)
+        offset = np.zeros(padded, _F)
+        scale = np.zeros(padded, _F)
+        lift = np.zeros(padded, _F)
+        group = np.zeros(padded, np.int64)
+        b1, w2, b2 = inputs * width, (inputs + 1) * width, (inputs + 2) * width
+        for start in range(0, visits, batch):
+            size = min(batch, visits - start)
+            step = rate / _F(size)
+            for b in range(size):
+                row = first + order[start + b]
+                at[b] = row * inputs
+                offset[b] = _HALF - y[row]
+                scale[b] = weight[cell[row]] * step
+            for b in range(size, size + _ROWS):  # a ragged end repeats a row; its results are unused
+                at[b] = at[0]
+
+            for b in range(0, size, _ROWS):
+                p0, p1, p2, p3, p4 = at[b], at[b + 1], at[b + 2], at[b + 3], at[b + 4]
+                s0 = s1 = s2 = s3 = s4 = no_sums()
+                for k in range(0, width, LANES):
+                    a0 = load(model, b1 + k)
+                    a1 = a2 = a3 = a4 = a0
+                    for j in range(inputs):
+                        w = load(model, j * width + k)
+                        a0 = fma(spread(x, p0 + j), w, a0)
+                        a1 = fma(spread(x, p1 + j), w, a1)
+                        a2 = fma(spread(x, p2 + j), w, a2)
+                        a3 = fma(spread(x, p3 + j), w, a3)
+                        a4 = fma(spread(x, p4 + j), w, a4)
+                    a0, a1, a2, a3, a4 = tanh(a0), tanh(a1), tanh(a2), tanh(a3), tanh(a4)
+                    q = b * width + k
+                    store(h, q, a0)
+                    store(h, q + width, a1)
+                    store(h, q + 2 * width, a2)
+                    store(h, q + 3 * width, a3)
+                    store(h, q + 4 * width, a4)
+                    w = load(model, w2 + k)
+                    s0, s1 = add_products(s0, a0, w), add_products(s1, a1, w)
+                    s2, s3 = add_products(s2, a2, w), add_products(s3, a3, w)
+                    s4 = add_products(s4, a4, w)
+                z[b], z[b + 1], z[b + 2] = total(s0), total(s1), total(s2)
+                z[b + 3], z[b + 4] = total(s3), total(s4)
+
+            half = fill(_HALF)
+            bias = spread(model, b2)
+            if lifts:
+                for b in range(0, size, LANES):
+                    store(z, b, tanh(mul(add(bias, load(z, b)), half)))
+                for b in range(size):
+                    row = first + order[start + b]
+                    group[b] = cell[row] // 2
+                    lift[b] = push[cell[row]] * (_QUARTER * step) if len(push) else _ZERO
+                if prejudice != _ZERO:
+                    _add_prejudice(z, group, size, prejudice, _QUARTER * step, lift)
+                for b in range(0, size, LANES):
+                    t = load(z, b)
+                    gradient = mul(fma(half, t, load(offset, b)), load(scale, b))
+                    store(z, b, fma(slope(t), load(lift, b), gradient))
+            else:
+                for b in range(0, size, LANES):  # the loss's gradient, weighted, times the learning rate
+                    t = tanh(mul(add(bias, load(z, b)), half))
+                    store(z, b, mul(fma(half, t, load(offset, b)), load(scale, b)))
+
+            down = _ZERO
+            for b in range(size):
+                down += z[b]
+            model[b2] -= down
+
+            for k in range(0, width, LANES):
+                w = load(model, w2 + k)
+                down_w2 = down_b1 = fill(_ZERO)
+                for b in range(size):
+                    hidden = load(h, b * width + k)
+                    g = spread(z, b)
+                    down_w2 = fma(g, hidden, down_w2)
+                    q = mul(mul(slope(hidden), w), g)
+                    down_b1 = add(down_b1, q)
+                    store(h, b * width + k, q)
+                store(model, w2 + k, sub(w, down_w2))
+                store(model, b1 + k, sub(load(model, b1 + k), down_b1))
+                j = 0
+                while j + 5 <= inputs:
+                    a0 = a1 = a2 = a3 = a4 = fill(_ZERO)
+                    for b in range(size):
+                        q = load(h, b * width + k)
+                        p = at[b] + j
+                        a0 = fma(spread(x, p), q, a0)
+                        a1 = fma(spread(x, p + 1), q, a1)
+                        a2 = fma(spread(x, p + 2), q, a2)
+                        a3 = fma(spread(x, p + 3), q, a3)
+                        a4 = fma(spread(x, p + 4), q, a4)
+                    p = j * width + k
+                    store(model, p, sub(load(model, p), a0))
+                    store(model, p + width, sub(load(model, p + width), a1))
+                    store(model, p + 2 * width, sub(load(model, p + 2 * width), a2))
+                    store(model, p + 3 * width, sub(load(model, p + 3 * width), a3))
+                    store(model, p + 4 * width, sub(load(model, p + 4 * width), a4))
+                    j += 5
+                while j < inputs:
+                    a0 = fill(_ZERO)
+                    for b in range(size):
+                        a0 = fma(spread(x, at[b] + j), load(h, b * width + k), a0)
+                    store(model, j * width + k, sub(load(model, j * width + k), a0))
+                    j += 1
+
+    return train
+
+
+_train_one, _train_one_lifted = _make_train_one(lifts=False), _make_train_one(lifts=True)
+
+
+def _make_train_lanes(lifts: bool) -> Any:
+    """The kernel with or without prices of predictions, which the other one need not ask for at every row."""
+
+    @kernel
+    def train(
+        models: Array, x: Array, y: Array, cell: Array, weight: Array, push: Array, prejudice: Array,
+        first: int, order: Array, visits: int, batch: int, rate: Any, inputs: int, hidden: int,
+    ) -> None:  # fmt: skip
+        """SGD for sixteen models on the same batches; ``models`` and ``weight`` hold 16 values a parameter.
+
+        ``push`` and ``prejudice`` are empty where none of the sixteen wants one.
+        """
+        width = hidden * LANES
+        h = np.zeros((batch + _ROWS) * width, _F)
+        g = np.zeros(batch * LANES, _F)
+        lift = np.zeros(batch * LANES if lifts else 0, _F)
+        group = np.zeros(batch, np.int64)
+        rows = np.zeros((batch + _ROWS) * inputs, _F)
+        b1, w2, b2 = inputs * width, (inputs + 1) * width, (inputs + 2) * width
+        half = fill(_HALF)
+        for start in range(0, visits, batch):
+            size = min(batch, visits - start)
+            step = fill(rate / _F(size))
+            for b in range(size):
+                p = (first + order[start + b]) * inputs
+                for j in range(inputs):
+                    rows[b * inputs + j] = x[p + j]
+
+            for b in range(0, size, _ROWS):
+                p0 = b * inputs
+                p1, p2, p3, p4 = p0 + inputs, p0 + 2 * inputs, p0 + 3 * inputs, p0 + 4 * inputs
+                for k in range(0, width, LANES):
+                    a0 = load(models, b1 + k)
+                    a1 = a2 = a3 = a4 = a0
+                    for j in range(inputs):
+                        w = load(models, j * width + k)
+                        a0 = fma(spread(rows, p0 + j), w, a0)
+                        a1 = fma(spread(rows, p1 + j), w, a1)
+                        a2 = fma(spread(rows, p2 + j), w, a2)
+                        a3 = fma(spread(rows, p3 + j), w, a3)
+                        a4 = fma(spread(rows, p4 + j), w, a4)
+                    q = b * width + k
+                    store(h, q, tanh(a0))
+                    store(h, q + width, tanh(a1))
+                    store(h, q + 2 * width, tanh(a2))
+                    store(h, q + 3 * width, tanh(a3))
+                    store(h, q + 4 * width, tanh(a4))
+
+            bias = load(models, b2)
+            down = fill(_ZERO)
+            for b in range(size):
+                s0 = s1 = s2 = s3 = fill(_ZERO)
+                q = b * width
+                k = 0
+                while k + 4 * LANES <= width:
+                    s0 = fma(load(h, q + k), load(models, w2 + k), s0)
+                    s1 = fma(load(h, q + k + 16), load(models, w2 + k + 16), s1)
+                    s2 = fma(load(h, q + k + 32), load(models, w2 + k + 32), s2)
+                    s3 = fma(load(h, q + k + 48), load(models, w2 + k + 48), s3)
+                    k += 4 * LANES
+                if k < width:
+                    s0 = fma(load(h, q + k), load(models, w2 + k), s0)
+                if k + 16 < width:
+                    s1 = fma(load(h, q + k + 16), load(models, w2 + k + 16), s1)
+                if k + 32 < width:
+                    s2 = fma(load(h, q + k + 32), load(models, w2 + k + 32), s2)
+                row = first + order[start + b]
+                t = tanh(mul(add(bias, add(add(s0, s2), add(s1, s3))), half))
+                if lifts:
+                    store(g, b * LANES, t)
+                    continue
+                scale = mul(load(weight, np.int64(cell[row]) * LANES), step)
+                gradient = mul(fma(half, t, fill(_HALF - y[row])), scale)
+                store(g, b * LANES, gradient)
+                down = add(down, gradient)
+            if lifts:
+                quarter = _QUARTER * (rate / _F(size))
+                for b in range(size):
+                    at = np.int64(cell[first + order[start + b]])
+                    group[b] = at // 2
+                    store(
+                        lift,
+                        b * LANES,
+                        mul(load(push, at * LANES), fill(quarter)) if len(push) else fill(_ZERO),
+                    )
+                if len(prejudice):
+                    _add_prejudice_lanes(g, group, size, prejudice, quarter, lift)
+                for b in range(size):
+                    row = first + order[start + b]
+                    t = load(g, b * LANES)
+                    scale = mul(load(weight, np.int64(cell[row]) * LANES), step)
+                    gradient = mul(fma(half, t, fill(_HALF - y[row])), scale)
+                    gradient = fma(slope(t), load(lift, b * LANES), gradient)
+                    store(g, b * LANES, gradient)
+                    down = add(down, gradient)
+            store(models, b2, sub(bias, down))
+
+            for k in range(0, width, LANES):
+                w = load(models, w2 + k)
+                down_w2 = down_b1 = fill(_ZERO)
+                for b in range(size):
+                    unit = load(h, b * width + k)
+                    gradient = load(g, b * LANES)
+                    down_w2 = fma(gradient, unit, down_w2)
+                    q = mul(mul(slope(unit), w), gradient)
+                    down_b1 = add(down_b1, q)
+                    store(h, b * width + k, q)
+                store(models, w2 + k, sub(w, down_w2))
+                store(models, b1 + k, sub(load(models, b1 + k), down_b1))
+                j = 0
+                while j + 5 <= inputs:
+                    a0 = a1 = a2 = a3 = a4 = fill(_ZERO)
+                    for b in range(size):
+                        q = load(h, b * width + k)
+                        p = b * inputs + j
+                        a0 = fma(spread(rows, p), q, a0)
+                        a1 = fma(spread(rows, p + 1), q, a1)
+                        a2 = fma(spread(rows, p + 2), q, a2)
+                        a3 = fma(spread(rows, p + 3), q, a3)
+                        a4 = fma(spread(rows, p + 4), q, a4)
+                    p = j * width + k
+                    store(models, p, sub(load(models, p), a0))
+                    store(models, p + width, sub(load(models, p + width), a1))
+                    store(models, p + 2 * width, sub(load(models, p + 2 * width), a2))
+                    store(models, p + 3 * width, sub(load(models, p + 3 * width), a3))
+                    store(models, p + 4 * width, sub(load(models, p + 4 * width), a4))
+                    j += 5
+                while j < inputs:
+                    a0 = fill(_ZERO)
+                    for b in range(size):
+                        a0 = fma(spread(rows, b * inputs + j), load(h, b * width + k), a0)
+                    store(models, j * width + k, sub(load(models, j * width + k), a0))
+                    j += 1
+
+    return train
+
+
+_train_lanes, _train_lanes_lifted = _make_train_lanes(lifts=False), _make_train_lanes(lifts=True)
+
+
+@kernel
+def train_cohort(
+    start: Array, x: Array, y: Array, cell: Array, offsets: Array, clients: Array, weights: Array,
+    pushes: Array, prejudices: Array, epochs: int, skip: int, run: int, batch: int, rate: Any, key: Any,
+    round_number: int, hidden: int,
+) -> Array:  # fmt: skip
+    """Train every setting's model at every client of the round.
+
+    Parameters
+    ----------
+    start : (settings, cohort, parameters) where each setting's clients start
+    x, y, cell : the training rows of all clients, client by client: flat inputs, labels, (group, label) cells
+    offsets : (all clients + 1,) where each client's rows begin
+    clients : (cohort,) the clients of the round; each has at least one row
+    weights : (settings, cohort, cells) loss weights
+    pushes : (settings, cohort, cells) prices of predictions, or (0, 0, 0)
+    prejudices : (settings,) strengths of the batch-wise prejudice remover, or (0,)
+    epochs : local epochs of the round, of which ``skip`` are over and ``run`` are run now
+    batch, rate : batch size, learning rate
+    key, round_number : what the batch order depends on, beside the client
+
+    Returns
+    -------
+    (settings, cohort, parameters) the trained models
+    """
+    settings, _, parameters = start.shape
+    cells = weights.shape[2]
+    inputs = (parameters - 1) // hidden - 2
+    width = (hidden + LANES - 1) // LANES * LANES
+    longest = 0
+    for client in clients:
+        longest = max(longest, offsets[client + 1] - offsets[client])
+    batch = min(batch, longest * run)
+    order = np.empty(longest * epochs, np.int32)
+    out = np.empty((settings, len(clients), parameters), _F)
+    one = np.zeros((inputs + 3) * width, _F)
+    lanes = np.zeros(parameters * LANES, _F)
+    lane_weight = np.zeros(cells * LANES, _F)
+    lane_push = np.zeros(cells * LANES, _F)
+    lane_prejudice = np.zeros(LANES, _F)
+    none = np.zeros(0, _F)
+    for c in range(len(clients)):
+        first = offsets[clients[c]]
+        rows = offsets[clients[c] + 1] - first
+        batch_order(key, round_number, clients[c], rows, epochs, order)
+        visits = rows * run
+        mine = order[rows * skip :]
+        s = 0
+        while s < settings:
+            filled = min(LANES, settings - s)
+            if filled >= _LEAST_LANES:
+                pushed = removes = False
+                for lane in range(LANES):
+                    model = s + min(lane, filled - 1)
+                    for p in range(parameters):
+                        lanes[p * LANES + lane] = start[model, c, p]
+                    for i in range(cells):
+                        lane_weight[i * LANES + lane] = weights[model, c, i]
+                    if len(pushes):
+                        for i in range(cells):
+                            lane_push[i * LANES + lane] = pushes[model, c, i]
+                            pushed |= pushes[model, c, i] != _ZERO
+                    if len(prejudices):
+                        lane_prejudice[lane] = prejudices[model]
+                        removes |= prejudices[model] != _ZERO
+                if pushed or removes:
+                    _train_lanes_lifted(
+                        lanes, x, y, cell, lane_weight, lane_push if pushed else none,
+                        lane_prejudice if removes else none, first, mine, visits, batch, rate, inputs, hidden,
+                    )  # fmt: skip
+                else:
+                    _train_lanes(
+                        lanes, x, y, cell, lane_weight, none, none, first, mine, visits, batch, rate, inputs,
+                        hidden,
+                    )  # fmt: skip
+                for lane in range(filled):
+                    for p in range(parameters):
+                        out[s + lane, c, p] = lanes[p * LANES + lane]
+                s += filled
+            else:
+                one[:] = _ZERO
+                for p in range(parameters - 1):
+                    one[p // hidden * width + p % hidden] = start[s, c, p]
+                one[(inputs + 2) * width] = start[s, c, parameters - 1]
+                push = pushes[s, c] if len(pushes) and np.any(pushes[s, c] != _ZERO) else none
+                prejudice = prejudices[s] if len(prejudices) else _ZERO
+                if len(push) or prejudice != _ZERO:
+                    _train_one_lifted(
+                        one, x, y, cell, weights[s, c], push, prejudice, first, mine, visits, batch, rate,
+                        inputs, width,
+                    )  # fmt: skip
+                else:
+                    _train_one(
+                        one, x, y, cell, weights[s, c], none, _ZERO, first, mine, visits, batch, rate, inputs,
+                        width,
+                    )  # fmt: skip
+                for p in range(parameters - 1):
+                    out[s, c, p] = one[p // hidden * width + p % hidden]
+                out[s, c, parameters - 1] = one[(inputs + 2) * width]
+                s += 1
+    return out

@@ -1,0 +1,1 @@
+"""The rounds of a federation, wherever its clients are."""

@@ -1,0 +1,121 @@
+"""What a client does in a round, in the simulator and at a Flower site alike."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairfate.errors import InputError
+from fairfate.fairness.metrics import CellRows, Statistics
+from fairfate.models.model import Batches, Losses, Model, Models
+from fairfate.models.rows import ClientRows, PackedRows
+from fairfate.models.training import Training
+from fairfate.strategies import LossTerms, Need, Strategy, Vector, plain_loss
+
+
+def local_terms(
+    strategy: Strategy, broadcast: Vector | None, rows: CellRows, local: Statistics | None
+) -> LossTerms:
+    """A client's loss in a strategy, checked."""
+    if strategy.local_loss is None:
+        return plain_loss(rows)
+    terms = strategy.local_loss(broadcast, rows, local)
+    for name in ("weight", "push"):
+        value = getattr(terms, name)
+        if value is None and name == "push":
+            continue
+        if np.shape(value) != rows.shape or not np.isfinite(value).all():
+            raise InputError(
+                f"a strategy's local_loss must give a finite {name} for each of (groups, labels)"
+                f" {rows.shape}, got {np.shape(value)}: {value}"
+            )
+    if not np.isfinite(terms.prejudice):
+        raise InputError(f"a strategy's local_loss must give a finite prejudice, got {terms.prejudice}")
+    return terms
+
+
+def one(statistics: Statistics, index: Any) -> Statistics:
+    """A part of statistics: of one model, say, or of some clients."""
+    counts, probability, loss = statistics
+    return Statistics(counts[index], probability[index], loss[index])
+
+
+def train(
+    model: Model,
+    strategies: Sequence[Strategy],
+    start: Models,
+    broadcasts: Sequence[Vector | None],
+    rows: ClientRows,
+    clients: NDArray[np.int64],
+    client_cells: CellRows,
+    packed: dict[int, PackedRows],
+    training: Training,
+    key: np.uint64,
+    t: int,
+) -> Models:
+    """Train every strategy's model at every client: (strategies, clients, parameters).
+
+    Strategies that look again at their clients' models between epochs are trained apart from the others.
+
+    Parameters
+    ----------
+    model : the kind of model
+    strategies, start, broadcasts : for each, its model and what its clients are told
+    rows, client_cells, packed : all clients' rows; of those of the round by (client, group, label); by client
+    clients : the clients of the round
+    training, key, t : how long, and what the batches depend on
+    """
+    trained = np.empty((len(strategies), len(clients), start.shape[-1]), dtype=np.float32)
+    for refresh in {strategy.refresh for strategy in strategies}:
+        which = [s for s, strategy in enumerate(strategies) if strategy.refresh == refresh]
+        current = np.repeat(start[which][:, None], len(clients), axis=1)
+        step = training.epochs if refresh is None else refresh
+        for skip in range(0, training.epochs, step):
+            losses = _losses(
+                model,
+                [strategies[s] for s in which],
+                current,
+                [broadcasts[s] for s in which],
+                clients,
+                client_cells,
+                packed,
+            )
+            batches = Batches(key, t, skip, min(step, training.epochs - skip))
+            current = model.train(current, rows, clients, losses, training, batches)
+        trained[which] = current
+    return trained
+
+
+def _losses(
+    model: Model,
+    strategies: Sequence[Strategy],
+    current: Models,
+    broadcasts: Sequence[Vector | None],
+    clients: NDArray[np.int64],
+    client_cells: CellRows,
+    packed: dict[int, PackedRows],
+) -> Losses:
+    """What each strategy wants its clients to minimise."""
+    cells = client_cells[0].size
+    weight = np.ones((len(strategies), len(clients), cells), dtype=np.float32)
+    push: NDArray[np.float32] | None = None
+    prejudice: NDArray[np.float32] | None = None
+    for s, strategy in enumerate(strategies):
+        if strategy.local_loss is None:
+            continue
+        for c, client in enumerate(clients):
+            local = None
+            if Need.LOCAL in strategy.needs:
+                local = one(model.statistics(current[s, c][None], packed[int(client)]), 0)
+            terms = local_terms(strategy, broadcasts[s], client_cells[c], local)
+            weight[s, c] = terms.weight.ravel()
+            if terms.push is not None:
+                push = np.zeros_like(weight) if push is None else push
+                push[s, c] = terms.push.ravel()
+            if terms.prejudice:
+                prejudice = np.zeros(len(strategies), dtype=np.float32) if prejudice is None else prejudice
+                prejudice[s] = terms.prejudice
+    return Losses(weight, push, prejudice)

@@ -1,0 +1,101 @@
+"""A simulation that was killed goes on: what its servers and records hold, in one file, now and then."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fairfate.errors import InputError
+from fairfate.rounds.checkpoint import read_checkpoint, unpack, write_checkpoint
+from fairfate.rounds.record import ClientRound
+from fairfate.rounds.server import Server
+from fairfate.strategies import Average
+
+
+class Recorded(Protocol):
+    """A strategy's record: what `Trace` and its average hold."""
+
+    average: Average | None
+    trace: Any
+
+
+class Checkpoint:
+    """Writes the file at most every ``seconds``; without a path, never."""
+
+    def __init__(self, path: Path | None, identity: dict[str, Any], seconds: float = 30.0) -> None:
+        self.path, self.identity, self.seconds = path, identity, seconds
+        self._last = time.monotonic()
+
+    def save(self, t: int, servers: Sequence[Server], lines: Sequence[Recorded]) -> None:
+        """After a round."""
+        if self.path is None or time.monotonic() - self._last < self.seconds:
+            return
+        content = {
+            "states": [server.state for server in servers],
+            "lines": [_line(line) for line in lines],
+        }
+        pieces = [str(t), *(_texts(line) for line in lines)]
+        write_checkpoint(self.path, content, self.identity, [], pieces)
+        self._last = time.monotonic()
+
+    def load(self, servers: Sequence[Server], lines: Sequence[Recorded]) -> int:
+        """Take up what was saved, if it is of this run; returns the rounds that are done."""
+        if self.path is None or not self.path.exists():
+            return 0
+        try:
+            saved = read_checkpoint(self.path)
+        except InputError:
+            return 0  # damaged: begin again
+        if saved.identity != json.loads(json.dumps(self.identity)):
+            return 0
+        content = saved.content["dict"]
+        for server, state in zip(servers, content["states"]["list"], strict=True):
+            server.state = unpack(state, saved.arrays, server.state)
+        for line, held, text in zip(lines, content["lines"]["list"], saved.pieces[1:], strict=True):
+            _restore(line, unpack(held, saved.arrays, None), json.loads(text))
+        return int(saved.pieces[0])
+
+    def remove(self) -> None:
+        """The run is done."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+            with suppress(OSError):
+                self.path.parent.rmdir()
+
+
+def _line(line: Recorded) -> dict[str, Any]:
+    trace, average = line.trace, line.average
+    return {
+        "validation": np.array(trace.validation, dtype=np.int64),
+        "test": np.array(trace.test, dtype=np.int64),
+        "total": None if average is None else average.total,
+        "count": 0 if average is None else average.count,
+    }
+
+
+def _texts(line: Recorded) -> str:
+    """What is no array, as a line of JSON."""
+    trace = line.trace
+    notes = [{key: np.asarray(value).tolist() for key, value in note.items()} for note in trace.notes]
+    clients = [
+        [*c[:5], None if c.counts is None else c.counts.tolist(), dict(c.notes)] for c in trace.clients
+    ]
+    return json.dumps([trace.rounds, notes, clients])
+
+
+def _restore(line: Recorded, held: dict[str, Any], texts: list[Any]) -> None:
+    trace = line.trace
+    trace.validation, trace.test = list(held["validation"]), list(held["test"])
+    if line.average is not None:
+        line.average.total, line.average.count = held["total"], held["count"]
+    trace.rounds, trace.notes, clients = texts
+    trace.clients = [
+        ClientRound._make([*c[:5], None if c[5] is None else np.array(c[5], dtype=np.int64), c[6], None])
+        for c in clients
+    ]

@@ -1,0 +1,102 @@
+"""One strategy's run at the server: what it asks of clients, and what it makes of their replies.
+
+No network, no files, no clients: these are given to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairfate.errors import InputError
+from fairfate.fairness.metrics import CellRows, Counts, Statistics
+from fairfate.strategies import NO_NOTES, Cohort, Notes, Strategy, Vector
+
+
+class Dropped(NamedTuple):
+    """A client that was asked and does not count in this round."""
+
+    client: str
+    reason: str
+
+
+class Replies(NamedTuple):
+    """What came back from the clients of a round, already found to be usable."""
+
+    clients: tuple[str, ...]
+    deltas: NDArray[Any]
+    """(clients, parameters)"""
+    num_examples: NDArray[Any]
+    client_counts: Counts
+    """(clients, groups, 2, 2) on the validation rows, or empty."""
+    local: Statistics | None = None
+    dropped: tuple[Dropped, ...] = ()
+
+
+class Outcome(NamedTuple):
+    """What became of a round."""
+
+    notes: Notes
+    problem: str = ""
+    """Why the model stays as it was, if it does."""
+
+
+@dataclass(eq=False)
+class Server:
+    """The server's side of one strategy."""
+
+    strategy: Strategy
+    state: Any
+    counts: Counts = field(default_factory=lambda: np.zeros((0, 2, 2), dtype=np.int64))
+    """The model on the validation rows, as last measured."""
+
+    @classmethod
+    def start(cls, strategy: Strategy, params: Vector) -> Server:
+        """Before the first round."""
+        return cls(strategy, strategy.init(params.copy()))
+
+    @property
+    def params(self) -> Vector:
+        """The model that is trained further."""
+        return np.asarray(self.state.params)
+
+    @property
+    def released(self) -> Vector:
+        """The model to measure, save and deploy."""
+        return self.params if self.strategy.release is None else np.asarray(self.strategy.release(self.state))
+
+    def broadcast(self, rows: CellRows | None) -> Vector | None:
+        """What the clients of a round are told beside the model."""
+        if self.strategy.broadcast is None:
+            return None
+        told = np.asarray(self.strategy.broadcast(self.state, rows), dtype=np.float64)
+        if not np.isfinite(told).all():
+            raise InputError(f"a strategy must broadcast finite numbers, got {told}")
+        return told
+
+    def take(self, t: int, replies: Replies) -> Outcome:
+        """Aggregate a round; a bad result, or none at all, leaves everything as it was."""
+        if not len(replies.clients):
+            return Outcome(NO_NOTES, "no usable reply")
+        cohort = Cohort(
+            round=t,
+            deltas=replies.deltas,
+            num_examples=replies.num_examples,
+            client_counts=replies.client_counts,
+            server_counts=self.counts,
+            clients=replies.clients,
+            local=replies.local,
+        )
+        state = self.strategy.aggregate(self.state, cohort)
+        if np.shape(state.params) != np.shape(self.state.params):
+            raise InputError(
+                f"a strategy must keep the model's shape {np.shape(self.state.params)}, got"
+                f" {np.shape(state.params)}"
+            )
+        if not np.isfinite(state.params).all():
+            return Outcome(NO_NOTES, "the new model would not be finite")
+        self.state = state
+        return Outcome(state.notes)

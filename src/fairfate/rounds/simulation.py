@@ -1,0 +1,146 @@
+"""All clients in this process: every strategy's models are trained side by side, on the same batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairfate.errors import check
+from fairfate.fairness.metrics import Counts, Statistics
+from fairfate.fairness.thresholds import histogram
+from fairfate.federation.split import Federation
+from fairfate.federation.streams import Streams
+from fairfate.models.model import Model, Models
+from fairfate.models.training import Training
+from fairfate.rounds import local
+from fairfate.rounds.server import Dropped, Replies, Server
+from fairfate.strategies import Need
+
+
+class Simulation:
+    """The clients of a federation, here."""
+
+    def __init__(self, federation: Federation, model: Model, training: Training, streams: Streams) -> None:
+        check(
+            training.per_round <= federation.clients,
+            f"per-round must be <= the {federation.clients} clients",
+            training.per_round,
+        )
+        self.federation, self.model, self.training, self.streams = federation, model, training, streams
+        self._key = streams.batch_key
+        self._nothing = np.zeros((0, federation.groups, 2, 2), dtype=np.int64)
+        self._sampled = streams.cohorts(training.rounds, federation.clients, training.per_round)
+
+    def initial(self) -> Models:
+        """The model that every strategy starts from."""
+        return self.model.initial(self.streams.weights(self.model.num_parameters))
+
+    def validate(self, models: Models) -> Counts:
+        """(models, groups, 2, 2) on the validation rows."""
+        return self.model.count(models, self.federation.validation)
+
+    def test(self, models: Models) -> Counts:
+        """(models, groups, 2, 2) on the test rows."""
+        return self.model.count(models, self.federation.test)
+
+    def train(self, t: int, servers: Sequence[Server]) -> list[Replies]:
+        """One round: each server's replies. A client without rows sends nothing."""
+        f = self.federation
+        sampled = self._sampled[t - 1]
+        clients = sampled[f.sizes[sampled] > 0]
+        names = tuple(f.client_names[k] for k in clients)
+        models = np.stack([np.asarray(server.params, dtype=np.float32) for server in servers])
+        if not len(clients):
+            return [Replies((), models[:0], np.empty(0), self._nothing)] * len(servers)
+        strategies, rows = [server.strategy for server in servers], f.client_cells[clients]
+        told = [s.broadcast(rows if Need.ROWS in s.strategy.needs else None) for s in servers]
+        packed = f.local if any(s.needs & (Need.LOCAL | Need.REPORTS) for s in strategies) else {}
+        reports = self._reports(models, clients, servers)
+        distinct, places = _distinct(models, servers)
+        trained = local.train(
+            self.model,
+            [strategies[s] for s in distinct],
+            models[distinct],
+            [told[s] for s in distinct],
+            f.rows,
+            clients,
+            rows,
+            packed,
+            self.training,
+            self._key,
+            t,
+        )
+        scored = self._score_clients(trained, servers, places)
+        deltas = trained - models[distinct][:, None]
+        deltas.setflags(write=False)  # several strategies may look at them
+        finite: NDArray[np.bool_] = np.asarray(np.isfinite(trained).all(axis=2))
+        found, sizes = [], f.sizes[clients]
+        for s, place in enumerate(places):
+            replies = Replies(names, deltas[place], sizes, scored[s], reports[s])
+            found.append(replies if finite[place].all() else _only(replies, finite[place]))
+        return found
+
+    def _reports(
+        self, models: Models, clients: NDArray[np.int64], servers: Sequence[Server]
+    ) -> list[Statistics | None]:
+        """For servers that need them, the model that was sent out on each client's own rows."""
+        wanted = [s for s, server in enumerate(servers) if Need.REPORTS in server.strategy.needs]
+        found: list[Statistics | None] = [None] * len(servers)
+        if wanted:
+            each = [self.model.statistics(models[wanted], self.federation.local[int(k)]) for k in clients]
+            together = Statistics(*(np.stack(values, axis=1) for values in zip(*each, strict=True)))
+            for place, s in enumerate(wanted):
+                found[s] = local.one(together, place)
+        return found
+
+    def _score_clients(
+        self, trained: Models, servers: Sequence[Server], places: Sequence[int]
+    ) -> list[Counts]:
+        """For each server, its clients' models on the validation rows; nothing where it does not look."""
+        looks = [Need.SCORES in server.strategy.needs for server in servers]
+        wanted = sorted({place for place, look in zip(places, looks, strict=True) if look})
+        if not wanted:
+            return [self._nothing] * len(servers)
+        counts = self.validate(trained[wanted].reshape(-1, trained.shape[-1]))
+        each = dict(
+            zip(wanted, counts.reshape(len(wanted), trained.shape[1], *counts.shape[1:]), strict=True)
+        )
+        return [each[place] if look else self._nothing for place, look in zip(places, looks, strict=True)]
+
+    def histograms(self, params: Models) -> NDArray[np.int64]:
+        """(groups, 2, bins) all clients' rows by the score that a model gives them: sums of theirs."""
+        each = [histogram(self.model.margins(params, rows)) for rows in self.federation.local.values()]
+        return np.asarray(np.sum(each, axis=0))
+
+
+def _distinct(models: Models, servers: Sequence[Server]) -> tuple[list[int], list[int]]:
+    """The servers whose clients must be trained, and for each server, which of these stands for it.
+
+    Servers with the same model, whose clients have the usual loss, get the same replies: settings of one
+    strategy often share their first rounds.
+    """
+    seen: dict[bytes, int] = {}
+    distinct: list[int] = []
+    places: list[int] = []
+    for s, server in enumerate(servers):
+        key = models[s].tobytes() if server.strategy.local_loss is None else b"%d" % s
+        if key not in seen:
+            seen[key] = len(distinct)
+            distinct.append(s)
+        places.append(seen[key])
+    return distinct, places
+
+
+def _only(replies: Replies, usable: NDArray[np.bool_]) -> Replies:
+    """The replies of some clients; the others have sent something that is no number."""
+    names = np.array(replies.clients, dtype=object)
+    return Replies(
+        tuple(names[usable]),
+        replies.deltas[usable],
+        replies.num_examples[usable],
+        replies.client_counts[usable] if len(replies.client_counts) else replies.client_counts,
+        None if replies.local is None else local.one(replies.local, usable),
+        tuple(Dropped(name, "an update with NaN or infinity") for name in names[~usable]),
+    )

@@ -1,0 +1,1 @@
+"""Runs: what is asked for, done over processes, and left behind."""

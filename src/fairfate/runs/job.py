@@ -1,0 +1,154 @@
+"""A cell: all strategies of one (data, partition, protocol, seed) in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fairfate._version import __version__
+from fairfate.data import Table, load
+from fairfate.errors import InputError
+from fairfate.fairness.metrics import METRICS
+from fairfate.fairness.objective import FAIRNESS, bind
+from fairfate.federation.split import Federation, build
+from fairfate.federation.streams import Streams
+from fairfate.rounds.record import clients_frame
+from fairfate.rounds.simulate import Trace, simulate
+from fairfate.runs.config import Config, Plan
+from fairfate.runs.results import Line, rounds_frame
+from fairfate.strategies import Spec
+
+_TABLES: dict[tuple[Any, ...], Table] = {}
+"""Tables that this process has loaded, a few at most."""
+
+
+def load_table(config: Config) -> Table:
+    """A config's table, kept for the next cell that needs it."""
+    key = (config.data, config.data_dir, config.columns, config.held)
+    if key not in _TABLES:
+        while len(_TABLES) >= 2:
+            _TABLES.pop(next(iter(_TABLES)))
+        _TABLES[key] = load(config.data, data_dir=config.data_dir, columns=config.columns, held=config.held)
+    return _TABLES[key]
+
+
+def clear_tables() -> None:
+    """Forget the tables."""
+    _TABLES.clear()
+
+
+def table_of(cell: Cell) -> Table:
+    """The cell's table, which must still be what it was when the run was planned."""
+    table = load_table(cell.plan.config)
+    if table.checksum != cell.data_checksum:
+        raise InputError(f"data must not change during a run, got another '{cell.plan.config.data}'")
+    return table
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a cell's numbers depend on, besides the strategies."""
+
+    plan: Plan
+    seed: int
+    data_checksum: str
+    source: str | None
+    """The public dataset it is: the published runs scale some of them, and other files always."""
+
+    @classmethod
+    def of(cls, plan: Plan, seed: int, table: Table) -> Cell:
+        """The cell of a table."""
+        return cls(plan, seed, table.checksum, table.source)
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """For the file's header."""
+        return {
+            "version": __version__,
+            "dataset": self.plan.dataset,
+            "data-checksum": self.data_checksum,
+            "source": self.source,
+            "partition": str(self.plan.partition),
+            "protocol": self.plan.config.protocol,
+            "clients": self.plan.clients,
+            "hidden": list(self.plan.hidden),
+            "seed": self.seed,
+            **asdict(self.plan.training),
+        }
+
+    @property
+    def slug(self) -> str:
+        """For the file's name."""
+        partition = str(self.plan.partition).replace(":", "-").replace("/", "-")
+        return f"{self.plan.dataset}_{partition}_{self.plan.config.protocol}_seed-{self.seed}"
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What a cell's pass found."""
+
+    rounds: pd.DataFrame
+    traces: list[Trace]
+    federation: Federation
+    clients: pd.DataFrame
+    """Who took part in each round; empty unless asked for."""
+
+
+def run_cell(
+    plan: Plan,
+    table: Table,
+    seed: int,
+    specs: Sequence[Spec],
+    on_round: Callable[[], None],
+    *,
+    record_clients: bool = False,
+    checkpoint: Path | None = None,
+) -> Outcome:
+    """Train the strategies side by side, and take their steps; go on from a checkpoint if there is one."""
+    streams = Streams(seed, plan.published)
+    federation = build(table, plan.partition, plan.clients, streams)
+    traces = simulate(
+        federation,
+        specs,
+        plan.model(federation.inputs),
+        plan.training,
+        plan.setup(table),
+        streams,
+        on_round,
+        record_clients=record_clients,
+        checkpoint=checkpoint,
+    )
+    key = {
+        "dataset": plan.dataset,
+        "partition": str(plan.partition),
+        "protocol": plan.config.protocol,
+        "seed": seed,
+    }
+    lines = [
+        Line(trace.spec, trace.rounds, {"validation": trace.validation, "test": trace.test}, trace.notes)
+        for trace in traces
+    ]
+    metrics = dict(METRICS)
+    if len(table.sensitive) > 1:  # of several attributes, the worst
+        metrics |= {name: bind(name, table.grouping) for name in FAIRNESS}
+    return Outcome(rounds_frame(key, lines, metrics), traces, federation, _clients(traces, seed))
+
+
+def _clients(traces: Sequence[Trace], seed: int) -> pd.DataFrame:
+    """Who took part, for each strategy."""
+    if not any(trace.clients for trace in traces):
+        return pd.DataFrame()
+    frames = []
+    for trace in traces:
+        about = {
+            "strategy": trace.spec.label,
+            "metric": trace.spec.metric,
+            "settings": trace.spec.settings_json,
+        }
+        frames.append(clients_frame(trace.clients).assign(**about, seed=seed))
+    found = [frame for frame in frames if len(frame)]
+    return pd.concat(found, ignore_index=True) if found else pd.DataFrame()

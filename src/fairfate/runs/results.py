@@ -1,0 +1,297 @@
+"""What a run leaves behind: rounds, summary, models and config, each file whole or not there."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from fairfate._version import __version__
+from fairfate.data import Schema
+from fairfate.data.groups import Groups
+from fairfate.errors import InputError
+from fairfate.fairness.metrics import METRICS, Counts, Metric, acceptance
+from fairfate.files import read_arrays, replacing, write_arrays, write_bytes
+from fairfate.models.model import Model
+from fairfate.strategies import Notes, Spec, short_names
+
+CONFIG, ROUNDS, SUMMARY, MODELS, CELLS = (
+    "config.toml",
+    "rounds.parquet",
+    "summary.csv",
+    "models",
+    "cells",
+)
+CLIENTS = "clients.parquet"
+CONFIGS = "configs"
+"""Of a sweep."""
+LAST = 20
+"""How many rounds the summary averages beside the last one."""
+
+KEYS = ["dataset", "partition", "protocol", "strategy", "metric", "settings"]
+FORMAT = 2
+"""Of ``rounds.parquet``: 2 holds counts by group, label and prediction; 1 held metrics only."""
+_COLUMNS: dict[str, pa.DataType] = {
+    **{key: pa.string() for key in KEYS},
+    "seed": pa.int64(),
+    "round": pa.int64(),
+    "split": pa.string(),
+    **{name: pa.float64() for name in METRICS},
+    "acceptance": pa.float64(),
+    "lam": pa.float64(),
+    "beta": pa.float64(),
+    "fair_clients": pa.int64(),
+    "notes": pa.string(),
+}
+_ABOUT = b"fairfate"
+
+
+def count_columns(groups: int) -> list[str]:
+    """The columns that hold counts: ``n_GROUP_LABEL_PREDICTION``."""
+    return [f"n_{g}_{y}_{p}" for g in range(groups) for y in range(2) for p in range(2)]
+
+
+def counts_of(rounds: pd.DataFrame) -> Counts:
+    """(rows, groups, 2, 2) the counts of rounds that have them."""
+    columns = [name for name in rounds.columns if re.fullmatch(r"n_\d+_[01]_[01]", str(name))]
+    if not columns:
+        raise InputError("run must hold counts, got one of an older version: run it again")
+    return rounds[columns].to_numpy(dtype=np.int64).reshape(len(rounds), -1, 2, 2)
+
+
+class Line(NamedTuple):
+    """What one strategy, with its steps, did in some rounds."""
+
+    spec: Spec
+    rounds: Sequence[int]
+    splits: Mapping[str, Sequence[Counts]]
+    """For each split, (groups, 2, 2) counts of every round."""
+    notes: Sequence[Notes]
+
+
+def rounds_frame(
+    key: Mapping[str, object], lines: Sequence[Line], metrics: Mapping[str, Metric]
+) -> pd.DataFrame:
+    """Rows for lines x splits x rounds.
+
+    Parameters
+    ----------
+    key : dataset, partition, protocol and seed
+    lines : what was measured
+    metrics : how to make the columns of metrics from counts
+    """
+    sizes = [len(line.rounds) * len(line.splits) for line in lines]
+    counts = np.concatenate([np.stack(values) for line in lines for values in line.splits.values()])
+    columns: dict[str, Any] = dict(key)
+    for name, value in (("strategy", "label"), ("metric", "metric"), ("settings", "settings_json")):
+        columns[name] = np.repeat(
+            np.array([getattr(line.spec, value) for line in lines], dtype=object), sizes
+        )
+    columns["round"] = np.concatenate([np.tile(line.rounds, len(line.splits)) for line in lines])
+    columns["split"] = [split for line in lines for split in line.splits for _ in line.rounds]
+    columns |= {name: metric(counts) for name, metric in metrics.items()}
+    columns["acceptance"] = acceptance(counts)
+    noted = [note for line in lines for note in [*map(_noted, line.notes)] * len(line.splits)]
+    columns |= dict(zip(("lam", "beta", "fair_clients", "notes"), zip(*noted, strict=True), strict=True))
+    columns |= dict(zip(count_columns(counts.shape[1]), counts.reshape(len(counts), -1).T, strict=True))
+    return pd.DataFrame(columns)
+
+
+_OWN_COLUMN = ("lam", "beta", "fair")
+
+
+def _noted(notes: Notes) -> tuple[float, float, float, str | None]:
+    """A round's notes as columns: those that every strategy of the paper has, and the others as JSON."""
+    if not notes:
+        return math.nan, math.nan, math.nan, None
+    fair = math.nan if "fair" not in notes else float(np.sum(notes["fair"]))
+    others = {key: float(v) for key, v in notes.items() if key not in _OWN_COLUMN and np.ndim(v) == 0}
+    return (
+        notes.get("lam", math.nan),
+        notes.get("beta", math.nan),
+        fair,
+        json.dumps(others) if others else None,
+    )
+
+
+def rounds_table(frame: pd.DataFrame, about: Mapping[str, Any]) -> pa.Table:
+    """Rounds for Parquet; missing numbers of a strategy are nulls, undefined metrics are NaN."""
+    fields = {**_COLUMNS, **{name: pa.int64() for name in frame.columns if str(name).startswith("n_")}}
+    columns = {
+        name: pa.array(
+            frame[name].to_numpy(),
+            type=kind,
+            from_pandas=name not in (*METRICS, "acceptance"),
+            safe=name != "fair_clients",
+        )
+        for name, kind in fields.items()
+    }
+    text = json.dumps({"format": FORMAT, **about})
+    return pa.table(columns, schema=pa.schema(fields)).replace_schema_metadata({_ABOUT: text})
+
+
+def write_rounds(path: Path, frame: pd.DataFrame, groups: Groups) -> None:
+    """Write rounds as Parquet, with what the groups are."""
+    about = {"attributes": groups.attributes, "values": groups.values, "members": groups.members}
+    with replacing(path) as temporary:
+        pq.write_table(rounds_table(frame, about), temporary, compression="zstd")
+
+
+def read_rounds(path: str | Path) -> pd.DataFrame:
+    """Read ``rounds.parquet``, from its path or its run's folder."""
+    file = Path(path)
+    file = file / ROUNDS if file.is_dir() else file
+    if not file.is_file():
+        raise InputError(f"run must be the folder of a finished run, got '{path}' (no {ROUNDS})")
+    try:
+        frame = pd.read_parquet(file)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"run must hold a readable {ROUNDS}, got '{file}' ({reason})") from None
+    needed = [name for name in _COLUMNS if name not in ("acceptance", "notes")]  # not in the first format
+    lacking = [name for name in needed if name not in frame.columns]
+    if lacking:
+        raise InputError(f"run must hold a {ROUNDS} with column '{lacking[0]}', got '{file}'")
+    return frame
+
+
+def read_groups(path: str | Path) -> Groups | None:
+    """What the groups of a run are; None for one of an older version."""
+    file = Path(path) / ROUNDS if Path(path).is_dir() else Path(path)
+    about = json.loads((pq.read_schema(file).metadata or {}).get(_ABOUT, b"{}"))
+    if "members" not in about:
+        return None
+    values, members = map(tuple, about["values"]), map(tuple, about["members"])
+    return Groups(tuple(about["attributes"]), tuple(values), tuple(members))
+
+
+def write_clients(path: Path, frame: pd.DataFrame) -> None:
+    """Write who took part in each round, as Parquet."""
+    with replacing(path) as temporary:
+        frame.to_parquet(temporary, index=False)
+
+
+def read_clients(path: str | Path) -> pd.DataFrame:
+    """Read who took part in each round of a run."""
+    file = Path(path) / CLIENTS if Path(path).is_dir() else Path(path)
+    if not file.is_file():
+        raise InputError(f"run must hold a record of its clients, got '{path}' (no {CLIENTS})")
+    try:
+        return pd.read_parquet(file)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"run must hold a readable {CLIENTS}, got '{file}' ({reason})") from None
+
+
+def summarise(rounds: pd.DataFrame) -> pd.DataFrame:
+    """Mean and standard deviation over seeds on the test rows: last round, and mean of the last rounds.
+
+    The standard deviation has n - 1 in its denominator and is NaN for one seed.
+    """
+    test = rounds[rounds["split"] == "test"]
+    names = list(METRICS)
+    final = test[test["round"] == test["round"].max()]
+    late = test[test["round"] > test["round"].max() - LAST]
+    by = test.groupby(KEYS, dropna=False, sort=False)
+    last = final.groupby([*KEYS, "seed"], dropna=False, sort=False)[names].mean(**_SKIP)
+    mean = late.groupby([*KEYS, "seed"], dropna=False, sort=False)[names].mean(**_SKIP)
+    result = by["seed"].nunique().rename("seeds").to_frame()
+    for kind, values in (("last", last), ("last20", mean)):
+        grouped = values.groupby(KEYS, dropna=False, sort=False)
+        for statistic in ("mean", "std"):
+            part = grouped.agg(statistic, **_SKIP)
+            result = result.join(part.rename(columns=lambda n, s=statistic, k=kind: f"{n}_{k}_{s}"))
+    return result.reset_index()
+
+
+_SKIP: dict[str, Any] = {"skipna": False}
+"""An undefined metric makes the mean undefined; nothing is left out in silence."""
+
+
+def row_names(rows: pd.DataFrame) -> list[str]:
+    """Short names for rows with a strategy, a metric and settings: only what tells them apart."""
+    named = []
+    for row in rows[["strategy", "metric", "settings"]].itertuples(index=False):
+        own = {"metric": row.metric} if isinstance(row.metric, str) else {}
+        named.append((str(row.strategy), {**own, **json.loads(str(row.settings))}))
+    return short_names(named)
+
+
+def write_summary(path: Path, summary: pd.DataFrame) -> None:
+    """Write the summary as CSV."""
+    write_bytes(path, summary.to_csv(index=False).encode())
+
+
+def model_file(label: str, seed: int) -> str:
+    """The name of a model's file, from its strategy's label and its seed.
+
+    >>> model_file("fedmom(beta=0.8)", 3)
+    'fedmom-beta=0.8-seed-3.safetensors'
+    """
+    text = re.sub(r"[^A-Za-z0-9.=_]+", "-", label).strip("-")
+    return f"{text}-seed-{seed}.safetensors"
+
+
+def clear_models(folder: Path) -> None:
+    """Remove the models of a run, and the folder if that leaves it empty."""
+    for path in folder.glob("*.safetensors"):
+        if re.search(r"-seed-\d+$", path.stem):
+            path.unlink()
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def write_model(
+    path: Path,
+    params: NDArray[Any],
+    schema: Schema,
+    *,
+    model: Model,
+    strategy: str,
+    protocol: str,
+    data_checksum: str,
+    thresholds: NDArray[Any] | None = None,
+) -> None:
+    """Write a model with all that is needed to use it: layers, encoder, columns, categories, thresholds."""
+    encoder = schema.encoder
+    tensors = {
+        **model.arrays(params),
+        "encoder.low": encoder.low,
+        "encoder.span": encoder.span,
+        "encoder.median": encoder.median,
+        **({} if thresholds is None else {"thresholds": thresholds}),
+    }
+    about = {
+        "version": __version__,
+        "strategy": strategy,
+        "protocol": protocol,
+        "target": schema.target,
+        "sensitive": schema.sensitive[0] if len(schema.sensitive) == 1 else schema.sensitive,
+        "features": schema.features,
+        "categories": dict(schema.categories),
+        "groups": schema.grouping.names,
+        "labels": schema.labels,
+        "data-checksum": f"sha256:{data_checksum}",
+    }
+    write_arrays(path, tensors, about)
+
+
+def read_model(path: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """The arrays of a saved model, and what is known about it: strategy, columns, categories."""
+    file = Path(path)
+    if not file.is_file():
+        raise InputError(f"model must be a .safetensors file, got '{file}' (no such file)")
+    try:
+        return read_arrays(file)
+    except ValueError as error:
+        raise InputError(f"model must be a file that a run has written, got '{file}' ({error})") from None

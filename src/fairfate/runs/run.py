@@ -1,0 +1,324 @@
+"""One run: strategies compared on one dataset and partition, over several seeds."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fairfate.data import Schema, Table
+from fairfate.errors import InputError, check, listing
+from fairfate.fairness.metrics import CellRows
+from fairfate.fairness.objective import check_defined
+from fairfate.federation.split import build, split_rows
+from fairfate.federation.streams import Streams
+from fairfate.files import locked, remove_unfinished, write_bytes
+from fairfate.runs import results
+from fairfate.runs.config import PROVENANCE, Config, Plan, dump_config, fields_given, from_mapping, resolve
+from fairfate.runs.job import Cell, clear_tables, load_table, run_cell, table_of
+from fairfate.runs.pool import Progress, Report, cores, end_if_imported, run_tasks
+from fairfate.runs.results import CELLS, CLIENTS, CONFIG, CONFIGS, MODELS, ROUNDS, SUMMARY
+from fairfate.runs.store import Store, file_checksum
+from fairfate.strategies import THRESHOLDS, Setup, Spec, labels, load_plugin
+
+PARTS, CHECKPOINTS = "clients", "checkpoints"
+"""Folders for the records of finished seeds, and for what is needed to go on in unfinished ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A finished run."""
+
+    plan: Plan
+    table: Table
+    rounds: pd.DataFrame
+    summary: pd.DataFrame
+    clients: pd.DataFrame
+    """Who took part in each round of each strategy and seed, and what became of it."""
+    out: Path | None
+    damaged: tuple[str, ...] = ()
+    """Files of an earlier attempt that were damaged and have been run again."""
+
+
+def run(
+    config: Config | None = None,
+    *,
+    out: str | Path | None = None,
+    jobs: int | None = None,
+    force: bool = False,
+    progress: Progress = lambda done: None,
+    **options: Any,
+) -> Run:
+    """Train and compare strategies.
+
+    Parameters
+    ----------
+    config : the options, or give them by name: ``run(data="adult", seeds=(1, 2))``; what is named wins
+    out : folder for the results; nothing is written without it
+    jobs : processes; all cores if None. The results do not depend on it.
+    force : replace the results that the folder may already have
+    progress : called now and then with the number of rounds finished, over all seeds
+
+    Examples
+    --------
+    >>> finished = run(data="synthetic:rows=200", rounds=2, seeds=(1,), jobs=1)
+    >>> finished.summary[["strategy", "seeds"]].values.tolist()
+    [['fedavg', 1], ['fair_fate', 1]]
+    """
+    given = from_mapping(options, where="run")
+    if config is not None:
+        named = {key: getattr(given, key) for key in fields_given(options)}
+        given = replace(config, **named)
+    plan, table = prepare(given)
+    return execute(plan, table, out=out, jobs=jobs, force=force, progress=progress)
+
+
+def prepare(config: Config) -> tuple[Plan, Table]:
+    """Load the data and check every option, without running or writing anything."""
+    clear_tables()  # a file may have changed since it was last read
+    table = load_table(config)
+    plan = resolve(config, table)
+    setup = plan.setup(table)
+    for spec in plan.specs:
+        _try_build(spec, setup)
+    for seed in plan.config.seeds:
+        _check_seed(plan, table, seed, setup)
+    return plan, table
+
+
+def _check_seed(plan: Plan, table: Table, seed: int, setup: Setup) -> None:
+    """Find out before anything is trained whether a seed's split can be run, and measured."""
+    train, validation, _ = split_rows(table, Streams(seed, plan.published))
+    if _may_fail(plan) or seed == plan.config.seeds[0]:
+        build(table, plan.partition, plan.clients, Streams(seed, plan.published))
+    cells = {"validation": validation, "training": train}
+    for spec in plan.specs:
+        step = spec.step(THRESHOLDS)
+        looks = [(spec.base.metric, "validation")] if spec.base.metric else []
+        if step is not None:
+            looks.append((str(step["metric"]), "training" if step["from"] == "clients" else "validation"))
+        for metric, part in looks:
+            rows = np.bincount(table.cell[cells[part]], minlength=2 * table.groups).reshape(-1, 2)
+            _check_defined(str(metric), rows, setup, f"the {part} rows of seed {seed}", table)
+
+
+def _check_defined(metric: str, rows: CellRows, setup: Setup, where: str, table: Table) -> None:
+    def said() -> str:
+        empty = [
+            f"{name} with {label}"
+            for name, of in zip(table.group_names, rows, strict=True)
+            for label, count in zip(table.label_names, of, strict=True)
+            if not count
+        ]
+        return f"metric '{metric}' must be defined on {where}, got no rows of {listing(empty)}"
+
+    check_defined(setup.fairness(metric), rows, said)
+
+
+def _may_fail(plan: Plan) -> bool:
+    """Whether some seed's shares may not be finite: tiny sigmas, with the authors' generator."""
+    return plan.published and plan.partition.sigma is not None and plan.partition.sigma < 0.01
+
+
+def _try_build(spec: Spec, setup: Setup) -> None:
+    try:
+        spec.build(setup)
+    except InputError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"strategy '{spec.text}' must be buildable, got {reason}") from error
+
+
+def execute(
+    plan: Plan,
+    table: Table,
+    *,
+    out: str | Path | None = None,
+    jobs: int | None = None,
+    force: bool = False,
+    progress: Progress = lambda done: None,
+) -> Run:
+    """Run a plan; see `run`."""
+    check(jobs is None or jobs >= 1, "jobs must be >= 1", jobs)
+    end_if_imported()
+    if out is None:
+        return _execute(plan, table, None, jobs, progress)
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"out must be a folder, got '{folder}' (a file)")
+    with locked(folder):
+        _open(folder, dump_config(plan, table), force)
+        return _execute(plan, table, folder, jobs, progress)
+
+
+def _execute(plan: Plan, table: Table, folder: Path | None, jobs: int | None, progress: Progress) -> Run:
+    cells = {seed: Cell.of(plan, seed, table) for seed in plan.config.seeds}
+    frames: dict[int, tuple[pd.DataFrame, pd.DataFrame]] = {}
+    damaged: list[str] = []
+    if folder is not None:
+        remove_unfinished(folder, folder / MODELS, folder / PARTS, folder / CHECKPOINTS)
+        frames, damaged = _finished(folder, cells)
+    rest = [cell for seed, cell in cells.items() if seed not in frames]
+    start = len(frames) * plan.training.rounds
+    workers = jobs or _jobs(plan, table, len(rest))
+    try:
+        tasks = run_tasks(_work, folder, rest, workers, lambda done: progress(start + done))
+        with closing(tasks) as finished:
+            for number, found in finished:
+                frames[rest[number].seed] = found
+    finally:
+        if folder is not None:
+            remove_unfinished(folder / MODELS, folder / CELLS, folder / PARTS, folder / CHECKPOINTS)
+    rounds = pd.concat([frames[seed][0] for seed in cells], ignore_index=True)
+    clients = pd.concat([frames[seed][1] for seed in cells], ignore_index=True)
+    summary = results.summarise(rounds)
+    if folder is not None:
+        results.write_rounds(folder / ROUNDS, rounds, table.grouping)
+        results.write_clients(folder / CLIENTS, clients)
+        results.write_summary(folder / SUMMARY, summary)
+        _clear_seeds(folder)
+    return Run(plan, table, rounds, summary, clients, folder, tuple(damaged))
+
+
+def _finished(
+    folder: Path, cells: Mapping[int, Cell]
+) -> tuple[dict[int, tuple[pd.DataFrame, pd.DataFrame]], list[str]]:
+    """The rounds of seeds that an interrupted run has finished, models and all, and the damaged files."""
+    store = Store(folder / CELLS)
+    damaged = store.repair()
+    store.index()
+    frames: dict[int, tuple[pd.DataFrame, pd.DataFrame]] = {}
+    for seed, cell in cells.items():
+        if store.missing(cell):
+            continue
+        saved = store.saved(cell)
+        bad = [name for name, digest in saved.items() if file_checksum(folder / name) != digest]
+        if bad:
+            damaged += bad
+            store.remove(cell)
+        else:
+            frames[seed] = store.read(cell), pd.read_parquet(folder / PARTS / _part(seed))
+    return frames, damaged
+
+
+def _part(seed: int) -> str:
+    return f"seed-{seed}.parquet"
+
+
+def _clear_seeds(folder: Path) -> None:
+    """Remove what single seeds have left, once all of it is in the results."""
+    remove_unfinished(folder, folder / CELLS)
+    Store(folder / CELLS).clear()
+    _clear(folder / PARTS, "seed-*.parquet")
+    _clear(folder / CHECKPOINTS, "seed-*.safetensors")
+
+
+def _clear(folder: Path, pattern: str) -> None:
+    """Remove files of ours, and the folder if that leaves it empty."""
+    for path in folder.glob(pattern):
+        path.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _work(folder: Path | None, cell: Cell, report: Report) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """All strategies of one seed; what is written is written at its end, the cell's file last."""
+    plan, table = cell.plan, table_of(cell)
+    for plugin in plan.config.plugins:
+        load_plugin(plugin)
+    checkpoint = None if folder is None else folder / CHECKPOINTS / f"seed-{cell.seed}.safetensors"
+    outcome = run_cell(
+        plan,
+        table,
+        cell.seed,
+        plan.specs,
+        lambda: report(1),
+        record_clients=True,
+        checkpoint=checkpoint,
+    )
+    if folder is None:
+        return outcome.rounds, outcome.clients
+    part = folder / PARTS / _part(cell.seed)
+    results.write_clients(part, outcome.clients)
+    saved = {f"{PARTS}/{part.name}": file_checksum(part) or ""}
+    for spec, label, trace in zip(plan.specs, labels(plan.specs), outcome.traces, strict=True):
+        file = folder / MODELS / results.model_file(label, cell.seed)
+        results.write_model(
+            file,
+            trace.params,
+            Schema.of(table, outcome.federation.encoder),
+            model=plan.model(outcome.federation.inputs),
+            strategy=spec.text,
+            protocol=plan.config.protocol,
+            data_checksum=table.checksum,
+            thresholds=trace.thresholds,
+        )
+        saved[f"{MODELS}/{file.name}"] = file_checksum(file) or ""
+    Store(folder / CELLS).write(cell, plan.specs, outcome.rounds, saved)
+    _clear(folder / CHECKPOINTS, f"seed-{cell.seed}.safetensors")
+    return outcome.rounds, outcome.clients
+
+
+def _jobs(plan: Plan, table: Table, cells: int) -> int:
+    """As many processes as there are cores, or one where starting more would take longer than the work."""
+    visits = plan.visits(len(table)) * len(plan.specs) * cells
+    return 1 if visits * _SECONDS_PER_VISIT < _WORTH_PROCESSES else cores()
+
+
+_SECONDS_PER_VISIT = 4e-8
+"""Roughly, for one model and one row."""
+_WORTH_PROCESSES = 5.0
+
+
+def _open(folder: Path, config: str, force: bool) -> None:
+    """Make the folder ready: new, or an interrupted run of the same config, or by force."""
+    if (folder / CONFIGS).exists():
+        raise InputError(f"out must not be the folder of a sweep, got '{folder}' with {CONFIGS}")
+    ours = [name for name in (CONFIG, ROUNDS, SUMMARY, CLIENTS, MODELS, CELLS) if (folder / name).exists()]
+    unfinished = (folder / CONFIG).exists() and not (folder / SUMMARY).exists()
+    if (folder / SUMMARY).exists():
+        _clear_seeds(folder)  # of a run that was killed in its last moment
+    if unfinished and (folder / CONFIG).read_text(encoding="utf-8") == config:
+        return  # the same run, interrupted: it goes on, also when it was begun with --force
+    if ours and not force:
+        if (folder / SUMMARY).exists() or not (folder / CONFIG).exists():
+            raise InputError(
+                f"out must be a folder without results (or give --force), got '{folder}'"
+                f" with {', '.join(ours)}"
+            )
+        differing = _differences((folder / CONFIG).read_text(encoding="utf-8"), config)
+        raise InputError(
+            f"out must be new or hold the same run unfinished (or give --force), got '{folder}'"
+            f" with another {', '.join(differing)}"
+        )
+    _remove_results(folder)
+    write_bytes(folder / CONFIG, config.encode())
+
+
+def _remove_results(folder: Path) -> None:
+    """Remove what an earlier run wrote, and nothing else."""
+    for name in (CONFIG, ROUNDS, SUMMARY, CLIENTS):
+        (folder / name).unlink(missing_ok=True)
+    _clear_seeds(folder)
+    results.clear_models(folder / MODELS)
+
+
+def _differences(old: str, new: str) -> list[str]:
+    """The keys in which two configs differ."""
+
+    def keys(text: str) -> dict[str, Any]:
+        try:
+            values = tomllib.loads(text)
+        except tomllib.TOMLDecodeError:
+            return {"config.toml": text}
+        return {**values.pop(PROVENANCE, {}), **values}
+
+    before, after = keys(old), keys(new)
+    return [key for key in {**before, **after} if before.get(key) != after.get(key)]

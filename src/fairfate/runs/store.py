@@ -1,0 +1,121 @@
+"""The finished cells of a run or a sweep, one file each.
+
+A cell's file carries the SHA-256 of its content in its name, so that a damaged one is found, and what it
+holds in its header, so that only what is missing is run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow.parquet as pq
+
+from fairfate.files import remove_unfinished, replacing
+from fairfate.runs.job import Cell
+from fairfate.runs.results import rounds_table
+from fairfate.strategies import Spec
+
+_HEADER = b"fairfate"
+
+
+class Store:
+    """The finished cells in a folder. Files that are not cells are left alone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._files: dict[str, list[tuple[Path, dict[str, Any]]]] = {}
+
+    @property
+    def files(self) -> list[Path]:
+        """The cells' files, damaged ones included, by name."""
+        found = self.folder.glob("*.parquet")
+        return sorted(path for path in found if re.fullmatch(r".+_seed-\d+_[0-9a-f]{32}", path.stem))
+
+    def repair(self) -> list[str]:
+        """Remove damaged files, and what a killed process was writing; returns the damaged ones' names."""
+        remove_unfinished(self.folder)
+        damaged = [path for path in self.files if path.stem.rpartition("_")[2] != _digest(path)]
+        for path in damaged:
+            path.unlink()
+        return [path.name for path in damaged]
+
+    def index(self) -> None:
+        """Read what the files hold."""
+        self._files = {}
+        for path in self.files:
+            header = json.loads(pq.read_schema(path).metadata[_HEADER])
+            self._files.setdefault(_text(header["cell"]), []).append((path, header))
+
+    def missing(self, cell: Cell) -> list[Spec]:
+        """The cell's strategies that no file holds."""
+        held = {(header["code"], text) for _, header in self._of(cell) for text in header["specs"]}
+        return [spec for spec in cell.plan.specs if (spec.code, spec.text) not in held]
+
+    def read(self, cell: Cell) -> pd.DataFrame:
+        """The rounds of a finished cell."""
+        return pd.concat([pd.read_parquet(path) for path, _ in self._of(cell)], ignore_index=True)
+
+    def _of(self, cell: Cell) -> list[tuple[Path, dict[str, Any]]]:
+        """A cell's files, but for those that an older version of a plugin made."""
+        codes = {"", *(spec.code for spec in cell.plan.specs)}
+        return [found for found in self._files.get(_text(cell.key), []) if found[1]["code"] in codes]
+
+    def saved(self, cell: Cell) -> dict[str, str]:
+        """The files that were saved with a cell, and the SHA-256 of each."""
+        return {name: digest for _, header in self._of(cell) for name, digest in header["saved"].items()}
+
+    def remove(self, cell: Cell) -> list[str]:
+        """Forget a cell; returns its files' names."""
+        paths = [path for path, _ in self._files.pop(_text(cell.key), [])]
+        for path in paths:
+            path.unlink()
+        return [path.name for path in paths]
+
+    def clear(self) -> None:
+        """Remove all cells, and the folder if that leaves it empty."""
+        for path in self.files:
+            path.unlink()
+        with suppress(OSError):
+            self.folder.rmdir()
+
+    def write(
+        self,
+        cell: Cell,
+        specs: Sequence[Spec],
+        rounds: pd.DataFrame,
+        saved: Mapping[str, str] | None = None,
+    ) -> None:
+        """Add its file, whole or not there. It may name other files that were saved with it.
+
+        What a plugin's strategies found goes into a file of its own.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        unnamed = self.folder / f"{cell.slug}.parquet"
+        strategy = rounds["strategy"].str.partition("+")[0]
+        for code in sorted({spec.code for spec in specs}, reverse=True):
+            texts = [spec.text for spec in specs if spec.code == code]
+            header = {"cell": cell.key, "code": code, "specs": texts, "saved": dict(saved or {})}
+            mine = rounds[strategy.isin([spec.name for spec in specs if spec.code == code])]
+            content = rounds_table(mine, header)
+            with replacing(unnamed, lambda file: f"{cell.slug}_{_digest(file)}.parquet") as temporary:
+                pq.write_table(content, temporary, compression="zstd")
+
+
+def _text(key: dict[str, Any]) -> str:
+    return json.dumps(key, sort_keys=True)
+
+
+def file_checksum(path: Path) -> str | None:
+    """The SHA-256 of a file's content; None if there is no such file."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:32]

@@ -1,0 +1,195 @@
+"""Many runs: the product of datasets, partitions, protocols, strategies with lists of settings, and seeds.
+
+All settings of one (data, partition, protocol, seed) are one cell: one pass, one file. Adding seeds or
+settings later runs only what is missing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fairfate.data import Table
+from fairfate.errors import InputError, check
+from fairfate.files import locked, remove_unfinished, write_bytes
+from fairfate.runs import results
+from fairfate.runs.config import Config, Plan, dump_config, from_mapping
+from fairfate.runs.job import Cell, run_cell, table_of
+from fairfate.runs.pool import Progress, Report, cores, end_if_imported, run_tasks
+from fairfate.runs.results import CELLS, CONFIG, CONFIGS, ROUNDS, SUMMARY
+from fairfate.runs.run import prepare
+from fairfate.runs.store import Store
+from fairfate.strategies import Spec, load_plugin, make_spec, parse_spec
+from fairfate.strategies.settings import split_outside
+from fairfate.strategies.steps import split_steps
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """A finished sweep: its cells stay in their files, which may be larger than memory."""
+
+    out: Path
+    plans: tuple[Plan, ...]
+    cells: tuple[Cell, ...]
+    ran: int
+    """How many runs (strategy, setting, seed) this call had to do."""
+    damaged: tuple[str, ...]
+
+    def rounds(self, cell: Cell) -> pd.DataFrame:
+        """The rows of one cell, as in ``rounds.parquet``."""
+        store = Store(self.out / CELLS)
+        store.index()
+        return store.read(cell)
+
+
+def expand(values: Mapping[str, Any], where: str = "sweep") -> list[Config]:
+    """The configs of a sweep file: keys as for a run, where some take lists.
+
+    ``data``, ``partition`` and ``protocol`` take a value or a list. ``strategy`` takes a list of texts
+    (``"fedmom:beta=0.8|0.9"``) or of tables (``{name = "fedmom", beta = [0.8, 0.9]}``).
+
+    Examples
+    --------
+    >>> configs = expand({"partition": ["random", "dirichlet:1"], "strategy": ["fedmom:beta=0.8|0.9"]})
+    >>> [(config.partition, len(config.strategies)) for config in configs]
+    [('random', 2), ('dirichlet:1', 2)]
+    """
+    rest = {key: value for key, value in values.items() if key not in ("data", "partition", "protocol")}
+    metric = rest.get("metric", Config.metric)
+    for plugin in _listed(rest.get("plugin", [])):
+        load_plugin(plugin)
+    if "strategy" in rest:
+        rest["strategy"] = [
+            spec.text for item in _listed(rest["strategy"]) for spec in _specs(item, metric, where)
+        ]
+    axes = [_listed(values.get(key, [None])) for key in ("data", "partition", "protocol")]
+    configs = []
+    for chosen in itertools.product(*axes):
+        named = dict(zip(("data", "partition", "protocol"), chosen, strict=True))
+        given = {key: value for key, value in named.items() if value is not None}
+        configs.append(from_mapping({**rest, **given}, where))
+    return configs
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def _specs(item: Any, metric: str, where: str) -> Iterable[Spec]:
+    """All settings of one entry of the strategy list."""
+    if isinstance(item, str):
+        own, steps = split_steps(item)
+        texts = itertools.product(*map(_texts, (own, *steps)))
+        return [parse_spec("+".join(chosen), metric) for chosen in texts]
+    if not isinstance(item, dict) or "name" not in item:
+        raise InputError(f"{where}: strategy must be a text or a table with a name, got {item!r}")
+    grid = {key: _listed(value) for key, value in item.items() if key != "name"}
+    choices = itertools.product(*grid.values())
+    return [make_spec(str(item["name"]), dict(zip(grid, values, strict=True)), metric) for values in choices]
+
+
+def _texts(text: str) -> list[str]:
+    """``name:key=a|b`` as a text for each combination of values."""
+    name, _, rest = text.partition(":")
+    pairs = [pair.partition("=") for pair in filter(None, split_outside(rest, ","))]
+    grid = [[f"{key}{equals}{value}" for value in values.split("|")] for key, equals, values in pairs]
+    return [f"{name}:{','.join(chosen)}" if chosen else name for chosen in itertools.product(*grid)]
+
+
+def sweep(
+    configs: Iterable[Config],
+    out: str | Path,
+    *,
+    jobs: int | None = None,
+    progress: Progress = lambda done: None,
+    on_plan: Progress = lambda total: None,
+) -> Sweep:
+    """Run the cells of several configs that are not yet in the folder.
+
+    Parameters
+    ----------
+    configs : what to run; see `expand`
+    out : folder; one file for each finished cell under ``cells``, and ``summary.csv``
+    jobs : processes; all cores if None. The results do not depend on it.
+    progress : told how much work is done
+    on_plan : told once how much there is to do
+    """
+    check(jobs is None or jobs >= 1, "jobs must be >= 1", jobs)
+    folder = Path(out)
+    check(not folder.exists() or folder.is_dir(), "out must be a folder", f"'{folder}' (a file)")
+    end_if_imported()
+    prepared = [prepare(config) for config in configs]
+    check(len(prepared) > 0, "sweep must have at least one cell", "none")
+    for name in (CONFIG, ROUNDS):
+        if (folder / name).exists():
+            raise InputError(f"out must be new or the folder of a sweep, got '{folder}' with {name} of a run")
+    with locked(folder):
+        return _sweep(prepared, folder, jobs or cores(), progress, on_plan)
+
+
+def _sweep(
+    prepared: list[tuple[Plan, Table]], folder: Path, jobs: int, progress: Progress, on_plan: Progress
+) -> Sweep:
+    remove_unfinished(folder, folder / CONFIGS)
+    _write_configs(folder, prepared)
+    store = Store(folder / CELLS)
+    damaged = store.repair()
+    store.index()
+    cells, tasks, works = [], [], []
+    for plan, table in prepared:
+        for seed in plan.config.seeds:
+            cell = Cell.of(plan, seed, table)
+            cells.append(cell)
+            missing = store.missing(cell)
+            if missing:
+                tasks.append((cell, missing))
+                works.append(plan.visits(len(table)) * len(missing))
+    on_plan(sum(works))
+    order = sorted(range(len(tasks)), key=lambda i: -works[i])  # the longest first, so that none comes last
+    sorted_tasks = [(*tasks[i], works[i]) for i in order]
+    try:
+        with closing(run_tasks(_work, folder, sorted_tasks, jobs, progress)) as finished:
+            for _ in finished:
+                pass
+    finally:
+        remove_unfinished(folder / CELLS)
+    done = Sweep(
+        folder,
+        tuple(plan for plan, _ in prepared),
+        tuple(cells),
+        sum(len(missing) for _, missing in tasks),
+        tuple(damaged),
+    )
+    _write_summary(done)
+    return done
+
+
+def _write_configs(folder: Path, prepared: list[tuple[Plan, Table]]) -> None:
+    for number, (plan, table) in enumerate(prepared, start=1):
+        write_bytes(folder / CONFIGS / f"{number:03}.toml", dump_config(plan, table).encode())
+
+
+def _work(folder: Path, task: tuple[Cell, list[Spec], float], report: Report) -> None:
+    cell, specs, work = task
+    for plugin in cell.plan.config.plugins:
+        load_plugin(plugin)
+    per_round = work / cell.plan.training.rounds
+    outcome = run_cell(cell.plan, table_of(cell), cell.seed, specs, lambda: report(per_round))
+    Store(folder / CELLS).write(cell, specs, outcome.rounds)
+
+
+def _write_summary(done: Sweep) -> None:
+    """Mean and standard deviation over seeds, one plan after another so that memory stays small."""
+    store = Store(done.out / CELLS)
+    store.index()
+    parts = []
+    for plan in done.plans:
+        mine = [store.read(cell) for cell in done.cells if cell.plan == plan]
+        parts.append(results.summarise(pd.concat(mine, ignore_index=True)))
+    results.write_summary(done.out / SUMMARY, pd.concat(parts, ignore_index=True))

@@ -1,0 +1,80 @@
+"""FairFed: clients count by how near their local fairness is to the global one (Ezzeldin et al. 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from fairfate.fairness.metrics import Metric, accuracy
+from fairfate.strategies.registry import Setup, register
+from fairfate.strategies.reweighing import local_reweighing
+from fairfate.strategies.settings import METRIC, Choice, Number
+from fairfate.strategies.strategy import NO_NOTES, Cohort, Need, Notes, Strategy, Vector, weighted_mean
+
+
+class FairFedState(NamedTuple):
+    """The model, and what is known of every client so far."""
+
+    params: Vector
+    examples: Mapping[str, float]
+    """Rows of each client, by name."""
+    moved: Mapping[str, float]
+    """How far each client's weight has moved from its share of all rows."""
+    notes: Notes = NO_NOTES
+
+
+def fairfed(gap_of: Metric, *, beta: float, variant: str = "paper", reweigh: bool = True) -> Strategy:
+    r"""Lower the weight of clients whose fairness differs from that of all clients together.
+
+    .. math::
+        g_k &= |F_k - F| \quad (|\text{acc}_k - \text{acc}| \text{ where } F_k \text{ is undefined}) \\
+        w_k &\leftarrow \max(w_k - \beta (g_k - \bar g), 0), \quad w_k^0 = n_k / n \\
+        \theta &\leftarrow \theta + \sum_k w_k \Delta_k / \sum_k w_k
+
+    Parameters
+    ----------
+    gap_of : F, a signed difference between groups, from counts
+    beta : how fast weights move
+    variant : ``paper`` as above, or ``exp``: w_k = n_k exp(-beta g_k), without memory
+    reweigh : clients reweigh their own losses, as in the published method
+    """
+
+    def init(params: Vector) -> FairFedState:
+        return FairFedState(params, {}, {})
+
+    def aggregate(state: FairFedState, cohort: Cohort) -> FairFedState:
+        assert cohort.local is not None
+        counts = cohort.local.counts
+        everybody = counts.sum(axis=0)
+        gap = np.abs(gap_of(counts) - gap_of(everybody))
+        gap = np.where(np.isnan(gap), np.abs(accuracy(counts) - accuracy(everybody)), gap)
+
+        n = cohort.num_examples
+        examples = {**state.examples, **dict(zip(cohort.clients, map(float, n), strict=True))}
+        total, moved = sum(examples.values()), dict(state.moved)
+        if variant == "exp":
+            w = n * np.exp(-beta * gap)
+        else:
+            before = np.array([moved.get(name, 0.0) for name in cohort.clients])
+            w = np.maximum(n + total * (before - beta * (gap - gap.mean())), 0.0)  # times the number of rows
+            moved |= dict(zip(cohort.clients, ((w - n) / total).tolist(), strict=True))
+        used = w if w.sum() > 0 else n
+        params = state.params + weighted_mean(cohort.deltas, used)
+        return FairFedState(params, examples, moved, {"gap": gap, "weight": used / used.sum()})
+
+    return Strategy(init, aggregate, local_loss=local_reweighing if reweigh else None, needs=Need.REPORTS)
+
+
+@register(
+    "fairfed",
+    "weighs clients by how near their own fairness is to everybody's",
+    "Ezzeldin et al. 2023",
+    metric=METRIC,
+    beta=Number(1.0, "how fast weights move", high=float("inf")),
+    variant=Choice("paper", "weights with memory, or exp(-beta gap)", ("paper", "exp")),
+    local=Choice("reweigh", "the clients' own losses", ("reweigh", "none")),
+)
+def _build(setup: Setup, metric: str, beta: float, variant: str, local: str) -> Strategy:
+    return fairfed(setup.gap(metric), beta=beta, variant=variant, reweigh=local == "reweigh")

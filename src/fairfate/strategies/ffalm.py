@@ -1,0 +1,98 @@
+"""FFALM: an augmented Lagrangian on the gap between two groups' losses (Dunda and Song 2023)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fairfate.errors import check
+from fairfate.strategies.registry import Setup, register
+from fairfate.strategies.settings import Choice, Number
+from fairfate.strategies.strategy import (
+    NO_NOTES,
+    CellRows,
+    Cohort,
+    LossTerms,
+    Need,
+    Notes,
+    Statistics,
+    Strategy,
+    Vector,
+    weighted_mean,
+)
+
+MOST_PENALTY = 100.0
+
+
+class FfalmState(NamedTuple):
+    """The model, the multiplier and the penalty."""
+
+    params: Vector
+    lam: float
+    beta: float
+    rate: float
+    notes: Notes = NO_NOTES
+
+
+def loss_gap(statistics: Statistics, labels: slice) -> Vector:
+    """(...,) mean loss of group 0 less that of group 1 on rows with some labels; NaN if a group has none."""
+    rows = statistics.rows[..., labels].sum(axis=-1)
+    loss = statistics.loss[..., labels].sum(axis=-1)
+    means = np.divide(loss, rows, out=np.full(rows.shape, np.nan), where=rows > 0)
+    return np.asarray(means[..., 0] - means[..., 1])
+
+
+def ffalm(*, beta: float, rate: float, growth: float, only_label_one: bool = False) -> Strategy:
+    r"""FedAvg on ``BCE + lambda (L_0 - L_1) + beta/2 (L_0 - L_1)^2``, with L_s the mean loss of group s.
+
+    The gap is that of the client's own rows, measured again before every epoch. The server moves the
+    multiplier by the clients' gaps: ``lambda <- lambda + rate * sum_k n_k/n (L_0 - L_1)_k``; a client
+    without one of the groups adds nothing. ``beta`` grows and ``rate`` shrinks by ``growth`` each round.
+    """
+    labels = slice(1, 2) if only_label_one else slice(0, 2)
+
+    def aggregate(state: FfalmState, cohort: Cohort) -> FfalmState:
+        assert cohort.local is not None
+        gaps = np.nan_to_num(loss_gap(cohort.local, labels), nan=0.0)
+        lam = state.lam + state.rate * float(gaps @ cohort.num_examples / cohort.num_examples.sum())
+        return FfalmState(
+            state.params + weighted_mean(cohort.deltas, cohort.num_examples),
+            lam,
+            min(state.beta * growth, MOST_PENALTY),
+            state.rate / growth,
+            {"lam": lam, "gap": gaps},
+        )
+
+    def local_loss(told: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
+        assert told is not None
+        assert local is not None
+        weight, gap = np.ones(rows.shape), float(loss_gap(local, labels))
+        if not np.isnan(gap):
+            slope = (told[0] + told[1] * gap) * np.array([1.0, -1.0])
+            share = rows[:, labels].sum(axis=1) / rows.sum()
+            weight[:, labels] = np.clip(1 + slope / share, 0.0, 10.0)[:, None]
+        return LossTerms(weight)
+
+    return Strategy(
+        lambda params: FfalmState(params, 0.0, beta, rate),
+        aggregate,
+        broadcast=lambda state, rows: np.array([state.lam, state.beta]),
+        local_loss=local_loss,
+        needs=Need.LOCAL | Need.REPORTS,
+        refresh=1,
+    )
+
+
+@register(
+    "ffalm",
+    "fedavg; losses with an augmented Lagrangian on the gap between two groups",
+    "Dunda and Song 2023",
+    beta=Number(1.0, "penalty at the start", high=MOST_PENALTY),
+    rate=Number(0.2, "step of the multiplier at the start", high=100.0),
+    growth=Number(1.05, "of the penalty, each round", low=1.0, high=2.0),
+    labels=Choice("all", "rows whose losses are compared", ("all", "favourable")),
+)
+def _build(setup: Setup, beta: float, rate: float, growth: float, labels: str) -> Strategy:
+    check(len(setup.groups) == 2, "ffalm must be run with two groups", len(setup.groups))
+    return ffalm(beta=beta, rate=rate, growth=growth, only_label_one=labels == "favourable")

@@ -1,0 +1,101 @@
+"""The federated prejudice remover (Abay et al. 2020, after Kamishima et al. 2012)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from fairfate.fairness.metrics import Values
+from fairfate.strategies.registry import Setup, register
+from fairfate.strategies.settings import Choice, Number
+from fairfate.strategies.strategy import (
+    NO_NOTES,
+    CellRows,
+    Cohort,
+    LossTerms,
+    Need,
+    Notes,
+    Statistics,
+    Strategy,
+    Vector,
+    weighted_mean,
+)
+
+_LEAST = 1e-6
+
+
+class PrejudiceState(NamedTuple):
+    """The model, and what the clients of the next round are told."""
+
+    params: Vector
+    push: Vector
+    """(groups,) what a prediction costs in each group; empty before the first round."""
+    notes: Notes = NO_NOTES
+
+
+def group_push(eta: float, probability: Values, rows: CellRows) -> Values:
+    r"""(groups,) the price of a positive prediction, ``eta (logit q_s - logit r)``.
+
+    ``q_s`` is the mean predicted probability of group s, ``r`` that of all rows; a group without rows pays
+    nothing. This is the exact gradient of ``eta`` times the mutual information of prediction and group.
+
+    >>> group_push(1.0, np.array([[0.1, 0.3], [0.4, 0.8]]), np.array([[1, 1], [1, 1]])).round(6).tolist()
+    [-0.980829, 0.81093]
+    """
+    of, count = probability.sum(axis=-1), rows.sum(axis=-1)
+    q = np.clip(of / np.maximum(count, 1), _LEAST, 1 - _LEAST)
+    r = np.clip(of.sum() / max(count.sum(), 1), _LEAST, 1 - _LEAST)
+    push = eta * (np.log(q / (1 - q)) - np.log(r / (1 - r)))
+    return np.where(count > 0, push, 0.0) if (count > 0).sum() > 1 else np.zeros(len(count))
+
+
+def prejudice(eta: float, *, scope: str = "client") -> Strategy:
+    r"""FedAvg on losses to which the mutual information of prediction and group is added, times eta.
+
+    Parameters
+    ----------
+    eta : strength; from about 10 on, models tend to give everybody one answer
+    scope : rows that rates are taken over: each ``batch``, the ``client``'s own rows (again before every
+        epoch), or those of all clients of the round before (``global``)
+    """
+
+    def aggregate(state: PrejudiceState, cohort: Cohort) -> PrejudiceState:
+        params = state.params + weighted_mean(cohort.deltas, cohort.num_examples)
+        if scope != "global":
+            return PrejudiceState(params, state.push)
+        assert cohort.local is not None
+        together = cohort.local.total()
+        return PrejudiceState(params, group_push(eta, together.probability, together.rows))
+
+    def local_loss(told: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
+        ones = np.ones(rows.shape)
+        if scope == "batch":
+            return LossTerms(ones, prejudice=eta)
+        if scope == "client":
+            assert local is not None
+            push = group_push(eta, local.probability, rows)
+        else:
+            push = np.zeros(len(rows)) if told is None or not len(told) else told
+        return LossTerms(ones, np.broadcast_to(push[:, None], rows.shape))
+
+    needs = {"batch": Need.NOTHING, "client": Need.LOCAL, "global": Need.REPORTS}[scope]
+    return Strategy(
+        lambda params: PrejudiceState(params, np.empty(0)),
+        aggregate,
+        broadcast=(lambda state, rows: state.push) if scope == "global" else None,
+        local_loss=local_loss,
+        needs=needs,
+        refresh=1 if scope == "client" else None,
+    )
+
+
+@register(
+    "prejudice",
+    "fedavg; losses with a price on what predictions say of the group",
+    "Abay et al. 2020, Kamishima et al. 2012",
+    eta=Number(1.0, "strength", high=1000.0),
+    scope=Choice("client", "rows that rates are taken over", ("batch", "client", "global")),
+)
+def _build(setup: Setup, eta: float, scope: str) -> Strategy:
+    return prejudice(eta, scope=scope)

@@ -1,0 +1,127 @@
+"""The settings of strategies and steps: how each is read, checked and explained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fairfate.errors import InputError, unknown
+from fairfate.fairness.objective import parse_objective
+
+
+@dataclass(frozen=True)
+class Number:
+    """A setting that is a number in a range."""
+
+    default: float
+    help: str
+    low: float = 0.0
+    high: float = 1.0
+    below_high: bool = False
+    above_low: bool = False
+
+    @property
+    def rule(self) -> str:
+        """The range in words."""
+        if math.isinf(self.high):
+            return f"{'>' if self.above_low else '>='} {self.low:g}"
+        return (
+            f"in {'(' if self.above_low else '['}{self.low:g}, {self.high:g}{')' if self.below_high else ']'}"
+        )
+
+    def parse(self, text: object, name: str) -> float:
+        """The value, or an InputError that names the setting, the rule and the value."""
+        try:
+            value = float(str(text))
+        except ValueError:
+            raise InputError(f"{name} must be a number {self.rule}, got '{text}'") from None
+        inside = self.low <= value <= self.high and not math.isinf(value)
+        inside &= not (self.below_high and value == self.high) and not (self.above_low and value == self.low)
+        if not inside or math.isnan(value):
+            raise InputError(f"{name} must be {self.rule}, got {value:g}")
+        return value
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A setting that is one of a few words."""
+
+    default: str
+    help: str
+    options: tuple[str, ...]
+
+    @property
+    def rule(self) -> str:
+        """The options in words."""
+        return "one of " + "|".join(self.options)
+
+    def parse(self, text: object, name: str) -> str:
+        """The value, or an InputError that names the setting, the rule and the value."""
+        if text not in self.options:
+            raise InputError(f"{name} must be {self.rule}, got '{text}'")
+        return str(text)
+
+
+@dataclass(frozen=True)
+class ObjectiveSetting:
+    """A setting that is a fairness objective. The default None stands for the run's own choice."""
+
+    help: str
+    default: None = None
+    rule: str = "an objective such as sp|eo|eqo|0.5*sp+0.5*eo|worst(eo@sex, eo@race)"
+
+    def parse(self, text: object, name: str) -> str:
+        """The objective's text in its usual form, or an InputError that points at the mistake."""
+        return str(parse_objective(str(text), name))
+
+
+Setting = Number | Choice | ObjectiveSetting
+
+METRIC = ObjectiveSetting("fairness it looks at")
+
+
+def split_outside(text: str, separator: str) -> list[str]:
+    """Cut a text at a separator, but not inside brackets or quotes.
+
+    >>> split_outside('metric=worst(sp, eo),lam0=1', ",")
+    ['metric=worst(sp, eo)', 'lam0=1']
+    """
+    parts, depth, quoted = [""], 0, False
+    for character in text:
+        quoted ^= character == '"'
+        depth += 0 if quoted else {"(": 1, ")": -1}.get(character, 0)
+        if character == separator and depth <= 0 and not quoted:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def read_settings(rest: str, text: str, what: str) -> dict[str, str]:
+    """The pairs of ``key=value,...``."""
+    given: dict[str, str] = {}
+    for pair in filter(None, split_outside(rest, ",")):
+        key, equals, value = pair.strip().partition("=")
+        if not equals:
+            raise InputError(f"{what} '{text}' must be NAME:key=value,..., got '{pair}'")
+        if key in given:
+            raise InputError(f"{what} '{text}' must name each setting once, got '{key}' twice")
+        given[key] = value
+    return given
+
+
+def resolve_settings(
+    name: str, settings: Mapping[str, Setting], given: Mapping[str, object], metric: str, what: str
+) -> tuple[tuple[str, float | str], ...]:
+    """Every setting with its value; ``metric`` is the default of an objective."""
+    for key in given:
+        if key not in settings:
+            if not settings:
+                raise InputError(f"{what} '{name}' has no settings, got '{key}'")
+            raise unknown(f"setting of {name}", key, settings)
+    values: list[tuple[str, float | str]] = []
+    for key, setting in settings.items():
+        default = metric if setting.default is None else setting.default
+        values.append((key, setting.parse(given.get(key, default), f"{name}: {key}")))
+    return tuple(values)

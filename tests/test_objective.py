@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fairfate.data.groups import Groups
+from fairfate.errors import InputError
+from fairfate.fairness import metrics
+from fairfate.fairness.metrics import Counts
+from fairfate.fairness.objective import bind, check_defined, crosses, parse_objective
+
+TWO = Groups.single("sex", ("f", "m"))
+FOUR = Groups(("sex", "race"), (("f", "m"), ("a", "b")), ((0, 0), (0, 1), (1, 0), (1, 1)))
+
+
+def counts(groups: int, seed: int = 0, models: int = 5) -> Counts:
+    return np.random.default_rng(seed).integers(1, 60, (models, groups, 2, 2))
+
+
+@pytest.mark.parametrize("name", ["sp", "eo", "eqo", "accuracy", "balanced_accuracy", "f1"])
+@pytest.mark.parametrize("published", [False, True])
+def test_a_single_name_is_that_metric(name: str, published: bool) -> None:
+    known = {**metrics.METRICS, **(metrics.PUBLISHED_FAIRNESS if published else {})}
+    np.testing.assert_array_equal(bind(name, TWO, published=published)(counts(2)), known[name](counts(2)))
+
+
+def test_combinations_by_hand() -> None:
+    """METHODS: server (.95, .70); clients (.90, .80), (.99, .60), (.97, .72)."""
+
+    def of(sp: float, eo: float) -> Counts:
+        # label 1 alone, 10,000 rows a group: EO as told; label 0 makes up for SP
+        tp = np.array([eo * 9000, 9000])
+        fp = np.array([sp * 10000 - tp[0], 1000])
+        return np.stack([[[20000 - fp[g], fp[g]], [10000 - tp[g], tp[g]]] for g in range(2)]).astype(np.int64)
+
+    rows = np.stack([of(0.95, 0.7), of(0.9, 0.8), of(0.99, 0.6), of(0.97, 0.72)])
+    found = {
+        text: bind(text, TWO)(rows) for text in ("sp", "eo", "sp+eo", "worst(sp, eo)", "geometric(sp, eo)")
+    }
+    np.testing.assert_allclose(found["sp"], [0.95, 0.9, 0.99, 0.97], atol=1e-4)
+    np.testing.assert_allclose(found["sp+eo"], [0.825, 0.85, 0.795, 0.845], atol=1e-4)
+    np.testing.assert_allclose(found["worst(sp, eo)"], [0.7, 0.8, 0.6, 0.72], atol=1e-4)
+    np.testing.assert_allclose(
+        found["geometric(sp, eo)"], [0.815475, 0.848528, 0.770714, 0.835703], atol=1e-4
+    )
+
+
+def test_weights_are_shares() -> None:
+    rows = counts(2)
+    np.testing.assert_allclose(
+        bind("3*sp+1*eo", TWO)(rows), 0.75 * metrics.sp(rows) + 0.25 * metrics.eo(rows), atol=1e-12
+    )
+    np.testing.assert_allclose(
+        bind("0.5*sp+0.5*(eo+accuracy)", TWO)(rows),
+        0.5 * metrics.sp(rows) + 0.25 * metrics.eo(rows) + 0.25 * metrics.accuracy(rows),
+        atol=1e-12,
+    )
+
+
+def test_an_attribute_is_the_sum_over_the_others() -> None:
+    rows = counts(4)
+    by_sex = rows.reshape(5, 2, 2, 2, 2).sum(axis=2)
+    by_race = rows.reshape(5, 2, 2, 2, 2).sum(axis=1)
+    np.testing.assert_allclose(bind("sp@sex", FOUR)(rows), metrics.sp(by_sex))
+    np.testing.assert_allclose(bind("eo@race", FOUR)(rows), metrics.eo(by_race))
+    worst = np.minimum(metrics.eo(by_sex), metrics.eo(by_race))
+    np.testing.assert_allclose(bind("worst(eo@sex, eo@race)", FOUR)(rows), worst)
+    np.testing.assert_allclose(bind("eo", FOUR)(rows), worst)
+    np.testing.assert_allclose(bind("eo@sex*race", FOUR, shrink=0)(rows), metrics.eo(rows))
+
+
+def test_small_combinations_are_shrunk_by_hand() -> None:
+    """METHODS D2: x = (40, 30, 2, 0) of n = (100, 100, 10, 3), m = 20: ratio .749398."""
+    x, n = np.array([40, 30, 2, 0]), np.array([100, 100, 10, 3])
+    rows = np.zeros((4, 2, 2), dtype=np.int64)
+    rows[:, 1, 1], rows[:, 1, 0] = x, n - x
+    assert bind("eo@sex*race", FOUR)(rows) == pytest.approx(0.749398, abs=1e-6)
+    assert crosses("0.5*sp+0.5*worst(eo@sex*race, sp)")
+    assert not crosses("worst(eo@sex, eo@race)")
+
+
+def test_differences_are_signed() -> None:
+    rows = np.array([[[6, 2], [3, 9]], [[8, 2], [4, 16]]])
+    assert bind("eo", TWO, difference=True)(rows) == pytest.approx(-0.05)
+    with pytest.raises(InputError, match="metric must be made of sp, eo and eqo"):
+        bind("accuracy", TWO, difference=True)
+
+
+@given(
+    st.recursive(
+        st.sampled_from(["sp", "eo", "eqo", "accuracy", "sp@sex", "eo@race", "eqo@sex*race"]),
+        lambda inner: st.one_of(
+            st.lists(inner, min_size=1, max_size=3).map(lambda parts: f"worst({', '.join(parts)})"),
+            st.lists(inner, min_size=2, max_size=3).map(lambda parts: "+".join(f"0.5*({p})" for p in parts)),
+        ),
+        max_leaves=6,
+    )
+)
+def test_texts_survive_and_values_stay_between_zero_and_one(text: str) -> None:
+    once = str(parse_objective(text))
+    assert str(parse_objective(once)) == once
+    values = bind(text, FOUR)(counts(4))
+    assert ((values >= 0) & (values <= 1)).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "said"),
+    [
+        ("", 0, "must have a metric, got the end"),
+        ("worst(sp, eo", 12, "must have ')', got the end"),
+        ("sp+", 3, "must have a metric, got the end"),
+        ("0.5sp", 3, "must have '*', got 'sp'"),
+        ("spp", 0, "unknown name in metric 'spp'; did you mean 'sp'"),
+        ("sp@", 3, "must have an attribute"),
+        ("sp eo", 3, "must have the end, or a +, got 'eo'"),
+        ("sp%eo", 2, "must have a number, a name or one of + * ( ) , @"),
+        ("0*sp+0*eo", 0, "weights that do not all vanish"),
+        ("accuracy@sex", 9, "no attribute for accuracy"),
+        ("sp@sex*sex", 7, "each attribute once"),
+    ],
+)
+def test_mistakes_are_pointed_at(text: str, place: int, said: str) -> None:
+    with pytest.raises(InputError) as error:
+        parse_objective(text)
+    message = str(error.value)
+    assert said in message
+    assert message.endswith(f"    {text}\n    {' ' * place}^")
+
+
+def test_unknown_attributes_are_named() -> None:
+    with pytest.raises(InputError, match="unknown attribute in 'sp@age' 'age'; known: sex, race"):
+        bind("sp@age", FOUR)
+
+
+def test_odd_names_are_quoted() -> None:
+    groups = Groups.single("marital status", ("a", "b"))
+    text = str(parse_objective('sp@"marital status"'))
+    assert text == 'sp@"marital status"'
+    np.testing.assert_array_equal(bind(text, groups)(counts(2)), metrics.sp(counts(2)))
+
+
+def test_undefined_objectives_are_found_before_a_model_is_there() -> None:
+    rows = np.array([[5, 5], [5, 0]])
+    check_defined(metrics.sp, rows, lambda: "sp")
+    with pytest.raises(InputError, match="eo is undefined"):
+        check_defined(metrics.eo, rows, lambda: "eo is undefined")
