@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
-import click
 import typer
 
 from fairfate._version import __version__
@@ -18,6 +17,7 @@ from fairfate.cli.options import (
     DATA,
     STRATEGY,
     Categorical,
+    ClickError,
     ClientColumn,
     Clients,
     DataDir,
@@ -277,9 +277,9 @@ def run_command() -> int:
             stream.reconfigure(errors="replace")  # a terminal that knows no ± still gets its numbers
     try:
         return int(app(standalone_mode=False) or 0)
-    except click.ClickException as error:
+    except ClickError as error:
         error.show()
-        return error.exit_code
+        return int(error.exit_code)
     except InputError as error:
         say(f"Error: {error}")
         return 2

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
-import click
 import typer
 from typer.core import TyperCommand
+
+UsageError: Any = typer.BadParameter.__mro__[1]  # of Click, which Typer brings in one form or another
+ClickError: Any = typer.BadParameter.__mro__[2]
 
 
 class Command(TyperCommand):
     """A command whose options count once, unless they are repeatable: the last of several does not win."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Refuse repeated options, then parse as usual."""
         _, _, given = self.make_parser(ctx).parse_args(list(args))
         for param in dict.fromkeys(given):
-            single = isinstance(param, click.Option) and not param.multiple and not param.count
+            single = param.param_type_name == "option" and not param.multiple
             if single and given.count(param) > 1:
-                raise click.UsageError(
-                    f"{param.opts[0]} must be given once, got it {given.count(param)} times"
-                )
+                raise UsageError(f"{param.opts[0]} must be given once, got it {given.count(param)} times")
         return super().parse_args(ctx, args)
 
 
