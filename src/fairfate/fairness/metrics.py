@@ -142,7 +142,10 @@ def eo(counts: Counts) -> Values:
 
 def eqo(counts: Counts) -> Values:
     """Equalized odds: mean of the ratios of true and of false positive rates. 1 is fair."""
-    return (eo(counts) + _ratio(false_positive_rates(counts))) / 2
+    rates = _share(counts[..., 1], counts[..., 0] + counts[..., 1])  # of both labels in one pass
+    ratios = _ratio(np.swapaxes(rates, -1, -2))
+    mean: Values = (ratios[..., 1] + ratios[..., 0]) / 2
+    return mean
 
 
 def sp_diff(counts: Counts) -> Values:

@@ -68,24 +68,24 @@ def train(
     clients : the clients of the round
     training, key, t : how long, and what the batches depend on
     """
-    trained = np.empty((len(strategies), len(clients), start.shape[-1]), dtype=np.float32)
-    for refresh in {strategy.refresh for strategy in strategies}:
-        which = [s for s, strategy in enumerate(strategies) if strategy.refresh == refresh]
-        current = np.repeat(start[which][:, None], len(clients), axis=1)
+    def alike(which: Sequence[int], refresh: int | None) -> Models:
+        """Those that look at the same times."""
+        chosen, told = [strategies[s] for s in which], [broadcasts[s] for s in which]
+        current = np.repeat((start if len(which) == len(start) else start[which])[:, None], len(clients), 1)
         step = training.epochs if refresh is None else refresh
         for skip in range(0, training.epochs, step):
-            losses = _losses(
-                model,
-                [strategies[s] for s in which],
-                current,
-                [broadcasts[s] for s in which],
-                clients,
-                client_cells,
-                packed,
-            )
+            losses = _losses(model, chosen, current, told, clients, client_cells, packed)
             batches = Batches(key, t, skip, min(step, training.epochs - skip))
             current = model.train(current, rows, clients, losses, training, batches)
-        trained[which] = current
+        return current
+
+    refreshes = list(dict.fromkeys(strategy.refresh for strategy in strategies))
+    if len(refreshes) == 1:
+        return alike(range(len(strategies)), refreshes[0])
+    trained = np.empty((len(strategies), len(clients), start.shape[-1]), dtype=np.float32)
+    for refresh in refreshes:
+        which = [s for s, strategy in enumerate(strategies) if strategy.refresh == refresh]
+        trained[which] = alike(which, refresh)
     return trained
 
 

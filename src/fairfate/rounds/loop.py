@@ -9,7 +9,7 @@ import numpy as np
 
 from fairfate.fairness.metrics import Counts
 from fairfate.models.model import Models
-from fairfate.rounds.server import Outcome, Replies, Server
+from fairfate.rounds.server import Outcome, Replies, Server, stack
 
 
 class Clients(Protocol):
@@ -44,6 +44,6 @@ def play(clients: Clients, servers: Sequence[Server], rounds: int, first: int = 
 
 
 def _measure(clients: Clients, servers: Sequence[Server]) -> None:
-    models = np.stack([np.asarray(server.params, dtype=np.float32) for server in servers])
-    for server, counts in zip(servers, clients.validate(models), strict=True):
+    found = clients.validate(stack([server.params for server in servers]))
+    for server, counts in zip(servers, found, strict=True):
         server.counts = counts

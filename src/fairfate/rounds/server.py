@@ -5,6 +5,7 @@ No network, no files, no clients: these are given to it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import CellRows, Counts, Statistics
-from fairfate.strategies import NO_NOTES, Cohort, Notes, Strategy, Vector
+from fairfate.strategies import NO_NOTES, Cohort, Need, Notes, Strategy, Vector
 
 
 class Dropped(NamedTuple):
@@ -53,6 +54,9 @@ class Server:
     counts: Counts = field(default_factory=lambda: np.zeros((0, 2, 2), dtype=np.int64))
     """The model on the validation rows, as last measured."""
 
+    def __post_init__(self) -> None:
+        self._needs: int = self.strategy.needs.value  # asked in every round, where flags are slow
+
     @classmethod
     def start(cls, strategy: Strategy, params: Vector) -> Server:
         """Before the first round."""
@@ -77,6 +81,10 @@ class Server:
             raise InputError(f"a strategy must broadcast finite numbers, got {told}")
         return told
 
+    def needs(self, need: Need) -> bool:
+        """Whether the strategy needs one of these."""
+        return self._needs & need.value != 0
+
     def take(self, t: int, replies: Replies) -> Outcome:
         """Aggregate a round; a bad result, or none at all, leaves everything as it was."""
         if not len(replies.clients):
@@ -100,3 +108,11 @@ class Server:
             return Outcome(NO_NOTES, "the new model would not be finite")
         self.state = state
         return Outcome(state.notes)
+
+
+def stack(vectors: Sequence[Vector]) -> NDArray[np.float32]:
+    """(models, parameters) several models, as they are trained and scored."""
+    found = np.empty((len(vectors), len(vectors[0])), dtype=np.float32)
+    for place, vector in enumerate(vectors):
+        found[place] = vector
+    return found

@@ -20,7 +20,7 @@ from fairfate.models.training import Training
 from fairfate.rounds.loop import Round, play
 from fairfate.rounds.record import ClientRound, client_rounds
 from fairfate.rounds.resume import Checkpoint
-from fairfate.rounds.server import Server
+from fairfate.rounds.server import Server, stack
 from fairfate.rounds.simulation import Simulation
 from fairfate.strategies import AVERAGE, THRESHOLDS, Average, Notes, Setup, Spec, Step
 
@@ -84,7 +84,8 @@ def simulate(
     servers = [Server.start(base.build(setup), start) for base in bases]
     places = {base: place for place, base in enumerate(bases)}
     lines = [_Line(spec, places[spec.base], servers, training.rounds) for spec in specs]
-    saved = Checkpoint(checkpoint, _identity(federation, specs, model, training, streams), seconds)
+    identity = {} if checkpoint is None else _identity(federation, specs, model, training, streams)
+    saved = Checkpoint(checkpoint, identity, seconds)
     first = saved.load(servers, lines) + 1
     for _ in range(1, first):
         on_round()
@@ -127,9 +128,9 @@ class _Line:
 
     def release(self, t: int) -> None:
         """Take note of a round's model."""
-        self.released = np.asarray(self.server.released, dtype=np.float32)
+        self.released = self.server.released
         if self.average is not None:
-            self.released = np.asarray(self.average.add(t, self.released), dtype=np.float32)
+            self.released = self.average.add(t, np.asarray(self.released, dtype=np.float32))
 
     @property
     def is_trained_model(self) -> bool:
@@ -138,7 +139,7 @@ class _Line:
 
     def finish(self, clients: Simulation, setup: Setup) -> None:
         """Choose thresholds, if they are to be chosen."""
-        self.trace.params = self.released
+        self.trace.params = np.asarray(self.released, dtype=np.float32)
         if self.thresholds is None:
             return
         step, rows = dict(self.thresholds.settings), clients.federation
@@ -163,13 +164,13 @@ def _measure(clients: Simulation, lines: Sequence[_Line], done: Round) -> None:
     measured = [line for line in lines if line.thresholds is None]
     if not measured:
         return
-    test = clients.test(np.stack([line.released for line in measured]))
+    test = clients.test(stack([line.released for line in measured]))
     others = [line for line in measured if not line.is_trained_model]
     for line, counts in zip(measured, test, strict=True):
         line.trace.rounds.append(done.number)
         line.trace.test.append(counts)
         line.trace.validation.append(line.server.counts)
     if others:
-        found = clients.validate(np.stack([line.released for line in others]))
+        found = clients.validate(stack([line.released for line in others]))
         for line, counts in zip(others, found, strict=True):
             line.trace.validation[-1] = counts

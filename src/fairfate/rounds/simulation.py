@@ -15,7 +15,7 @@ from fairfate.federation.streams import Streams
 from fairfate.models.model import Model, Models
 from fairfate.models.training import Training
 from fairfate.rounds import local
-from fairfate.rounds.server import Dropped, Replies, Server
+from fairfate.rounds.server import Dropped, Replies, Server, stack
 from fairfate.strategies import Need
 
 
@@ -32,6 +32,8 @@ class Simulation:
         self._key = streams.batch_key
         self._nothing = np.zeros((0, federation.groups, 2, 2), dtype=np.int64)
         self._sampled = streams.cohorts(training.rounds, federation.clients, training.per_round)
+        self._sizes = federation.sizes
+        self._has_rows = self._sizes > 0
 
     def initial(self) -> Models:
         """The model that every strategy starts from."""
@@ -49,20 +51,21 @@ class Simulation:
         """One round: each server's replies. A client without rows sends nothing."""
         f = self.federation
         sampled = self._sampled[t - 1]
-        clients = sampled[f.sizes[sampled] > 0]
-        names = tuple(f.client_names[k] for k in clients)
-        models = np.stack([np.asarray(server.params, dtype=np.float32) for server in servers])
+        clients = sampled[self._has_rows[sampled]]
+        names = tuple([f.client_names[k] for k in clients.tolist()])
+        models = stack([server.params for server in servers])
         if not len(clients):
             return [Replies((), models[:0], np.empty(0), self._nothing)] * len(servers)
         strategies, rows = [server.strategy for server in servers], f.client_cells[clients]
-        told = [s.broadcast(rows if Need.ROWS in s.strategy.needs else None) for s in servers]
-        packed = f.local if any(s.needs & (Need.LOCAL | Need.REPORTS) for s in strategies) else {}
+        told = [s.broadcast(rows if s.needs(Need.ROWS) else None) for s in servers]
+        packed = f.local if any(s.needs(Need.LOCAL | Need.REPORTS) for s in servers) else {}
         reports = self._reports(models, clients, servers)
         distinct, places = _distinct(models, servers)
+        begun = models if len(distinct) == len(models) else models[distinct]
         trained = local.train(
             self.model,
             [strategies[s] for s in distinct],
-            models[distinct],
+            begun,
             [told[s] for s in distinct],
             f.rows,
             clients,
@@ -73,20 +76,20 @@ class Simulation:
             t,
         )
         scored = self._score_clients(trained, servers, places)
-        deltas = trained - models[distinct][:, None]
+        deltas = trained - begun[:, None]
         deltas.setflags(write=False)  # several strategies may look at them
-        finite: NDArray[np.bool_] = np.asarray(np.isfinite(trained).all(axis=2))
-        found, sizes = [], f.sizes[clients]
-        for s, place in enumerate(places):
-            replies = Replies(names, deltas[place], sizes, scored[s], reports[s])
-            found.append(replies if finite[place].all() else _only(replies, finite[place]))
-        return found
+        sizes = self._sizes[clients]
+        found = [Replies(names, deltas[p], sizes, scored[s], reports[s]) for s, p in enumerate(places)]
+        finite: NDArray[np.bool_] = np.isfinite(trained)
+        if finite.all():
+            return found
+        return [_only(replies, finite[p].all(axis=1)) for replies, p in zip(found, places, strict=True)]
 
     def _reports(
         self, models: Models, clients: NDArray[np.int64], servers: Sequence[Server]
     ) -> list[Statistics | None]:
         """For servers that need them, the model that was sent out on each client's own rows."""
-        wanted = [s for s, server in enumerate(servers) if Need.REPORTS in server.strategy.needs]
+        wanted = [s for s, server in enumerate(servers) if server.needs(Need.REPORTS)]
         found: list[Statistics | None] = [None] * len(servers)
         if wanted:
             each = [self.model.statistics(models[wanted], self.federation.local[int(k)]) for k in clients]
@@ -99,11 +102,12 @@ class Simulation:
         self, trained: Models, servers: Sequence[Server], places: Sequence[int]
     ) -> list[Counts]:
         """For each server, its clients' models on the validation rows; nothing where it does not look."""
-        looks = [Need.SCORES in server.strategy.needs for server in servers]
+        looks = [server.needs(Need.SCORES) for server in servers]
         wanted = sorted({place for place, look in zip(places, looks, strict=True) if look})
         if not wanted:
             return [self._nothing] * len(servers)
-        counts = self.validate(trained[wanted].reshape(-1, trained.shape[-1]))
+        looked_at = trained if len(wanted) == len(trained) else trained[wanted]
+        counts = self.validate(looked_at.reshape(-1, trained.shape[-1]))
         each = dict(
             zip(wanted, counts.reshape(len(wanted), trained.shape[1], *counts.shape[1:]), strict=True)
         )

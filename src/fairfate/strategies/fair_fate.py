@@ -12,7 +12,7 @@ from fairfate.strategies.momentum import MomentumState
 from fairfate.strategies.registry import Setup, register
 from fairfate.strategies.schedules import Schedule, constant, demon, exponential, linear
 from fairfate.strategies.settings import METRIC, Choice, Number
-from fairfate.strategies.strategy import Cohort, Need, Strategy, Vector, weighted_means
+from fairfate.strategies.strategy import Cohort, Need, Strategy, Vector, scores, weighted_means
 
 FairSet = Callable[[Values, Values], tuple[NDArray[np.bool_], Values]]
 
@@ -58,9 +58,9 @@ def fair_fate(
 
     def aggregate(state: MomentumState, cohort: Cohort) -> MomentumState:
         t, b, share = cohort.round, beta(cohort.round), lam(cohort.round)
-        is_fair, scores = fair_set(fairness(cohort.client_counts), fairness(cohort.server_counts))
+        is_fair, fairness_of = fair_set(*scores(fairness, cohort))
 
-        fairness_of_the_fair = np.where(is_fair, scores, 0.0)
+        fairness_of_the_fair = np.where(is_fair, fairness_of, 0.0)
         alpha_f, alpha_n = weighted_means(cohort.deltas, fairness_of_the_fair, cohort.num_examples)
 
         v = b * state.momentum + (1 - b) * alpha_f

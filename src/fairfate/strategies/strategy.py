@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.fairness.metrics import CellRows as CellRows
-from fairfate.fairness.metrics import Counts, Values
+from fairfate.fairness.metrics import Counts, Metric, Values
 from fairfate.fairness.metrics import Statistics as Statistics
 
 Vector = NDArray[Any]
@@ -110,6 +110,12 @@ class Strategy(NamedTuple):
     """Epochs after which ``local_loss`` is called again, with statistics of the client's current model."""
     release: Callable[[Any], Vector] | None = None
     """The model to measure, save and deploy, where that is not the one that is trained further."""
+
+
+def scores(fairness: Metric, cohort: Cohort) -> tuple[Values, Values]:
+    """Fairness of the clients' models and of the server's, in one call."""
+    every = fairness(np.concatenate([cohort.client_counts, cohort.server_counts[None]]))
+    return every[:-1], every[-1]
 
 
 def plain_loss(rows: CellRows) -> LossTerms:
