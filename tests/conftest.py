@@ -17,8 +17,9 @@ from fairfate.data import Table, synthetic
 settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True)
 settings.load_profile("ci")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background: commands inherit it
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+for _number in (signal.SIGINT, signal.SIGHUP):  # ignored in the background, and commands would inherit it
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, signal.default_int_handler)
 
 
 @pytest.fixture

@@ -135,7 +135,9 @@ def interrupt_randomly(
                 start(words, folder, 2).communicate(timeout=120)
             else:
                 finish(words, folder)
-            assert everything(folder / "o") == whole, said
+            found = everything(folder / "o")
+            odd = [name for name in {**whole, **found} if whole.get(name) != found.get(name)]
+            assert not odd, f"{said}: {odd}"
             wipe(folder / "o")
 
 

@@ -796,7 +796,7 @@ def test_a_checkpoint_does_not_grow_slow(tmp_path: Path) -> None:
     pieces = read_checkpoint(tmp_path / "run.safetensors").pieces
     assert len(pieces) == 61
     assert pieces[30] is not None
-    assert strategy._pieces == pieces
+    assert strategy._saved.pieces == pieces
 
 
 @pytest.mark.parametrize(
@@ -1048,10 +1048,10 @@ def test_a_strategy_of_ones_own_runs_too_even_if_it_keeps_what_it_was_given(tmp_
 
     strategy = FlowerStrategy("keeper", checkpoint=tmp_path / "c", fraction_evaluate=0)
     strategy.start(grid(), start_model(), num_rounds=1)
-    first = strategy.server.state.seen.copy()
+    first = strategy.model.server.state.seen.copy()
     longer = FlowerStrategy("keeper", fraction_evaluate=0)
     longer.start(grid(), start_model(), num_rounds=4)
-    assert longer.server.state.seen.tolist() == first.tolist()
+    assert longer.model.server.state.seen.tolist() == first.tolist()
 
     @register("vague", "remembers what cannot be saved", "this test")
     def _build_vague(setup: Setup) -> Strategy:

@@ -9,7 +9,7 @@ from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.fairness import metrics
 from fairfate.fairness.metrics import Counts
-from fairfate.fairness.objective import bind, check_defined, crosses, parse_objective
+from fairfate.fairness.objective import bind, check_defined, parse_objective, small_groups
 
 TWO = Groups.single("sex", ("f", "m"))
 FOUR = Groups(("sex", "race"), (("f", "m"), ("a", "b")), ((0, 0), (0, 1), (1, 0), (1, 1)))
@@ -68,17 +68,51 @@ def test_an_attribute_is_the_sum_over_the_others() -> None:
     worst = np.minimum(metrics.eo(by_sex), metrics.eo(by_race))
     np.testing.assert_allclose(bind("worst(eo@sex, eo@race)", FOUR)(rows), worst)
     np.testing.assert_allclose(bind("eo", FOUR)(rows), worst)
-    np.testing.assert_allclose(bind("eo@sex*race", FOUR, shrink=0)(rows), metrics.eo(rows))
+    np.testing.assert_allclose(bind("eo@sex*race[shrink=0]", FOUR)(rows), metrics.eo(rows))
 
 
 def test_small_combinations_are_shrunk_by_hand() -> None:
-    """METHODS D2: x = (40, 30, 2, 0) of n = (100, 100, 10, 3), m = 20: ratio .749398."""
+    """x = (40, 30, 2, 0) of n = (100, 100, 10, 3), m = 20: ratio .749398."""
     x, n = np.array([40, 30, 2, 0]), np.array([100, 100, 10, 3])
     rows = np.zeros((4, 2, 2), dtype=np.int64)
     rows[:, 1, 1], rows[:, 1, 0] = x, n - x
     assert bind("eo@sex*race", FOUR)(rows) == pytest.approx(0.749398, abs=1e-6)
-    assert crosses("0.5*sp+0.5*worst(eo@sex*race, sp)")
-    assert not crosses("worst(eo@sex, eo@race)")
+    assert bind("eo@sex*race[shrink=20]", FOUR)(rows) == bind("eo@sex*race", FOUR)(rows)
+    assert bind("eo@sex*race[shrink=0]", FOUR)(rows) == 0
+    assert small_groups("0.5*sp+0.5*worst(eo@sex*race, sp)") == [
+        "eo@sex*race: rates are drawn towards the overall one, as by 20 more rows of it"
+    ]
+    assert small_groups("worst(eo@sex, eo@race)") == []
+
+
+def test_small_combinations_can_be_left_out() -> None:
+    """Of n = (100, 100, 10, 3) the last two have fewer than 30 rows: 0.3 / 0.4."""
+    x, n = np.array([40, 30, 2, 0]), np.array([100, 100, 10, 3])
+    rows = np.zeros((4, 2, 2), dtype=np.int64)
+    rows[:, 1, 1], rows[:, 1, 0] = x, n - x
+    assert bind("eo@sex*race[min_count=30]", FOUR)(rows) == pytest.approx(0.75)
+    assert bind("eo@sex*race[min_count=4]", FOUR)(rows) == pytest.approx(0.5)  # 3 rows are less than 2 %
+    assert np.isnan(bind("eo@sex*race[min_count=101]", FOUR)(rows))
+    assert small_groups("eo@sex*race[min_count=30]") == [
+        "eo@sex*race[min_count=30]: groups of fewer than 30 rows, or 2 % of all, are not assessed"
+    ]
+    assert str(parse_objective("eo@sex*race[ min_count = 30 ]")) == "eo@sex*race[min_count=30]"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("eo@sex[", "shrink or min_count"),
+        ("eo@sex[most=3]", "shrink or min_count"),
+        ("eo@sex[shrink]", "'='"),
+        ("eo@sex[shrink=x]", "a number >= 0"),
+        ("eo@sex[shrink=3", "'\\]'"),
+        ("eo[shrink=3]", "the end, or a \\+"),
+    ],
+)
+def test_rules_for_small_groups_are_checked(text: str, wanted: str) -> None:
+    with pytest.raises(InputError, match=wanted):
+        parse_objective(text)
 
 
 def test_differences_are_signed() -> None:

@@ -254,21 +254,34 @@ def _shrunk_ratio(part: NDArray[Any], whole: NDArray[Any], shrink: float) -> Val
     return _ratio((part + shrink * overall) / (whole + shrink))
 
 
-def sp_shrunk(counts: Counts, shrink: float) -> Values:
-    """Statistical parity of groups some of which are small: ``(x + m r) / (n + m)`` for each rate."""
-    accepted = counts[..., 0, 1] + counts[..., 1, 1]
-    return _shrunk_ratio(accepted, accepted + counts[..., 0, 0] + counts[..., 1, 0], shrink)
+def _counted_ratio(part: NDArray[Any], whole: NDArray[Any], least: float) -> Values:
+    """Ratio of the rates of those groups that have ``least`` rows and 2 % of all; NaN without two such."""
+    enough = whole >= np.maximum(least, _LEAST_SHARE * whole.sum(axis=-1, keepdims=True))
+    rates = np.where(enough, _share(part, whole), np.nan)
+    low, high = np.fmin.reduce(rates, axis=-1), np.fmax.reduce(rates, axis=-1)
+    ratio = np.divide(low, high, out=np.ones(low.shape), where=high != 0)
+    return np.where(enough.sum(axis=-1) < 2, np.nan, ratio)
 
 
-def eo_shrunk(counts: Counts, shrink: float) -> Values:
-    """Equality of opportunity, likewise."""
-    return _shrunk_ratio(counts[..., 1, 1], counts[..., 1, 1] + counts[..., 1, 0], shrink)
+_LEAST_SHARE = 0.02
+_Ratio = Callable[[NDArray[Any], NDArray[Any], float], Values]
 
 
-def eqo_shrunk(counts: Counts, shrink: float) -> Values:
-    """Equalized odds, likewise."""
-    odds = _shrunk_ratio(counts[..., 0, 1], counts[..., 0, 1] + counts[..., 0, 0], shrink)
-    return (eo_shrunk(counts, shrink) + odds) / 2
+def _small(ratio: _Ratio) -> dict[str, Callable[..., Values]]:
+    """The three fairness metrics as functions of a number and counts, where some groups are small."""
+
+    def sp_of(number: float, counts: Counts) -> Values:
+        accepted = counts[..., 0, 1] + counts[..., 1, 1]
+        return ratio(accepted, accepted + counts[..., 0, 0] + counts[..., 1, 0], number)
+
+    def eo_of(number: float, counts: Counts) -> Values:
+        return ratio(counts[..., 1, 1], counts[..., 1, 1] + counts[..., 1, 0], number)
+
+    def eqo_of(number: float, counts: Counts) -> Values:
+        odds = ratio(counts[..., 0, 1], counts[..., 0, 1] + counts[..., 0, 0], number)
+        return (eo_of(number, counts) + odds) / 2
+
+    return {"sp": sp_of, "eo": eo_of, "eqo": eqo_of}
 
 
 COLLAPSED = 0.05
@@ -296,6 +309,6 @@ PUBLISHED_FAIRNESS: dict[str, Metric] = {
     "eo": eo_published,
     "eqo": eqo_published,
 }
-SHRUNK: dict[str, Callable[..., Values]] = {"sp": sp_shrunk, "eo": eo_shrunk, "eqo": eqo_shrunk}
-"""For combinations of attributes."""
+SHRUNK, COUNTED = _small(_shrunk_ratio), _small(_counted_ratio)
+"""Where groups are small: rates drawn towards the overall one, or small groups left out."""
 GAPS: dict[str, Metric] = {"sp": sp_gap, "eo": eo_gap, "eqo": eqo_gap}

@@ -4,6 +4,9 @@
     term        a metric, ``worst(...)``, ``geometric(...)``, or an objective in brackets, perhaps weighted
     metric      ``sp``, ``eo``, ``eqo``, ``accuracy``, ``balanced_accuracy`` or ``f1``
     metric@a    by the attribute ``a`` alone; ``metric@a*b`` by its combinations with ``b``
+    [rule=n]    after attributes, for small groups: ``eo@a*b[shrink=20]`` draws each rate towards the overall
+                one as by 20 more rows of it (the rule of combinations unless another is given; 0 for none);
+                ``eo@a*b[min_count=30]`` leaves out groups with fewer rows, or less than 2 % of all
 
 Without ``@`` a fairness metric is that of the only attribute or, where there are several, the worst of them.
 All values are in [0, 1]; 1 is fair.
@@ -26,6 +29,7 @@ from fairfate.fairness.metrics import Counts, Metric, Values
 FAIRNESS = ("sp", "eo", "eqo")
 PERFORMANCE = ("accuracy", "balanced_accuracy", "f1")
 FUNCTIONS = ("worst", "geometric")
+RULES = ("shrink", "min_count")
 WORDS = (*FAIRNESS, *PERFORMANCE, *FUNCTIONS)
 
 SHRINK = 20.0
@@ -38,10 +42,18 @@ class Measured:
 
     metric: str
     attributes: tuple[str, ...] = ()
+    small: tuple[str, float] | None = None
+    """How small groups are treated: a rule and its number."""
 
     def __str__(self) -> str:
         named = [a if re.fullmatch(_WORD, a) else f'"{a}"' for a in self.attributes]
-        return f"{self.metric}@{'*'.join(named)}" if named else self.metric
+        small = "" if self.small is None else f"[{self.small[0]}={plain(self.small[1])}]"
+        return f"{self.metric}@{'*'.join(named)}{small}" if named else self.metric
+
+    @property
+    def rule(self) -> tuple[str, float]:
+        """The rule for small groups, given or usual."""
+        return self.small or ("shrink", SHRINK if len(self.attributes) > 1 else 0.0)
 
 
 @dataclass(frozen=True)
@@ -72,7 +84,7 @@ class Together:
 Objective = Measured | Mean | Together
 
 _WORD = r"[^\W\d][\w.-]*"
-_TOKEN = re.compile(rf'\s*(?:(\d+\.?\d*(?:e-?\d+)?|\.\d+)|({_WORD})|"([^"]*)"|([+*(),@]))')
+_TOKEN = re.compile(rf'\s*(?:(\d+\.?\d*(?:e-?\d+)?|\.\d+)|({_WORD})|"([^"]*)"|([+*(),@=\[\]]))')
 
 
 def parse_objective(text: str, where: str = "metric") -> Objective:
@@ -167,7 +179,23 @@ class _Parser:
             raise self._wrong(f"no attribute for {name}, which is everybody's", self.tokens[self.at - 1][2])
         if len(set(attributes)) < len(attributes):
             raise self._wrong("each attribute once", self.tokens[self.at - 1][2])
-        return Measured(name, tuple(attributes))
+        return Measured(name, tuple(attributes), self._small() if attributes else None)
+
+    def _small(self) -> tuple[str, float] | None:
+        if not self._peek("["):
+            return None
+        self.at += 1
+        rule = self.tokens[self.at][1] if self.at < len(self.tokens) else ""
+        if rule not in RULES:
+            raise self._wrong(" or ".join(RULES))
+        self.at += 1
+        self._take("=")
+        if self.at >= len(self.tokens) or self.tokens[self.at][0] != "number":
+            raise self._wrong("a number >= 0")
+        number = float(self.tokens[self.at][1])
+        self.at += 1
+        self._take("]")
+        return rule, number
 
     def _wrong(self, wanted: str, place: int | None = None) -> InputError:
         at_end = self.at >= len(self.tokens)
@@ -189,7 +217,6 @@ def bind(
     *,
     published: bool = False,
     difference: bool = False,
-    shrink: float = SHRINK,
 ) -> Metric:
     """The objective as a function of counts by group.
 
@@ -200,13 +227,12 @@ def bind(
     published : take the published runs' metrics
     difference : take signed differences (the first group's rate less the second's, or the largest less the
         smallest) in the place of ratios; then 0 is fair
-    shrink : rows of the overall rate added to each combination of attributes
     """
     parsed = parse_objective(objective) if isinstance(objective, str) else objective
     known = metrics.GAPS if difference else metrics.PUBLISHED_FAIRNESS if published else metrics.FAIRNESS
     if difference and not _is_gap(parsed):
         raise InputError(f"metric must be made of sp, eo and eqo by + and worst(), got '{parsed}'")
-    return _bind(parsed, groups, known, shrink)
+    return _bind(parsed, groups, known)
 
 
 def _is_gap(objective: Objective) -> bool:
@@ -217,13 +243,13 @@ def _is_gap(objective: Objective) -> bool:
     return objective.function == "worst" and all(map(_is_gap, objective.parts))
 
 
-def _bind(objective: Objective, groups: Groups, known: dict[str, Metric], shrink: float) -> Metric:
+def _bind(objective: Objective, groups: Groups, known: dict[str, Metric]) -> Metric:
     if isinstance(objective, Mean):
         weights = [weight for weight, _ in objective.terms]
-        parts = [_bind(term, groups, known, shrink) for _, term in objective.terms]
+        parts = [_bind(term, groups, known) for _, term in objective.terms]
         return partial(_mean, parts, weights)
     if isinstance(objective, Together):
-        parts = [_bind(part, groups, known, shrink) for part in objective.parts]
+        parts = [_bind(part, groups, known) for part in objective.parts]
         if known is metrics.GAPS:
             return partial(_largest, parts)
         return partial(_worst if objective.function == "worst" else _geometric, parts)
@@ -232,11 +258,12 @@ def _bind(objective: Objective, groups: Groups, known: dict[str, Metric], shrink
     groups.check(objective.attributes, f"'{objective}'")
     if not objective.attributes and len(groups.attributes) > 1:
         each = tuple(Measured(objective.metric, (name,)) for name in groups.attributes)
-        return _bind(Together("worst", each), groups, known, shrink)
+        return _bind(Together("worst", each), groups, known)
     attributes = objective.attributes or groups.attributes
     metric = known[objective.metric]
-    if len(attributes) > 1 and shrink > 0 and known is metrics.FAIRNESS:
-        metric = partial(metrics.SHRUNK[objective.metric], shrink=shrink)
+    rule, number = objective.rule
+    if number > 0 and known is metrics.FAIRNESS:
+        metric = partial((metrics.SHRUNK if rule == "shrink" else metrics.COUNTED)[objective.metric], number)
     if len(attributes) == len(groups.attributes):
         return metric
     return lambda counts: metric(groups.merge(counts, attributes))
@@ -265,13 +292,18 @@ def _geometric(parts: list[Metric], counts: Counts) -> Values:
     return np.asarray(np.prod(found, axis=0) ** (1 / len(parts)))
 
 
-def crosses(objective: Objective | str) -> bool:
-    """Whether it looks at combinations of attributes, whose rates are then shrunk."""
+def small_groups(objective: Objective | str) -> list[str]:
+    """What is done with small groups, in words, for each part that does something."""
     parsed = parse_objective(objective) if isinstance(objective, str) else objective
     if isinstance(parsed, Measured):
-        return len(parsed.attributes) > 1
+        rule, number = parsed.rule
+        if not number:
+            return []
+        if rule == "shrink":
+            return [f"{parsed}: rates are drawn towards the overall one, as by {number:g} more rows of it"]
+        return [f"{parsed}: groups of fewer than {number:g} rows, or 2 % of all, are not assessed"]
     inside = parsed.parts if isinstance(parsed, Together) else tuple(term for _, term in parsed.terms)
-    return any(map(crosses, inside))
+    return [line for part in inside for line in small_groups(part)]
 
 
 def check_defined(metric: Metric, rows: Counts, said: Callable[[], str]) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from logging import INFO, WARNING
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from fairfate.fairness.metrics import FAIRNESS, METRICS, Counts, accuracy, mcc
-from fairfate.rounds.record import DROPPED, FAIR, USED, ClientRound, clients_frame
+from fairfate.fairness.metrics import COLLAPSED, FAIRNESS, METRICS, Counts, accuracy, mcc
+from fairfate.flower.logs import log
+from fairfate.rounds.record import DROPPED, FAIR, REFUSED, USED, ClientRound, clients_frame
 from fairfate.runs.results import Line, rounds_frame
 from fairfate.strategies import THRESHOLDS, Notes, Spec
 
@@ -74,6 +76,15 @@ class Round(NamedTuple):
                 parts.append(f"{name} {value:.4f}")
         return "; ".join(parts)
 
+    def log(self) -> None:
+        """Tell of the round."""
+        for client in self.clients:
+            if client.reason and client.outcome != REFUSED:
+                log(WARNING, "\t> %s %s: %s", client.outcome, client.name, client.reason)
+        log(INFO, "aggregate_train: %s", self.line())
+        if not self.counted:
+            log(WARNING, "\t> no usable reply in round %d: the model stays as it was", self.number)
+
     def pack(self) -> list[Any]:
         """As JSON values."""
         clients = [
@@ -90,6 +101,22 @@ class Round(NamedTuple):
             ClientRound._make([*client[:5], _counts(client[5]), *client[6:]]) for client in clients
         )
         return cls(number, asked, notes, replies, _counts(validation), _counts(test), problem)
+
+
+def account(history: Sequence[Round], refused: Mapping[int, tuple[str, str]]) -> list[str]:
+    """How a run went, in lines; who was refused is given by node, with a name and a reason."""
+    asked = sum(done.asked for done in history)
+    dropped = [client for done in history for client in done.dropped]
+    lines = [f"{len(history)} rounds, {asked} requests, {len(dropped)} without a usable reply"]
+    for name in sorted({client.name for client in dropped}):
+        reasons = [client.reason for client in dropped if client.name == name]
+        lines.append(f"{name}: dropped {len(reasons)} times, last for: {reasons[-1]}")
+    lines += [f"{name} took no part: {why}" for name, why in refused.values()]
+    last = history[-1].validation
+    if last is not None and not mcc(last) >= COLLAPSED:
+        told = f"{mcc(last):.3f} on the validation rows"
+        lines.append(f"The model hardly tells people apart, with an MCC of {told}")
+    return lines
 
 
 def plain_notes(notes: Notes) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import NDArray
 
 from fairfate.errors import InputError, listing
+from fairfate.flower.logs import one_line
 
 _EXACT = 2**24
 """Whole numbers up to here are exact in 32 bits."""
@@ -25,6 +26,12 @@ _NUMPY = "numpy.ndarray"
 
 class MismatchError(ValueError):
     """Arrays that are not those of the model; the message says in what."""
+
+
+def blame(error: Exception) -> str:
+    """What is wrong with a model on which the user's predictions fail."""
+    known = isinstance(error, MismatchError)
+    return one_line(error if known else f"predictions fail: {type(error).__name__}: {error}")
 
 
 @dataclass(frozen=True)

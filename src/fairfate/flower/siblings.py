@@ -1,4 +1,7 @@
-"""Each strategy by its own name and settings, for those who replace Flower's FedAvg by it."""
+"""Each strategy by its own name and settings, for those who replace Flower's FedAvg by it.
+
+A setting that is left out has the default that `fairfate strategies` shows.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ from fairfate.strategies import make_spec
 
 
 def _text(name: str, **settings: object) -> str:
-    return make_spec(name, settings, "eqo").text
+    """The strategy with those settings that are given; the others have the strategy's defaults."""
+    return make_spec(name, {key: value for key, value in settings.items() if value is not None}, "eqo").text
 
 
 class FairFate(FlowerStrategy):
@@ -31,12 +35,12 @@ class FairFate(FlowerStrategy):
         validation: Measure,
         metric: str = "eqo",
         *,
-        lam0: float = 0.1,
-        rho: float = 0.05,
-        max: float = 0.9,  # noqa: A002  # the paper's name
-        beta0: float = 0.9,
-        momentum: str = "decaying",
-        growth: str = "exponential",
+        lam0: float | None = None,
+        rho: float | None = None,
+        max: float | None = None,  # noqa: A002  # the paper's name
+        beta0: float | None = None,
+        momentum: str | None = None,
+        growth: str | None = None,
         **options: Any,
     ) -> None:
         text = _text(
@@ -69,23 +73,19 @@ class FedAvg(FlowerStrategy):
 class FedMom(FlowerStrategy):
     """FedMom (Liu et al. 2020): FedAvg with server momentum."""
 
-    def __init__(self, *, beta: float = 0.9, **options: Any) -> None:
+    def __init__(self, *, beta: float | None = None, **options: Any) -> None:
         super().__init__(_text("fedmom", beta=beta), **options)
 
 
 class FedDemon(FlowerStrategy):
     """FedDemon (Fernandes et al. 2021): FedAvg with server momentum that decays over the rounds."""
 
-    def __init__(self, *, beta0: float = 0.9, **options: Any) -> None:
+    def __init__(self, *, beta0: float | None = None, **options: Any) -> None:
         super().__init__(_text("feddemon", beta0=beta0), **options)
 
 
 class FedAvgLR(FlowerStrategy):
-    """FedAvg+LR (Abay et al. 2020): clients' losses are reweighed by their own counts.
-
-    Clients answer a query with their counts by group and label, and find the weights of each (group, label)
-    under ``loss-weights`` in the config they train with. The groups are those of the validation rows.
-    """
+    """FedAvg+LR (Abay et al. 2020): clients' losses are reweighed by their own counts, which stay there."""
 
     def __init__(self, validation: Measure, **options: Any) -> None:
         super().__init__("fedavg_lr", validation=validation, **options)
@@ -94,7 +94,8 @@ class FedAvgLR(FlowerStrategy):
 class FedAvgGR(FlowerStrategy):
     """FedAvg+GR (Abay et al. 2020): clients' losses are reweighed by the counts of the round's clients.
 
-    As for `FedAvgLR`, clients answer a query with their counts and use the weights they are sent.
+    Clients answer a query with their counts by group and label, and use the weights they are sent. The
+    groups are those of the validation rows.
     """
 
     def __init__(self, validation: Measure, **options: Any) -> None:

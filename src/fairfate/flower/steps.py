@@ -11,24 +11,34 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fairfate.errors import InputError
-from fairfate.fairness.metrics import Metric, Values
-from fairfate.fairness.thresholds import BINS, Margins, choose_from_histogram, choose_from_scores
+from fairfate.fairness.metrics import Counts, Metric, Values
+from fairfate.fairness.thresholds import BINS, apply, choose_from_histogram, choose_from_scores
 from fairfate.flower.logs import log
 from fairfate.flower.nodes import COUNTS, Client
+from fairfate.flower.validation import Measure
 from fairfate.strategies import Step
 
 ASK, HISTOGRAM = "ask", "histogram"
 """In a query: what is asked for."""
 
 
-def choose_thresholds(
-    step: Step, fairness: Metric, margins: Margins, histogram: NDArray[np.int64] | None
-) -> Values:
-    """One threshold for each group, as the step says."""
+def take_thresholds(
+    step: Step,
+    fairness: Metric,
+    histogram: NDArray[np.int64] | None,
+    validation: Measure,
+    test: Measure | None,
+    arrays: ArrayRecord,
+) -> tuple[Values, tuple[Counts, Counts | None]]:
+    """One threshold for each group, as the step says; and what the model does with them."""
     rule = float(step["tolerance"]), float(step["keep"]), str(step["against"])
+    margins = validation.margins(arrays)
     if histogram is None:
-        return choose_from_scores(margins, fairness, *rule)
-    return choose_from_histogram(histogram, fairness, *rule)
+        chosen = choose_from_scores(margins, fairness, *rule)
+    else:
+        chosen = choose_from_histogram(histogram, fairness, *rule)
+    log(INFO, "Thresholds: %s", ", ".join(f"{value:.4f}" for value in chosen))
+    return chosen, (apply(margins, chosen), None if test is None else apply(test.margins(arrays), chosen))
 
 
 def ask_histograms(

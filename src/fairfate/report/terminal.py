@@ -18,7 +18,7 @@ from fairfate.data import SOURCES, Table
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, listing
 from fairfate.fairness.metrics import COLLAPSED, FAIRNESS
-from fairfate.fairness.objective import bind, crosses
+from fairfate.fairness.objective import bind, small_groups
 from fairfate.federation.split import Federation
 from fairfate.runs.config import PROVENANCE, read_config
 from fairfate.runs.results import (
@@ -77,7 +77,7 @@ class Results(NamedTuple):
         thresholds = ("thresholds need the group of each person at prediction time",) if takes else ()
         again = tuple(f"{name} was damaged and has been run again" for name in run.damaged)
         objectives = {spec.metric for spec in run.plan.specs if spec.metric}
-        crossed = tuple(f"{text}: {_SHRUNK}" for text in sorted(objectives) if crosses(text))
+        crossed = tuple(line for text in sorted(objectives) for line in small_groups(text))
         notes = (*run.table.notes, *again, *thresholds, *crossed)
         rounds, summary = _with_objectives(run.rounds, run.summary, run.table.grouping)
         return cls(rounds, summary, run.plan.config.metric, notes, run.out)
@@ -106,9 +106,6 @@ class Results(NamedTuple):
     def last(self) -> int:
         """The last round."""
         return int(self.rounds["round"].max())
-
-
-_SHRUNK = "rates of combinations are drawn towards the overall one, as by 20 more rows of it"
 
 
 def _with_objectives(

@@ -68,6 +68,7 @@ def train(
     clients : the clients of the round
     training, key, t : how long, and what the batches depend on
     """
+
     def alike(which: Sequence[int], refresh: int | None) -> Models:
         """Those that look at the same times."""
         chosen, told = [strategies[s] for s in which], [broadcasts[s] for s in which]

@@ -1,0 +1,144 @@
+"""The server's model on Flower: its arrays as one vector, what a round makes of it, how it does on rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord
+from numpy.typing import NDArray
+
+from fairfate.errors import InputError
+from fairfate.fairness.metrics import Counts
+from fairfate.flower.records import Layout, MismatchError, blame
+from fairfate.flower.replies import Replies
+from fairfate.flower.validation import Measure
+from fairfate.rounds import server as rounds
+from fairfate.rounds.server import Server
+from fairfate.strategies import Average, Strategy, weighted_mean
+
+Measured = tuple[Counts | None, Counts | None]
+"""On the validation and on the test rows, where there are some."""
+
+
+class GlobalModel:
+    """What the strategy trains, and the arrays beside it that are averaged only.
+
+    Parameters
+    ----------
+    arrays : the model at the start
+    averaged : last parts of the names of arrays that are averaged and not moved by the strategy
+    strategy : what it is trained by
+    average : the step of that name, if it is taken
+    validation, test : the server's labelled rows
+    """
+
+    def __init__(
+        self,
+        arrays: ArrayRecord,
+        averaged: tuple[str, ...],
+        strategy: Strategy,
+        average: Average | None,
+        validation: Measure | None,
+        test: Measure | None,
+    ) -> None:
+        self.layout = Layout.of(arrays, averaged)
+        trained, self.rest = np.split(self.layout.flat(arrays), [self.layout.moved])
+        self.server = Server.start(strategy, trained)
+        self.average, self.validation, self.test = average, validation, test
+        self._released: NDArray[Any] | None = None
+        self._measured: Measured | None = None
+        self._record: ArrayRecord | None = None
+        self._buffer: NDArray[Any] | None = None
+        try:
+            self.measure()  # finds out now whether the user's predictions work
+        except MismatchError as error:
+            raise InputError(f"validation must get numbers for the initial model, got {error}") from None
+
+    @property
+    def vector(self) -> NDArray[Any]:
+        """The trained arrays in their order, then the averaged ones."""
+        return np.concatenate([self.server.params, self.rest]).astype(self.layout.dtype, copy=False)
+
+    @property
+    def released(self) -> NDArray[Any]:
+        """The model to measure, save and deploy."""
+        return self.vector if self._released is None else self._released
+
+    @property
+    def record(self) -> ArrayRecord:
+        """The model as it travels."""
+        if self._record is None:
+            self._record = self.layout.record(self.vector)
+        return self._record
+
+    def measure(self) -> Measured:
+        """The model on the server's rows."""
+        if self._measured is None:
+            self._measured = self._counts(self.record)
+        return self._measured
+
+    def measure_released(self) -> Measured:
+        """The same for what would be released now."""
+        return self.measure() if self._released is None else self._counts(self.layout.record(self._released))
+
+    def _counts(self, record: ArrayRecord) -> Measured:
+        validation = None if self.validation is None else self.validation.counts(record)
+        return validation, None if self.test is None else self.test.counts(record)
+
+    def follow(self, arrays: ArrayRecord) -> None:
+        """Make sure that the state holds the model that is sent out, whoever may have changed it."""
+        if arrays is not self._record and not np.array_equal(sent := self.layout.flat(arrays), self.vector):
+            trained, self.rest = np.split(sent, [self.layout.moved])
+            self.restore(self.server.state._replace(params=trained), self.rest)
+
+    def restore(self, state: Any, rest: NDArray[Any]) -> None:
+        """Take another state of the strategy, and other averaged arrays."""
+        self.server.state, self.rest = state, rest
+        self._measured = self._record = None
+        if self.average is not None and self.average.total is not None:
+            self._released = (self.average.total / self.average.count).astype(self.layout.dtype)
+
+    def memory(self, clients: int) -> NDArray[Any]:
+        """Room for a round's updates; the same as last time if it suffices, since fresh memory is slow."""
+        if self._buffer is None or len(self._buffer) < clients:
+            self._buffer = np.empty((clients, self.layout.size), dtype=self.layout.dtype)
+        return self._buffer
+
+    def take(self, t: int, good: Replies, sent: rounds.Replies) -> rounds.Outcome:
+        """Aggregate a round; a model that is unusable, or none at all, leaves everything as it was."""
+        counts, _ = self.measure()
+        self.server.counts = np.zeros((0, 2, 2), dtype=np.int64) if counts is None else counts
+        before = self.server.state, self.rest, self._measured, self._record
+        with np.errstate(over="ignore", invalid="ignore"):
+            outcome = self.server.take(t, sent)
+        if outcome.problem:
+            return outcome
+        outcome = outcome._replace(problem=self._accept(good))
+        if outcome.problem:
+            self.server.state, self.rest, self._measured, self._record = before
+        elif self.average is not None:
+            self._released = self.average.add(t, self.vector)
+        self._leave_memory()
+        return outcome
+
+    def _accept(self, good: Replies) -> str:
+        """Take the rest of the new model and measure it; returns what is wrong with it, if anything is."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.rest = self.rest + weighted_mean(good.deltas[:, self.layout.moved :], good.num_examples)
+            finite = np.isfinite(self.vector).all()
+        self._measured = self._record = None
+        if not finite:
+            return "the new model would not be finite"
+        try:
+            self.measure()
+        except Exception as error:  # it has worked with the first model: this one is to blame
+            return f"the new model makes {blame(error)}"
+        return ""
+
+    def _leave_memory(self) -> None:
+        """Leave the room of the updates to a state that keeps a view of it."""
+        kept = self.server.state if isinstance(self.server.state, tuple) else [self._buffer]
+        arrays = [value for value in kept if isinstance(value, np.ndarray)]
+        if self._buffer is not None and any(np.may_share_memory(self._buffer, array) for array in arrays):
+            self._buffer = None
