@@ -29,8 +29,9 @@ from fairfate.models.mlp import Mlp
 from fairfate.rounds.loop import play
 from fairfate.rounds.server import Server
 from fairfate.rounds.simulation import Simulation
-from fairfate.runs.config import from_mapping, read_config, resolve
+from fairfate.runs.config import from_mapping, read_config
 from fairfate.runs.job import load_table
+from fairfate.runs.plan import resolve
 from fairfate.strategies import entries
 from federation_in_process import Killed, Log
 from ready_app import ReadyApp, assert_same_as_fairfate_run

@@ -15,6 +15,7 @@ from fairfate.errors import InputError
 from fairfate.fairness import metrics
 from fairfate.fairness.metrics import METRICS
 from fairfate.models import mlp
+from fairfate.runs import results
 from fairfate.runs.config import Config, from_mapping, parse_seeds, read_config
 from fairfate.runs.results import counts_of, read_clients, read_groups
 from fairfate.runs.run import run
@@ -449,3 +450,21 @@ def test_undefined_fairness_stays_undefined_in_the_summary() -> None:
     assert eo.isna().any()
     assert not eo.isna().all()
     assert np.isnan(finished.summary["eo_last_mean"].iloc[0])
+
+
+def test_a_run_stopped_before_its_summary_writes_the_same_bytes(tmp_path: Path, monkeypatch) -> None:
+    """All seeds come from files then, where pandas holds texts otherwise than in memory."""
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    options = {"data": "synthetic:rows=200", "rounds": 3, "seeds": (1, 2), "jobs": 1}
+    run(out=tmp_path / "whole", **options)
+    with monkeypatch.context() as patch:
+        patch.setattr(results, "write_summary", stop)
+        with pytest.raises(KeyboardInterrupt):
+            run(out=tmp_path / "again", **options)
+    run(out=tmp_path / "again", **options)
+    for file in sorted((tmp_path / "whole").rglob("*.*")):
+        again = tmp_path / "again" / file.relative_to(tmp_path / "whole")
+        assert file.read_bytes() == again.read_bytes(), file.name

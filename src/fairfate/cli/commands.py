@@ -88,6 +88,7 @@ def run(
     given = given_options(ctx, "config", "jobs", "out", "force")
     from fairfate.report.terminal import Results, show_run
     from fairfate.runs.config import from_mapping, read_config
+    from fairfate.runs.plan import changes
     from fairfate.runs.run import execute, prepare
 
     values = read_config(config) if config is not None else {}
@@ -98,13 +99,8 @@ def run(
     from_mapping(values, where=str(config))
     values = {key.replace("-", "_"): value for key, value in values.items()}
     plan, table = prepare(from_mapping({**values, **given}, where="the command line"))
-    recorded = values.get("provenance", {}).get("data-checksum", f"sha256:{table.checksum}")
-    if recorded != f"sha256:{table.checksum}":
-        say(f"Note: the data are not those that {config} was written for (checksum)")
-    sites = values.get("provenance", {}).get("server-sites")
-    if sites is not None and list(table.client_names) != sites:
-        by, here = ", ".join(sites) or "nobody", ", ".join(table.client_names)
-        say(f"Note: {config} is of a run by {by}, and these are {here}: the results will differ")
+    for note in changes(values.get("provenance", {}), table, config):
+        say(f"Note: {note}")
     folder = out if out is not None else _new_folder(table.name)
     total = len(plan.config.seeds) * plan.training.rounds
     screen = console()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,17 @@ import pandas as pd
 
 from fairfate._version import __version__
 from fairfate.data import Table, load
-from fairfate.errors import InputError
+from fairfate.errors import InputError, check
 from fairfate.fairness.metrics import METRICS
 from fairfate.fairness.objective import FAIRNESS, bind
 from fairfate.federation.split import Federation, build
 from fairfate.federation.streams import Streams
+from fairfate.files import remove_unfinished
 from fairfate.rounds.record import clients_frame
 from fairfate.rounds.simulate import Trace, simulate
-from fairfate.runs.config import Config, Plan
+from fairfate.runs.config import Config
+from fairfate.runs.plan import Plan
+from fairfate.runs.pool import Progress, Work, end_if_imported, run_tasks
 from fairfate.runs.results import Line, rounds_frame
 from fairfate.strategies import Spec
 
@@ -136,6 +140,28 @@ def run_cell(
     if len(table.sensitive) > 1:  # of several attributes, the worst
         metrics |= {name: bind(name, table.grouping) for name in FAIRNESS}
     return Outcome(rounds_frame(key, lines, metrics), traces, federation, _clients(traces, seed))
+
+
+def ready(out: str | Path | None, jobs: int | None) -> Path | None:
+    """Check where the results shall go, and by how many processes, before anything is done."""
+    check(jobs is None or jobs >= 1, "jobs must be >= 1", jobs)
+    end_if_imported()
+    folder = None if out is None else Path(out)
+    if folder is not None and folder.exists() and not folder.is_dir():
+        raise InputError(f"out must be a folder, got '{folder}' (a file)")
+    return folder
+
+
+def perform(
+    work: Work, folder: Path | None, tasks: Sequence[Any], jobs: int, progress: Progress, *parts: str
+) -> dict[int, Any]:
+    """Do all tasks and return what each found; half-written files in these parts of the folder go."""
+    try:
+        with closing(run_tasks(work, folder, tasks, jobs, progress)) as finished:
+            return dict(finished)
+    finally:
+        if folder is not None:
+            remove_unfinished(*(folder / part for part in parts))
 
 
 def _clients(traces: Sequence[Trace], seed: int) -> pd.DataFrame:

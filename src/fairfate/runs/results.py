@@ -176,9 +176,17 @@ def read_groups(path: str | Path) -> Groups | None:
 
 
 def write_clients(path: Path, frame: pd.DataFrame) -> None:
-    """Write who took part in each round, as Parquet."""
+    """Write who took part in each round, as Parquet; equal values give equal bytes.
+
+    pandas would write down how each column is held, which differs once a part has been read from a file.
+    """
+    whole, text = pa.int64(), pa.string()
+    kinds = dict.fromkeys(("name", "outcome", "reason", "strategy", "metric", "settings"), text)
+    kinds |= dict.fromkeys(("round", "node", "seed"), whole)
+    schema = pa.schema([(name, kinds.get(name, pa.float64())) for name in frame.columns])
+    table = pa.Table.from_pandas(frame, schema, preserve_index=False).replace_schema_metadata(None)
     with replacing(path) as temporary:
-        frame.to_parquet(temporary, index=False)
+        pq.write_table(table, temporary, compression="zstd")
 
 
 def read_clients(path: str | Path) -> pd.DataFrame:

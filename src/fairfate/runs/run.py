@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,17 @@ import numpy as np
 import pandas as pd
 
 from fairfate.data import Schema, Table
-from fairfate.errors import InputError, check, listing
+from fairfate.errors import InputError, listing
 from fairfate.fairness.metrics import CellRows
 from fairfate.fairness.objective import check_defined
 from fairfate.federation.split import build, split_rows
 from fairfate.federation.streams import Streams
 from fairfate.files import locked, remove_unfinished, write_bytes
 from fairfate.runs import results
-from fairfate.runs.config import PROVENANCE, Config, Plan, dump_config, fields_given, from_mapping, resolve
-from fairfate.runs.job import Cell, clear_tables, load_table, run_cell, table_of
-from fairfate.runs.pool import Progress, Report, cores, end_if_imported, run_tasks
+from fairfate.runs.config import PROVENANCE, Config, fields_given, from_mapping
+from fairfate.runs.job import Cell, clear_tables, load_table, perform, ready, run_cell, table_of
+from fairfate.runs.plan import Plan, dump_config, resolve
+from fairfate.runs.pool import Progress, Report, cores
 from fairfate.runs.results import CELLS, CLIENTS, CONFIG, CONFIGS, MODELS, ROUNDS, SUMMARY
 from fairfate.runs.store import Store, file_checksum
 from fairfate.strategies import THRESHOLDS, Setup, Spec, labels, load_plugin
@@ -146,13 +147,9 @@ def execute(
     progress: Progress = lambda done: None,
 ) -> Run:
     """Run a plan; see `run`."""
-    check(jobs is None or jobs >= 1, "jobs must be >= 1", jobs)
-    end_if_imported()
-    if out is None:
+    folder = ready(out, jobs)
+    if folder is None:
         return _execute(plan, table, None, jobs, progress)
-    folder = Path(out)
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"out must be a folder, got '{folder}' (a file)")
     with locked(folder):
         _open(folder, dump_config(plan, table), force)
         return _execute(plan, table, folder, jobs, progress)
@@ -168,14 +165,9 @@ def _execute(plan: Plan, table: Table, folder: Path | None, jobs: int | None, pr
     rest = [cell for seed, cell in cells.items() if seed not in frames]
     start = len(frames) * plan.training.rounds
     workers = jobs or _jobs(plan, table, len(rest))
-    try:
-        tasks = run_tasks(_work, folder, rest, workers, lambda done: progress(start + done))
-        with closing(tasks) as finished:
-            for number, found in finished:
-                frames[rest[number].seed] = found
-    finally:
-        if folder is not None:
-            remove_unfinished(folder / MODELS, folder / CELLS, folder / PARTS, folder / CHECKPOINTS)
+    parts = (MODELS, CELLS, PARTS, CHECKPOINTS)
+    found = perform(_work, folder, rest, workers, lambda done: progress(start + done), *parts)
+    frames |= {rest[number].seed: of_seed for number, of_seed in found.items()}
     rounds = pd.concat([frames[seed][0] for seed in cells], ignore_index=True)
     clients = pd.concat([frames[seed][1] for seed in cells], ignore_index=True)
     summary = results.summarise(rounds)

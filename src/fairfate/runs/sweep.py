@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,10 @@ from fairfate.data import Table
 from fairfate.errors import InputError, check
 from fairfate.files import locked, remove_unfinished, write_bytes
 from fairfate.runs import results
-from fairfate.runs.config import Config, Plan, dump_config, from_mapping
-from fairfate.runs.job import Cell, run_cell, table_of
-from fairfate.runs.pool import Progress, Report, cores, end_if_imported, run_tasks
+from fairfate.runs.config import Config, from_mapping
+from fairfate.runs.job import Cell, perform, ready, run_cell, table_of
+from fairfate.runs.plan import Plan, dump_config
+from fairfate.runs.pool import Progress, Report, cores
 from fairfate.runs.results import CELLS, CONFIG, CONFIGS, ROUNDS, SUMMARY
 from fairfate.runs.run import prepare
 from fairfate.runs.store import Store
@@ -120,10 +120,8 @@ def sweep(
     progress : told how much work is done
     on_plan : told once how much there is to do
     """
-    check(jobs is None or jobs >= 1, "jobs must be >= 1", jobs)
-    folder = Path(out)
-    check(not folder.exists() or folder.is_dir(), "out must be a folder", f"'{folder}' (a file)")
-    end_if_imported()
+    folder = ready(out, jobs)
+    assert folder is not None
     prepared = [prepare(config) for config in configs]
     check(len(prepared) > 0, "sweep must have at least one cell", "none")
     for name in (CONFIG, ROUNDS):
@@ -153,12 +151,7 @@ def _sweep(
     on_plan(sum(works))
     order = sorted(range(len(tasks)), key=lambda i: -works[i])  # the longest first, so that none comes last
     sorted_tasks = [(*tasks[i], works[i]) for i in order]
-    try:
-        with closing(run_tasks(_work, folder, sorted_tasks, jobs, progress)) as finished:
-            for _ in finished:
-                pass
-    finally:
-        remove_unfinished(folder / CELLS)
+    perform(_work, folder, sorted_tasks, jobs, progress, CELLS)
     done = Sweep(
         folder,
         tuple(plan for plan, _ in prepared),

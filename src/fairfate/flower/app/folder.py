@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from logging import INFO
 from pathlib import Path
+from typing import Any
 
 from fairfate.data import FILE, Schema
 from fairfate.files import LOCK, locked, remove_unfinished, write_bytes
@@ -62,13 +64,13 @@ class RunFolder:
             data.schema,
             model=data.model,
             strategy=spec.text,
-            protocol=settings.protocol,
+            protocol=settings.config.protocol,
             data_checksum=data.table.checksum,
             thresholds=strategy.thresholds,
         )
         results.write_summary(self.path / results.SUMMARY, results.summarise(rounds))
         most = max((done.asked for done in strategy.history), default=0) or None
-        config = _config(settings, self.path, settings.per_round or most)
+        config = _config(settings, self.path, settings.config.per_round or most)
         sites = sorted({client.name for done in strategy.history for client in done.counted})
         text = config_text(config, {**self.provenance, "server-sites": sites})
         write_bytes(self.path / results.CONFIG, text.encode())
@@ -78,23 +80,14 @@ class RunFolder:
 
 def _config(settings: Settings, folder: Path, per_round: int | None) -> Config:
     """The options of `fairfate run` that give the same run, where it can see the sites' files."""
-    training = settings.training
-    return Config(
-        data=settings.sites or "sites",
-        validation=settings.validation,
-        test=settings.test or None,
+    spec = parse_spec(settings.strategy, settings.config.metric)
+    known: dict[str, Any] = dict.fromkeys(_COLUMNS, ()) | {"target": None, "favourable": None}
+    return replace(
+        settings.config,
+        **known,
         schema=str(folder / SCHEMA_FILE),
-        protocol=settings.protocol,
-        partition=f"column:{FILE}",
-        strategies=(parse_spec(settings.strategy, settings.metric).text,),
-        metric=settings.metric,
+        strategies=(spec.text,),
         per_round=per_round,
-        rounds=training.rounds,
-        epochs=training.epochs,
-        batch_size=training.batch_size,
-        learning_rate=training.learning_rate,
-        hidden=settings.hidden,
-        seeds=(settings.seed,),
     )
 
 
@@ -104,7 +97,7 @@ def open_run(settings: Settings) -> Iterator[RunFolder]:
     base, provenance = Path(settings.out).expanduser(), _provenance(settings)
 
     def begun(path: Path) -> str:
-        return config_text(_config(settings, path, settings.per_round or None), provenance)
+        return config_text(_config(settings, path, settings.config.per_round), provenance)
 
     while True:
         path = _choose(base, settings.name, begun)
@@ -150,22 +143,17 @@ def _is_interrupted(path: Path, begun: str) -> bool:
 
 def _provenance(settings: Settings) -> dict[str, object]:
     """What a run depends on besides the options of `fairfate run`: other settings, the server's files."""
-    found: dict[str, object] = {f"server-{name.replace('_', '-')}": getattr(settings, name) for name in _MORE}
-    for name, file in (("validation", settings.validation), ("test", settings.test)):
+    found: dict[str, object] = {}
+    for name in _COLUMNS:
+        value = getattr(settings.config, name)
+        found[f"server-{name}"] = ",".join(value) if isinstance(value, tuple) else value or ""
+    for name in ("schema", "max_norm", "max_examples"):
+        found[f"server-{name.replace('_', '-')}"] = getattr(settings, name)
+    for name, file in (("validation", settings.config.validation), ("test", settings.config.test)):
         if file:
             found[f"server-{name}-sha256"] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
     return found
 
 
-_MORE = (
-    "target",
-    "favourable",
-    "sensitive",
-    "privileged",
-    "drop",
-    "categorical",
-    "schema",
-    "max_norm",
-    "max_examples",
-)
-"""Settings for which `fairfate run` has no option, or not the same."""
+_COLUMNS = ("target", "favourable", "sensitive", "privileged", "drop", "categorical")
+"""What `fairfate run` takes from the schema instead."""

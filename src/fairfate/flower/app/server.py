@@ -45,7 +45,7 @@ class ServerData:
     def load(cls, settings: Settings, schema: Schema | None = None) -> ServerData:
         """Read the server's files; the schema is theirs unless one is given."""
         schema, table = load_held(settings.held, settings.columns, schema)
-        streams, model = settings.streams, Mlp(len(schema.features), parse_hidden(settings.hidden))
+        streams, model = settings.streams, Mlp(len(schema.features), parse_hidden(settings.config.hidden))
         validation, test = held_out(table, streams)
         for name, rows in (("validation", validation), ("test", test)):
             check(len(rows) > 0, f"the server's files must leave a {name} row", f"{len(table)} rows in all")
@@ -61,10 +61,10 @@ class ServerData:
                 {
                     SCHEMA: schema.to_json(),
                     "seed": settings.seed,
-                    "protocol": settings.protocol,
-                    "epochs": settings.epochs,
-                    "batch-size": settings.batch_size,
-                    "learning-rate": settings.learning_rate,
+                    "protocol": settings.config.protocol,
+                    "epochs": settings.training.epochs,
+                    "batch-size": settings.training.batch_size,
+                    "learning-rate": settings.training.learning_rate,
                     "hidden": model.text,
                 }
             ),
@@ -113,13 +113,13 @@ def make_strategy(settings: Settings, data: ServerData, checkpoint: Path | None)
     """The strategy that the settings name, for the built-in model."""
     return FlowerStrategy(
         settings.strategy,
-        num_rounds=settings.rounds,
-        metric=settings.metric,
-        protocol=settings.protocol,
+        num_rounds=settings.training.rounds,
+        metric=settings.config.metric,
+        protocol=settings.config.protocol,
         seed=settings.seed,
         validation=data.validation,
         test=data.test,
-        per_round=settings.per_round or None,
+        per_round=settings.config.per_round,
         fraction_evaluate=0.0,
         min_train_nodes=1,
         min_available_nodes=settings.min_sites,

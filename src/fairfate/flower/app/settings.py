@@ -1,53 +1,50 @@
-"""The run config of the ready app, every key checked."""
+"""The run config of the ready app: what a deployment needs, and the options of `fairfate run`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from fairfate.data import Columns, Held
+from fairfate.data import FILE, Columns, Held
 from fairfate.errors import InputError, check, unknown
 from fairfate.fairness.objective import parse_objective
 from fairfate.federation.streams import Streams
 from fairfate.models.mlp import parse_hidden
 from fairfate.models.training import Training
-from fairfate.runs.config import PROTOCOLS, parse_privileged
+from fairfate.runs.config import LISTS, PROTOCOLS, Config, from_mapping
 from fairfate.strategies import parse_spec
 
 VALIDATION, SITES = "validation", "sites"
 """Where a schema comes from, unless from a file."""
+_NOT_HERE = [
+    "data",
+    "data-dir",
+    "client-column",
+    "partition",
+    "clients",
+    "plugin",
+    "plugins",
+    "seeds",
+    "strategies",
+]
+"""Options of `fairfate run` that mean nothing here, or have another name."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The run config of the ready app: flat keys, as `pyproject.toml` and ``flwr run -c`` give them."""
+    """Flat keys, as `pyproject.toml` and ``flwr run -c`` give them; an empty text or 0 is the default."""
 
     name: str
-    validation: str
     out: str
-    test: str = ""
+    config: Config
+    """What `fairfate run` would be asked for."""
     sites: str = ""
     schema: str = VALIDATION
-    target: str = ""
-    favourable: str = ""
-    sensitive: str = ""
-    privileged: str = ""
-    drop: str = ""
-    categorical: str = ""
-    strategy: str = "fair_fate"
-    metric: str = "eqo"
-    protocol: str = "paper"
     seed: int = 1
-    rounds: int = 100
-    per_round: int = 0
     min_sites: int = 2
-    epochs: int = 10
-    batch_size: int = 10
-    learning_rate: float = 0.01
-    hidden: str = "10"
     timeout: float = 300.0
     max_wait: float = 600.0
     max_norm: float = 0.0
@@ -56,24 +53,27 @@ class Settings:
     @classmethod
     def read(cls, run_config: Mapping[str, Any]) -> Settings:
         """From a run config; every key is checked."""
-        known = {field.name.replace("_", "-"): field for field in fields(cls)}
+        own = {field.name.replace("_", "-"): field for field in fields(cls) if field.name != "config"}
+        others = {field.name.replace("_", "-") for field in fields(Config)} | set(LISTS)
+        others -= {"strategies", "plugins"}
+        known = {*own, *others} - _NOT_HERE
         given: dict[str, Any] = {}
+        options: dict[str, Any] = {"strategy": "fair_fate"}
         for key, value in run_config.items():
             if key not in known:
                 raise unknown("key in the run config", key, known)
-            field = known[key]
-            kind = {"str": str, "int": int, "float": float}[str(field.type)]
-            if field.name == "hidden" and isinstance(value, int) and not isinstance(value, bool):
-                value = str(value)
-            right = isinstance(value, int | float) if kind is float else isinstance(value, kind)
-            if not right or isinstance(value, bool):
-                what = {str: "a text", int: "a whole number", float: "a number"}[kind]
-                raise InputError(f"{key} must be {what}, got {value!r}")
-            given[field.name] = kind(value)
+            if key in own:
+                given[own[key].name] = _typed(key, value, str(own[key].type))
+            elif value != "" and not (key == "per-round" and value == 0):
+                options[key] = _parts(value) if key in LISTS and key != "strategy" else value
         for key in ("name", "validation", "out"):
-            if not given.get(key):
+            if not (given.get(key) or options.get(key)):
                 raise InputError(f"{key} must be given in the run config, got none")
-        settings = cls(**given)
+        options |= {"data": given.get("sites") or SITES, "partition": f"column:{FILE}"}
+        options |= {"seeds": [given.get("seed", cls.seed)]}
+        if given.get("schema", VALIDATION) not in (VALIDATION, SITES):
+            options["schema"] = given["schema"]
+        settings = cls(**given, config=from_mapping(options, "the run config"))
         settings.check()
         return settings
 
@@ -84,59 +84,74 @@ class Settings:
                 "name must be up to 64 letters, digits, dots, hyphens and underscores and begin with a letter"
                 f" or digit, got '{self.name}'"
             )
-        parse_objective(self.metric)
-        parse_hidden(self.hidden)
-        check(self.protocol in PROTOCOLS, f"protocol must be one of {'|'.join(PROTOCOLS)}", self.protocol)
+        config = self.config
+        parse_objective(config.metric)
+        parse_hidden(config.hidden)
+        check(config.protocol in PROTOCOLS, f"protocol must be one of {'|'.join(PROTOCOLS)}", config.protocol)
         check(self.min_sites >= 1, "min-sites must be >= 1", self.min_sites)
-        for name in ("per_round", "seed", "max_norm", "max_examples"):
+        check((config.per_round or 1) >= 1, "per-round must be >= 0", config.per_round)
+        for name in ("seed", "max_norm", "max_examples"):
             check(getattr(self, name) >= 0, f"{name.replace('_', '-')} must be >= 0", getattr(self, name))
         for name in ("timeout", "max_wait"):
             check(getattr(self, name) > 0, f"{name.replace('_', '-')} must be > 0", getattr(self, name))
-        for name in ("validation", "test", "out", "sites"):
-            path = getattr(self, name)
+        paths = {"validation": config.validation, "test": config.test, "out": self.out, "sites": self.sites}
+        for name, path in paths.items():
             if path and not Path(path).is_absolute():
                 raise InputError(f"{name} must be a full path (Flower starts apps elsewhere), got '{path}'")
-        for name in ("validation", "test"):
-            file = getattr(self, name)
+        for name, file in list(paths.items())[:2]:
             if file and not Path(file).is_file():
                 raise InputError(f"{name} must be a file, got '{file}' (no such file)")
-        parse_spec(self.strategy, self.metric)
+        parse_spec(self.strategy, config.metric)
         assert self.training
+
+    @property
+    def strategy(self) -> str:
+        """The only strategy."""
+        check(len(self.config.strategies) == 1, "strategy must be one", len(self.config.strategies))
+        return self.config.strategies[0]
 
     @property
     def training(self) -> Training:
         """The clients' SGD."""
+        config = self.config
         return Training(
-            rounds=self.rounds,
-            per_round=max(1, self.per_round),
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
+            rounds=config.rounds,
+            per_round=config.per_round or 1,
+            epochs=config.epochs,
+            batch_size=config.batch_size,
+            learning_rate=config.learning_rate,
         )
 
     @property
     def columns(self) -> Columns:
         """What the columns of the validation file mean."""
-        return Columns(
-            target=self.target,
-            sensitive=_parts(self.sensitive),
-            favourable=self.favourable or None,
-            privileged=parse_privileged(_parts(self.privileged), _parts(self.sensitive)),
-            drop=_parts(self.drop),
-            categorical=_parts(self.categorical),
-        )
+        found = replace(self.config, schema=None).columns
+        assert found is not None
+        return found
 
     @property
     def held(self) -> Held:
         """The server's files."""
-        made = self.schema in (VALIDATION, SITES)
-        return Held(self.validation, self.test or None, None if made else self.schema)
+        assert self.config.held is not None
+        return self.config.held
 
     @property
     def streams(self) -> Streams:
         """The random numbers of the run."""
-        return Streams(self.seed, self.protocol == "published")
+        return Streams(self.seed, self.config.protocol == "published")
 
 
-def _parts(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+def _typed(key: str, value: Any, kind: str) -> Any:
+    types: dict[str, tuple[Any, str]] = {
+        "str": (str, "a text"),
+        "int": (int, "a whole number"),
+        "float": (int | float, "a number"),
+    }
+    wanted, what = types[kind]
+    if not isinstance(value, wanted) or isinstance(value, bool):
+        raise InputError(f"{key} must be {what}, got {value!r}")
+    return float(value) if kind == "float" else value
+
+
+def _parts(text: Any) -> list[str]:
+    return [part.strip() for part in str(text).split(",") if part.strip()]

@@ -30,7 +30,7 @@ def main(grid: Grid, context: Context) -> None:
         strategy.start(
             grid,
             data.initial,
-            num_rounds=settings.rounds,
+            num_rounds=settings.training.rounds,
             timeout=settings.timeout,
             train_config=data.train_config,
         )
