@@ -144,6 +144,25 @@ def test_the_model_is_the_same_to_the_bit_after_every_round(
         assert np.array_equal(sent[t], model), t
 
 
+@pytest.mark.parametrize(
+    ("strategy", "metric"),
+    [
+        ("fair_fate", "worst(eo@sex, eo@field)"),
+        ("fairfed", "eo@sex*field[shrink=20]"),
+        ("fedavg+average+thresholds:from=clients", "eqo@sex"),
+    ],
+)
+def test_several_sensitive_columns_travel_as_well(
+    ready: ReadyApp, strategy: str, metric: str, tmp_path: Path
+) -> None:
+    config = ready.config(strategy=strategy, metric=metric, sensitive="sex,field", rounds=3)
+    ready.serve(ready.grid(config), config)
+    clients = assert_same_as_fairfate_run(ready.result(), tmp_path)
+    assert len(clients)
+    schema = json.loads((ready.result() / "schema.json").read_text())
+    assert schema["sensitive"]["columns"] == ["sex", "field"], schema["sensitive"]
+
+
 @pytest.mark.parametrize("hidden", ["0", "8,4"])
 def test_other_models_travel_as_well(ready: ReadyApp, hidden: str, tmp_path: Path) -> None:
     config = ready.config(strategy="fairfed", rounds=3, hidden=hidden)

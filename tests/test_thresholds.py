@@ -160,9 +160,26 @@ def test_a_step_has_its_own_rows() -> None:
         assert (mine["accuracy"] >= mine["accuracy_plain"] - 0.1001).all()
 
 
-def test_thresholds_from_clients_need_every_group_there() -> None:
-    with pytest.raises(InputError, match="thresholds must be for at most 6 groups, got 7"):
-        choose_from_histogram(np.ones((7, 2, BINS), dtype=np.int64), metrics.sp, 0.02, 0.8, "own")
+@pytest.mark.parametrize("groups", [4, 6, 12])
+@pytest.mark.parametrize("metric", ["sp", "eo", "eqo"])
+@pytest.mark.parametrize("histograms", [False, True])
+def test_many_groups_get_thresholds_one_after_another(groups: int, metric: str, histograms: bool) -> None:
+    """Groups whose scores are shifted against each other: fair thresholds exist and are found."""
+    rng = np.random.default_rng(groups)
+    margins = [
+        rng.normal((2 if label else -2) + 0.15 * g, 1.5, size=400 + 30 * g).astype(np.float32)
+        for g in range(groups)
+        for label in (0, 1)
+    ]
+    fairness, rule = metrics.FAIRNESS[metric], (0.02, 0.8, "own")
+    if histograms:
+        found = choose_from_histogram(histogram(margins), fairness, *rule)
+    else:
+        found = choose_from_scores(margins, fairness, *rule)
+    before, after = apply(margins, np.zeros(groups)), apply(margins, found)
+    assert fairness(after) > max(fairness(before), 0.9 if metric != "eqo" else 0.8)
+    assert metrics.accuracy(after) >= metrics.accuracy(before) - 0.02 - 1e-9
+    assert metrics.mcc(after) > 0.5
 
 
 def test_the_old_option_says_what_to_write() -> None:

@@ -292,6 +292,13 @@ def _geometric(parts: list[Metric], counts: Counts) -> Values:
     return np.asarray(np.prod(found, axis=0) ** (1 / len(parts)))
 
 
+def metrics_by(groups: Groups | None) -> dict[str, Metric]:
+    """Every metric as a function of counts by group; of several attributes, the worst."""
+    if groups is None or len(groups.attributes) < 2:
+        return dict(metrics.METRICS)
+    return metrics.METRICS | {name: bind(name, groups) for name in FAIRNESS}
+
+
 def small_groups(objective: Objective | str) -> list[str]:
     """What is done with small groups, in words, for each part that does something."""
     parsed = parse_objective(objective) if isinstance(objective, str) else objective

@@ -7,20 +7,25 @@ when it exceeds 0. They need the group of each person at prediction time.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.errors import check
 from fairfate.fairness.metrics import Counts, Metric, Values, accuracy, balanced_accuracy
 
 Margins = list[NDArray[np.float32]]
 """Scores of the rows of each (group, label) cell."""
+Picks = NDArray[np.intp]
+"""For each group, which of its cuts; perhaps of several combinations."""
+Best = Callable[[Picks], Picks]
+"""The best one of several combinations."""
 
 COMBINATIONS = 103**2
 """About how many combinations of thresholds are tried: with two groups, 100 cuts and three more each."""
-MOST_GROUPS = 6
+GRID = 3
+"""Most groups for which all combinations are tried; with more, each group's cuts are tried in turn."""
 BINS = 256
 """Of the score histograms that clients send: equal steps of probability."""
 EDGES: NDArray[np.float32] = np.array([math.log(k / (BINS - k)) for k in range(1, BINS)], dtype=np.float32)
@@ -37,8 +42,8 @@ def choose_from_scores(
     margins: Margins, fairness: Metric, tolerance: float, keep: float, against: str
 ) -> Values:
     """(groups,) the thresholds, from rows' own scores."""
-    groups = _check_groups(len(margins) // 2)
-    each = max(2, round(COMBINATIONS ** (1 / groups)) - 3)
+    groups = len(margins) // 2
+    each = round(COMBINATIONS ** (1 / (groups if groups <= GRID else 2))) - 3
     cuts = [_cuts(np.concatenate(margins[2 * g : 2 * g + 2]), each) for g in range(groups)]
     counts = [_counts(margins[2 * g], margins[2 * g + 1], cuts[g]) for g in range(groups)]
     return _choose(cuts, counts, fairness, tolerance, keep, against)
@@ -48,8 +53,8 @@ def choose_from_histogram(
     rows: NDArray[np.int64], fairness: Metric, tolerance: float, keep: float, against: str
 ) -> Values:
     """(groups,) the thresholds, from how many rows of each (group, label) have which score."""
-    groups = _check_groups(len(rows))
-    each = max(2, round((BINS + 1) ** (2 / groups)) - 3)
+    groups = len(rows)
+    each = round((BINS + 1) ** (2 / groups if groups <= GRID else 1)) - 3
     ends = np.concatenate([[-np.inf], EDGES.astype(np.float64), [np.inf]])
     cuts, counts = [], []
     for of in rows:
@@ -72,11 +77,6 @@ def apply(margins: Margins, thresholds: Values) -> Counts:
     )
 
 
-def _check_groups(groups: int) -> int:
-    check(groups <= MOST_GROUPS, f"thresholds must be for at most {MOST_GROUPS} groups", groups)
-    return groups
-
-
 def _choose(
     cuts: list[Values], counts: list[Counts], fairness: Metric, tolerance: float, keep: float, against: str
 ) -> Values:
@@ -85,20 +85,60 @@ def _choose(
     Accuracy may fall by ``tolerance`` below that of the ``best`` combination or of the model's ``own``
     decisions, and balanced accuracy must keep a share ``keep`` of what its own has above one half.
     """
-    groups = len(cuts)
-    picks = np.stack(np.meshgrid(*(np.arange(len(c)) for c in cuts), indexing="ij"), axis=-1)
-    picks = picks.reshape(-1, groups)
-    together = np.stack([counts[g][picks[:, g]] for g in range(groups)], axis=1)
-    accuracies, scores = accuracy(together), np.nan_to_num(fairness(together), nan=-1.0)
-    own = np.stack([counts[g][int(np.flatnonzero(cuts[g] == 0.0)[-1])] for g in range(groups)])
-    reference = accuracies.max() if against == "best" else accuracy(own)
-    good = accuracies >= reference - tolerance
-    if keep > 0:
-        skill = balanced_accuracy(own) - 0.5
-        good &= ~(balanced_accuracy(together) - 0.5 < keep * skill - 1e-12)
-    scores = np.where(good, scores, -2.0)
-    best = np.lexsort((accuracies, scores))[-1]
-    return np.array([cuts[g][picks[best, g]] for g in range(groups)])
+    groups = range(len(cuts))
+    own = np.array([int(np.flatnonzero(cuts[g] == 0.0)[-1]) for g in groups])
+
+    def counted(picks: Picks) -> Counts:
+        return np.stack([counts[g][picks[:, g]] for g in groups], axis=1)
+
+    undecided = counted(own[None])[0]
+    reference = accuracy(undecided)
+    if against == "best":
+        most = [int((counts[g][:, 0, 0] + counts[g][:, 1, 1]).argmax()) for g in groups]
+        reference = accuracy(counted(np.array([most]))[0])
+    skill = balanced_accuracy(undecided) - 0.5
+
+    def best(picks: Picks) -> Picks:
+        together = counted(picks)
+        accuracies, scores = accuracy(together), np.nan_to_num(fairness(together), nan=-1.0)
+        good = accuracies >= reference - tolerance
+        if keep > 0:
+            good &= ~(balanced_accuracy(together) - 0.5 < keep * skill - 1e-12)
+        scores = np.where(good, scores, -2.0)
+        return np.asarray(picks[np.lexsort((accuracies, scores))[-1]])
+
+    if len(cuts) <= GRID:
+        every = np.stack(np.meshgrid(*(np.arange(len(c)) for c in cuts), indexing="ij"), axis=-1)
+        chosen = best(every.reshape(-1, len(cuts)))
+    else:
+        chosen = _one_by_one(own, cuts, counts, best)
+    return np.array([cuts[g][chosen[g]] for g in groups])
+
+
+def _one_by_one(
+    own: Picks, cuts: list[Values], counts: list[Counts], best: Callable[[Picks], Picks]
+) -> Picks:
+    """Begin with the best of equal rates for all groups; then improve one group's cut after another."""
+    starts = [own]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        selection = [of[:, :, 1].sum(axis=1) / of.sum(axis=(1, 2)) for of in counts]
+        opportunity = [of[:, 1, 1] / of[:, 1].sum(axis=1) for of in counts]
+    for rates in (selection, opportunity):
+        for wanted in np.linspace(0, 1, 101):
+            starts.append(np.array([np.abs(np.nan_to_num(of) - wanted).argmin() for of in rates]))
+    current = best(np.stack(starts))
+    for _ in range(_PASSES):
+        before = current
+        for g in range(len(cuts)):
+            picks = np.repeat(current[None], len(cuts[g]), axis=0)
+            picks[:, g] = np.arange(len(cuts[g]))
+            current = best(picks)
+        if (current == before).all():
+            break
+    return current
+
+
+_PASSES = 20
 
 
 def _cuts(scores: NDArray[np.float32], count: int) -> Values:

@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fairfate.fairness.metrics import COLLAPSED, FAIRNESS, METRICS, Counts, accuracy, mcc
+from fairfate.data.groups import Groups
+from fairfate.fairness.metrics import COLLAPSED, METRICS, Counts, mcc
+from fairfate.fairness.objective import metrics_by
 from fairfate.flower.logs import log
 from fairfate.rounds.record import DROPPED, FAIR, REFUSED, USED, ClientRound, clients_frame
 from fairfate.runs.results import Line, rounds_frame
 from fairfate.strategies import THRESHOLDS, Notes, Spec
 
-SHOWN = {"accuracy": accuracy, "mcc": mcc, **FAIRNESS}
+SHOWN = ("accuracy", "mcc", "sp", "eo", "eqo")
 """What is told of a model in logs."""
 
 
@@ -32,6 +34,8 @@ class Round(NamedTuple):
     test: Counts | None
     problem: str = ""
     """Why the whole round was discarded, if it was."""
+    groups: Groups | None = None
+    """What the counts are counted by."""
 
     @property
     def dropped(self) -> list[ClientRound]:
@@ -60,9 +64,10 @@ class Round(NamedTuple):
         for name, value in self.notes.items():
             if isinstance(value, float):
                 found["lambda" if name == "lam" else name] = value
+        metrics = metrics_by(self.groups)
         for split, counts in (("validation", self.validation), ("test", self.test)):
             if counts is not None:
-                found |= {f"{split}-{name}": float(metric(counts)) for name, metric in SHOWN.items()}
+                found |= {f"{split}-{name}": float(metrics[name](counts)) for name in SHOWN}
         return found
 
     def line(self) -> str:
@@ -94,13 +99,13 @@ class Round(NamedTuple):
         return [self.number, self.asked, self.notes, clients, *counts, self.problem]
 
     @classmethod
-    def unpack(cls, values: list[Any]) -> Round:
+    def unpack(cls, values: list[Any], groups: Groups | None) -> Round:
         """The inverse of `pack`."""
         number, asked, notes, clients, validation, test, problem = values
         replies = tuple(
             ClientRound._make([*client[:5], _counts(client[5]), *client[6:]]) for client in clients
         )
-        return cls(number, asked, notes, replies, _counts(validation), _counts(test), problem)
+        return cls(number, asked, notes, replies, _counts(validation), _counts(test), problem, groups)
 
 
 def account(history: Sequence[Round], refused: Mapping[int, tuple[str, str]]) -> list[str]:
@@ -147,9 +152,10 @@ def rounds_of(history: Sequence[Round], spec: Spec, **key: object) -> pd.DataFra
         return pd.DataFrame(columns=[*key, "strategy", "metric", "settings", "round", "split", *METRICS])
     notes = [done.notes for done in history]
     line = Line(spec, [done.number for done in history], splits, notes)
-    return rounds_frame(key, [line], METRICS)
+    return rounds_frame(key, [line], metrics_by(history[0].groups))
 
 
 def clients_of(history: Sequence[Round]) -> pd.DataFrame:
     """One row for each client that was asked in a round: what it sent, how it did, what became of it."""
-    return clients_frame([client for done in history for client in done.clients])
+    groups = history[0].groups if history else None
+    return clients_frame([client for done in history for client in done.clients], groups)

@@ -406,7 +406,8 @@ class FlowerStrategy(Base):
         ]
         problem = outcome.problem if good.nodes else ""
         notes = plain_notes(outcome.notes)
-        return Round(number, asked, notes, tuple(clients), *self.model.measure_released(), problem)
+        groups = None if self.validation is None else self.validation.grouping
+        return Round(number, asked, notes, tuple(clients), *self.model.measure_released(), problem, groups)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid

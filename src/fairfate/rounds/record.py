@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fairfate.fairness.metrics import METRICS, Counts
+from fairfate.data.groups import Groups
+from fairfate.fairness.metrics import Counts
+from fairfate.fairness.objective import metrics_by
 from fairfate.rounds.server import Outcome, Replies
 
 FAIR, USED, DROPPED, REFUSED = "fair", "used", "dropped", "refused"
@@ -54,12 +56,13 @@ def client_rounds(t: int, replies: Replies, outcome: Outcome) -> list[ClientRoun
     return found
 
 
-def clients_frame(rows: Sequence[ClientRound]) -> pd.DataFrame:
+def clients_frame(rows: Sequence[ClientRound], groups: Groups | None) -> pd.DataFrame:
     """The same as a table, one row for each client and round."""
+    metrics = metrics_by(groups)
     content: list[dict[str, Any]] = []
     for row in rows:
         measured = {
-            name: math.nan if row.counts is None else float(METRICS[name](row.counts)) for name in MEASURES
+            name: math.nan if row.counts is None else float(metrics[name](row.counts)) for name in MEASURES
         }
         content.append(
             {

@@ -12,9 +12,9 @@ import pandas as pd
 
 from fairfate._version import __version__
 from fairfate.data import Table, load
+from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check
-from fairfate.fairness.metrics import METRICS
-from fairfate.fairness.objective import FAIRNESS, bind
+from fairfate.fairness.objective import metrics_by
 from fairfate.federation.split import Federation, build
 from fairfate.federation.streams import Streams
 from fairfate.files import remove_unfinished
@@ -136,10 +136,8 @@ def run_cell(
         Line(trace.spec, trace.rounds, {"validation": trace.validation, "test": trace.test}, trace.notes)
         for trace in traces
     ]
-    metrics = dict(METRICS)
-    if len(table.sensitive) > 1:  # of several attributes, the worst
-        metrics |= {name: bind(name, table.grouping) for name in FAIRNESS}
-    return Outcome(rounds_frame(key, lines, metrics), traces, federation, _clients(traces, seed))
+    rounds = rounds_frame(key, lines, metrics_by(table.grouping))
+    return Outcome(rounds, traces, federation, _clients(traces, seed, table.grouping))
 
 
 def ready(out: str | Path | None, jobs: int | None) -> Path | None:
@@ -164,7 +162,7 @@ def perform(
             remove_unfinished(*(folder / part for part in parts))
 
 
-def _clients(traces: Sequence[Trace], seed: int) -> pd.DataFrame:
+def _clients(traces: Sequence[Trace], seed: int, groups: Groups) -> pd.DataFrame:
     """Who took part, for each strategy."""
     if not any(trace.clients for trace in traces):
         return pd.DataFrame()
@@ -175,6 +173,6 @@ def _clients(traces: Sequence[Trace], seed: int) -> pd.DataFrame:
             "metric": trace.spec.metric,
             "settings": trace.spec.settings_json,
         }
-        frames.append(clients_frame(trace.clients).assign(**about, seed=seed))
+        frames.append(clients_frame(trace.clients, groups).assign(**about, seed=seed))
     found = [frame for frame in frames if len(frame)]
     return pd.concat(found, ignore_index=True) if found else pd.DataFrame()

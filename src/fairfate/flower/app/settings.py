@@ -19,17 +19,7 @@ from fairfate.strategies import parse_spec
 
 VALIDATION, SITES = "validation", "sites"
 """Where a schema comes from, unless from a file."""
-_NOT_HERE = [
-    "data",
-    "data-dir",
-    "client-column",
-    "partition",
-    "clients",
-    "plugin",
-    "plugins",
-    "seeds",
-    "strategies",
-]
+_NOT_HERE = {"data", "data-dir", "client-column", "partition", "clients", "plugin", "seeds"}
 """Options of `fairfate run` that mean nothing here, or have another name."""
 
 
@@ -142,12 +132,8 @@ class Settings:
 
 
 def _typed(key: str, value: Any, kind: str) -> Any:
-    types: dict[str, tuple[Any, str]] = {
-        "str": (str, "a text"),
-        "int": (int, "a whole number"),
-        "float": (int | float, "a number"),
-    }
-    wanted, what = types[kind]
+    wanted: Any = {"str": str, "int": int, "float": int | float}[kind]
+    what = {"str": "a text", "int": "a whole number", "float": "a number"}[kind]
     if not isinstance(value, wanted) or isinstance(value, bool):
         raise InputError(f"{key} must be {what}, got {value!r}")
     return float(value) if kind == "float" else value
