@@ -44,7 +44,7 @@ def cell_times(dataset: str) -> tuple[float, float]:
     begin = time.process_time()
     outcome = run_cell(plan, table, 1, plan.specs, lambda: None)
     with tempfile.TemporaryDirectory() as folder:
-        Store(Path(folder)).write(Cell.of(plan, 1, table), plan.specs, outcome.rounds)
+        Store(Path(folder)).write(Cell.of(plan, 1, table), plan.specs, outcome.rounds, table.grouping)
     return time.process_time() - begin, rounds
 
 

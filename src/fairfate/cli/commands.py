@@ -22,7 +22,11 @@ from fairfate.cli.options import (
     Clients,
     DataDir,
     Drop,
+    Encode,
     Favourable,
+    Keep,
+    MinGroup,
+    MissingGroup,
     Partition,
     Plugin,
     Privileged,
@@ -60,6 +64,10 @@ def run(
     client_column: ClientColumn = None,
     drop: Drop = None,
     categorical: Categorical = None,
+    keep: Keep = None,
+    min_group: MinGroup = None,
+    missing_group: MissingGroup = None,
+    encode: Encode = None,
     strategy: Annotated[Words, option(STRATEGY)] = None,
     metric: Annotated[Word, option("fairness strategies look at: sp|eo|eqo|0.5*sp+0.5*eo|...")] = None,
     plugin: Plugin = None,
@@ -68,10 +76,12 @@ def run(
     per_round: Annotated[
         Whole, option("clients in a round (default: the paper's, or a third)", whole)
     ] = None,
-    rounds: Annotated[Whole, option("rounds (default: 100)", whole)] = None,
-    epochs: Annotated[Whole, option("local epochs (default: 10)", whole)] = None,
+    rounds: Annotated[Whole, option("rounds (default: 100; 200 for files)", whole)] = None,
+    epochs: Annotated[Whole, option("local epochs (default: 10; 2 for files)", whole)] = None,
     batch_size: Annotated[Whole, option("rows in a batch (default: 10)", whole)] = None,
-    learning_rate: Annotated[float | None, option("of the clients' SGD (default: 0.01)", number)] = None,
+    learning_rate: Annotated[
+        float | None, option("of the clients' SGD (default: 0.01; 0.02 for files)", number)
+    ] = None,
     hidden: Annotated[Word, option("hidden units: 10 (default), 32,16 for two layers, 0 for none")] = None,
     post: Annotated[Words, typer.Option(hidden=True)] = None,
     seeds: Annotated[Word, option("N for the seeds 1..N, or a list such as 3,5,8 (default: 5)")] = None,
@@ -83,10 +93,12 @@ def run(
     ] = None,
     out: Annotated[Path | None, option("folder for the results (default: new, under runs/)")] = None,
     force: Annotated[bool, option("replace the results that the folder already has")] = False,
+    groups: Annotated[bool, option("show every group under every strategy (also in groups.csv)")] = False,
 ) -> None:
     """Train strategies on one dataset over several seeds and compare them."""
-    given = given_options(ctx, "config", "jobs", "out", "force")
-    from fairfate.report.terminal import Results, show_run
+    given = given_options(ctx, "config", "jobs", "out", "force", "groups")
+    from fairfate.report.comparison import Comparison
+    from fairfate.report.terminal import show_run
     from fairfate.runs.config import from_mapping, read_config
     from fairfate.runs.plan import changes
     from fairfate.runs.run import execute, prepare
@@ -115,7 +127,7 @@ def run(
             if out is None:
                 folder.rmdir()
                 folder.parent.rmdir()
-    show_run(screen, Results.of(finished))
+    show_run(screen, Comparison.of(finished), groups)
 
 
 def _path(text: str | None) -> Path | None:
@@ -154,6 +166,8 @@ def run_sweep(
     ] = None,
 ) -> None:
     """Run the product of datasets, partitions, protocols, settings and seeds; only what is missing."""
+    from fairfate.report.comparison import Comparison
+    from fairfate.report.terminal import show_run
     from fairfate.runs.config import read_config
     from fairfate.runs.sweep import expand, sweep
 
@@ -163,8 +177,10 @@ def run_sweep(
         done = sweep(configs, folder, jobs=jobs, progress=progress, on_plan=on_plan)
     for name in done.damaged:
         say(f"Note: {name} was damaged and has been run again")
+    for found in Comparison.read_sweep(folder):
+        show_run(console(), found)
     screen = console(soft_wrap=True)
-    screen.print(f"{done.ran} runs done now, {len(done.cells)} cells in all. Saved to {folder}/")
+    screen.print(f"\n{done.ran} runs done now, {len(done.cells)} cells in all. Saved to {folder}/")
 
 
 @app.command()
@@ -217,17 +233,23 @@ def reproduce(
 
 @app.command()
 def show(
-    run: Annotated[list[Path], typer.Argument(help="folders of runs, on the same data")],
+    run: Annotated[list[Path], typer.Argument(help="folders of runs or sweeps")],
     clients: Annotated[bool, option("who took part, who was fair, who was dropped and why")] = False,
     seed: Annotated[Whole, option("whose clients to show (default: the first)", whole)] = None,
+    groups: Annotated[bool, option("show every group under every strategy")] = False,
 ) -> None:
     """Print the results of finished runs side by side, wherever they ran."""
     from fairfate.report.clients import show_clients
-    from fairfate.report.terminal import Results, show_run
+    from fairfate.report.comparison import Comparison, is_sweep
+    from fairfate.report.terminal import show_run
     from fairfate.runs.results import read_clients
 
     if not clients:
-        show_run(console(), Results.read(run))
+        runs = [folder for folder in run if not is_sweep(folder)]
+        found = Comparison.read(runs) if runs else []
+        found += [one for folder in run if is_sweep(folder) for one in Comparison.read_sweep(folder)]
+        for one in found:
+            show_run(console(), one, groups)
         return
     for folder in run:
         show_clients(console(), read_clients(folder), seed)

@@ -84,11 +84,19 @@ Whole = int | None
 
 Target = Annotated[Word, option("column of the label, for a file of your own")]
 Favourable = Annotated[Word, option("value of the label that is the good outcome")]
-Sensitive = Annotated[Words, option("column of the group (repeatable: groups are the combinations)")]
+Sensitive = Annotated[
+    Words, option("column of the group, or age:25,40,65 for numbers (repeatable: groups are combinations)")
+]
 Privileged = Annotated[Words, option("VALUE or COLUMN=VALUE to set against all others (repeatable)")]
 ClientColumn = Annotated[Word, option("column that says which client holds a row")]
 Drop = Annotated[Words, option("column to leave out (repeatable)")]
 Categorical = Annotated[Words, option("column to read as text (repeatable)")]
+Keep = Annotated[Words, option("column to use although it looks like an identifier (repeatable)")]
+MinGroup = Annotated[Whole, option("groups with fewer rows are merged (default: 50; 0 for never)", whole)]
+MissingGroup = Annotated[Word, option("rows without a group: keep (default: a group)|drop|refuse")]
+Encode = Annotated[
+    Word, option("inputs: auto|onehot|ordinal|none (default: auto; ordinal for the paper's datasets)")
+]
 Partition = Annotated[Word, option("random | dirichlet:SIGMA | column:NAME (default: dirichlet:0.5)")]
 Clients = Annotated[Whole, option("number of clients (default: the paper's, else 10)", whole)]
 Protocol = Annotated[Word, option("paper (exact) or published (as the printed numbers were made)")]

@@ -1,15 +1,23 @@
 """Rows: where they come from, and how they become numbers."""
 
-from fairfate.data.encode import Encoder
+from fairfate.data.columns import MISSING_GROUP, Columns, parse_sensitive
+from fairfate.data.describe import cover, describe_frame
+from fairfate.data.encode import AUTO, ENCODINGS, NONE, ONEHOT, ORDINAL, Encoder
 from fairfate.data.load import Held, draft_schema, load, load_held
 from fairfate.data.read import FILE, read_frame
-from fairfate.data.schema import Schema, UnfitError, cover, describe_frame
+from fairfate.data.schema import Schema, UnfitError
 from fairfate.data.sources import SOURCES, Source, fetch, find
 from fairfate.data.synthetic import synthetic
-from fairfate.data.table import TEST, TRAINING, VALIDATION, Columns, Table, table_from_frame
+from fairfate.data.table import TEST, TRAINING, VALIDATION, Table, table_from_frame
 
 __all__ = [
+    "AUTO",
+    "ENCODINGS",
     "FILE",
+    "MISSING_GROUP",
+    "NONE",
+    "ONEHOT",
+    "ORDINAL",
     "SOURCES",
     "TEST",
     "TRAINING",
@@ -28,6 +36,7 @@ __all__ = [
     "find",
     "load",
     "load_held",
+    "parse_sensitive",
     "read_frame",
     "synthetic",
     "table_from_frame",

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+AUTO, ONEHOT, ORDINAL, NONE = "auto", "onehot", "ordinal", "none"
+ENCODINGS = (AUTO, ONEHOT, ORDINAL, NONE)
+
 
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """Fills missing numbers and scales every column to [0, 1], as seen in the rows it was fitted on.
+    """Fills missing numbers and scales every column, as seen in the rows it was fitted on.
 
-    Other rows may fall outside [0, 1]. A column with one value becomes 0.
+    Without ``slots`` every column is one input, scaled to [0, 1] (other rows may fall outside; a column with
+    one value becomes 0), and a category is its place in the list. With them, a category has an input for each
+    of its values, and numbers are standardised.
     """
 
     low: NDArray[np.float64]
+    """(columns,) what is taken off a number: the least, or the mean."""
     span: NDArray[np.float64]
+    """(columns,) what it is then divided by: the range, or the standard deviation."""
     median: NDArray[np.float64]
+    """(columns,) what stands for a missing number: the median, or the mean."""
+    slots: NDArray[np.int64] | None = None
+    """(columns,) how many values a category has; 0 for numbers."""
+    flagged: NDArray[np.bool_] | None = None
+    """(columns,) which numbers have one more input that says whether they are missing."""
 
     @classmethod
     def fit(cls, features: NDArray[np.float64], *, scale: bool = True) -> Encoder:
@@ -25,7 +38,7 @@ class Encoder:
 
         Parameters
         ----------
-        features : (rows, inputs)
+        features : (rows, columns)
         scale : leave the columns' units alone if False
         """
         present = ~np.isnan(features)
@@ -37,12 +50,84 @@ class Encoder:
             return cls(np.zeros_like(low), np.ones_like(low), median)
         return cls(low, np.where(high > low, high - low, 1.0), median)
 
+    @classmethod
+    def fit_slots(cls, features: NDArray[np.float64], slots: NDArray[np.int64]) -> Encoder:
+        """Learn each number's mean and standard deviation; categories need nothing.
+
+        >>> encoder = Encoder.fit_slots(np.array([[1.0, 0], [3.0, 1], [np.nan, 1]]), np.array([0, 2]))
+        >>> encoder.transform(np.array([[3.0, 1], [np.nan, 0]])).tolist()
+        [[1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 1.0, 0.0]]
+        """
+        present = ~np.isnan(features)
+        counts = present.sum(axis=0)
+        sums, squares = np.nansum(features, axis=0), np.nansum(features * features, axis=0)
+        return cls.from_sums(counts, sums, squares, len(features) > counts, slots)
+
+    @classmethod
+    def from_sums(
+        cls,
+        counts: NDArray[Any],
+        sums: NDArray[np.float64],
+        squares: NDArray[np.float64],
+        flagged: NDArray[np.bool_],
+        slots: NDArray[np.int64],
+    ) -> Encoder:
+        """From sums over the rows, which several holders of rows can add up."""
+        number = slots == 0
+        mean = np.where(number & (counts > 0), sums / np.maximum(counts, 1), 0.0)
+        variance = squares / np.maximum(counts, 1) - mean * mean
+        usable = number & (variance > 1e-12 * np.maximum(1.0, mean * mean))
+        span = np.where(usable, np.sqrt(np.where(usable, variance, 1.0)), 1.0)
+        return cls(mean, span, mean, slots, flagged & number)
+
+    @property
+    def inputs(self) -> int:
+        """How many numbers a model sees of a row."""
+        return len(self.low) if self.slots is None else int(self._widths.sum())
+
+    @property
+    def _widths(self) -> NDArray[np.int64]:
+        assert self.slots is not None
+        assert self.flagged is not None
+        return np.where(self.slots > 0, self.slots, 1 + self.flagged)
+
     def transform(self, features: NDArray[np.float64]) -> NDArray[np.float32]:
-        """(rows, inputs) 32-bit inputs of the model.
+        """(rows, inputs) 32-bit inputs of the model; an unknown category (-1) is in none of its inputs.
 
         >>> encoder = Encoder.fit(np.array([[0.0], [10.0], [np.nan]]))
         >>> encoder.transform(np.array([[5.0], [np.nan], [20.0]])).ravel().tolist()
         [0.5, 0.5, 2.0]
         """
-        filled = np.where(np.isnan(features), self.median, features)
-        return ((filled - self.low) / self.span).astype(np.float32)
+        if self.slots is None or self.flagged is None:
+            filled = np.where(np.isnan(features), self.median, features)
+            return ((filled - self.low) / self.span).astype(np.float32)
+        out = np.zeros((len(features), self.inputs), dtype=np.float32)
+        starts = np.concatenate([[0], np.cumsum(self._widths)])
+        for column, values in enumerate(features.T):
+            at = starts[column]
+            if self.slots[column]:
+                rows = np.flatnonzero((values >= 0) & (values < self.slots[column]))
+                out[rows, at + values[rows].astype(np.int64)] = 1.0
+                continue
+            missing = np.isnan(values)
+            out[:, at] = (np.where(missing, self.median[column], values) - self.low[column]) / self.span[
+                column
+            ]
+            if self.flagged[column]:
+                out[:, at + 1] = missing
+        return out
+
+    def names(self, columns: tuple[str, ...], values: dict[str, tuple[str, ...]]) -> list[str]:
+        """What each input is, from the columns' names and the values of categories."""
+        found: list[str] = []
+        for place, column in enumerate(columns):
+            if self.slots is not None and self.slots[place]:
+                found += [f"{column}={value}" for value in values[column]]
+                continue
+            found.append(column)
+            if self.flagged is not None and self.flagged[place]:
+                found.append(f"{column} {_MISSING}")
+        return found
+
+
+_MISSING = "(missing)"

@@ -12,11 +12,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fairfate.data.columns import Columns, complete
+from fairfate.data.encode import AUTO, NONE, ONEHOT, ORDINAL
 from fairfate.data.read import FILE, list_folder, read_folder, read_frame
 from fairfate.data.schema import Schema, UnfitError
 from fairfate.data.sources import SOURCES, find
 from fairfate.data.synthetic import synthetic
-from fairfate.data.table import TRAINING, VALIDATION, Columns, Table, complete, table_from_frame
+from fairfate.data.table import TRAINING, VALIDATION, Table, table_from_frame
 from fairfate.errors import InputError, unknown
 
 
@@ -37,6 +39,7 @@ def load(
     data_dir: str | Path | None = None,
     columns: Columns | None = None,
     held: Held | None = None,
+    encode: str = AUTO,
 ) -> Table:
     """Load a table.
 
@@ -48,6 +51,9 @@ def load(
     columns : what the columns mean; for a public dataset, only ``sensitive``, ``privileged``, ``client``,
         ``drop`` and ``categorical`` count
     held : the server's own files; then all rows of ``data`` are for training
+    encode : how inputs are made: ``onehot`` (texts that 20 rows share have an input each, numbers are
+        standardised), ``ordinal`` (as in the paper: places in a sorted list, scaled to [0, 1]), ``none``
+        (numbers as they are), or ``auto``: ordinal for the paper's datasets, one-hot for files
 
     Examples
     --------
@@ -63,12 +69,12 @@ def load(
     if name == "synthetic":
         return synthetic(**_sizes(arguments))
     if name in SOURCES and not arguments:
-        return _load_source(name, data_dir, columns)
+        return _load_source(name, data_dir, columns, encode)
     file = Path(data)
     if not file.exists() and not file.suffix and "/" not in data:
         raise unknown("dataset", data, ["synthetic", *SOURCES])
     if held is not None:
-        return _load_with(held, file, columns)
+        return _load_with(held, file, columns, encode)
     if file.is_dir():
         frame = read_folder(file)
         if columns is not None and columns.client in (None, FILE):
@@ -77,7 +83,8 @@ def load(
             frame = frame.drop(columns=FILE)
     else:
         frame = read_frame(file)
-    return table_from_frame(frame, _named(columns, frame, data), name=file.stem)
+    named = _named(columns, frame, data)
+    return table_from_frame(frame, named, file.stem, encode=_of_file(encode), tidy=True)
 
 
 def _named(columns: Columns | None, frame: pd.DataFrame, data: str | Path) -> Columns:
@@ -87,19 +94,23 @@ def _named(columns: Columns | None, frame: pd.DataFrame, data: str | Path) -> Co
     return columns
 
 
-def draft_schema(held: Held, columns: Columns | None) -> Schema:
+def _of_file(encode: str) -> str:
+    return ONEHOT if encode == AUTO else encode
+
+
+def draft_schema(held: Held, columns: Columns | None, encode: str = AUTO) -> Schema:
     """What can be learned of the columns from the validation file."""
     frame = read_frame(held.validation)
     named = replace(_named(columns, frame, held.validation), client=None)
-    return Schema.of(table_from_frame(frame, named))
+    return Schema.of(table_from_frame(frame, named, encode=_of_file(encode), tidy=True))
 
 
 def load_held(
-    held: Held, columns: Columns | None = None, schema: Schema | None = None
+    held: Held, columns: Columns | None = None, schema: Schema | None = None, encode: str = AUTO
 ) -> tuple[Schema, Table]:
     """The schema, and the server's rows in it, each marked as VALIDATION or TEST."""
     if schema is None:
-        schema = draft_schema(held, columns) if held.schema is None else Schema.read(held.schema)
+        schema = draft_schema(held, columns, encode) if held.schema is None else Schema.read(held.schema)
     files = [held.validation] if held.test is None else [held.validation, held.test]
     parts = [_in_schema(schema, Path(file), part) for part, file in enumerate(files, start=VALIDATION)]
     return schema, _joined(parts)
@@ -121,9 +132,9 @@ def _joined(tables: Sequence[Table]) -> Table:
     return replace(tables[0], **columns)
 
 
-def _load_with(held: Held, data: Path, columns: Columns | None) -> Table:
+def _load_with(held: Held, data: Path, columns: Columns | None, encode: str) -> Table:
     """All rows of ``data`` for training, the server's beside them."""
-    schema, server = load_held(held, columns)
+    schema, server = load_held(held, columns, None, encode)
     files = list_folder(data) if data.is_dir() else [data]
     sites = [_in_schema(schema, file, TRAINING) for file in files]
     client: NDArray[np.int64] | None = None
@@ -147,7 +158,7 @@ def _load_with(held: Held, data: Path, columns: Columns | None) -> Table:
     )
 
 
-def _load_source(name: str, data_dir: str | Path | None, extra: Columns | None) -> Table:
+def _load_source(name: str, data_dir: str | Path | None, extra: Columns | None, encode: str) -> Table:
     source, file = SOURCES[name], find(name, data_dir)
     columns = source.columns
     if extra is not None:
@@ -160,8 +171,14 @@ def _load_source(name: str, data_dir: str | Path | None, extra: Columns | None) 
             client=extra.client,
             drop=(*columns.drop, *extra.drop),
             categorical=extra.categorical,
+            bands=extra.bands,
+            keep=extra.keep,
+            min_group=extra.min_group,
+            missing_group=extra.missing_group,
         )
-    table = replace(table_from_frame(read_frame(file), columns, name=name), source=name)
+    tidy = encode in (ONEHOT, NONE)
+    found = table_from_frame(read_frame(file), columns, name, encode=encode if tidy else ORDINAL, tidy=tidy)
+    table = replace(found, source=name)
     if hashlib.sha256(file.read_bytes()).hexdigest() == source.sha256:
         return table
     return replace(table, notes=(*table.notes, f"{file} is not the documented file (checksum)"))

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairfate.data.encode import Encoder
+from fairfate.data.columns import MISSING, OTHERS, SMALL, into_bands, read_dates, words
+from fairfate.data.encode import NONE, ONEHOT, ORDINAL, Encoder
 from fairfate.data.groups import Groups
-from fairfate.data.table import MISSING, OTHERS, Table, finite, words
+from fairfate.data.inputs import finite
+from fairfate.data.table import Table
 from fairfate.errors import InputError, listing, unknown
 from fairfate.files import write_bytes
-
-MOST_TOLD = 200
-"""More names of categories than this are not told to others, nor added to a schema by all sites together;
-nor are longer ones believed."""
-MOST_WIDER = 100
-"""A range that is so many times as wide as the server's is a slip or a lie: it would squeeze all others."""
 
 
 class UnfitError(InputError):
@@ -50,6 +47,10 @@ class Schema:
     grouping: Groups
     """The groups; a first value of ``(others)`` stands for all but the second."""
     encoder: Encoder
+    dates: Mapping[str, str] = field(default_factory=dict)
+    """The columns that are dates, and their form."""
+    bands: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    """The sensitive columns that are numbers, and where they are cut; these are inputs as numbers."""
 
     @classmethod
     def of(cls, table: Table, encoder: Encoder | None = None) -> Schema:
@@ -60,7 +61,9 @@ class Schema:
             categories=table.categories,
             labels=table.label_names,
             grouping=table.grouping,
-            encoder=Encoder.fit(table.features) if encoder is None else encoder,
+            encoder=table.fit_encoder() if encoder is None else encoder,
+            dates=table.dates,
+            bands=table.bands,
         )
 
     @property
@@ -68,6 +71,14 @@ class Schema:
         """All columns that a file must have."""
         inputs = [name for name in self.features if name not in self.sensitive]
         return (*inputs, *self.sensitive, self.target)
+
+    @property
+    def encode(self) -> str:
+        """How columns become inputs."""
+        if self.encoder.slots is not None:
+            return ONEHOT
+        plain = (self.encoder.low == 0).all() and (self.encoder.span == 1).all()
+        return NONE if plain else ORDINAL
 
     @property
     def sensitive(self) -> tuple[str, ...]:
@@ -84,7 +95,9 @@ class Schema:
         coded = {name: self._values(frame[name], number) for number, name in enumerate(self.sensitive)}
         group = self._group(list(coded.values()))
         inputs = [
-            coded[column].astype(np.float64) if column in coded else self._input(frame[column])
+            coded[column].astype(np.float64)
+            if column in coded and column not in self.bands
+            else self.column(frame[column])
             for column in self.features
         ]
         return Table(
@@ -98,11 +111,18 @@ class Schema:
             categories=self.categories,
             target=self.target,
             encoder=self.encoder,
+            encode=self.encode,
+            dates=self.dates,
+            bands=self.bands,
         )
 
     def _values(self, values: pd.Series[Any], attribute: int) -> NDArray[np.int64]:
         """A sensitive column's values, by their place in the schema."""
-        known = self.grouping.values[attribute]
+        known, cuts = self.grouping.values[attribute], self.bands.get(self.sensitive[attribute])
+        if cuts:
+            values = into_bands(self.numbers(values), cuts).rename(str(values.name))
+        if MISSING in known:
+            values = values.where(values.notna(), MISSING)
         if known[0] != OTHERS:
             return _codes(values, known)
         codes, names = words(values)
@@ -124,10 +144,17 @@ class Schema:
             )
         return np.array([place[row] for row in rows], dtype=np.int64)
 
-    def _input(self, values: pd.Series[Any]) -> NDArray[np.float64]:
+    def column(self, values: pd.Series[Any]) -> NDArray[np.float64]:
+        """An input column: numbers, days, or the places of texts in the schema."""
         column = str(values.name)
         if column in self.categories:
             return _codes(values, self.categories[column], missing=True).astype(np.float64)
+        if column in self.dates:
+            try:
+                return read_dates(values, self.dates[column])
+            except (ValueError, TypeError) as error:
+                public = f"column '{column}' must hold dates such as {_EXAMPLE:{self.dates[column]}}"
+                raise UnfitError(public, f" ({str(error).splitlines()[0]})") from None
         return self.numbers(values)
 
     def numbers(self, values: pd.Series[Any]) -> NDArray[np.float64]:
@@ -153,26 +180,32 @@ class Schema:
 
     def to_json(self) -> str:
         """The schema as text, exact to the last digit."""
-        ranges = zip(self.features, self.encoder.low, self.encoder.span, self.encoder.median, strict=True)
-        content = {
+        content: dict[str, Any] = {} if self.encode != ONEHOT else {"encode": ONEHOT}
+        content |= {
             "target": {"column": self.target, "values": list(self.labels), "favourable": self.labels[1]},
             "sensitive": self._sensitive_json(),
-            "inputs": {
-                name: {
-                    **({"categories": list(self.categories[name])} if name in self.categories else {}),
-                    "low": float(low),
-                    "span": float(span),
-                    "median": float(median),
-                }
-                for name, low, span, median in ranges
-            },
+            "inputs": {name: self._input_json(number) for number, name in enumerate(self.features)},
         }
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
+    def _input_json(self, number: int) -> dict[str, Any]:
+        name, encoder = self.features[number], self.encoder
+        found: dict[str, Any] = {"date": self.dates[name]} if name in self.dates else {}
+        if name in self.categories:
+            found["categories"] = list(self.categories[name])
+        low, span = float(encoder.low[number]), float(encoder.span[number])
+        if encoder.slots is None or encoder.flagged is None:
+            return {**found, "low": low, "span": span, "median": float(encoder.median[number])}
+        if encoder.slots[number]:
+            return found
+        return {**found, "mean": low, "deviation": span, "missing": bool(encoder.flagged[number])}
+
     def _sensitive_json(self) -> dict[str, Any]:
+        cut = {"bands": {name: list(cuts) for name, cuts in self.bands.items()}} if self.bands else {}
         if len(self.sensitive) == 1:
-            return {"column": self.sensitive[0], "groups": list(self.grouping.values[0])}
+            return {"column": self.sensitive[0], "groups": list(self.grouping.values[0]), **cut}
         return {
+            **cut,
             "columns": list(self.sensitive),
             "values": [list(values) for values in self.grouping.values],
             "groups": [list(member) for member in self.grouping.members],
@@ -184,29 +217,33 @@ class Schema:
         try:
             content = json.loads(text)
             inputs = content["inputs"]
-            ranges = {
-                key: np.array([float(inputs[name][key]) for name in inputs], dtype=np.float64)
-                for key in ("low", "span", "median")
-            }
             labels = [str(value) for value in content["target"]["values"]]
             good = str(content["target"].get("favourable", labels[1]))
             (bad,) = (value for value in labels if value != good)
+            categories = {
+                name: tuple(map(str, about["categories"]))
+                for name, about in inputs.items()
+                if "categories" in about
+            }
+            grouping, cut = _read_groups(content["sensitive"]), content["sensitive"].get("bands", {})
+            bands = {str(name): tuple(map(float, cuts)) for name, cuts in cut.items()}
+            values = dict(zip(grouping.attributes, grouping.values, strict=True)) | categories
+            slots = [0 if name in bands else len(values.get(name, ())) for name in inputs]
             schema = cls(
                 target=str(content["target"]["column"]),
                 features=tuple(inputs),
-                categories={
-                    name: tuple(map(str, about["categories"]))
-                    for name, about in inputs.items()
-                    if "categories" in about
-                },
+                categories=categories,
                 labels=(bad, good),
-                grouping=_read_groups(content["sensitive"]),
-                encoder=Encoder(**ranges),
+                grouping=grouping,
+                encoder=_read_encoder(inputs, slots if content.get("encode") == ONEHOT else None),
+                dates={str(name): str(about["date"]) for name, about in inputs.items() if "date" in about},
+                bands=bands,
             )
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise InputError(f"{where} must be a schema that fairfate has written, got {reason}") from None
-        usable = all(np.isfinite(values).all() for values in ranges.values()) and (ranges["span"] > 0).all()
+        ranges = (schema.encoder.low, schema.encoder.span, schema.encoder.median)
+        usable = all(np.isfinite(values).all() for values in ranges) and (schema.encoder.span > 0).all()
         if not usable or len(schema.grouping) < 2 or not inputs:
             raise InputError(f"{where} must have inputs with finite ranges and two groups, got {where}")
         return schema
@@ -227,6 +264,23 @@ class Schema:
         write_bytes(path, self.to_json().encode())
 
 
+_EXAMPLE = datetime(2026, 12, 31, 23, 59, 58)
+
+
+def _read_encoder(inputs: Mapping[str, Mapping[str, Any]], slots: list[int] | None) -> Encoder:
+    if slots is None:
+        low, span, median = (
+            np.array([float(about[key]) for about in inputs.values()], dtype=np.float64)
+            for key in ("low", "span", "median")
+        )
+        return Encoder(low, span, median)
+    places = list(zip(inputs.values(), slots, strict=True))
+    mean = np.array([0.0 if slot else float(about["mean"]) for about, slot in places])
+    deviation = np.array([1.0 if slot else float(about["deviation"]) for about, slot in places])
+    flagged = np.array([not slot and bool(about["missing"]) for about, slot in places])
+    return Encoder(mean, deviation, mean, np.array(slots, dtype=np.int64), flagged)
+
+
 def _read_groups(content: Mapping[str, Any]) -> Groups:
     if "column" in content:
         return Groups.single(str(content["column"]), [str(value) for value in content["groups"]])
@@ -235,113 +289,6 @@ def _read_groups(content: Mapping[str, Any]) -> Groups:
     if any(not 0 <= place < len(values[a]) for member in members for a, place in enumerate(member)):
         raise ValueError("a group without a value")
     return Groups(tuple(map(str, content["columns"])), values, members)
-
-
-def describe_frame(schema: Schema, frame: pd.DataFrame) -> dict[str, Any]:
-    """What a file's owner may tell others about a schema's inputs: ranges and the names of categories.
-
-    The lowest and the highest value of a column are somebody's values; nothing else of a row is in it. Texts
-    that are about as many as the rows are not told.
-    """
-    absent = [column for column in schema.columns if column not in frame.columns]
-    if absent:
-        raise UnfitError(f"column '{absent[0]}' must be in the file, got none of that name")
-    inputs: dict[str, Any] = {}
-    for column in schema.features:
-        if column in schema.sensitive:
-            continue
-        if column in schema.categories:
-            codes, names = words(frame[column])
-            if len(names) > min(MOST_TOLD, len(frame) / 2):
-                raise UnfitError(
-                    f"column '{column}' must have few different texts to be described, got {len(names)} in"
-                    f" {len(frame)} rows, as on an identifier"
-                )
-            inputs[column] = sorted({*names, *([MISSING] if (codes < 0).any() else [])})
-        else:
-            numbers = schema.numbers(frame[column])
-            present = numbers[~np.isnan(numbers)]
-            inputs[column] = [float(present.min()), float(present.max())] if len(present) else []
-    return inputs
-
-
-def cover(schema: Schema, described: Mapping[str, Any]) -> tuple[Schema, dict[str, str]]:
-    """The schema that also covers the files described; medians, labels and groups stay as they are.
-
-    Every description is held against the schema as it is, so that several together can widen a range or add
-    names no further than one alone. A group that the server's own rows do not have would leave fairness
-    undefined, so it is never added.
-
-    Parameters
-    ----------
-    schema : what the server's own rows say
-    described : for each site, what `describe_frame` says of its file
-
-    Returns
-    -------
-    The schema, and for each site that is left out, why.
-    """
-    usable: dict[str, _Described] = {}
-    refused: dict[str, str] = {}
-    for site in sorted(described):
-        try:
-            usable[site] = _check_described(schema, described[site])
-        except (TypeError, ValueError, AttributeError, OverflowError) as error:
-            refused[site] = f"a description must hold ranges and category names, got {error}"
-    for column in schema.categories:  # those who add most are left out first
-        while True:
-            added = {site: about.names.get(column, set()) for site, about in usable.items()}
-            if len(set().union(*added.values())) <= MOST_TOLD:
-                break
-            most = max(sorted(added), key=lambda site: len(added[site]))
-            del usable[most]
-            refused[most] = f"all sites together must add at most {MOST_TOLD} names to '{column}', got more"
-    return _widened(schema, list(usable.values())), refused
-
-
-class _Described(NamedTuple):
-    """What one file adds to a schema."""
-
-    names: dict[str, set[str]]
-    ranges: dict[str, tuple[float, float]]
-
-
-def _check_described(schema: Schema, described: Mapping[str, Any]) -> _Described:
-    """A site's description, if it makes sense beside the server's own rows."""
-    result = _Described({}, {})
-    low = dict(zip(schema.features, schema.encoder.low, strict=True))
-    span = dict(zip(schema.features, schema.encoder.span, strict=True))
-    for column, found in described.items():
-        if column in schema.categories:
-            names = [n for n in found if isinstance(n, str) and n.isprintable() and len(n) <= MOST_TOLD]
-            if len(found) > MOST_TOLD or names != list(found):
-                raise ValueError(f"{len(found)} categories of '{column}', not all of them usable")
-            result.names[column] = set(names) - set(schema.categories[column])
-        elif column in low and column not in schema.sensitive and found:
-            least, most = finite(np.array(found, dtype=np.float64), column)
-            widest = max(low[column] + span[column], most) - min(low[column], least)
-            if not least <= most or widest > MOST_WIDER * span[column]:
-                told = f"{least:g} to {most:g} for '{column}'"
-                raise ValueError(f"{told}, over {MOST_WIDER} times as wide as the server's or no range")
-            result.ranges[column] = (float(least), float(most))
-    return result
-
-
-def _widened(schema: Schema, added: Sequence[_Described]) -> Schema:
-    names = {
-        column: tuple(sorted({*values, *(name for about in added for name in about.names.get(column, ()))}))
-        for column, values in schema.categories.items()
-    }
-    lows, highs = schema.encoder.low.copy(), schema.encoder.low + schema.encoder.span
-    for number, column in enumerate(schema.features):
-        if column in names:
-            lows[number], highs[number] = 0.0, len(names[column]) - 1
-        for about in added:
-            least, most = about.ranges.get(column, (np.inf, -np.inf))
-            lows[number], highs[number] = min(lows[number], least), max(highs[number], most)
-    spans = highs - lows
-    encoder = Encoder(lows, np.where(spans > 0, spans, 1.0), schema.encoder.median)
-    return replace(schema, categories=names, encoder=encoder)
 
 
 def _check_complete(codes: NDArray[np.int64], column: object) -> None:
@@ -356,18 +303,20 @@ def _codes(values: pd.Series[Any], known: tuple[str, ...], *, missing: bool = Fa
     if not missing:
         _check_complete(codes, values.name)
     lost = int((codes < 0).sum())
-    if lost and MISSING not in known:
+    if lost and MISSING not in known and OTHERS not in known:
         raise UnfitError(
             f"column '{values.name}' must have a value in every row, since the schema knows no missing one,"
             f" got {lost} missing"
         )
+    place = {name: number for number, name in enumerate(known)}
+    rest = next((place[word] for word in (OTHERS, SMALL) if word in place), None)
     strange = [name for name in names if name not in known]
-    if strange:
+    if strange and rest is None:
         raise UnfitError(
             f"column '{values.name}' must hold only the schema's {len(known)} values,"
             f" got {len(strange)} more",
             f" ({listing(strange)}; the schema knows {listing(known)})",
         )
-    place = {name: number for number, name in enumerate(known)}
-    index = np.array([place[name] for name in names] + [place.get(MISSING, -1)], dtype=np.int64)
+    missing_place = place.get(MISSING, -1 if rest is None else rest)
+    index = np.array([place.get(name, rest) for name in names] + [missing_place], dtype=np.int64)
     return index[codes]

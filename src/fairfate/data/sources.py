@@ -11,7 +11,7 @@ from pathlib import Path
 import platformdirs
 
 from fairfate.data import recipes
-from fairfate.data.table import Columns
+from fairfate.data.columns import Columns
 from fairfate.errors import InputError
 from fairfate.files import write_bytes
 

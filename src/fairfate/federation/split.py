@@ -31,7 +31,7 @@ class Federation:
     @property
     def inputs(self) -> int:
         """Number of inputs."""
-        return len(self.encoder.low)
+        return self.encoder.inputs
 
     @property
     def clients(self) -> int:
@@ -110,7 +110,8 @@ def split_rows(
         validation, test = held_out(table, streams)
     else:
         check(len(table) >= 5, f"data must have at least 5 rows in '{table.name}'", len(table))
-        train, validation, test = streams.split(len(table))
+        by = table.cell if table.stratified else None
+        train, validation, test = streams.split(len(table), by)
     for name, part in (("training", train), ("validation", validation), ("test", test)):
         check(len(part) > 0, f"data must leave a {name} row in '{table.name}'", f"{len(table)} rows in all")
     return train, validation, test
@@ -121,7 +122,7 @@ def held_out(table: Table, streams: Streams) -> tuple[NDArray[np.int64], NDArray
     validation, test = np.flatnonzero(table.part == VALIDATION), np.flatnonzero(table.part == TEST)
     if len(test):
         return validation, test
-    first, second = streams.halves(len(validation))
+    first, second = streams.halves(len(validation), table.cell[validation] if table.stratified else None)
     return validation[first], validation[second]
 
 
@@ -133,9 +134,9 @@ def build(table: Table, partition: Partition, clients: int, streams: Streams) ->
         encoder = table.encoder
     elif streams.published:
         scale = table.source is None or SOURCES[table.source].scaled_in_published_runs
-        encoder = Encoder.fit(table.features, scale=scale)
+        encoder = table.fit_encoder(scale=scale)
     else:
-        encoder = Encoder.fit(table.features[train])
+        encoder = table.fit_encoder(train)
     order = train[np.argsort(assignment, kind="stable")]
     cells = 2 * table.groups
     client_cells = np.bincount(assignment * cells + table.cell[train], minlength=len(names) * cells).reshape(

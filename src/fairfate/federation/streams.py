@@ -31,8 +31,11 @@ class Streams:
     def _rng(self, use: int, *key: int) -> np.random.Generator:
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(use, *key)))
 
-    def split(self, rows: int) -> tuple[RowNumbers, RowNumbers, RowNumbers]:
-        """Row numbers for training (60 %), validation (20 %) and test (20 %), shuffled."""
+    def split(self, rows: int, by: RowNumbers | None = None) -> tuple[RowNumbers, RowNumbers, RowNumbers]:
+        """Row numbers for training (60 %), validation (20 %) and test (20 %), shuffled.
+
+        With ``by``, the class of each row, every class of three rows or more is in each part.
+        """
         if self.published:
             from sklearn.model_selection import train_test_split  # takes a second to import
 
@@ -40,12 +43,30 @@ class Streams:
             train, rest = train_test_split(np.arange(rows), test_size=0.4, **old)
             test, validation = train_test_split(rest, test_size=0.5, **old)
             return train, validation, test
+        if by is not None:
+            train, validation, test = self._stratified(by, (0.6, 0.2, 0.2))
+            return train, validation, test
         order = self._rng(_SPLIT).permutation(rows)
         first, second = round(0.6 * rows), round(0.8 * rows)
         return order[:first], order[first:second], order[second:]
 
-    def halves(self, rows: int) -> tuple[RowNumbers, RowNumbers]:
-        """Row numbers for validation and test, where both come from one file, shuffled."""
+    def _stratified(self, by: RowNumbers, shares: tuple[float, ...]) -> list[RowNumbers]:
+        """Parts of every class of rows by their shares, none of them empty if the class has rows enough."""
+        rng = self._rng(_SPLIT)
+        parts: list[list[RowNumbers]] = [[] for _ in shares]
+        for number in np.unique(by):
+            mine = rng.permutation(np.flatnonzero(by == number))
+            rest = [max(round(share * len(mine)), len(mine) >= len(shares)) for share in shares[1:]]
+            ends = np.cumsum([max(0, len(mine) - sum(rest)), *rest])
+            for part, piece in zip(parts, np.split(mine, ends[:-1]), strict=True):
+                part.append(piece)
+        return [rng.permutation(np.concatenate(part)) for part in parts]
+
+    def halves(self, rows: int, by: RowNumbers | None = None) -> tuple[RowNumbers, RowNumbers]:
+        """Row numbers for validation and test, where both come from one file, shuffled; likewise."""
+        if by is not None:
+            first, second = self._stratified(by, (0.5, 0.5))
+            return first, second
         order = self._rng(_SPLIT).permutation(rows)
         return order[: (rows + 1) // 2], order[(rows + 1) // 2 :]
 

@@ -4,48 +4,33 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
 
-import numpy as np
-import pandas as pd
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
 from fairfate.data import SOURCES, Table
-from fairfate.data.groups import Groups
-from fairfate.errors import InputError, listing
-from fairfate.fairness.metrics import COLLAPSED, FAIRNESS
-from fairfate.fairness.objective import bind, small_groups
 from fairfate.federation.split import Federation
-from fairfate.runs.config import PROVENANCE, read_config
-from fairfate.runs.results import (
-    CONFIG,
-    KEYS,
-    counts_of,
-    read_groups,
-    read_rounds,
-    row_names,
-    summarise,
-)
-from fairfate.runs.run import Run
-from fairfate.strategies import STEPS, THRESHOLDS, entries
+from fairfate.report.comparison import Comparison, remarks, sentence
+from fairfate.runs.groups import RATES
+from fairfate.strategies import STEPS, entries
 
 COLUMNS = {
     "accuracy": "accuracy",
     "balanced_accuracy": "balanced",
     "mcc": "MCC",
+    "acceptance": "accepted",
     "sp": "SP",
     "eo": "EO",
     "eqo": "EQO",
 }
+FEW_GROUPS = 6
+"""Up to so many are shown without being asked for."""
 
 
 def _grid(*headings: str | Text) -> Grid:
     grid = Grid(box=None, pad_edge=False, padding=(0, 1))
-    grid.add_column(headings[0], overflow="fold")
+    grid.add_column(headings[0], overflow="fold", min_width=11)
     for heading in headings[1:]:
         grid.add_column(heading, justify="right", no_wrap=True)
     return grid
@@ -60,174 +45,87 @@ def _value(mean: float, std: float, wide: bool) -> str:
     return text if wide else re.sub(r"\b0\.", ".", text)
 
 
-class Results(NamedTuple):
-    """What the tables are made from; all of it is in a run's folder."""
-
-    rounds: pd.DataFrame
-    summary: pd.DataFrame
-    metric: str
-    """Fairness to speak of where no strategy looks at one."""
-    notes: tuple[str, ...]
-    out: Path | None
-
-    @classmethod
-    def of(cls, run: Run) -> Results:
-        """Of a run that has just finished."""
-        takes = any(spec.step(THRESHOLDS) for spec in run.plan.specs)
-        thresholds = ("thresholds need the group of each person at prediction time",) if takes else ()
-        again = tuple(f"{name} was damaged and has been run again" for name in run.damaged)
-        objectives = {spec.metric for spec in run.plan.specs if spec.metric}
-        crossed = tuple(line for text in sorted(objectives) for line in small_groups(text))
-        notes = (*run.table.notes, *again, *thresholds, *crossed)
-        rounds, summary = _with_objectives(run.rounds, run.summary, run.table.grouping)
-        return cls(rounds, summary, run.plan.config.metric, notes, run.out)
-
-    @classmethod
-    def read(cls, folders: Sequence[Path]) -> Results:
-        """Of finished runs' folders, side by side."""
-        frames = [read_rounds(folder) for folder in folders]
-        lasts = [int(frame["round"].max()) for frame in frames]
-        if len(set(lasts)) > 1:
-            told = (f"{last} in {folder}" for last, folder in zip(lasts, folders, strict=True))
-            raise InputError(f"runs must have the same number of rounds, got {listing(told)}")
-        frames = _told_apart(frames, folders)
-        configs = [read_config(folder / CONFIG) for folder in folders]
-        notes = {note: None for c in configs for note in c.get(PROVENANCE, {}).get("data-notes", ())}
-        rounds = pd.concat(frames, ignore_index=True)
-        rounds, summary = _with_objectives(rounds, summarise(rounds), read_groups(folders[0]))
-        return cls(rounds, summary, configs[0].get("metric", "eqo"), tuple(notes), None)
-
-    @property
-    def seeds(self) -> int:
-        """How many seeds there are."""
-        return int(self.rounds["seed"].nunique())
-
-    @property
-    def last(self) -> int:
-        """The last round."""
-        return int(self.rounds["round"].max())
-
-
-def _with_objectives(
-    rounds: pd.DataFrame, summary: pd.DataFrame, groups: Groups | None
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """With a column for each objective that is no metric by itself, made from the counts."""
-    texts = [text for text in dict.fromkeys(summary["metric"].dropna()) if text not in rounds.columns]
-    if not texts or groups is None:
-        return rounds, summary
-    counts = counts_of(rounds)
-    rounds = rounds.assign(**{text: bind(text, groups)(counts) for text in texts})
-    test = rounds[(rounds["split"] == "test") & (rounds["round"] == rounds["round"].max())]
-    means = test.groupby(KEYS, dropna=False, sort=False)[texts].mean(skipna=False).add_suffix("_last_mean")
-    return rounds, summary.merge(means.reset_index(), on=KEYS, how="left")
-
-
-def _said(metric: str) -> str:
-    return metric.upper() if metric in FAIRNESS else metric
-
-
-def _told_apart(frames: list[pd.DataFrame], folders: Sequence[Path]) -> list[pd.DataFrame]:
-    """Runs under one heading; a strategy that folders have with the same seed is called by its folder too."""
-    key = ["strategy", "metric", "settings", "seed"]
-    found = [frame[key].drop_duplicates() for frame in frames]
-    repeated = pd.concat(found).duplicated(key).any()
-    named = []
-    for frame, folder in zip(frames, folders, strict=True):
-        strategy = frame["strategy"] + f" [{folder.name}]" if repeated else frame["strategy"]
-        heading = {name: frames[0][name].iloc[0] for name in ("dataset", "partition", "protocol")}
-        named.append(frame.assign(strategy=strategy, **heading))
-    return named
-
-
-def results_table(run: Results, width: int) -> Grid:
+def results_table(found: Comparison, width: int) -> Grid:
     """Mean ± std over seeds on the test rows in the last round, the best of each column marked."""
-    wide = width >= 100
+    wide = width >= max(map(len, found.names)) + 14 * len(COLUMNS)
     grid = _grid("strategy", *COLUMNS.values())
-    means = run.summary[[f"{name}_last_mean" for name in COLUMNS]].to_numpy(dtype=float)
-    best = np.nanmax(np.where(np.isnan(means), -np.inf, means), axis=0)
-    for label, (_, row), values in zip(row_names(run.summary), run.summary.iterrows(), means, strict=True):
+    best = {name: found.best(name) for name in COLUMNS if name != "acceptance"}
+    for line, label in enumerate(found.names):
         cells = [Text(label)]
-        for name, value, highest in zip(COLUMNS, values, best, strict=True):
-            text = _value(value, row[f"{name}_last_std"], wide)
-            is_best = len(means) > 1 and value == highest
+        for name in COLUMNS:
+            std = float(found.summary[f"{name}_last_std"].iloc[line])
+            text = _value(found.mean(name, line), std, wide)
+            is_best = name in best and best[name][line]
             cells.append(Text(f"{text}*" if is_best else f"{text} ", "bold" if is_best else ""))
         grid.add_row(*cells)
+    if not math.isnan(found.majority):
+        same = _value(found.majority, math.nan, wide)
+        grid.add_row(Text("(all alike)", "dim"), Text(f"{same} ", "dim"))
     return grid
 
 
-def verdict(run: Results) -> str:
-    """One sentence on what the fairest strategy gained and gave up against the first one."""
-    metric = next((name for name in run.summary["metric"] if isinstance(name, str)), run.metric)
-    fairness, names = f"{metric}_last_mean", row_names(run.summary)
-    rest = run.summary.iloc[1:]
-    if rest.empty or rest[fairness].isna().all():
-        return ""
-    best = int(rest[fairness].argmax()) + 1
-    base, other, name = run.summary.iloc[0], run.summary.iloc[best], names[best]
-    gained = other[fairness] - base[fairness]
-    gave = base["accuracy_last_mean"] - other["accuracy_last_mean"]
-    wins = int((_per_seed(run, metric, best) > _per_seed(run, metric, 0)).sum())
-    fairer = f"{'gained' if gained >= 0 else 'lost'} {abs(gained):.3f} {_said(metric)}"
-    better = f"{'gave up' if gave >= 0 else 'gained'} {abs(gave):.3f} accuracy"
-    return (
-        f"Against {names[0]}, {name} {fairer} ({base[fairness]:.3f} to {other[fairness]:.3f}) and"
-        f" {better} ({base['accuracy_last_mean']:.3f} to {other['accuracy_last_mean']:.3f});"
-        f" it was fairer in {wins} of {run.seeds} seeds."
-    )
+def groups_table(found: Comparison, line: int, attribute: str) -> Grid:
+    """What one strategy does to each group, with 95 % intervals."""
+    assert found.rates is not None
+    key = found.summary.iloc[line]
+    mine = found.rates[(found.rates["strategy"] == key["strategy"]) & (found.rates["attribute"] == attribute)]
+    mine = mine[(mine["settings"] == key["settings"]) & (mine["metric"].fillna("") == _text(key["metric"]))]
+    grid = _grid(Text(attribute), "rows", "accepted", "TPR", "FPR", "accuracy")
+    for row in mine.to_dict("records"):
+        rates = [_rate(row[name], row[f"{name}_low"], row[f"{name}_high"]) for name in RATES]
+        grid.add_row(Text(str(row["group"])), f"{row['rows']:.0f}", *rates)
+    return grid
 
 
-def _per_seed(run: Results, metric: str, row: int, split: str = "test") -> pd.Series[float]:
-    """The metric of one line of the table in each seed, in the last round."""
-    rounds, key = run.rounds, run.summary.iloc[row]
-    last = rounds[(rounds["split"] == split) & (rounds["round"] == run.last)]
-    mine = last[(last["strategy"] == key["strategy"]) & (last["settings"] == key["settings"])]
-    mine = mine[mine["metric"].fillna("") == ("" if pd.isna(key["metric"]) else key["metric"])]
-    values: pd.Series[float] = mine.sort_values("seed")[metric].reset_index(drop=True)
-    return values
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
 
 
-def warnings(run: Results) -> list[str]:
-    """What a reader of the table should know: collapsed models, undefined metrics, imputed values."""
-    lines, seeds = list(run.notes), run.seeds
-    for number, label in enumerate(row_names(run.summary)):
-        low = int((_per_seed(run, "mcc", number) < COLLAPSED).sum())
-        if low:
-            lines.append(
-                f"{label} collapsed in {low} of {seeds} seeds: an MCC below {COLLAPSED} means that it hardly"
-                " tells people apart, whatever its fairness says"
-            )
-        row = run.summary.iloc[number]
-        undefined = [name.upper() for name in FAIRNESS if math.isnan(row[f"{name}_last_mean"])]
-        if undefined:
-            lines.append(
-                f"{label}: {', '.join(undefined)} undefined, a group has no such test rows in some seed"
-            )
-        metric = row["metric"]
-        if isinstance(metric, str) and "+" not in row["strategy"]:
-            blind = int(_per_seed(run, metric, number, "validation").isna().sum())
-            if blind:
-                lines.append(
-                    f"{label} looked at an undefined {_said(metric)} in {blind} of {seeds} seeds: a group"
-                    " has no such validation rows, so no client counted as fair"
-                )
-    return lines
+def _rate(rate: float, low: float, high: float) -> str:
+    if math.isnan(rate):
+        return "nobody"
+    return re.sub(r"\b0\.", ".", f"{rate:.2f} ({low:.2f}-{high:.2f})")
 
 
-def show_run(console: Console, run: Results) -> None:
+def show_run(console: Console, found: Comparison, every_group: bool = False) -> None:
     """Print a finished run."""
-    over = f"mean ± std over {run.seeds} seeds" if run.seeds > 1 else "one seed"
-    first = run.summary.iloc[0]
-    title = f"{first['dataset']}, {first['partition']}: test rows, round {run.last}, {over}"
-    console.print(f"\n{title}", style="italic")
-    console.print(results_table(run, console.width))
-    console.print("SP, EO, EQO: 1 is fair. * best of the column.", style="dim")
-    sentence = verdict(run)
-    if sentence:
-        console.print(f"\n{sentence}", highlight=False)
-    for line in warnings(run):
+    over = f"mean ± std over {found.seeds} seeds" if found.seeds > 1 else "one seed"
+    first = found.summary.iloc[0]
+    title = f"{first['dataset']}, {first['partition']}: test rows, round {found.last}, {over}"
+    console.print(f"\n{title}", style="italic", highlight=False)
+    if found.title:
+        console.print(found.title, style="italic", highlight=False)
+    console.print(results_table(found, console.width))
+    console.print(
+        "SP, EO, EQO: 1 is fair. * best of those with skill. (all alike): one answer for all.", style="dim"
+    )
+    told = sentence(found)
+    if told:
+        console.print(f"\n{told}", highlight=False)
+    _show_groups(console, found, every_group)
+    for line in remarks(found):
         console.print(f"Note: {line}", style="yellow", highlight=False)
-    if run.out is not None:
-        console.print(f"\nSaved to {run.out}/", highlight=False, soft_wrap=True)
+    if found.out is not None:
+        console.print(f"\nSaved to {found.out}/", highlight=False, soft_wrap=True)
+
+
+def _show_groups(console: Console, found: Comparison, every_group: bool) -> None:
+    """Rates by group of the first strategy and of the fairest; of all if asked for."""
+    if found.rates is None or found.groups is None:
+        return
+    attributes = list(dict.fromkeys(found.rates["attribute"]))
+    if not every_group:
+        sizes = found.rates.groupby("attribute")["group"].nunique()
+        attributes = [name for name in attributes if sizes[name] <= FEW_GROUPS]
+    fairest = [line for line, best in enumerate(found.best(found.fairness)) if best]
+    lines = range(len(found.names)) if every_group else sorted({0, *fairest[:1]})
+    for attribute in attributes:
+        for line in lines:
+            console.print(f"\n{found.names[line]}, by {attribute}", style="italic", highlight=False)
+            console.print(groups_table(found, line, attribute))
+    if attributes:
+        console.print("Rates on the test rows; in brackets 95 % intervals over people.", style="dim")
+    console.print()
 
 
 def show_strategies(console: Console) -> None:

@@ -11,13 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from fairfate._version import __version__
-from fairfate.data import SOURCES, Columns, Held
+from fairfate.data import AUTO, MISSING_GROUP, ONEHOT, SOURCES, Columns, Held, parse_sensitive
 from fairfate.errors import InputError, check, listing, unknown
 from fairfate.federation.partition import parse_partition
+from fairfate.models.training import Training
 
 PROTOCOLS = ("paper", "published")
 PROVENANCE = "provenance"
 MOST_SEEDS = 1_000_000
+USUAL = (
+    Training(rounds=100, per_round=1, epochs=10, batch_size=10, learning_rate=0.01),
+    Training(rounds=200, per_round=1, epochs=2, batch_size=10, learning_rate=0.02),
+)
+"""The clients' SGD unless told otherwise: the paper's, and for one-hot inputs."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,10 @@ class Config:
     client_column: str | None = None
     drop: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    min_group: int = Columns.min_group
+    missing_group: str = Columns.missing_group
+    encode: str = AUTO
     protocol: str = "paper"
     partition: str | None = None
     clients: int | None = None
@@ -43,12 +53,23 @@ class Config:
     metric: str = "eqo"
     plugins: tuple[str, ...] = ()
     per_round: int | None = None
-    rounds: int = 100
-    epochs: int = 10
-    batch_size: int = 10
-    learning_rate: float = 0.01
+    rounds: int | None = None
+    epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
     hidden: str = "10"
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
+
+    def training(self, encode: str, per_round: int) -> Training:
+        """The clients' SGD: what was asked for, else what suits the encoding."""
+        usual = USUAL[encode == ONEHOT]
+        return Training(
+            rounds=usual.rounds if self.rounds is None else self.rounds,
+            per_round=per_round,
+            epochs=usual.epochs if self.epochs is None else self.epochs,
+            batch_size=usual.batch_size if self.batch_size is None else self.batch_size,
+            learning_rate=usual.learning_rate if self.learning_rate is None else self.learning_rate,
+        )
 
     @property
     def held(self) -> Held | None:
@@ -64,7 +85,8 @@ class Config:
     def _sensitive(self) -> tuple[str, ...]:
         """The sensitive columns, a public dataset's own included."""
         name = self.data.partition(":")[0]
-        return self.sensitive or (SOURCES[name].columns.sensitive if name in SOURCES else ())
+        named = tuple(parse_sensitive(text)[0] for text in self.sensitive)
+        return named or (SOURCES[name].columns.sensitive if name in SOURCES else ())
 
     @property
     def columns(self) -> Columns | None:
@@ -97,14 +119,25 @@ class Config:
         client = self.client_column
         if client is None and self.partition is not None:
             client = parse_partition(self.partition).column
+        check(
+            self.missing_group in MISSING_GROUP,
+            f"missing-group must be one of {'|'.join(MISSING_GROUP)}",
+            f"'{self.missing_group}'",
+        )
+        check(self.min_group >= 0, "min-group must be >= 0", self.min_group)
+        cut = tuple(parse_sensitive(text) for text in self.sensitive)
         return Columns(
             target=self.target or "",
             favourable=self.favourable,
-            sensitive=self.sensitive,
+            sensitive=tuple(name for name, _ in cut),
+            bands=tuple(pair for pair in cut if pair[1]),
             privileged=parse_privileged(self.privileged, self._sensitive),
             client=client,
             drop=self.drop,
             categorical=self.categorical,
+            keep=self.keep,
+            min_group=self.min_group,
+            missing_group=self.missing_group,
         )
 
 
@@ -149,6 +182,7 @@ def parse_seeds(text: str | int) -> tuple[int, ...]:
 
 _KINDS: dict[str, type] = {
     "clients": int,
+    "min_group": int,
     "per_round": int,
     "rounds": int,
     "epochs": int,
@@ -160,6 +194,7 @@ LISTS = {
     "plugin": "plugins",
     "drop": "drop",
     "categorical": "categorical",
+    "keep": "keep",
     "sensitive": "sensitive",
     "privileged": "privileged",
 }

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from fairfate._version import __version__
-from fairfate.data import Table, load
+from fairfate.data import AUTO, ENCODINGS, ORDINAL, Table, load
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check
 from fairfate.fairness.objective import metrics_by
@@ -32,11 +32,17 @@ _TABLES: dict[tuple[Any, ...], Table] = {}
 
 def load_table(config: Config) -> Table:
     """A config's table, kept for the next cell that needs it."""
-    key = (config.data, config.data_dir, config.columns, config.held)
+    key = (config.data, config.data_dir, config.columns, config.held, config.encode, config.protocol)
     if key not in _TABLES:
         while len(_TABLES) >= 2:
             _TABLES.pop(next(iter(_TABLES)))
-        _TABLES[key] = load(config.data, data_dir=config.data_dir, columns=config.columns, held=config.held)
+        check(
+            config.encode in ENCODINGS, f"encode must be one of {'|'.join(ENCODINGS)}", f"'{config.encode}'"
+        )
+        encode = ORDINAL if config.encode == AUTO and config.protocol == "published" else config.encode
+        _TABLES[key] = load(
+            config.data, data_dir=config.data_dir, columns=config.columns, held=config.held, encode=encode
+        )
     return _TABLES[key]
 
 
@@ -82,6 +88,7 @@ class Cell:
             "hidden": list(self.plan.hidden),
             "seed": self.seed,
             **asdict(self.plan.training),
+            **({} if self.plan.config.encode == ORDINAL else {"encode": self.plan.config.encode}),
         }
 
     @property

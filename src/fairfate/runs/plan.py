@@ -89,19 +89,18 @@ def resolve(config: Config, table: Table) -> Plan:
         load_plugin(plugin)
     check(len(config.strategies) > 0, "strategy must be given at least once", "none")
     specs = tuple(dict.fromkeys(parse_spec(text, metric) for text in config.strategies))
-    training = Training(
-        rounds=config.rounds,
-        per_round=per_round,
-        epochs=config.epochs,
-        batch_size=config.batch_size,
-        learning_rate=config.learning_rate,
-    )
+    training = config.training(table.encode, per_round)
     hidden = parse_hidden(config.hidden)
     resolved = replace(
         config,
         partition=str(partition),
         clients=clients,
         per_round=per_round,
+        rounds=training.rounds,
+        epochs=training.epochs,
+        batch_size=training.batch_size,
+        learning_rate=training.learning_rate,
+        encode=table.encode,
         strategies=tuple(spec.text for spec in specs),
         metric=metric,
         hidden=",".join(map(str, hidden)) or "0",

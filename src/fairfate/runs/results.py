@@ -142,9 +142,13 @@ def rounds_table(frame: pd.DataFrame, about: Mapping[str, Any]) -> pa.Table:
 
 def write_rounds(path: Path, frame: pd.DataFrame, groups: Groups) -> None:
     """Write rounds as Parquet, with what the groups are."""
-    about = {"attributes": groups.attributes, "values": groups.values, "members": groups.members}
     with replacing(path) as temporary:
-        pq.write_table(rounds_table(frame, about), temporary, compression="zstd")
+        pq.write_table(rounds_table(frame, about_groups(groups)), temporary, compression="zstd")
+
+
+def about_groups(groups: Groups) -> dict[str, Any]:
+    """What the groups are, for a file's header."""
+    return {"attributes": groups.attributes, "values": groups.values, "members": groups.members}
 
 
 def read_rounds(path: str | Path) -> pd.DataFrame:
@@ -168,7 +172,11 @@ def read_rounds(path: str | Path) -> pd.DataFrame:
 def read_groups(path: str | Path) -> Groups | None:
     """What the groups of a run are; None for one of an older version."""
     file = Path(path) / ROUNDS if Path(path).is_dir() else Path(path)
-    about = json.loads((pq.read_schema(file).metadata or {}).get(_ABOUT, b"{}"))
+    return groups_in(json.loads((pq.read_schema(file).metadata or {}).get(_ABOUT, b"{}")))
+
+
+def groups_in(about: Mapping[str, Any]) -> Groups | None:
+    """The inverse of `about_groups`; None if there is nothing."""
     if "members" not in about:
         return None
     values, members = map(tuple, about["values"]), map(tuple, about["members"])
@@ -272,13 +280,15 @@ def write_model(
 ) -> None:
     """Write a model with all that is needed to use it: layers, encoder, columns, categories, thresholds."""
     encoder = schema.encoder
-    tensors = {
+    tensors: dict[str, NDArray[Any]] = {
         **model.arrays(params),
         "encoder.low": encoder.low,
         "encoder.span": encoder.span,
         "encoder.median": encoder.median,
         **({} if thresholds is None else {"thresholds": thresholds}),
     }
+    if encoder.slots is not None and encoder.flagged is not None:
+        tensors |= {"encoder.slots": encoder.slots, "encoder.flagged": encoder.flagged.astype(np.int8)}
     about = {
         "version": __version__,
         "strategy": strategy,
@@ -287,6 +297,8 @@ def write_model(
         "sensitive": schema.sensitive[0] if len(schema.sensitive) == 1 else schema.sensitive,
         "features": schema.features,
         "categories": dict(schema.categories),
+        "dates": dict(schema.dates),
+        "bands": {name: list(cuts) for name, cuts in schema.bands.items()},
         "groups": schema.grouping.names,
         "labels": schema.labels,
         "data-checksum": f"sha256:{data_checksum}",

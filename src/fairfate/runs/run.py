@@ -21,6 +21,7 @@ from fairfate.federation.streams import Streams
 from fairfate.files import locked, remove_unfinished, write_bytes
 from fairfate.runs import results
 from fairfate.runs.config import PROVENANCE, Config, fields_given, from_mapping
+from fairfate.runs.groups import GROUPS, group_rates, write_groups
 from fairfate.runs.job import Cell, clear_tables, load_table, perform, ready, run_cell, table_of
 from fairfate.runs.plan import Plan, dump_config, resolve
 from fairfate.runs.pool import Progress, Report, cores
@@ -45,6 +46,11 @@ class Run:
     out: Path | None
     damaged: tuple[str, ...] = ()
     """Files of an earlier attempt that were damaged and have been run again."""
+
+    @property
+    def groups(self) -> pd.DataFrame:
+        """What each strategy does to each group: rows, acceptance, error rates, with 95 % intervals."""
+        return group_rates(self.rounds, self.table.grouping)
 
 
 def run(
@@ -174,6 +180,7 @@ def _execute(plan: Plan, table: Table, folder: Path | None, jobs: int | None, pr
     if folder is not None:
         results.write_rounds(folder / ROUNDS, rounds, table.grouping)
         results.write_clients(folder / CLIENTS, clients)
+        write_groups(folder / GROUPS, group_rates(rounds, table.grouping))
         results.write_summary(folder / SUMMARY, summary)
         _clear_seeds(folder)
     return Run(plan, table, rounds, summary, clients, folder, tuple(damaged))
@@ -253,7 +260,7 @@ def _work(folder: Path | None, cell: Cell, report: Report) -> tuple[pd.DataFrame
             thresholds=trace.thresholds,
         )
         saved[f"{MODELS}/{file.name}"] = file_checksum(file) or ""
-    Store(folder / CELLS).write(cell, plan.specs, outcome.rounds, saved)
+    Store(folder / CELLS).write(cell, plan.specs, outcome.rounds, table.grouping, saved)
     _clear(folder / CHECKPOINTS, f"seed-{cell.seed}.safetensors")
     return outcome.rounds, outcome.clients
 
@@ -296,7 +303,7 @@ def _open(folder: Path, config: str, force: bool) -> None:
 
 def _remove_results(folder: Path) -> None:
     """Remove what an earlier run wrote, and nothing else."""
-    for name in (CONFIG, ROUNDS, SUMMARY, CLIENTS):
+    for name in (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS):
         (folder / name).unlink(missing_ok=True)
     _clear_seeds(folder)
     results.clear_models(folder / MODELS)

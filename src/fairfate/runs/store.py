@@ -17,9 +17,10 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 
+from fairfate.data.groups import Groups
 from fairfate.files import remove_unfinished, replacing
 from fairfate.runs.job import Cell
-from fairfate.runs.results import rounds_table
+from fairfate.runs.results import about_groups, groups_in, rounds_table
 from fairfate.strategies import Spec
 
 _HEADER = b"fairfate"
@@ -62,6 +63,22 @@ class Store:
         """The rounds of a finished cell."""
         return pd.concat([pd.read_parquet(path) for path, _ in self._of(cell)], ignore_index=True)
 
+    def read_all(self) -> list[tuple[dict[str, Any], pd.DataFrame, Groups | None]]:
+        """All seeds of what was run alike: the common part of the cells' keys, the rounds and the groups."""
+        together: dict[str, list[tuple[Path, dict[str, Any]]]] = {}
+        for files in self._files.values():
+            for path, header in files:
+                common = {key: value for key, value in header["cell"].items() if key != "seed"}
+                together.setdefault(_text(common), []).append((path, header))
+        return [
+            (
+                json.loads(text),
+                pd.concat([pd.read_parquet(path) for path, _ in files], ignore_index=True),
+                groups_in(files[0][1]),
+            )
+            for text, files in together.items()
+        ]
+
     def _of(self, cell: Cell) -> list[tuple[Path, dict[str, Any]]]:
         """A cell's files, but for those that an older version of a plugin made."""
         codes = {"", *(spec.code for spec in cell.plan.specs)}
@@ -90,6 +107,7 @@ class Store:
         cell: Cell,
         specs: Sequence[Spec],
         rounds: pd.DataFrame,
+        groups: Groups,
         saved: Mapping[str, str] | None = None,
     ) -> None:
         """Add its file, whole or not there. It may name other files that were saved with it.
@@ -102,6 +120,7 @@ class Store:
         for code in sorted({spec.code for spec in specs}, reverse=True):
             texts = [spec.text for spec in specs if spec.code == code]
             header = {"cell": cell.key, "code": code, "specs": texts, "saved": dict(saved or {})}
+            header |= about_groups(groups)
             mine = rounds[strategy.isin([spec.name for spec in specs if spec.code == code])]
             content = rounds_table(mine, header)
             with replacing(unnamed, lambda file: f"{cell.slug}_{_digest(file)}.parquet") as temporary:

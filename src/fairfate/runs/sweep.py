@@ -51,7 +51,9 @@ class Sweep:
 def expand(values: Mapping[str, Any], where: str = "sweep") -> list[Config]:
     """The configs of a sweep file: keys as for a run, where some take lists.
 
-    ``data``, ``partition`` and ``protocol`` take a value or a list. ``strategy`` takes a list of texts
+    ``data``, ``partition``, ``protocol``, ``encode``, ``hidden`` and the numbers of the training (``rounds``,
+    ``epochs``, ``batch-size``, ``learning-rate``, ``per-round``, ``clients``) take a value or a list; widths
+    of several layers are a text, ``"32,16"``. ``strategy`` takes a list of texts
     (``"fedmom:beta=0.8|0.9"``) or of tables (``{name = "fedmom", beta = [0.8, 0.9]}``).
 
     Examples
@@ -60,7 +62,7 @@ def expand(values: Mapping[str, Any], where: str = "sweep") -> list[Config]:
     >>> [(config.partition, len(config.strategies)) for config in configs]
     [('random', 2), ('dirichlet:1', 2)]
     """
-    rest = {key: value for key, value in values.items() if key not in ("data", "partition", "protocol")}
+    rest = {key: value for key, value in values.items() if key.replace("_", "-") not in AXES}
     metric = rest.get("metric", Config.metric)
     for plugin in _listed(rest.get("plugin", [])):
         load_plugin(plugin)
@@ -68,13 +70,20 @@ def expand(values: Mapping[str, Any], where: str = "sweep") -> list[Config]:
         rest["strategy"] = [
             spec.text for item in _listed(rest["strategy"]) for spec in _specs(item, metric, where)
         ]
-    axes = [_listed(values.get(key, [None])) for key in ("data", "partition", "protocol")]
-    configs = []
-    for chosen in itertools.product(*axes):
-        named = dict(zip(("data", "partition", "protocol"), chosen, strict=True))
-        given = {key: value for key, value in named.items() if value is not None}
-        configs.append(from_mapping({**rest, **given}, where))
-    return configs
+    axes = {key: _listed(value) for key, value in values.items() if key.replace("_", "-") in AXES}
+    for key, several in axes.items():
+        if not several:
+            raise InputError(f"{where}: {key} must have a value, got an empty list")
+    order = sorted(axes, key=lambda key: AXES.index(key.replace("_", "-")))
+    products = itertools.product(*(axes[key] for key in order))
+    return [from_mapping({**rest, **dict(zip(order, chosen, strict=True))}, where) for chosen in products]
+
+
+AXES = (
+    *("data", "partition", "protocol", "encode", "clients", "per-round"),
+    *("rounds", "epochs", "batch-size", "learning-rate", "hidden"),
+)
+"""What a sweep may vary beside strategies and seeds."""
 
 
 def _listed(value: Any) -> list[Any]:
@@ -173,8 +182,9 @@ def _work(folder: Path, task: tuple[Cell, list[Spec], float], report: Report) ->
     for plugin in cell.plan.config.plugins:
         load_plugin(plugin)
     per_round = work / cell.plan.training.rounds
-    outcome = run_cell(cell.plan, table_of(cell), cell.seed, specs, lambda: report(per_round))
-    Store(folder / CELLS).write(cell, specs, outcome.rounds)
+    table = table_of(cell)
+    outcome = run_cell(cell.plan, table, cell.seed, specs, lambda: report(per_round))
+    Store(folder / CELLS).write(cell, specs, outcome.rounds, table.grouping)
 
 
 def _write_summary(done: Sweep) -> None:

@@ -19,6 +19,7 @@ from fairfate.flower.strategy import FlowerStrategy
 from fairfate.rounds.checkpoint import read_checkpoint
 from fairfate.runs import results
 from fairfate.runs.config import Config, config_text
+from fairfate.runs.groups import GROUPS, group_rates, write_groups
 from fairfate.strategies import labels, parse_spec
 
 CHECKPOINT, CLIENTS, SCHEMA_FILE = "checkpoint.safetensors", "clients.csv", "schema.json"
@@ -68,6 +69,8 @@ class RunFolder:
             data_checksum=data.table.checksum,
             thresholds=strategy.thresholds,
         )
+        if len(rounds):
+            write_groups(self.path / GROUPS, group_rates(rounds, data.schema.grouping))
         results.write_summary(self.path / results.SUMMARY, results.summarise(rounds))
         most = max((done.asked for done in strategy.history), default=0) or None
         config = _config(settings, self.path, settings.config.per_round or most)

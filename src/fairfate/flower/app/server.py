@@ -44,8 +44,8 @@ class ServerData:
     @classmethod
     def load(cls, settings: Settings, schema: Schema | None = None) -> ServerData:
         """Read the server's files; the schema is theirs unless one is given."""
-        schema, table = load_held(settings.held, settings.columns, schema)
-        streams, model = settings.streams, Mlp(len(schema.features), parse_hidden(settings.config.hidden))
+        schema, table = load_held(settings.held, settings.columns, schema, settings.config.encode)
+        streams, model = settings.streams, Mlp(schema.encoder.inputs, parse_hidden(settings.config.hidden))
         validation, test = held_out(table, streams)
         for name, rows in (("validation", validation), ("test", test)):
             check(len(rows) > 0, f"the server's files must leave a {name} row", f"{len(table)} rows in all")
@@ -73,7 +73,7 @@ class ServerData:
 
 def ask_for_schema(grid: Grid, settings: Settings) -> Schema:
     """One query to every site for its columns' ranges and category names, and a schema that covers them."""
-    schema = draft_schema(settings.held, settings.columns)
+    schema = draft_schema(settings.held, settings.columns, settings.config.encode)
     clients = Roster(max_wait=settings.max_wait).clients(grid, settings.min_sites)
     question = RecordDict({"config": ConfigRecord({ASK: DESCRIBE, SCHEMA: schema.to_json()})})
     messages = [Message(question, client.node, MessageType.QUERY) for client in clients]

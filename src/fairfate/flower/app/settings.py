@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from fairfate.data import FILE, Columns, Held
+from fairfate.data import AUTO, ENCODINGS, FILE, ONEHOT, Columns, Held
 from fairfate.errors import InputError, check, unknown
 from fairfate.fairness.objective import parse_objective
 from fairfate.federation.streams import Streams
@@ -78,6 +78,7 @@ class Settings:
         parse_objective(config.metric)
         parse_hidden(config.hidden)
         check(config.protocol in PROTOCOLS, f"protocol must be one of {'|'.join(PROTOCOLS)}", config.protocol)
+        check(config.encode in ENCODINGS, f"encode must be one of {'|'.join(ENCODINGS)}", config.encode)
         check(self.min_sites >= 1, "min-sites must be >= 1", self.min_sites)
         check((config.per_round or 1) >= 1, "per-round must be >= 0", config.per_round)
         for name in ("seed", "max_norm", "max_examples"):
@@ -103,14 +104,8 @@ class Settings:
     @property
     def training(self) -> Training:
         """The clients' SGD."""
-        config = self.config
-        return Training(
-            rounds=config.rounds,
-            per_round=config.per_round or 1,
-            epochs=config.epochs,
-            batch_size=config.batch_size,
-            learning_rate=config.learning_rate,
-        )
+        encode = ONEHOT if self.config.encode == AUTO else self.config.encode
+        return self.config.training(encode, self.config.per_round or 1)
 
     @property
     def columns(self) -> Columns:

@@ -217,7 +217,7 @@ def _train(layers: Layers, config: ConfigRecord, context: Context) -> tuple[Laye
 
 def model_of(config: ConfigRecord, schema: Schema) -> Mlp:
     """The built-in model that the server's message names."""
-    return Mlp(len(schema.features), parse_hidden(str(config["hidden"])))
+    return Mlp(schema.encoder.inputs, parse_hidden(str(config["hidden"])))
 
 
 def training_of(config: ConfigRecord) -> Training:

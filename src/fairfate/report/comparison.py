@@ -1,0 +1,378 @@
+"""What a finished run found: which strategies are worth a mark, and one honest sentence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from fairfate.data.groups import Groups
+from fairfate.errors import InputError, listing
+from fairfate.fairness.metrics import COLLAPSED, FAIRNESS
+from fairfate.fairness.objective import bind, small_groups
+from fairfate.runs.config import PROVENANCE, read_config
+from fairfate.runs.groups import group_rates
+from fairfate.runs.results import (
+    CELLS,
+    CONFIG,
+    CONFIGS,
+    KEYS,
+    ROUNDS,
+    counts_of,
+    read_groups,
+    read_rounds,
+    row_names,
+    summarise,
+)
+from fairfate.runs.run import Run
+from fairfate.runs.store import Store
+from fairfate.strategies import THRESHOLDS
+
+SKILL = ("mcc", "balanced_accuracy")
+SKILL_LOST = {"mcc": 0.05, "balanced_accuracy": 0.02}
+"""A loss of more than this is said first."""
+SWEPT = ("encode", "clients", "per_round", "rounds", "epochs", "batch_size", "learning_rate", "hidden")
+"""What may differ between the runs of a sweep, beside data, partition, protocol and strategies."""
+RISING = 0.01
+"""A gain of MCC between the last two fifths of the rounds that shows that training was cut short."""
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Strategies on the same data; all of it is in a run's folder."""
+
+    rounds: pd.DataFrame
+    metric: str
+    """Fairness to speak of where no strategy looks at one."""
+    notes: tuple[str, ...]
+    groups: Groups | None
+    out: Path | None = None
+    title: str = ""
+    """What tells it from others of the same sweep."""
+
+    @classmethod
+    def of(cls, run: Run) -> Comparison:
+        """Of a run that has just finished."""
+        takes = any(spec.step(THRESHOLDS) for spec in run.plan.specs)
+        thresholds = ("thresholds need the group of each person at prediction time",) if takes else ()
+        again = tuple(f"{name} was damaged and has been run again" for name in run.damaged)
+        objectives = sorted({spec.metric for spec in run.plan.specs if spec.metric})
+        crossed = tuple(line for text in objectives for line in small_groups(text))
+        notes = (*run.table.notes, *again, *thresholds, *crossed)
+        return cls(run.rounds, run.plan.config.metric, notes, run.table.grouping, run.out)
+
+    @classmethod
+    def read(cls, folders: Sequence[Path]) -> list[Comparison]:
+        """Of finished runs' folders: those on the same data, split alike, side by side."""
+        frames = [read_rounds(folder) for folder in folders]
+        alike: dict[tuple[object, ...], list[int]] = {}
+        for place, frame in enumerate(frames):
+            key = tuple(frame[name].iloc[0] for name in ("dataset", "partition", "protocol"))
+            alike.setdefault((*key, int(frame["round"].max())), []).append(place)
+        return [cls._together([folders[p] for p in of], [frames[p] for p in of]) for of in alike.values()]
+
+    @classmethod
+    def read_sweep(cls, folder: Path) -> list[Comparison]:
+        """Of a sweep: what differs in settings of strategies only, side by side."""
+        store = Store(folder / CELLS)
+        store.index()
+        found = store.read_all()
+        if not found:
+            raise InputError(f"sweep must hold finished cells, got '{folder}' (none)")
+        keys = [key for key, _, _ in found]
+        shown = [name for name in SWEPT if len({str(key.get(name)) for key in keys}) > 1]
+        metrics = [
+            read_config(path).get("metric", "eqo") for path in sorted((folder / CONFIGS).glob("*.toml"))
+        ]
+        metric = metrics[0] if metrics else "eqo"
+        return [
+            cls(
+                rounds,
+                metric,
+                (),
+                groups,
+                title=", ".join(f"{name.replace('_', '-')} {_plain(key.get(name))}" for name in shown),
+            )
+            for key, rounds, groups in found
+        ]
+
+    @classmethod
+    def _together(cls, folders: Sequence[Path], frames: list[pd.DataFrame]) -> Comparison:
+        configs = [read_config(folder / CONFIG) if folder.is_dir() else {} for folder in folders]
+        notes = {note: None for c in configs for note in c.get(PROVENANCE, {}).get("data-notes", ())}
+        rounds = pd.concat(_told_apart(frames, folders), ignore_index=True)
+        return cls(rounds, configs[0].get("metric", "eqo"), tuple(notes), read_groups(folders[0]))
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """One line for each strategy, with the mean of each objective that is no metric by itself."""
+        found = summarise(self.rounds)
+        texts = [text for text in dict.fromkeys(found["metric"].dropna()) if text not in self.rounds.columns]
+        if texts and self.groups is not None:
+            last = self.last_rounds.assign(**self._objectives(texts))
+            means = last.groupby(KEYS, dropna=False, sort=False)[texts].mean(skipna=False)
+            found = found.merge(means.add_suffix("_last_mean").reset_index(), on=KEYS, how="left")
+        acceptance = self.last_rounds.groupby(KEYS, dropna=False, sort=False)["acceptance"]
+        accepted = acceptance.agg(["mean", "std"]).add_prefix("acceptance_last_").reset_index()
+        return found.merge(accepted, on=KEYS, how="left")
+
+    def _objectives(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
+        assert self.groups is not None
+        counts = counts_of(self.last_rounds)
+        return {text: bind(text, self.groups)(counts) for text in texts}
+
+    @cached_property
+    def last_rounds(self) -> pd.DataFrame:
+        """The test rows in the last round."""
+        rounds = self.rounds
+        found = rounds[(rounds["split"] == "test") & (rounds["round"] == self.last)]
+        return found if "acceptance" in found else found.assign(acceptance=math.nan)
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Short names of the lines."""
+        return row_names(self.summary)
+
+    @property
+    def seeds(self) -> int:
+        """How many seeds there are."""
+        return int(self.rounds["seed"].nunique())
+
+    @property
+    def last(self) -> int:
+        """The last round."""
+        return int(self.rounds["round"].max())
+
+    @property
+    def fairness(self) -> str:
+        """The fairness to speak of: what the first strategy that looks at some looks at."""
+        return next((name for name in self.summary["metric"] if isinstance(name, str)), self.metric)
+
+    @cached_property
+    def majority(self) -> float:
+        """Accuracy of the same answer for everybody, mean over seeds; NaN for runs without counts."""
+        try:
+            labels = counts_of(self.last_rounds).sum(axis=(1, 3))
+        except InputError:
+            return math.nan
+        return float((labels.max(axis=1) / labels.sum(axis=1)).mean())
+
+    @cached_property
+    def collapsed(self) -> list[int]:
+        """For each line, in how many seeds its model hardly tells people apart."""
+        return [int((self.per_seed("mcc", line) < COLLAPSED).sum()) for line in range(len(self.summary))]
+
+    @cached_property
+    def rates(self) -> pd.DataFrame | None:
+        """What each strategy does to each group."""
+        return None if self.groups is None else group_rates(self.rounds, self.groups)
+
+    def mean(self, metric: str, line: int) -> float:
+        """A line's mean over seeds in the last round."""
+        name = f"{metric}_last_mean"
+        return float(self.summary[name].iloc[line]) if name in self.summary else math.nan
+
+    def per_seed(self, metric: str, line: int, split: str = "test") -> pd.Series[float]:
+        """The metric of one line in each seed, in the last round."""
+        mine = self.of_line(line)
+        mine = mine[(mine["split"] == split) & (mine["round"] == self.last)].sort_values("seed")
+        if metric not in mine and self.groups is not None:
+            mine = mine.assign(**{metric: bind(metric, self.groups)(counts_of(mine))})
+        values: pd.Series[float] = mine[metric].reset_index(drop=True)
+        return values
+
+    def of_line(self, line: int) -> pd.DataFrame:
+        """All rounds of one line."""
+        rounds, key = self.rounds, self.summary.iloc[line]
+        mine = rounds[(rounds["strategy"] == key["strategy"]) & (rounds["settings"] == key["settings"])]
+        metric = "" if pd.isna(key["metric"]) else key["metric"]
+        found: pd.DataFrame = mine[mine["metric"].fillna("") == metric]
+        return found
+
+    def best(self, metric: str) -> list[bool]:
+        """Which lines are the best by a metric; one that collapsed in some seed is never."""
+        values = np.array([self.mean(metric, line) for line in range(len(self.summary))])
+        values[np.array(self.collapsed) > 0] = np.nan
+        if len(values) < 2 or np.isnan(values).all():
+            return [False] * len(values)
+        return [bool(value == np.nanmax(values)) for value in values]
+
+
+def _plain(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _told_apart(frames: list[pd.DataFrame], folders: Sequence[Path]) -> list[pd.DataFrame]:
+    """A strategy that folders have with the same seed is called by its folder too."""
+    key = ["strategy", "metric", "settings", "seed"]
+    repeated = pd.concat([frame[key].drop_duplicates() for frame in frames]).duplicated(key).any()
+    if not repeated:
+        return frames
+    return [
+        frame.assign(strategy=frame["strategy"] + f" [{folder.name}]")
+        for frame, folder in zip(frames, folders, strict=True)
+    ]
+
+
+def is_sweep(folder: Path) -> bool:
+    """Whether a folder is one of a sweep."""
+    return (folder / CONFIGS).is_dir() and not (folder / ROUNDS).exists()
+
+
+def said(metric: str) -> str:
+    """A metric's name in a sentence."""
+    return metric.upper() if metric in FAIRNESS else metric
+
+
+def sentence(found: Comparison) -> str:
+    """What was gained and given up, for a reader who reads nothing else."""
+    metric, lines = found.fairness, range(len(found.summary))
+    fair = [found.mean(metric, line) for line in lines]
+    usable = [line for line in lines if not found.collapsed[line] and not math.isnan(fair[line])]
+    if all(map(math.isnan, fair)):
+        return f"{said(metric)} is undefined: a group has no such test rows, so nothing can be said about it."
+    if len(fair) == 1:
+        return _alone(found, usable)
+    others = [line for line in usable if line > 0]
+    aside = [line for line in lines[1:] if found.collapsed[line]]
+    if not others:
+        return " ".join(filter(None, [_none_left(found, aside), _base(found)]))
+    best = max(others, key=lambda line: fair[line])
+    told = _against(found, best) if not found.collapsed[0] else _instead(found, best)
+    return " ".join(filter(None, [told, _set_aside(found, [x for x in aside if fair[x] > fair[best]])]))
+
+
+def _alone(found: Comparison, usable: list[int]) -> str:
+    return "" if usable else _base(found)
+
+
+def _base(found: Comparison) -> str:
+    """What is wrong with the first strategy, if anything is."""
+    if not found.collapsed[0]:
+        return ""
+    return (
+        f"{found.names[0]} itself collapsed in {found.collapsed[0]} of {found.seeds} seeds (MCC"
+        f" {found.mean('mcc', 0):.3f}): it hardly tells people apart, so its fairness says nothing."
+    )
+
+
+def _none_left(found: Comparison, aside: list[int]) -> str:
+    if not aside:
+        return f"Nothing can be said: {said(found.fairness)} is undefined for all but {found.names[0]}."
+    most = max(aside, key=lambda line: found.mean(found.fairness, line))
+    low = found.mean("mcc", most)
+    return (
+        f"No strategy can be recommended: {found.names[most]} collapsed in {found.collapsed[most]} of"
+        f" {found.seeds} seeds (MCC {found.mean('mcc', 0):.3f} to {low:.3f}), and giving nearly everybody the"
+        f" same answer is no fairness, whatever {said(found.fairness)} says."
+    )
+
+
+def _set_aside(found: Comparison, aside: list[int]) -> str:
+    if not aside:
+        return ""
+    told = (f"{found.names[line]} (in {found.collapsed[line]} of {found.seeds})" for line in aside)
+    return f"Left aside, since they collapsed in some seeds: {listing(told)}."
+
+
+def _instead(found: Comparison, best: int) -> str:
+    """Where the first strategy collapsed."""
+    metric = found.fairness
+    return (
+        f"{_base(found)} The fairest of the others is {found.names[best]}: {said(metric)}"
+        f" {found.mean(metric, best):.3f}, accuracy {found.mean('accuracy', best):.3f}, MCC"
+        f" {found.mean('mcc', best):.3f}."
+    )
+
+
+def _against(found: Comparison, best: int) -> str:
+    """The fairest line against the first."""
+    metric, name, first = found.fairness, found.names[best], found.names[0]
+    base, other = found.mean(metric, 0), found.mean(metric, best)
+    if math.isnan(base):
+        return (
+            f"{said(metric)} is undefined for {first}; of the others {name} is the fairest with {other:.3f}."
+        )
+    of = _between(found, metric)
+    if other <= base:
+        return (
+            f"Nothing was gained: {first} is the fairest by {said(metric)} ({base:.3f}{of}); the next is"
+            f" {name} with {other:.3f} ({_price(found, best)})."
+        )
+    gained = f"{name} gained {other - base:.3f} {said(metric)} ({base:.3f} to {other:.3f}{of})"
+    lost = [m for m in SKILL if found.mean(m, 0) - found.mean(m, best) > SKILL_LOST[m]]
+    chance = f"It was fairer in {_wins(found, metric, best)}"
+    if lost:
+        return (
+            f"At the price of skill, {name} is fairer than {first}: {_price(found, best)}; {gained}. {chance}"
+        )
+    return f"Against {first}, {gained}; {_price(found, best)}. {chance}"
+
+
+def _between(found: Comparison, metric: str) -> str:
+    """Between whom fairness is, where that is not two groups."""
+    if found.groups is None or metric not in FAIRNESS or len(found.groups) == 2:
+        return ""
+    if len(found.groups.attributes) > 1:
+        return f", the worst of {listing(found.groups.attributes)}"
+    return f" between the worst and the best of {len(found.groups)} groups"
+
+
+def _price(found: Comparison, line: int) -> str:
+    """What a line has given up against the first one, in accuracy and in skill."""
+    names = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "mcc": "MCC"}
+    parts = []
+    for metric, name in names.items():
+        before, after = found.mean(metric, 0), found.mean(metric, line)
+        parts.append(f"{name} {before:.3f} to {after:.3f}")
+    return ", ".join(parts)
+
+
+def _wins(found: Comparison, metric: str, line: int) -> str:
+    if found.seeds == 1:
+        return "the one seed that was run; more seeds would show whether that is chance."
+    first, mine = found.per_seed(metric, 0), found.per_seed(metric, line)
+    wins = int((mine > first).sum()) if len(mine) == len(first) else 0
+    doubt = ", so it may be chance" if wins < 0.8 * found.seeds else ""
+    return f"{wins} of {found.seeds} seeds{doubt}."
+
+
+def remarks(found: Comparison) -> list[str]:
+    """What a reader of the table should know: collapsed models, undefined metrics, runs cut short."""
+    lines = list(found.notes)
+    low = [
+        f"{name} in {k} of {found.seeds} seeds"
+        for name, k in zip(found.names, found.collapsed, strict=True)
+        if k
+    ]
+    if low:
+        lines.append(
+            f"collapsed: {listing(low)}; an MCC below {COLLAPSED} means that a model hardly tells people"
+            " apart, whatever its fairness says"
+        )
+    for number, name in enumerate(found.names):
+        undefined = [metric.upper() for metric in FAIRNESS if math.isnan(found.mean(metric, number))]
+        if undefined:
+            lines.append(
+                f"{name}: {', '.join(undefined)} undefined, a group has no such test rows in some seed"
+            )
+    rising = [name for line, name in enumerate(found.names) if _is_rising(found, line)]
+    if rising:
+        lines.append(f"not converged: {listing(rising)}; more rounds or a larger learning rate would help")
+    return lines
+
+
+def _is_rising(found: Comparison, line: int) -> bool:
+    """Whether the model was still learning when the rounds ended."""
+    mine = found.of_line(line)
+    mine = mine[mine["split"] == "validation"]
+    fifth = found.last // 5
+    if fifth < 2 or mine["round"].nunique() < found.last:
+        return False
+    late, before = mine["round"] > found.last - fifth, mine["round"] > found.last - 2 * fifth
+    return bool(mine.loc[late, "mcc"].mean() - mine.loc[before & ~late, "mcc"].mean() > RISING)

@@ -1,0 +1,74 @@
+"""Who is at a disadvantage: what each strategy's model does to each group of people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from fairfate.data.groups import Groups
+from fairfate.fairness.intervals import wilson
+from fairfate.fairness.metrics import Counts, Values
+from fairfate.files import write_bytes
+from fairfate.runs.results import KEYS, counts_of
+
+GROUPS = "groups.csv"
+RATES = ("acceptance", "tpr", "fpr", "accuracy")
+
+
+def group_rates(rounds: pd.DataFrame, groups: Groups) -> pd.DataFrame:
+    """One row for each strategy and group: rows, and rates on the test rows with 95 % intervals.
+
+    Rates and rows are means over the seeds' test rows, in the last round. The intervals are Wilson's for so
+    many people as one seed has test rows; they say nothing of the differences between seeds. With several
+    attributes there are rows for each attribute alone and for their combinations.
+
+    Parameters
+    ----------
+    rounds : as in ``rounds.parquet``
+    groups : what its counts are counted by
+    """
+    test = rounds[(rounds["split"] == "test") & (rounds["round"] == rounds["round"].max())]
+    crossings: list[tuple[str, ...]] = [(name,) for name in groups.attributes]
+    if len(groups.attributes) > 1:
+        crossings.append(groups.attributes)
+    found = []
+    for key, frame in test.groupby(KEYS, dropna=False, sort=False):
+        counts = counts_of(frame)
+        for attributes in crossings:
+            merged = groups.merge(counts, attributes)
+            about = dict(zip(KEYS, key, strict=True))
+            named = {"attribute": " x ".join(attributes), "group": _names(groups, attributes)}
+            found.append(pd.DataFrame({**about, **named, "seeds": len(frame), **_rates(merged)}))
+    return pd.concat(found, ignore_index=True)
+
+
+def _names(groups: Groups, attributes: tuple[str, ...]) -> list[str]:
+    if attributes == groups.attributes:
+        return list(groups.names)
+    return list(groups.values[groups.attributes.index(attributes[0])])
+
+
+def _rates(counts: Counts) -> dict[str, Values]:
+    """Rates by group from (seeds, groups, 2, 2) counts."""
+    tn, fp, fn, tp = (counts[..., y, p].astype(np.float64) for y in (0, 1) for p in (0, 1))
+    rows = tn + fp + fn + tp
+    parts = {
+        "acceptance": (fp + tp, rows),
+        "tpr": (tp, tp + fn),
+        "fpr": (fp, fp + tn),
+        "accuracy": (tp + tn, rows),
+    }
+    found = {"rows": rows.mean(axis=0), "positives": (tp + fn).mean(axis=0)}
+    for name, (part, whole) in parts.items():
+        mean_part, mean_whole = part.mean(axis=0), whole.mean(axis=0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found[name] = mean_part / np.where(mean_whole > 0, mean_whole, np.nan)
+        found[f"{name}_low"], found[f"{name}_high"] = wilson(mean_part, mean_whole)
+    return found
+
+
+def write_groups(path: Path, frame: pd.DataFrame) -> None:
+    """Write the rates as CSV."""
+    write_bytes(path, frame.to_csv(index=False).encode())
