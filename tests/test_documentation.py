@@ -67,6 +67,9 @@ def test_commands_run(command: str, tmp_path: Path, people: Path) -> None:
     base = [sys.executable, "-m", "fairfate"]
     if any(word.startswith("hospitals/") for word in words):
         subprocess.run([*base, "flower", "init", "hospitals"], cwd=tmp_path, check=True, capture_output=True)
+    if words[:2] == ["flower", "check"]:
+        write = ["flower", "schema", "hospitals", "--out", "hospitals/schema.json"]
+        subprocess.run([*base, *write], cwd=tmp_path, check=True, capture_output=True)
     if words[0] == "plot":
         quick = ["run", "--rounds", "2", "--seeds", "1", "--out", "runs/synthetic-1"]
         subprocess.run([*base, *quick], cwd=tmp_path, check=True, capture_output=True)

@@ -467,7 +467,45 @@ def test_too_few_clients_are_waited_for_but_not_forever(lines: list[str]) -> Non
     strategy = FedAvg(min_available_nodes=5, max_wait=0.3)
     with pytest.raises(InputError, match=r"there must be at least 5 clients within 0.3 s, got 4"):
         strategy.start(grid(), start_model(), num_rounds=1)
-    assert any("Waiting for clients: 4 of 5 are there" in line for line in lines)
+    assert any("Waiting for 1 more site (4 of 5 are there: 17, 333, 58, 901; 0 s left)" in x for x in lines)
+
+
+def test_while_it_waits_the_server_says_again_and_again_for_whom_and_why(lines: list[str]) -> None:
+    here = grid()
+    here.tamper[17] = answering(client={"name": "east", "problem": "column 'age' must be in the file"})
+    here.tamper[333] = lambda m, h: Message(Error(2, "boom"), reply_to=m)
+    strategy = FedAvg(ask_clients=True, min_available_nodes=4, max_wait=0.4)
+    strategy.roster.interval = 0.1
+    with pytest.raises(InputError, match=r"at least 4 clients within 0\.4 s, got 2"):
+        strategy.start(here, start_model(), num_rounds=1)
+    waiting = [line for line in lines if line.startswith("Waiting")]
+    assert 3 <= len(waiting) <= 6
+    assert set(waiting) == {
+        "Waiting for 2 more sites (2 of 4 are there: site 1, site 8;"
+        " refused: east: column 'age' must be in the file; no answer: node 333; 0 s left)"
+    }
+
+
+def test_a_line_every_half_minute_counts_down_and_one_more_when_a_client_comes(
+    lines: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [0.0]
+    here = grid([17, 58])
+    here.offline = {17, 58}
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+        here.offline = set() if clock[0] >= 95 else {17} if clock[0] >= 75 else {17, 58}
+
+    monkeypatch.setattr("fairfate.flower.nodes.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("fairfate.flower.nodes.time.sleep", sleep)
+    assert len(FedAvg(max_wait=600).roster.clients(here, 2)) == 2
+    assert lines == [
+        "Waiting for 2 more sites (0 of 2 are there; 600 s left)",
+        "Waiting for 2 more sites (0 of 2 are there; 570 s left)",
+        "Waiting for 2 more sites (0 of 2 are there; 540 s left)",
+        "Waiting for 1 more site (1 of 2 are there: 58; 525 s left)",
+    ]
 
 
 def test_a_client_that_vanishes_and_comes_back_is_missed_and_welcomed() -> None:

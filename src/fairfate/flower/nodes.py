@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, Message, MessageType, MetricRecord, RecordDic
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from fairfate.errors import InputError
+from fairfate.errors import InputError, listing
 from fairfate.flower.logs import log, one_line
 from fairfate.flower.replies import MOST_EXAMPLES
 
@@ -46,6 +46,8 @@ class Roster:
     max_wait: float = 600.0
     timeout: float = 60.0
     """How long to wait for answers."""
+    interval: float = 30.0
+    """Seconds between lines in the log that say for whom the server waits."""
     known: dict[int, Client] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     """Of all clients that ever took part, also before the run was interrupted, in the order of their numbers:
@@ -66,7 +68,7 @@ class Roster:
     def clients(self, grid: Grid, need: int) -> list[Client]:
         """All clients that are online, in a fixed order; waits for ``need`` of them, but not forever."""
         end = time.monotonic() + self.max_wait
-        said, waiting = -1, False
+        said, again, waiting = -1, 0.0, False
         while True:
             nodes = sorted(grid.get_node_ids())
             self._forget(nodes)
@@ -77,16 +79,31 @@ class Roster:
                 return sorted(online, key=lambda client: (client.name, client.node))
             if time.monotonic() >= end:
                 raise InputError(self._too_few(len(online), need))
-            if len(online) != said:
-                said = len(online)
-                log(INFO, "Waiting for clients: %d of %d are there (at most %g s)", said, need, self.max_wait)
-            time.sleep(min(1.0, max(0.01, end - time.monotonic())))
+            now = time.monotonic()
+            if len(online) != said or now >= again:
+                said, again = len(online), now + self.interval
+                log(INFO, "%s", self._waiting(nodes, need, end - now))
+            time.sleep(min(1.0, self.interval, max(0.01, end - now)))
             waiting = True  # then those who were refused are asked again: a file may have been mended
 
     def _forget(self, online: Sequence[int]) -> None:
         """Whoever has left and comes back is asked again as well."""
         for node in set(self.refused) - set(online):
             del self.refused[node], self.failed[node]
+
+    def _waiting(self, nodes: Sequence[int], need: int, left: float) -> str:
+        """For how many the server waits, who is there, who is not, and why."""
+        there = sorted(self.known[node].name for node in nodes if node in self.known)
+        silent = [n for n in nodes if n in self.failed and n not in self.known and n not in self.refused]
+        parts = [f"{len(there)} of {need} are there{': ' if there else ''}{listing(there)}"]
+        if self.refused:
+            reasons = [f"{name}: {why}" for name, why in sorted(self.refused.values())]
+            parts.append(f"refused: {listing(reasons, 5)}")
+        if silent:
+            parts.append(f"no answer: {listing([self.name(node) for node in silent])}")
+        more = need - len(there)
+        told = "; ".join([*parts, f"{max(0.0, left):.0f} s left"])
+        return f"Waiting for {more} more site{'' if more == 1 else 's'} ({told})"
 
     def _too_few(self, online: int, need: int) -> str:
         reasons = "".join(f"; {name} takes no part: {why}" for name, why in self.refused.values())

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from fairfate.data import AUTO, ENCODINGS, FILE, ONEHOT, Columns, Held
+from fairfate.data import AUTO, ENCODINGS, FILE, ONEHOT, Columns, Held, Schema, draft_schema
 from fairfate.errors import InputError, check, unknown
 from fairfate.fairness.objective import parse_objective
 from fairfate.federation.streams import Streams
@@ -124,6 +125,23 @@ class Settings:
     def streams(self) -> Streams:
         """The random numbers of the run."""
         return Streams(self.seed, self.config.protocol == "published")
+
+
+def schema_of(app: str | Path) -> tuple[Schema, bool]:
+    """The schema that an app's server starts from, and whether sites leave it as it is."""
+    file = Path(app).expanduser() / "pyproject.toml"
+    if not file.is_file():
+        raise InputError(f"app must be the folder of a Flower app, got '{app}' (no pyproject.toml)")
+    try:
+        run_config = tomllib.loads(file.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
+        settings = Settings.read(run_config)
+    except InputError:
+        raise
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise InputError(f"app must have a run config in pyproject.toml, got {error} in '{file}'") from None
+    given = settings.config.schema
+    schema = draft_schema(settings.held, settings.columns) if given is None else Schema.read(given)
+    return schema, settings.schema != SITES
 
 
 def _typed(key: str, value: Any, kind: str) -> Any:

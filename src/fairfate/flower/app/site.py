@@ -18,12 +18,12 @@ import pandas as pd
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from fairfate.data import Schema, UnfitError, describe_frame, read_frame
+from fairfate.data import Schema, UnfitError, describe_frame
 from fairfate.data.read import list_folder
-from fairfate.errors import InputError, unknown
 from fairfate.fairness.thresholds import histogram
 from fairfate.federation.split import Federation, pack
 from fairfate.federation.streams import Streams
+from fairfate.flower.app.node import NodeError, check_keys, data_file, read_rows
 from fairfate.flower.client import strategy_of
 from fairfate.flower.logs import log
 from fairfate.flower.nodes import CLIENT, COUNTS, NAME, NOTE, PROBLEM, ROWS
@@ -36,8 +36,6 @@ from fairfate.rounds import local
 from fairfate.strategies import Need, fedavg
 
 DESCRIBE, SCHEMA = "describe", "schema"
-KEYS = ("data", "name", "target", "sensitive", "rename", "describe", "partition-id", "num-partitions")
-"""Of a site's node-config."""
 Layers = dict[str, NDArray[Any]]
 Metrics = dict[str, Any]
 
@@ -48,11 +46,9 @@ class SiteError(RuntimeError):
 
 def file_of(context: Context) -> Path:
     """The site's file: ``data`` in its node-config or, in a simulation, its share of the ``sites`` folder."""
-    given = context.node_config.get("data")
-    if given:
-        return Path(str(given)).expanduser()
-    if set(context.node_config) != {"partition-id", "num-partitions"}:  # what a simulation sets
-        raise SiteError("node-config must name the site's file, as in data='/path/to/file.csv', got none")
+    simulated = set(context.node_config) == {"partition-id", "num-partitions"}  # what a simulation sets
+    if not simulated:
+        return data_file(context.node_config)
     folder = Path(str(context.run_config.get("sites", ""))).expanduser()
     if not folder.is_dir():
         raise SiteError(f"sites must be a folder with a file for each site, got '{folder}'")
@@ -69,31 +65,7 @@ def name_of(context: Context) -> str:
 
 def read_site(context: Context, schema: Schema) -> pd.DataFrame:
     """The site's rows, with its own column names replaced by the schema's."""
-    config = context.node_config
-    own_groups = [part.strip() for part in str(config.get("sensitive", "")).split(",") if part.strip()]
-    if own_groups and len(own_groups) != len(schema.sensitive):
-        raise SiteError(f"node-config sensitive must name {len(schema.sensitive)} columns, got others")
-    renamed = dict(zip(own_groups, schema.sensitive, strict=False))
-    if config.get("target"):
-        renamed[str(config["target"])] = schema.target
-    for pair in filter(None, str(config.get("rename", "")).split(",")):
-        own, equals, name = pair.partition("=")
-        if not equals:
-            raise SiteError("node-config rename must be like 'own=schema,own=schema', got something else")
-        renamed[own.strip()] = name.strip()
-    try:
-        frame = read_frame(file_of(context))
-    except InputError as error:
-        log(WARNING, "%s", error)
-        raise SiteError("the site's file cannot be read; its own log says why") from None
-    for own, name in renamed.items():
-        if own not in frame.columns:
-            log(WARNING, "node-config names a column '%s' that the file does not have", own)
-            raise SiteError(f"node-config must name a column of the site's file for '{name}'")
-        if name != own and name in frame.columns:
-            log(WARNING, "node-config renames '%s' to '%s', which the file has too", own, name)
-            raise SiteError(f"node-config must rename to a name that is free in the file, got '{name}'")
-    return frame.rename(columns=renamed)
+    return read_rows(context.node_config, file_of(context), schema)
 
 
 @contextmanager
@@ -103,6 +75,9 @@ def _discreet() -> Iterator[None]:
         yield
     except SiteError:
         raise
+    except NodeError as error:
+        log(WARNING, "%s", error)
+        raise SiteError(error.public) from None
     except UnfitError as error:
         log(WARNING, "The file does not fit the server's schema: %s", error)
         raise SiteError(error.public) from None
@@ -122,7 +97,7 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
     try:
         with _discreet():
             about.update({NAME: name_of(context), **_note(context)})
-            _check_keys(context)
+            check_keys(context.node_config)
             config = content.config_records["config"]
             arrays = content.array_records.get("arrays")
             if config.get(ASK) == HISTOGRAM and arrays is not None:
@@ -159,14 +134,6 @@ def _answer(config: ConfigRecord, context: Context, about: ConfigRecord) -> dict
         return {}
     cells = np.bincount(table.cell, minlength=2 * table.groups)
     return {COUNTS: MetricRecord({ROWS: [int(number) for number in cells]})}
-
-
-def _check_keys(context: Context) -> None:
-    """A misspelt key would be a setting that is silently ignored."""
-    strange = [key for key in context.node_config if key not in KEYS]
-    if strange:
-        log(WARNING, "%s", unknown("key in the node-config", strange[0], KEYS))
-        raise SiteError(f"node-config must hold known keys only, got {len(strange)} other")
 
 
 def _note(context: Context) -> dict[str, str]:
