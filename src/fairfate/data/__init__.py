@@ -2,7 +2,7 @@
 
 from fairfate.data.encode import Encoder
 from fairfate.data.load import Held, draft_schema, load, load_held
-from fairfate.data.read import FILE, read_frame
+from fairfate.data.read import FILE, Read, Reading, read_file, read_frame
 from fairfate.data.schema import Schema, UnfitError, cover, describe_frame
 from fairfate.data.sources import SOURCES, Source, fetch, find
 from fairfate.data.synthetic import synthetic
@@ -17,6 +17,8 @@ __all__ = [
     "Columns",
     "Encoder",
     "Held",
+    "Read",
+    "Reading",
     "Schema",
     "Source",
     "Table",
@@ -28,6 +30,7 @@ __all__ = [
     "find",
     "load",
     "load_held",
+    "read_file",
     "read_frame",
     "synthetic",
     "table_from_frame",

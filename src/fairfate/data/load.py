@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairfate.data.read import FILE, list_folder, read_folder, read_frame
+from fairfate.data.read import FILE, list_folder, read_folder, read_frame, stem
 from fairfate.data.schema import Schema, UnfitError
 from fairfate.data.sources import SOURCES, find
 from fairfate.data.synthetic import synthetic
@@ -42,8 +42,8 @@ def load(
 
     Parameters
     ----------
-    data : ``synthetic`` (or ``synthetic:rows=N,seed=S``), adult, compas, law, dutch, a CSV or Parquet file,
-        or a folder with one such file for each client
+    data : ``synthetic`` (or ``synthetic:rows=N,seed=S``), adult, compas, law, dutch, a file (CSV, Parquet,
+        JSON or Excel), or a folder with one such file for each client
     data_dir : folder to look in first for a public dataset
     columns : what the columns mean; for a public dataset, only ``sensitive``, ``privileged``, ``client``,
         ``drop`` and ``categorical`` count
@@ -70,7 +70,7 @@ def load(
     if held is not None:
         return _load_with(held, file, columns)
     if file.is_dir():
-        frame = read_folder(file)
+        frame = read_folder(file).frame
         if columns is not None and columns.client in (None, FILE):
             columns = replace(columns, client=FILE)
         elif columns is not None:
@@ -130,7 +130,7 @@ def _load_with(held: Held, data: Path, columns: Columns | None) -> Table:
     names: tuple[str, ...] = ()
     if data.is_dir():
         client = np.repeat(np.arange(len(sites)), [len(site) for site in sites])
-        names = tuple(file.stem for file in files)
+        names = tuple(stem(file) for file in files)
     elif columns is not None and columns.client is not None:
         frame = read_frame(data)
         if columns.client not in frame.columns:
