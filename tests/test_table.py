@@ -324,7 +324,7 @@ def test_empty_fields_beyond_the_header_are_no_harm(tmp_path: Path) -> None:
     assert read_frame(file).values.tolist() == [[1, 2, 3], [4, 5, 6]]
 
 
-@pytest.mark.parametrize("content", [b"a,b\n1,\x002\n", "a,b\n1,2\n".encode("utf-16")])
+@pytest.mark.parametrize("content", [b"a,b\n1,\x002\n", "a,b\n1,\x002\n".encode("utf-16")])
 def test_nul_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "a.csv"
     file.write_bytes(content)

@@ -97,11 +97,14 @@ MissingGroup = Annotated[Word, option("rows without a group: keep (default: a gr
 Encode = Annotated[
     Word, option("inputs: auto|onehot|ordinal|none (default: auto; ordinal for the paper's datasets)")
 ]
+Sep = Annotated[Word, option("separator of CSV files (default: found out)")]
+Decimal = Annotated[Word, option("decimal mark of numbers in files: . or , (default: found out)")]
+Encoding = Annotated[Word, option("text encoding of files, such as latin-1 (default: found out)")]
 Partition = Annotated[Word, option("random | dirichlet:SIGMA | column:NAME (default: dirichlet:0.5)")]
 Clients = Annotated[Whole, option("number of clients (default: the paper's, else 10)", whole)]
 Protocol = Annotated[Word, option("paper (exact) or published (as the printed numbers were made)")]
 DataDir = Annotated[Word, option("folder to look in first for adult.csv etc.")]
 Plugin = Annotated[Words, option("Python file that registers strategies of your own (repeatable)")]
 
-DATA = "synthetic[:rows=N,seed=S], adult, compas, law, dutch, a CSV or Parquet file, or a folder of them"
+DATA = "synthetic[:rows=N,seed=S], adult, compas, law, dutch, a file (CSV, Parquet, ...), or a folder of them"
 STRATEGY = "NAME[:key=value,...][+STEP...] (repeatable; default: fedavg and fair_fate)"

@@ -4,7 +4,7 @@ from fairfate.data.columns import MISSING_GROUP, Columns, parse_sensitive
 from fairfate.data.describe import cover, describe_frame
 from fairfate.data.encode import AUTO, ENCODINGS, NONE, ONEHOT, ORDINAL, Encoder
 from fairfate.data.load import Held, draft_schema, load, load_held
-from fairfate.data.read import FILE, read_frame
+from fairfate.data.read import FILE, Read, Reading, read_file, read_frame
 from fairfate.data.schema import Schema, UnfitError
 from fairfate.data.sources import SOURCES, Source, fetch, find
 from fairfate.data.synthetic import synthetic
@@ -25,6 +25,8 @@ __all__ = [
     "Columns",
     "Encoder",
     "Held",
+    "Read",
+    "Reading",
     "Schema",
     "Source",
     "Table",
@@ -37,6 +39,7 @@ __all__ = [
     "load",
     "load_held",
     "parse_sensitive",
+    "read_file",
     "read_frame",
     "synthetic",
     "table_from_frame",

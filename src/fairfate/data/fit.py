@@ -11,8 +11,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fairfate.data.columns import MISSING, OTHERS, SMALL, words
 from fairfate.data.schema import Schema
-from fairfate.data.table import MISSING, OTHERS, words
 from fairfate.errors import InputError, listing
 
 LONGEST = 60
@@ -56,7 +56,9 @@ def _unfit(schema: Schema, frame: pd.DataFrame) -> Iterator[str]:
         if column not in frame.columns:
             continue
         try:
-            if column in known:
+            if column in schema.bands or column in schema.dates:
+                schema.column(frame[column])
+            elif column in known:
                 yield from _texts(frame[column], known[column])
             elif column in schema.categories:
                 yield from _texts(frame[column], schema.categories[column], gaps=True)
@@ -72,13 +74,13 @@ def _texts(values: pd.Series[Any], known: Sequence[str], *, gaps: bool = False) 
     """A column that must hold known words; ``gaps``: the schema may know missing ones."""
     codes, names = words(values)
     empty = np.flatnonzero(codes < 0)
-    if len(empty) and not (gaps and MISSING in known):
+    if len(empty) and MISSING not in known and not (gaps and OTHERS in known):
         why = ", since the schema knows no missing one" if gaps else ""
         rule = f"column '{values.name}' must have a value in every row{why}"
         yield f"{rule}, got {len(empty)} missing, the first in row {empty[0] + 1}"
     strange = np.array([name not in known for name in names] + [False])
     rows = np.flatnonzero(strange[codes])
-    if len(rows) and known[0] != OTHERS:
+    if len(rows) and not {OTHERS, SMALL} & set(known):
         found = _examples(rows, (names[codes[row]] for row in rows))
         rule = f"column '{values.name}' must hold only the schema's {len(known)} values"
         others = f"{strange.sum()} other{'' if strange.sum() == 1 else 's'} in {_rows(rows)}"
@@ -100,7 +102,7 @@ def _numbers(schema: Schema, values: pd.Series[Any]) -> Iterator[str]:
 def _combinations(schema: Schema, frame: pd.DataFrame) -> Iterator[str]:
     """Known values of several sensitive columns that make no group together."""
     names = schema.sensitive
-    if len(names) == 1 or not set(names) <= set(frame.columns):
+    if len(names) == 1 or schema.bands or not set(names) <= set(frame.columns):
         return
     try:
         places = [_places(frame[name], of) for name, of in zip(names, schema.grouping.values, strict=True)]
@@ -118,9 +120,11 @@ def _combinations(schema: Schema, frame: pd.DataFrame) -> Iterator[str]:
 def _places(values: pd.Series[Any], known: Sequence[str]) -> NDArray[np.int64]:
     """Each row's place among the known values; -1 for none."""
     codes, names = words(values)
-    rest = 0 if known[0] == OTHERS else -1
+    rest = next((place for place, name in enumerate(known) if name in (OTHERS, SMALL)), -1)
     index = [known.index(name) if name in known else rest for name in names]
-    return np.array([*index, -1], dtype=np.int64)[codes]
+    missing = known.index(MISSING) if MISSING in known else -1
+    found: NDArray[np.int64] = np.array([*index, missing], dtype=np.int64)[codes]
+    return found
 
 
 def _rows(rows: Sequence[int] | NDArray[Any] | dict[int, Any]) -> str:

@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 
 from fairfate.data.columns import Columns, complete
 from fairfate.data.encode import AUTO, NONE, ONEHOT, ORDINAL
-from fairfate.data.read import FILE, list_folder, read_folder, read_frame
+from fairfate.data.leaks import leaks
+from fairfate.data.read import FILE, Reading, list_folder, read_file, read_folder, read_frame, stem
 from fairfate.data.schema import Schema, UnfitError
 from fairfate.data.sources import SOURCES, find
 from fairfate.data.synthetic import synthetic
 from fairfate.data.table import TRAINING, VALIDATION, Table, table_from_frame
 from fairfate.errors import InputError, unknown
+
+AS_IT_COMES = Reading()
 
 
 @dataclass(frozen=True)
@@ -40,13 +43,14 @@ def load(
     columns: Columns | None = None,
     held: Held | None = None,
     encode: str = AUTO,
+    reading: Reading = AS_IT_COMES,
 ) -> Table:
     """Load a table.
 
     Parameters
     ----------
-    data : ``synthetic`` (or ``synthetic:rows=N,seed=S``), adult, compas, law, dutch, a CSV or Parquet file,
-        or a folder with one such file for each client
+    data : ``synthetic`` (or ``synthetic:rows=N,seed=S``), adult, compas, law, dutch, a file (CSV, Parquet,
+        JSON or Excel), or a folder with one such file for each client
     data_dir : folder to look in first for a public dataset
     columns : what the columns mean; for a public dataset, only ``sensitive``, ``privileged``, ``client``,
         ``drop`` and ``categorical`` count
@@ -54,6 +58,7 @@ def load(
     encode : how inputs are made: ``onehot`` (texts that 20 rows share have an input each, numbers are
         standardised), ``ordinal`` (as in the paper: places in a sorted list, scaled to [0, 1]), ``none``
         (numbers as they are), or ``auto``: ordinal for the paper's datasets, one-hot for files
+    reading : the separator, decimal mark and text encoding of files, where these are not found out
 
     Examples
     --------
@@ -74,17 +79,15 @@ def load(
     if not file.exists() and not file.suffix and "/" not in data:
         raise unknown("dataset", data, ["synthetic", *SOURCES])
     if held is not None:
-        return _load_with(held, file, columns, encode)
-    if file.is_dir():
-        frame = read_folder(file)
-        if columns is not None and columns.client in (None, FILE):
-            columns = replace(columns, client=FILE)
-        elif columns is not None:
-            frame = frame.drop(columns=FILE)
-    else:
-        frame = read_frame(file)
+        return _load_with(held, file, columns, encode, reading)
+    frame, read_notes = read_folder(file, reading) if file.is_dir() else read_file(file, reading)
+    if file.is_dir() and columns is not None and columns.client in (None, FILE):
+        columns = replace(columns, client=FILE)
+    elif file.is_dir() and columns is not None:
+        frame = frame.drop(columns=FILE)
     named = _named(columns, frame, data)
-    return table_from_frame(frame, named, file.stem, encode=_of_file(encode), tidy=True)
+    table = table_from_frame(frame, named, stem(file), encode=_of_file(encode), tidy=True)
+    return replace(table, notes=(*read_notes, *table.notes, *leaks(table)))
 
 
 def _named(columns: Columns | None, frame: pd.DataFrame, data: str | Path) -> Columns:
@@ -98,29 +101,39 @@ def _of_file(encode: str) -> str:
     return ONEHOT if encode == AUTO else encode
 
 
-def draft_schema(held: Held, columns: Columns | None, encode: str = AUTO) -> Schema:
+def draft_schema(
+    held: Held, columns: Columns | None, encode: str = AUTO, reading: Reading = AS_IT_COMES
+) -> Schema:
     """What can be learned of the columns from the validation file."""
-    frame = read_frame(held.validation)
+    frame = read_frame(held.validation, reading)
     named = replace(_named(columns, frame, held.validation), client=None)
     return Schema.of(table_from_frame(frame, named, encode=_of_file(encode), tidy=True))
 
 
 def load_held(
-    held: Held, columns: Columns | None = None, schema: Schema | None = None, encode: str = AUTO
+    held: Held,
+    columns: Columns | None = None,
+    schema: Schema | None = None,
+    encode: str = AUTO,
+    reading: Reading = AS_IT_COMES,
 ) -> tuple[Schema, Table]:
     """The schema, and the server's rows in it, each marked as VALIDATION or TEST."""
     if schema is None:
-        schema = draft_schema(held, columns, encode) if held.schema is None else Schema.read(held.schema)
+        schema = (
+            draft_schema(held, columns, encode, reading) if held.schema is None else Schema.read(held.schema)
+        )
     files = [held.validation] if held.test is None else [held.validation, held.test]
-    parts = [_in_schema(schema, Path(file), part) for part, file in enumerate(files, start=VALIDATION)]
+    parts = [
+        _in_schema(schema, Path(file), part, reading) for part, file in enumerate(files, start=VALIDATION)
+    ]
     return schema, _joined(parts)
 
 
-def _in_schema(schema: Schema, file: Path, part: int) -> Table:
+def _in_schema(schema: Schema, file: Path, part: int, reading: Reading) -> Table:
     """A file's rows, marked with the part they play."""
-    frame = read_frame(file)
+    frame = read_frame(file, reading)
     try:
-        return replace(schema.table(frame, file.stem), part=np.full(len(frame), part, dtype=np.int8))
+        return replace(schema.table(frame, stem(file)), part=np.full(len(frame), part, dtype=np.int8))
     except UnfitError as error:
         raise InputError(f"'{file}' must fit the schema: {error}") from None
 
@@ -132,30 +145,48 @@ def _joined(tables: Sequence[Table]) -> Table:
     return replace(tables[0], **columns)
 
 
-def _load_with(held: Held, data: Path, columns: Columns | None, encode: str) -> Table:
+def _load_with(held: Held, data: Path, columns: Columns | None, encode: str, reading: Reading) -> Table:
     """All rows of ``data`` for training, the server's beside them."""
-    schema, server = load_held(held, columns, None, encode)
     files = list_folder(data) if data.is_dir() else [data]
-    sites = [_in_schema(schema, file, TRAINING) for file in files]
+    _check_different(files, held)
+    schema, server = load_held(held, columns, None, encode, reading)
+    sites = [_in_schema(schema, file, TRAINING, reading) for file in files]
     client: NDArray[np.int64] | None = None
     names: tuple[str, ...] = ()
     if data.is_dir():
         client = np.repeat(np.arange(len(sites)), [len(site) for site in sites])
-        names = tuple(file.stem for file in files)
+        names = tuple(stem(file) for file in files)
     elif columns is not None and columns.client is not None:
-        frame = read_frame(data)
+        frame = read_frame(data, reading)
         if columns.client not in frame.columns:
             raise unknown("column for client-column", columns.client, frame.columns)
         client, found = complete(frame[columns.client], "client-column")
         names = tuple(found)
     nobody = np.full(len(server), -1, dtype=np.int64)
-    return replace(
+    table = replace(
         _joined([*sites, server]),
-        name=data.stem,
+        name=stem(data),
         client=None if client is None else np.concatenate([client, nobody]),
         client_names=names,
-        notes=() if held.test else ("half of the validation rows are kept apart as test rows",),
     )
+    halved = () if held.test else ("half of the validation rows are kept apart as test rows",)
+    return replace(table, notes=(*halved, *leaks(table)))
+
+
+def _check_different(files: Sequence[Path], held: Held) -> None:
+    """Refuse to measure a model on the file that it is trained on."""
+    seen = {_digest(file): str(file) for file in files if file.is_file()}
+    for argument, given in (("validation", held.validation), ("test", held.test)):
+        if given is None or not Path(given).is_file():
+            continue
+        digest = _digest(Path(given))
+        if digest in seen:
+            raise InputError(f"{argument} must be another file than '{seen[digest]}', got the same content")
+        seen[digest] = given
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _load_source(name: str, data_dir: str | Path | None, extra: Columns | None, encode: str) -> Table:
@@ -179,7 +210,7 @@ def _load_source(name: str, data_dir: str | Path | None, extra: Columns | None, 
     tidy = encode in (ONEHOT, NONE)
     found = table_from_frame(read_frame(file), columns, name, encode=encode if tidy else ORDINAL, tidy=tidy)
     table = replace(found, source=name)
-    if hashlib.sha256(file.read_bytes()).hexdigest() == source.sha256:
+    if _digest(file) == source.sha256:
         return table
     return replace(table, notes=(*table.notes, f"{file} is not the documented file (checksum)"))
 

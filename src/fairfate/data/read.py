@@ -1,99 +1,247 @@
-"""Users' files: CSV or Parquet, one or a folder of them, as they are."""
+"""Users' files as they come: CSV, Parquet, JSON or Excel, one or a folder of them."""
 
 from __future__ import annotations
 
 import csv
+import gzip
+import importlib.util
 import io
 import itertools
+import json
 import warnings
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pandas as pd
 
-from fairfate.errors import InputError, listing
+from fairfate.data.numerals import Numbered, numbered
+from fairfate.data.text import decode, names_once, read_csv
+from fairfate.errors import InputError, check, listing
 
 FILE = "(file)"
 """The column that names a row's file, when the data are a folder of files."""
+PARQUET, JSON, EXCEL = {".parquet", ".pq"}, {".json", ".jsonl", ".ndjson"}, {".xlsx"}
+ENDINGS = {".csv", ".tsv", ".txt", *PARQUET, *JSON, *EXCEL}
+"""Of the files that a folder is searched for; each may have .gz after it."""
+_FAILURES = (csv.Error, OSError, EOFError, zlib.error, OverflowError, NotImplementedError)
+_TAB = {"\\t": "\t", "tab": "\t"}
 
 
-def read_frame(path: str | Path) -> pd.DataFrame:
-    """Read a CSV or Parquet file as it is; text stays text."""
-    file = Path(path)
+@dataclass(frozen=True)
+class Reading:
+    """How to read users' files, where they leave doubt."""
+
+    sep: str | None = None
+    """What separates the fields of a text file; found out if None."""
+    decimal: str | None = None
+    """"." or ","; found out if None."""
+    encoding: str | None = None
+    """Of a text file; found out if None."""
+
+    def __post_init__(self) -> None:
+        if self.sep is not None:
+            sep = _TAB.get(self.sep, self.sep)
+            usable = len(sep) == 1 and sep.isascii() and (sep == "\t" or sep.isprintable()) and sep != '"'
+            check(usable, "sep must be one character, such as ';', or tab", f"'{self.sep}'")
+            object.__setattr__(self, "sep", sep)
+        check(self.decimal in (None, ".", ","), "decimal must be '.' or ','", f"'{self.decimal}'")
+        if self.encoding is not None:
+            try:
+                "".encode(self.encoding)
+                "a".encode(self.encoding)
+            except (LookupError, ValueError):
+                raise InputError(
+                    f"encoding must be one that Python knows, such as utf-8 or cp1252, got '{self.encoding}'"
+                ) from None
+
+
+AS_FOUND = Reading()
+"""Find everything out."""
+
+
+class Read(NamedTuple):
+    """A file's rows."""
+
+    frame: pd.DataFrame
+    notes: tuple[str, ...]
+    """What was done, for the user to read."""
+
+
+class _Raw(NamedTuple):
+    """A file as pandas reads it."""
+
+    frame: pd.DataFrame
+    notes: tuple[str, ...] = ()
+    strings: Callable[[], pd.DataFrame] | None = None
+    """The same as it is written, where that is text."""
+
+
+def read_frame(path: str | Path, reading: Reading = AS_FOUND) -> pd.DataFrame:
+    """The rows of a user's file; see `read_file`."""
+    return read_file(path, reading).frame
+
+
+def read_file(path: str | Path, reading: Reading = AS_FOUND) -> Read:
+    """Read a user's file, and say what was done to understand it.
+
+    The ending tells the format: .parquet or .pq, .json, .jsonl or .ndjson, .xlsx, and text with separators
+    for all others; .gz may follow. Columns that pandas reads as numbers stay, unless the file has decimal
+    commas; columns of written numbers, such as 1.234,56 €, become numbers; all else stays text.
+    """
+    found = _read(Path(path), reading)
+    return Read(found.frame, found.notes)
+
+
+def _read(file: Path, reading: Reading, leaning: bool = False) -> Numbered:
+    """A file with its numbers; ``leaning`` says that files beside it have decimal commas."""
     if not file.is_file():
-        raise InputError(f"data must be a dataset's name or a file, got '{file}' (no such file)")
+        what = "a folder" if file.is_dir() else "no such file"
+        raise InputError(f"data must be a dataset's name or a file, got '{file}' ({what})")
     try:
-        if file.suffix.lower() in {".parquet", ".pq"}:
-            frame = pd.read_parquet(file)
-            if any(name is not None for name in frame.index.names):
-                frame = frame.reset_index()
-        else:
-            frame = _read_csv(file)
+        raw = _raw(file, reading)
+        if raw.frame.empty:
+            raise InputError(f"data must have at least one row, got '{file}' (no rows)")
+        _strip_names(raw.frame)
+        found = numbered(raw.frame, reading.decimal, _named_alike(raw), leaning)
+    except InputError:
+        raise
     except pd.errors.EmptyDataError:
         raise InputError(f"data must have a header and rows, got '{file}' (empty)") from None
-    except (pd.errors.ParserError, UnicodeDecodeError, csv.Error, OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"data must be a CSV or Parquet file, got '{file}' ({reason})") from None
-    if frame.empty:
-        raise InputError(f"data must have at least one row, got '{file}' (no rows)")
-    frame.columns = frame.columns.map(str)
-    if frame.columns.has_duplicates:
-        twice = frame.columns[frame.columns.duplicated()][0]
-        raise InputError(f"data must name each column once, got '{twice}' twice in '{file}'")
-    return frame
+    except (*_FAILURES, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"data must be a CSV or Parquet file, JSON or Excel, got '{file}' ({reason})"
+        ) from None
+    return found._replace(notes=(*raw.notes, *found.notes))
 
 
-def _read_csv(file: Path) -> pd.DataFrame:
-    """Any of the usual separators; every row must have as many fields as the header."""
+def _strip_names(frame: pd.DataFrame) -> None:
+    """Names as text without spaces around them, each once."""
+    frame.columns = pd.Index([str(name).strip() for name in frame.columns])
+    names_once(list(frame.columns))
+
+
+def _named_alike(raw: _Raw) -> Callable[[], pd.DataFrame] | None:
+    again = raw.strings
+    return None if again is None else lambda: again().set_axis(raw.frame.columns, axis=1)
+
+
+def _raw(file: Path, reading: Reading) -> _Raw:
+    """By the ending."""
+    ending = _ending(file)
+    if ending in PARQUET:
+        return _parquet(file)
+    content = _content(file)
+    if ending in EXCEL:
+        return _excel(content, file)
+    text, notes = decode(content, reading.encoding)
+    if ending in JSON:
+        return _Raw(_json(text), notes)
+    rows = read_csv(text, reading.sep)
+    return _Raw(rows.frame(), notes, lambda: rows.frame(str))
+
+
+def _ending(file: Path) -> str:
+    """In small letters, without .gz."""
+    return Path(_unpacked(file)).suffix.lower()
+
+
+def stem(file: Path) -> str:
+    """A file's name without its endings.
+
+    >>> stem(Path("sites/north.csv.gz")), stem(Path("north.v2.csv"))
+    ('north', 'north.v2')
+    """
+    return Path(_unpacked(file)).stem
+
+
+def _unpacked(file: Path) -> str:
+    return file.name[:-3] if file.suffix.lower() == ".gz" else file.name
+
+
+def _content(file: Path) -> bytes:
     content = file.read_bytes()
-    if b"\0" in content:
-        raise ValueError("NUL bytes, as in a damaged file or one in UTF-16")
-    text = content.decode("utf-8-sig")
-    separator = max((",", ";", "\t", "|"), key=text.partition("\n")[0].count)
-    _check_fields(text, separator)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", pd.errors.ParserWarning)
-        try:
-            return pd.read_csv(
-                file,
-                sep=separator,
-                encoding="utf-8-sig",
-                index_col=False,
-                skipinitialspace=True,
-                low_memory=False,
-            )
-        except pd.errors.ParserWarning:
-            raise ValueError("rows have more fields than the header") from None
+    return gzip.decompress(content) if file.suffix.lower() == ".gz" else content
 
 
-def _check_fields(text: str, separator: str) -> None:
-    """Refuse what pandas would mend in silence: columns of one name, and fields beyond the header's."""
-    rows = csv.reader(io.StringIO(text), delimiter=separator, skipinitialspace=True)
-    header = next((row for row in rows if row), [])
-    twice = sorted({name for name in header if name and header.count(name) > 1})
-    if twice:
-        raise ValueError(f"the header must name each column once, got {listing(twice)} more than once")
-    if '"' in text:  # a field may hold separators and line ends
-        suspects = ((rows.line_num, row) for row in rows if len(row) > len(header))
-    else:
-        usual = len(header) - 1
-        lines = enumerate(text.splitlines(), start=1)
-        suspects = ((n, line.split(separator)) for n, line in lines if line.count(separator) > usual)
-    for line, row in suspects:
-        if any(field.strip() for field in row[len(header) :]):
-            raise ValueError(
-                f"a row must have no more fields than the header's {len(header)},"
-                f" got {len(row)} in line {line}"
-            )
+def _parquet(file: Path) -> _Raw:
+    """With its index as columns, if that has names."""
+    packed = file.suffix.lower() == ".gz"
+    try:
+        frame = pd.read_parquet(io.BytesIO(_content(file)) if packed else file)
+    except Exception as error:  # a damaged file fails in many ways
+        raise ValueError(f"no Parquet file, or a damaged one: {error}") from None
+    return _Raw(frame.reset_index() if any(name is not None for name in frame.index.names) else frame)
+
+
+def _json(text: str) -> pd.DataFrame:
+    """A list of records, or one record in each line."""
+    if not text.strip():
+        raise pd.errors.EmptyDataError
+    try:
+        if text.lstrip().startswith("["):
+            records = json.loads(text, object_pairs_hook=_record)
+        else:
+            lines = enumerate(text.split("\n"), start=1)
+            records = [_line(line, number) for number, line in lines if line.strip()]
+    except RecursionError:
+        raise ValueError("values within values within values, too many for a table") from None
+    if not all(isinstance(record, dict) for record in records):
+        raise ValueError('a list or lines of records are wanted, such as {"age": 30, "sex": "f"}')
+    return pd.DataFrame.from_records(records)
+
+
+def _line(line: str, number: int) -> object:
+    try:
+        return json.loads(line, object_pairs_hook=_record)
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"a list of records or a record in each line is wanted, line {number}: {error.msg}"
+        ) from None
+
+
+def _record(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        names_once([name for name, _ in pairs])
+    return record
+
+
+def _excel(content: bytes, file: Path) -> _Raw:
+    """The first sheet of a workbook; its first row is the header."""
+    if importlib.util.find_spec("openpyxl") is None:
+        raise InputError(
+            f"data must be CSV, Parquet or JSON unless openpyxl is there to read Excel's files, got '{file}';"
+            ' pip install "fairfate[excel]"'
+        )
+    if not content:
+        raise pd.errors.EmptyDataError
+    try:
+        with warnings.catch_warnings(), pd.ExcelFile(io.BytesIO(content), engine="openpyxl") as book:
+            warnings.simplefilter("ignore")  # about styles and forms
+            sheets = [str(name) for name in book.sheet_names]
+            header = book.parse(0, header=None, nrows=1)
+            frame = book.parse(0)
+    except Exception as error:  # a damaged workbook fails in many ways
+        raise ValueError(f"no Excel workbook, or a damaged one: {error}") from None
+    names_once([str(name).strip() for name in header.to_numpy().ravel() if pd.notna(name)])
+    notes = (f"read the first sheet, '{sheets[0]}', of {len(sheets)}",) if len(sheets) > 1 else ()
+    return _Raw(frame.dropna(how="all").reset_index(drop=True).infer_objects(), notes)
 
 
 def list_folder(folder: Path) -> list[Path]:
-    """The CSV and Parquet files of a folder, by name without the ending."""
-    found = [p for p in folder.iterdir() if p.suffix.lower() in {".csv", ".parquet", ".pq"}]
-    files = sorted(found, key=lambda path: (path.stem, path.name))
+    """The files of a folder that can be read, by name without the ending."""
+    found = [path for path in folder.iterdir() if _ending(path) in ENDINGS]
+    files = sorted(found, key=lambda path: (stem(path), path.name))
     if not files:
-        raise InputError(f"data must be a folder with CSV or Parquet files, got '{folder}' (none)")
+        raise InputError(
+            f"data must be a folder with CSV, Parquet, JSON or Excel files, got '{folder}' (none)"
+        )
     for first, second in itertools.pairwise(files):
-        if first.stem == second.stem:
+        if stem(first) == stem(second):
             raise InputError(
                 f"the files of '{folder}' must differ in more than their endings, since a file's name is its"
                 f" client's, got '{first.name}' and '{second.name}'"
@@ -101,18 +249,23 @@ def list_folder(folder: Path) -> list[Path]:
     return files
 
 
-def read_folder(folder: Path) -> pd.DataFrame:
-    """One file for each client: all CSV and Parquet files, with a column that says which."""
+def read_folder(folder: Path, reading: Reading = AS_FOUND) -> Read:
+    """One file for each client: all files that can be read, with a column that says which."""
     files = list_folder(folder)
-    frames: list[pd.DataFrame] = []
+    found: list[Numbered] = []
     for file in files:
-        frame = read_frame(file)
-        if frames and set(frame.columns) != set(frames[0].columns):
-            odd = sorted(set(frame.columns) ^ set(frames[0].columns))
+        found.append(_read(file, reading))
+        names, first = set(found[-1].frame.columns), set(found[0].frame.columns)
+        if names != first:
             raise InputError(
                 f"all files of '{folder}' must have the same columns, got a difference in '{file.name}':"
-                f" {listing(odd)}"
+                f" {listing(sorted(names ^ first))}"
             )
-        frames.append(frame)
-    parts = [frame.assign(**{FILE: file.stem}) for frame, file in zip(frames, files, strict=True)]
-    return pd.concat(parts, ignore_index=True)
+    if any(one.comma for one in found):  # then 1.234 is 1234 in the others, too
+        found = [
+            one if one.comma else _read(file, reading, leaning=True)
+            for file, one in zip(files, found, strict=True)
+        ]
+    parts = [one.frame.assign(**{FILE: stem(file)}) for one, file in zip(found, files, strict=True)]
+    notes = [f"{file.name}: {note}" for one, file in zip(found, files, strict=True) for note in one.notes]
+    return Read(pd.concat(parts, ignore_index=True), tuple(notes))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fairfate._version import __version__
-from fairfate.data import AUTO, MISSING_GROUP, ONEHOT, SOURCES, Columns, Held, parse_sensitive
+from fairfate.data import AUTO, MISSING_GROUP, ONEHOT, SOURCES, Columns, Held, Reading, parse_sensitive
 from fairfate.errors import InputError, check, listing, unknown
 from fairfate.federation.partition import parse_partition
 from fairfate.models.training import Training
@@ -46,6 +46,9 @@ class Config:
     min_group: int = Columns.min_group
     missing_group: str = Columns.missing_group
     encode: str = AUTO
+    sep: str | None = None
+    decimal: str | None = None
+    encoding: str | None = None
     protocol: str = "paper"
     partition: str | None = None
     clients: int | None = None
@@ -80,6 +83,11 @@ class Config:
             if getattr(self, key) is not None:
                 raise InputError(f"{key} must be left out without validation, got '{getattr(self, key)}'")
         return None
+
+    @property
+    def reading(self) -> Reading:
+        """How files are read."""
+        return Reading(self.sep, self.decimal, self.encoding)
 
     @property
     def _sensitive(self) -> tuple[str, ...]:

@@ -32,7 +32,8 @@ _TABLES: dict[tuple[Any, ...], Table] = {}
 
 def load_table(config: Config) -> Table:
     """A config's table, kept for the next cell that needs it."""
-    key = (config.data, config.data_dir, config.columns, config.held, config.encode, config.protocol)
+    files = (config.data, config.data_dir, config.columns, config.held)
+    key = (*files, config.encode, config.protocol, config.reading)
     if key not in _TABLES:
         while len(_TABLES) >= 2:
             _TABLES.pop(next(iter(_TABLES)))
@@ -41,7 +42,12 @@ def load_table(config: Config) -> Table:
         )
         encode = ORDINAL if config.encode == AUTO and config.protocol == "published" else config.encode
         _TABLES[key] = load(
-            config.data, data_dir=config.data_dir, columns=config.columns, held=config.held, encode=encode
+            config.data,
+            data_dir=config.data_dir,
+            columns=config.columns,
+            held=config.held,
+            encode=encode,
+            reading=config.reading,
         )
     return _TABLES[key]
 

@@ -13,6 +13,7 @@ import pandas as pd
 
 from fairfate.data import Schema, Table
 from fairfate.data.fit import problems, unused
+from fairfate.data.read import stem
 from fairfate.errors import InputError, listing
 from fairfate.flower.app.node import check_keys, data_file, read_rows
 
@@ -47,7 +48,7 @@ def check_site(schema: str | Path, node: str | Path | None = None, data: str | P
     if not file.is_file():
         raise InputError(f"data must be a CSV or Parquet file, got '{file}' (no such file{_where(file)})")
     frame = read_rows(config, file, known)
-    name, found = str(config.get("name") or file.stem), problems(known, frame)
+    name, found = str(config.get("name") or stem(file)), problems(known, frame)
     notes = [] if file.is_absolute() or node is None else [_relative(file)]
     return Checked(name, file, found, [] if found else [*_summary(known, frame, name), *notes])
 

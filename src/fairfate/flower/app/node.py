@@ -8,10 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from fairfate.data import Schema, read_frame
+from fairfate.data import Reading, Schema, read_frame
 from fairfate.errors import InputError, unknown
 
-KEYS = ("data", "name", "target", "sensitive", "rename", "describe", "partition-id", "num-partitions")
+KEYS = (
+    *("data", "name", "target", "sensitive", "rename", "describe", "sep", "decimal", "encoding"),
+    *("partition-id", "num-partitions"),
+)
 """Of a site's node-config."""
 NodeConfig = Mapping[str, Any]
 
@@ -48,7 +51,8 @@ def read_rows(config: NodeConfig, file: Path, schema: Schema) -> pd.DataFrame:
     """The site's rows, with its own column names replaced by the schema's."""
     renamed = _renamed(config, schema)
     try:
-        frame = read_frame(file)
+        how = (str(config[key]) if config.get(key) else None for key in ("sep", "decimal", "encoding"))
+        frame = read_frame(file, Reading(*how))
     except InputError as error:
         raise NodeError("the site's file cannot be read; its own log says why", str(error)) from None
     for own, name in renamed.items():

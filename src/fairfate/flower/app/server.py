@@ -11,7 +11,7 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from fairfate.data import Schema, Table, cover, draft_schema, load_held
+from fairfate.data import Schema, Table, cover
 from fairfate.errors import check
 from fairfate.federation.split import held_out, pack
 from fairfate.flower.app.settings import Settings
@@ -44,7 +44,7 @@ class ServerData:
     @classmethod
     def load(cls, settings: Settings, schema: Schema | None = None) -> ServerData:
         """Read the server's files; the schema is theirs unless one is given."""
-        schema, table = load_held(settings.held, settings.columns, schema, settings.config.encode)
+        schema, table = settings.load_held(schema)
         streams, model = settings.streams, Mlp(schema.encoder.inputs, parse_hidden(settings.config.hidden))
         validation, test = held_out(table, streams)
         for name, rows in (("validation", validation), ("test", test)):
@@ -73,7 +73,7 @@ class ServerData:
 
 def ask_for_schema(grid: Grid, settings: Settings) -> Schema:
     """One query to every site for its columns' ranges and category names, and a schema that covers them."""
-    schema = draft_schema(settings.held, settings.columns, settings.config.encode)
+    schema = settings.draft_schema()
     clients = Roster(max_wait=settings.max_wait).clients(grid, settings.min_sites)
     question = RecordDict({"config": ConfigRecord({ASK: DESCRIBE, SCHEMA: schema.to_json()})})
     messages = [Message(question, client.node, MessageType.QUERY) for client in clients]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from fairfate.data import AUTO, ENCODINGS, FILE, ONEHOT, Columns, Held, Schema, draft_schema
+from fairfate.data import AUTO, ENCODINGS, FILE, ONEHOT, Columns, Held, Schema, Table, draft_schema, load_held
 from fairfate.errors import InputError, check, unknown
 from fairfate.fairness.objective import parse_objective
 from fairfate.federation.streams import Streams
@@ -121,6 +121,14 @@ class Settings:
         assert self.config.held is not None
         return self.config.held
 
+    def draft_schema(self) -> Schema:
+        """What can be learned of the columns from the validation file."""
+        return draft_schema(self.held, self.columns, self.config.encode, self.config.reading)
+
+    def load_held(self, schema: Schema | None) -> tuple[Schema, Table]:
+        """The schema, unless it is given, and the server's rows in it."""
+        return load_held(self.held, self.columns, schema, self.config.encode, self.config.reading)
+
     @property
     def streams(self) -> Streams:
         """The random numbers of the run."""
@@ -140,7 +148,7 @@ def schema_of(app: str | Path) -> tuple[Schema, bool]:
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(f"app must have a run config in pyproject.toml, got {error} in '{file}'") from None
     given = settings.config.schema
-    schema = draft_schema(settings.held, settings.columns) if given is None else Schema.read(given)
+    schema = settings.draft_schema() if given is None else Schema.read(given)
     return schema, settings.schema != SITES
 
 

@@ -19,7 +19,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, Re
 from numpy.typing import NDArray
 
 from fairfate.data import Schema, UnfitError, describe_frame
-from fairfate.data.read import list_folder
+from fairfate.data.read import list_folder, stem
 from fairfate.fairness.thresholds import histogram
 from fairfate.federation.split import Federation, pack
 from fairfate.federation.streams import Streams
@@ -60,7 +60,7 @@ def file_of(context: Context) -> Path:
 
 def name_of(context: Context) -> str:
     """What the site calls itself: ``name`` in its node-config, or its file's name."""
-    return str(context.node_config.get("name") or file_of(context).stem)
+    return str(context.node_config.get("name") or stem(file_of(context)))
 
 
 def read_site(context: Context, schema: Schema) -> pd.DataFrame:

@@ -1,0 +1,310 @@
+"""Numbers as people write them: decimal commas, thousands, currencies, percent, words for missing values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fairfate.errors import plain
+
+MARKERS = {"", "?", "-", "--", ".", "n/a", "n.a.", "na", "nan", "none", "null", "unknown", "missing"}
+MARKERS |= {"not available", "#n/a"}
+"""Words that stand for a missing value among numbers."""
+_SPACE = "[ \u00a0\u2009\u202f]"
+_GROUPS = {".": ",'’ \u00a0\u2009\u202f", ",": ".'’ \u00a0\u2009\u202f"}
+_ALIKE = str.maketrans({"’": "'", "\u00a0": " ", "\u2009": " ", "\u202f": " "})
+_CODES = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY"}
+_MONEY = "[$€£¥]|USD|EUR|GBP|CHF"
+_PLAIN = re.compile(r"[+-]?[0-9]*\.?[0-9]+([eE][+-]?[0-9]+)?")
+_SAMPLE = 1000
+"""Rows to look at before a column is worth more."""
+
+
+class Number(NamedTuple):
+    """A number and how it was written."""
+
+    value: float
+    group: str
+    """What separates its thousands, if anything does."""
+    currency: str
+    percent: bool
+
+
+@cache
+def _pattern(decimal: str) -> re.Pattern[str]:
+    grouped = rf"[1-9][0-9]{{0,2}}(?P<group>[{_GROUPS[decimal]}])[0-9]{{3}}(?:(?P=group)[0-9]{{3}})*"
+    point = re.escape(decimal)
+    return re.compile(
+        rf"(?P<open>\()?(?P<sign>[+\-−])?(?P<before>{_MONEY})?{_SPACE}?(?P<inner>[+\-−])?"
+        rf"(?P<body>(?:{grouped}|[0-9]+)(?:{point}[0-9]+)?|{point}[0-9]+)(?P<power>[eE][+\-]?[0-9]+)?"
+        rf"{_SPACE}?(?P<percent>%)?{_SPACE}?(?P<after>{_MONEY})?(?P<close>\))?"
+    )
+
+
+def number(text: str, decimal: str = ".") -> Number | None:
+    """A text as a number, if it is one.
+
+    >>> number("(1.234,56 €)", ",")
+    Number(value=-1234.56, group='.', currency='EUR', percent=False)
+    >>> number("01.02.2020", ","), number("1.234").value, number("1.234", ",").value
+    (None, 1.234, 1234.0)
+    """
+    simple = text if decimal == "." else "" if "." in text else text.replace(",", ".")
+    if _PLAIN.fullmatch(simple):  # most are; the pattern below takes longer
+        return Number(float(simple), "", "", False)
+    found = _pattern(decimal).fullmatch(text)
+    if found is None:
+        return None
+    part = found.groupdict("")
+    signs = (part["open"], part["sign"], part["inner"])
+    if (
+        bool(part["open"]) != bool(part["close"])
+        or sum(map(bool, signs)) > 1
+        or (part["before"] and part["after"])
+        or (part["group"] and part["power"])
+    ):
+        return None
+    body = part["body"].replace(part["group"], "") if part["group"] else part["body"]
+    size = float(body.replace(decimal, ".") + part["power"])
+    currency = part["before"] or part["after"]
+    return Number(
+        value=-size if any(sign in ("(", "-", "−") for sign in signs) else size,
+        group=part["group"].translate(_ALIKE),
+        currency=_CODES.get(currency, currency),
+        percent=bool(part["percent"]),
+    )
+
+
+class Fit(NamedTuple):
+    """A column's words read with one decimal separator."""
+
+    decimal: str
+    found: list[Number | None]
+    """For each word; None for a missing value, too."""
+    wrong: NDArray[np.bool_]
+    """Which words are neither a number nor missing."""
+    alike: bool
+    """Whether the numbers are written in one way: thousands, currency, percent."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the column is numbers."""
+        return self.alike and not self.wrong.any() and any(n is not None for n in self.found)
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """A column of texts, with real numbers among them perhaps."""
+
+    name: str
+    codes: NDArray[np.int64]
+    """(rows,) index into ``words``; -1 where a row holds none."""
+    words: list[str]
+    counts: NDArray[np.int64]
+    """How many rows hold each word."""
+    marker: NDArray[np.bool_]
+    """Which words stand for a missing value."""
+    numbers: NDArray[np.float64]
+    """(rows,) the real numbers; NaN elsewhere."""
+
+    @property
+    def present(self) -> int:
+        """Rows with a value."""
+        return int(self.counts[~self.marker].sum()) + int((~np.isnan(self.numbers)).sum())
+
+    @cached_property
+    def fits(self) -> dict[str, Fit]:
+        """The words read with either decimal separator."""
+        return {decimal: _fit(self, decimal) for decimal in (".", ",")}
+
+    @property
+    def european(self) -> bool:
+        """Whether it can only be numbers with a decimal comma, such as 12,5 or 1.234,56."""
+        return self.fits[","].whole and not self.fits["."].whole
+
+    @property
+    def pointed(self) -> bool:
+        """Whether it can only be numbers with a decimal point, such as 1234.56."""
+        return self.fits["."].whole and not self.fits[","].whole
+
+    def only(self, which: NDArray[np.bool_]) -> list[str]:
+        """Some of the words."""
+        return [word for word, wanted in zip(self.words, which, strict=True) if wanted]
+
+
+def texts_of(values: pd.Series[Any]) -> Texts | None:
+    """A column's texts, if it has any and they are worth a look as numbers."""
+    numbers = np.full(len(values), np.nan)
+    if values.dtype == object:
+        kinds = {type(value) for value in values[values.notna().to_numpy()]}
+        if str not in kinds or not kinds <= {str, int, float}:
+            return None
+        real = np.array([isinstance(value, int | float) for value in values])
+        numbers[real] = values[real].astype(float)
+        values = values.mask(real)
+    elif not isinstance(values.dtype, pd.StringDtype):
+        return None
+    if not _promising(values.dropna()):
+        return None
+    codes, distinct = pd.factorize(values)
+    words = [str(word).strip() for word in distinct]
+    marker = np.array([word.casefold() in MARKERS for word in words], dtype=bool)
+    counts = np.bincount(codes[codes >= 0], minlength=len(words))
+    return Texts(str(values.name), codes, words, counts, marker, numbers)
+
+
+def _promising(present: pd.Series[Any]) -> bool:
+    """Whether a good part of some rows are numbers or missing: no need to look at every text then."""
+    some = [str(word).strip() for word in present.iloc[:: len(present) // _SAMPLE + 1]]
+    hits = sum(word.casefold() in MARKERS or bool(number(word) or number(word, ",")) for word in some)
+    return hits > len(some) / 4
+
+
+def _fit(texts: Texts, decimal: str) -> Fit:
+    """A column's words read with one decimal separator."""
+    found = [
+        None if marker else number(word, decimal)
+        for word, marker in zip(texts.words, texts.marker, strict=True)
+    ]
+    numbers = [n for n in found if n is not None]
+    groups, currencies = {n.group for n in numbers}, {n.currency for n in numbers}
+    bare = bool((~np.isnan(texts.numbers)).any())
+    percents = {n.percent for n in numbers} | ({False} if bare else set())
+    alike = len(groups - {""}) <= 1 and len(currencies - {""}) <= 1 and len(percents) <= 1
+    return Fit(decimal, found, ~texts.marker & np.array([n is None for n in found], dtype=bool), alike)
+
+
+class Numbered(NamedTuple):
+    """A frame whose written numbers are numbers."""
+
+    frame: pd.DataFrame
+    notes: tuple[str, ...]
+    comma: bool
+    """Whether the whole file has decimal commas."""
+
+
+def numbered(
+    frame: pd.DataFrame,
+    decimal: str | None,
+    strings: Callable[[], pd.DataFrame] | None,
+    leaning: bool = False,
+) -> Numbered:
+    """Turn the columns that are written numbers into numbers.
+
+    Parameters
+    ----------
+    frame : as pandas reads it; its numbers stay, unless the file has decimal commas
+    decimal : "." or ","; None to find out
+    strings : reads the same file as texts, where numbers were written as text
+    leaning : whether files that belong with it have decimal commas, so that this one has unless it cannot
+    """
+    texts = [column for name in frame.columns if (column := texts_of(frame[name])) is not None]
+    if strings is None:  # 007 is a name where numbers have a type of their own
+        texts = [column for column in texts if not any(re.match("[+-]?0[0-9]", w) for w in column.words)]
+    comma, floats = decimal == ",", []
+    if comma or (decimal is None and (leaning or any(column.european for column in texts))):
+        floats = _written_floats(frame, strings)
+        unfit = any(not column.fits[","].whole for column in floats) or any(c.pointed for c in texts)
+        comma = comma or not unfit
+    decimals = (",",) if comma else (".",) if decimal == "." else (".", ",")
+    changed, notes = frame.copy(deep=False), {}
+    for column in texts:
+        values, notes[column.name] = _column(column, decimals)
+        if values is not None:
+            changed[column.name] = values
+    for column in floats if comma else []:
+        changed[column.name], notes[column.name] = _float(column)
+    return Numbered(changed, tuple(notes[name] for name in frame.columns if notes.get(name)), comma)
+
+
+def _written_floats(frame: pd.DataFrame, strings: Callable[[], pd.DataFrame] | None) -> list[Texts]:
+    """The columns that pandas made floats and that hold a point, as written."""
+    names = [name for name in frame.columns if frame[name].dtype == np.float64]
+    if strings is None or not names:
+        return []
+    written = strings()
+    return [
+        texts
+        for name in names
+        if (texts := texts_of(written[name])) is not None and any("." in word for word in texts.words)
+    ]
+
+
+def _float(texts: Texts) -> tuple[Any, str]:
+    """A column that pandas took for numbers with a decimal point, in a file of decimal commas."""
+    if texts.fits[","].whole:
+        return _values(texts, texts.fits[","]), _told(texts, texts.fits[","])
+    wrong = texts.only(texts.fits[","].wrong) or texts.words
+    text = pd.array(np.array([*texts.words, None], dtype=object)[texts.codes], "str")
+    return text, f"{texts.name}: read as text, since a decimal comma was asked for, got {_two(wrong)}"
+
+
+def _column(texts: Texts, decimals: Sequence[str]) -> tuple[NDArray[np.float64] | None, str]:
+    """A column as numbers or, if it is not numbers, None; and what there is to say about it."""
+    fits = [texts.fits[decimal] for decimal in decimals]
+    best = next((each for each in fits if each.whole), None)
+    if best is None:
+        best = min(fits, key=lambda each: int(texts.counts[each.wrong].sum()))
+    wrong, present = int(texts.counts[best.wrong].sum()), texts.present
+    if wrong * 2 >= present:
+        return None, ""
+    mend = "mend them to use it as numbers"
+    if wrong:
+        return None, (
+            f"{texts.name}: read as text, since {wrong} of {present} values are no numbers, such as"
+            f" {_two(texts.only(best.wrong))}; {mend}"
+        )
+    if not best.alike:
+        return None, (
+            f"{texts.name}: read as text, since its numbers are written in different ways, such as"
+            f" {_two(_unlike(texts, best))}; {mend}"
+        )
+    return _values(texts, best), _told(texts, best)
+
+
+def _values(texts: Texts, whole: Fit) -> NDArray[np.float64]:
+    words = np.array([np.nan if n is None else n.value for n in whole.found] + [np.nan])
+    read = words[texts.codes]
+    return np.where(np.isnan(texts.numbers), read, texts.numbers)
+
+
+def _told(texts: Texts, whole: Fit) -> str:
+    """What was done to a column, with its longest number and the words for missing values."""
+    numbers = [(word, n) for word, n in zip(texts.words, whole.found, strict=True) if n is not None]
+    note = f"{texts.name}: read as numbers"
+    if whole.decimal == "," and any("," in word or n.group == "." for word, n in numbers):
+        note += " with a decimal comma"
+    odd = [pair for pair in numbers if whole.decimal == "," or not _PLAIN.fullmatch(pair[0])]
+    if odd:
+        word, longest = max(odd, key=lambda pair: len(pair[0]))
+        note += f", such as '{word}' = {plain(longest.value)}"
+    missing = int(texts.counts[texts.marker].sum())
+    if missing:
+        words = list(dict.fromkeys(texts.only(texts.marker)))
+        note += f", with {missing} missing value{'s' * (missing > 1)} written as {_two(words)}"
+    return note
+
+
+def _two(words: Sequence[str]) -> str:
+    """Two examples, cut short where they are long."""
+    return " and ".join(f"'{word if len(word) <= 40 else word[:37] + '...'}'" for word in words[:2])
+
+
+def _unlike(texts: Texts, best: Fit) -> list[str]:
+    """Numbers of a column that are written in different ways."""
+    found = [(word, n) for word, n in zip(texts.words, best.found, strict=True) if n is not None]
+    for kind in ("percent", "currency", "group"):
+        kinds: dict[object, str] = {}
+        for word, n in found:
+            if getattr(n, kind) != "":
+                kinds.setdefault(getattr(n, kind), word)
+        if len(kinds) > 1:
+            return list(kinds.values())
+    return [word for word, _ in found]
