@@ -2,11 +2,24 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+from typer.testing import CliRunner
 
+from fairfate.cli import commands
 from fairfate.errors import InputError
-from fairfate.report.figures import over_rounds, save
+from fairfate.fairness.metrics import METRICS
+from fairfate.report.draw import draw
+from fairfate.report.figures import limits, majority, over_rounds, save
+from fairfate.report.lines import GREY, lines_of, shorten, shortened, widened
+from fairfate.report.tradeoff import Point, front, trade_off
+from fairfate.runs.results import count_columns
 from fairfate.runs.run import run
+from fairfate.runs.store import Store
+from fairfate.runs.sweep import expand, sweep
 
 STRATEGIES = ("fedavg", "fair_fate:metric=sp", "fair_fate:metric=eo")
 
@@ -17,16 +30,16 @@ def rounds():
 
 
 def test_a_panel_for_each_metric_and_a_line_for_each_strategy(rounds) -> None:
-    figure = over_rounds(rounds, ("accuracy", "sp"))
+    figure = over_rounds(rounds.assign(mcc=0.5), ("accuracy", "sp"))  # so few rounds teach nothing
     assert [panel.get_ylabel() for panel in figure.axes] == ["accuracy", "statistical parity (1 is fair)"]
     for panel in figure.axes:
-        assert [line.get_label() for line in panel.lines] == [
+        assert [line.get_label() for line in panel.lines][:3] == [
             "fedavg",
             "fair_fate(metric=sp)",
             "fair_fate(metric=eo)",
         ]
         assert panel.get_xlabel() == "round"
-    one, two = figure.axes[0].lines[1:]
+    one, two = figure.axes[0].lines[1:3]
     assert one.get_color() == two.get_color()
     assert one.get_linestyle() != two.get_linestyle()
 
@@ -63,3 +76,267 @@ def test_an_objective_can_be_drawn(tmp_path) -> None:
     assert len(figure.axes) == 2
     with pytest.raises(InputError, match="without counts, got 'worst"):
         over_rounds(rounds, ("worst(sp, eo)",))
+
+
+# -- made by hand ----------------------------------------------------------------------------------------
+
+
+def curve(*means: float, std: float = 0.0) -> pd.DataFrame:
+    index = range(1, len(means) + 1)
+    return pd.DataFrame({"mean": means, "std": std}, index=index)
+
+
+def made(points: dict[str, tuple[float, float]], rounds: int = 4, **late: bool) -> pd.DataFrame:
+    """Rounds of strategies by their accuracy and EQO, two seeds each; ``late``: the last round only."""
+    rows = []
+    for name, (accuracy, eqo) in points.items():
+        for seed, shift in ((1, -0.01), (2, 0.01)):
+            for number in range(rounds if late.get(name) else 1, rounds + 1):
+                row = dict.fromkeys(METRICS, 0.5) | {"accuracy": accuracy + shift, "eqo": eqo + shift}
+                counts = dict(zip(count_columns(2), (30, 10, 10, 10, 10, 10, 5, 15), strict=True))
+                about = {"dataset": "people", "partition": "random", "protocol": "paper", "metric": None}
+                where = {"strategy": name, "settings": "{}", "seed": seed, "round": number, "split": "test"}
+                rows.append({**about, **where, **row, **counts})
+    return pd.DataFrame(rows)
+
+
+def words(figure) -> list[str]:
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text()]
+
+
+def test_axes_span_the_data_after_the_first_tenth_and_not_more() -> None:
+    rising = curve(*np.linspace(0.0, 0.1, 10), *np.full(90, 0.7))
+    assert limits([rising, curve(*np.full(100, 0.8), std=0.05)], "accuracy") == pytest.approx(
+        (0.7 - 0.05 * 0.15, 0.85 + 0.05 * 0.15)
+    )
+    low, high = limits([rising], "accuracy")
+    assert (low, high) == pytest.approx((0.675, 0.725))
+
+
+def test_axes_stay_inside_what_a_metric_can_be() -> None:
+    assert widened(0.0, 1.0, "sp") == (0, 1)
+    assert widened(0.0, 0.0, "sp") == pytest.approx((0, 0.05))
+    assert widened(1.0, 1.0, "sp") == pytest.approx((0.95, 1))
+    assert widened(-0.2, 0.9, "mcc")[0] < -0.2
+    assert widened(-1.0, 1.0, "mcc") == (-1, 1)
+
+
+def test_axes_hold_the_end_of_every_strategy_and_the_bars_of_single_rounds() -> None:
+    many = [curve(*np.full(100, 0.8)) for _ in range(9)]
+    single = curve(0.5, std=0.1).set_axis([100])
+    low, high = limits([*many, single], "accuracy")
+    assert low < 0.4
+    assert 0.8 < high < 0.9
+    assert limits([*many, curve(*np.full(99, 0.8), 0.3)], "accuracy")[0] < 0.3
+
+
+def test_the_accuracy_panel_has_the_majority_dotted(rounds) -> None:
+    frame = made({"fedavg": (0.7, 0.5)})
+    assert majority(frame) == pytest.approx(60 / 100)
+    figure = over_rounds(frame)
+    assert [line.get_label() for line in figure.axes[0].lines][1:] == [
+        "majority's label for all (0.600, below the axis)"
+    ]
+    assert len(figure.axes[1].lines) == 1
+    assert len(over_rounds(frame.drop(columns=count_columns(2))).axes[0].lines) == 1
+    line = over_rounds(rounds).axes[0].lines[-1]
+    assert line.get_ydata()[0] == pytest.approx(majority(rounds[rounds["split"] == "test"]))
+
+
+def test_the_title_says_what_is_drawn() -> None:
+    frame = made({"fedavg": (0.7, 0.5)})
+    assert over_rounds(frame).get_suptitle() == (
+        "people, random\ntest rows, mean over 2 seeds, band of one standard deviation"
+    )
+    one = frame[frame["seed"] == 1].assign(protocol="published")
+    assert over_rounds(one).get_suptitle() == "people, random, published protocol\ntest rows, one seed"
+    with pytest.raises(InputError, match=r"rounds must be of one dataset, partition and protocol.*got 2"):
+        over_rounds(pd.concat([frame, one]))
+
+
+def test_strategies_measured_in_the_last_round_are_markers_with_bars() -> None:
+    name = "fedavg+thresholds"
+    panel = over_rounds(made({"fedavg": (0.7, 0.5), name: (0.8, 0.9)}, **{name: True})).axes[0]
+    (bars,) = panel.containers
+    marker, _, (stems,) = bars.lines
+    assert bars.get_label() == name
+    assert marker.get_xdata().tolist() == [4]
+    assert marker.get_marker() != "None"
+    (stem,) = stems.get_segments()
+    std = 0.01 * 2**0.5
+    assert stem[:, 1].tolist() == pytest.approx([0.8 - std, 0.8 + std])
+    assert panel.get_xlim()[1] > 4
+
+
+def test_undefined_metrics_are_said_in_words() -> None:
+    frame = made({"fedavg": (0.7, np.nan), "fedmom": (0.7, np.nan)})
+    for figure in (over_rounds(frame), trade_off(frame)):
+        assert any("eqo is undefined here" in word for word in words(figure))
+    some = made({"fedavg": (0.7, np.nan), "fedmom": (0.7, 0.5)})
+    assert over_rounds(some).axes[1].get_title() == "undefined for fedavg"
+    assert trade_off(some).axes[0].get_title() == "undefined for fedavg"
+
+
+def test_collapsed_strategies_are_grey_and_named_so() -> None:
+    frame = made({"fedavg": (0.7, 0.5), "fedmom": (0.6, 1.0)})
+    frame.loc[(frame["strategy"] == "fedmom") & (frame["round"] == 4), "mcc"] = 0.049
+    for figure in (over_rounds(frame), trade_off(frame)):
+        assert "fedmom (collapsed)" in words(figure)
+    fine, grey = over_rounds(frame).axes[1].lines
+    assert (fine.get_color(), grey.get_color()) == ("#000000", GREY)
+    panel = trade_off(frame).axes[0]
+    hollow = panel.containers[1].lines[0]
+    assert (hollow.get_markeredgecolor(), hollow.get_markerfacecolor()) == (GREY, "white")
+    assert [text.get_text() for text in panel.texts] == ["fedavg", "collapsed"]
+
+
+def test_names_are_shortened_in_the_middle_and_still_differ() -> None:
+    assert shorten("abcdefghij", 5) == "ab…ij"
+    one, two = "a" * 40 + "1" + "b" * 40, "a" * 40 + "2" + "b" * 40
+    assert len(set(shortened([one, two]))) == 2
+    assert max(map(len, shortened([one, two]))) < 65
+
+
+POINTS = {
+    "fedavg": (0.80, 0.50),
+    "fedmom": (0.75, 0.70),
+    "fedval": (0.74, 0.65),  # beaten by fedmom
+    "fair_fate": (0.70, 0.90),
+    "ffalm": (0.70, 0.80),  # beaten by fair_fate in one, and equal in the other
+}
+
+
+@pytest.mark.parametrize("metric", ["eqo", "eqo_diff"])
+def test_the_front_is_what_no_other_beats(metric: str) -> None:
+    frame = made(POINTS)
+    frame["eqo_diff"] = 1 - frame["eqo"]
+    points = [Point.of(line, metric, 4) for line in lines_of(frame)]
+    assert [point.line.label for point in front(points, metric)] == ["fair_fate", "fedmom", "fedavg"]
+    panel = trade_off(frame, metric).axes[0]
+    assert [text.get_text() for text in panel.texts] == ["fair_fate", "fedmom", "fedavg"]
+    joined = next(line for line in panel.lines if line.get_drawstyle() == "steps-pre")
+    assert joined.get_xdata() == pytest.approx([0.70, 0.75, 0.80])
+
+
+def test_a_point_is_the_mean_over_seeds_with_bars_both_ways() -> None:
+    panel = trade_off(made({"fedavg": (0.8, 0.5)})).axes[0]
+    (bars,) = panel.containers
+    assert (bars.lines[0].get_xdata()[0], bars.lines[0].get_ydata()[0]) == pytest.approx((0.8, 0.5))
+    assert bars.has_xerr
+    assert bars.has_yerr
+    assert panel.lines[0].get_xdata().tolist() == pytest.approx([0.79, 0.81])
+
+
+def test_nothing_is_outside_the_page_and_labels_do_not_overlap() -> None:
+    long = "fair_fate_with_a_plugin_of_{}_and_a_very_long_name_that_goes_on_{}+average+thresholds"
+    names = {long.format(i, i): (0.7 + 0.004 * i, 0.9 - 0.05 * i) for i in range(8)}
+    frame = made(names).assign(dataset="d" * 80, partition="column:" + "p" * 80, protocol="published")
+    for figure in (over_rounds(frame, ("accuracy",)), over_rounds(frame), trade_off(frame)):
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        ticks = [tick for axes in figure.axes for tick in (*axes.get_xticklabels(), *axes.get_yticklabels())]
+        seen = [text for text in figure.findobj(Text) if text.get_text() and text not in ticks]
+        assert len(seen) > 10
+        boxes = [text.get_window_extent() for text in seen]
+        for box in (*boxes, *(axes.get_tightbbox() for axes in figure.axes)):  # which has the ticks
+            assert min(box.x0, box.y0) >= 0
+            assert box.x1 <= figure.bbox.x1
+            assert box.y1 <= figure.bbox.y1
+    boxes = [Text.get_window_extent(text) for text in figure.axes[0].texts]
+    assert len(boxes) == 8
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+# -- files -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("plot") / "run"
+    run(data="synthetic:rows=200", rounds=2, seeds=(1, 2), metric="sp", jobs=1, out=made)
+    return made
+
+
+def names(paths) -> list[str]:
+    return [path.name for path in paths]
+
+
+def test_a_run_has_two_figures_in_its_folder(folder: Path, capsys) -> None:
+    done = CliRunner().invoke(commands.app, ["plot", str(folder)])
+    assert done.output.split() == ["Saved", f"{folder}/rounds.png", "Saved", f"{folder}/tradeoff.png"]
+    assert names(draw(folder, kind="tradeoff")) == ["tradeoff.png"]
+    assert names(draw(folder / "rounds.parquet", kind="rounds")) == ["rounds.png"]
+
+
+def test_a_file_of_ones_own(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a.svg"
+    assert names(draw(folder, out=out)) == ["a.svg"]
+    assert names(draw(folder, out=out, kind="both")) == ["a.svg", "a-tradeoff.svg"]
+    assert sorted(names(tmp_path.iterdir())) == ["a-tradeoff.svg", "a.svg"]
+    with pytest.raises(InputError, match=r"kind must be one of rounds\|tradeoff\|both, got 'all'"):
+        list(draw(folder, kind="all"))
+
+
+@pytest.mark.parametrize(
+    ("metrics", "drawn"),
+    [((), "sp"), (("accuracy", "mcc"), "sp"), (("accuracy", "worst(sp, eo)", "eqo"), "worst(sp, eo)")],
+)
+def test_the_trade_off_is_of_the_metric_asked_for_or_the_runs_own(
+    folder: Path, tmp_path: Path, monkeypatch, metrics, drawn
+) -> None:
+    asked = []
+    whole = trade_off
+    monkeypatch.setattr(
+        "fairfate.report.draw.trade_off", lambda *given: (asked.append(given[1]), whole(*given))[1]
+    )
+    list(draw(folder, metrics, tmp_path / "a.png", "tradeoff"))
+    assert asked == [drawn]
+
+
+SWEEP = {
+    "data": ["synthetic:rows=200"],
+    "partition": ["random", "dirichlet:0.5"],
+    "strategy": ["fedavg", "fedmom"],
+    "seeds": [1, 2],
+    "rounds": 2,
+    "epochs": 1,
+}
+
+
+def test_a_sweep_has_two_figures_for_each_partition(tmp_path: Path) -> None:
+    sweep(expand({**SWEEP, "rounds": 1}), tmp_path, jobs=1)  # whose cells stay, and are not drawn
+    sweep(expand(SWEEP), tmp_path, jobs=1)
+    assert names(draw(tmp_path, ("accuracy", "worst(sp, eo)"))) == [
+        "synthetic_random_paper-rounds.png",
+        "synthetic_random_paper-tradeoff.png",
+        "synthetic_dirichlet-0.5_paper-rounds.png",
+        "synthetic_dirichlet-0.5_paper-tradeoff.png",
+    ]
+    with pytest.raises(InputError, match="out must be left out for a sweep"):
+        list(draw(tmp_path, out=tmp_path / "a.png"))
+
+
+def test_a_sweep_is_read_as_it_was_configured_last(tmp_path: Path) -> None:
+    from fairfate.runs.folders import read_folder
+
+    sweep(expand({**SWEEP, "rounds": 1}), tmp_path, jobs=1)
+    sweep(expand({**SWEEP, "partition": "dirichlet:0.5"}), tmp_path, jobs=1)
+    sweep(expand({**SWEEP, "partition": "dirichlet:0.5", "strategy": ["fedval"]}), tmp_path, jobs=1)
+    (held,) = read_folder(tmp_path)
+    assert held.name == "synthetic_dirichlet-0.5_paper"
+    assert set(held.rounds["round"]) == {1, 2}
+    assert set(held.rounds["strategy"]) == {"fedavg", "fedmom", "fedval"}
+    assert not held.rounds.duplicated(["strategy", "seed", "round", "split"]).any()
+
+
+def test_other_folders_and_damaged_cells_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="run must be the folder of a finished run"):
+        list(draw(tmp_path))
+    for part in ("configs", "cells"):
+        (tmp_path / part).mkdir()
+    with pytest.raises(InputError, match="run must hold finished cells"):
+        list(draw(tmp_path))
+    sweep(expand({**SWEEP, "partition": "random"}), tmp_path, jobs=1)
+    Store(tmp_path / "cells").files[0].write_bytes(b"")
+    with pytest.raises(InputError, match="run must hold whole cells, got a damaged synthetic_random"):
+        list(draw(tmp_path))

@@ -263,20 +263,18 @@ def show(
 
 @app.command()
 def plot(
-    run: Annotated[Path, typer.Argument(help="folder of a run")],
+    run: Annotated[Path, typer.Argument(help="folder of a run or a sweep")],
     metric: Annotated[
         Words, option("panel, also an objective (repeatable; default: accuracy, sp, eo, eqo)")
     ] = None,
-    out: Annotated[Path | None, option("PNG, SVG or PDF file (default: rounds.png in the folder)")] = None,
+    out: Annotated[Path | None, option("PNG, SVG or PDF file (default: in the folder)")] = None,
+    kind: Annotated[Word, option("rounds|tradeoff|both (default: both; with --out: rounds)")] = None,
 ) -> None:
-    """Draw metrics over the rounds of a finished run."""
-    from fairfate.report.figures import over_rounds, save
-    from fairfate.runs.results import read_groups, read_rounds
+    """Draw metrics over the rounds, and accuracy against fairness, of a finished run or sweep."""
+    from fairfate.report.draw import draw
 
-    panels = tuple(metric or ("accuracy", "sp", "eo", "eqo"))
-    figure = over_rounds(read_rounds(run), panels, read_groups(run))
-    folder = run if run.is_dir() else run.parent
-    console(soft_wrap=True).print(f"Saved {save(figure, out or folder / 'rounds.png')}")
+    for path in draw(run, metric or (), out, kind):
+        console(soft_wrap=True).print(f"Saved {path}")
 
 
 def _version(asked: bool) -> None:

@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
-from fairfate.fairness.metrics import METRICS, Values
-from fairfate.fairness.objective import bind, parse_objective
 from fairfate.files import replacing
-from fairfate.runs.results import counts_of, row_names
+from fairfate.report.lines import (
+    Line,
+    axis_name,
+    heading,
+    legend,
+    lines_of,
+    on_test_rows,
+    page,
+    say_undefined,
+    tidy,
+    title,
+    undefined_for,
+    whole_marker,
+    widened,
+)
+from fairfate.runs.results import counts_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLOURS = {  # Okabe and Ito
-    "fedavg": "#000000",
-    "fedmom": "#E69F00",
-    "feddemon": "#56B4E9",
-    "fedavg_lr": "#009E73",
-    "fedavg_gr": "#F0E442",
-    "fedval": "#0072B2",
-    "fair_fate": "#D55E00",
-}
-OTHER = "#CC79A7"
-DASHES = ("-", "--", ":", "-.")
-"""For settings of the same strategy."""
-NAMES = {
-    "accuracy": "accuracy",
-    "balanced_accuracy": "balanced accuracy",
-    "mcc": "MCC",
-    "sp": "statistical parity",
-    "eo": "equality of opportunity",
-    "eqo": "equalized odds",
-}
+_DODGE = 9.0
+"""Points between strategies that are measured in the same single round."""
 
 
 def over_rounds(
@@ -46,66 +45,150 @@ def over_rounds(
 ) -> Figure:
     """Each metric over the rounds on the test rows: mean over seeds, and a band of one standard deviation.
 
+    A strategy that is measured in one round only is a marker with an error bar. The y axes show what the
+    strategies differ in, and not all that a metric could be.
+
     Parameters
     ----------
     rounds : as in ``rounds.parquet``
     metrics : one panel for each; objectives too, such as ``worst(sp, eo)``
     groups : what the counts of the rounds are counted by, for objectives
     """
-    from matplotlib.figure import Figure
-
-    for metric in metrics:
-        if metric not in METRICS:
-            rounds = rounds.assign(**{metric: _objective(metric, rounds, groups)})
-    test = rounds[rounds["split"] == "test"]
-    figure = Figure(figsize=(4.2 * len(metrics), 3.4), layout="constrained")
-    panels = figure.subplots(1, len(metrics), squeeze=False)[0]
-    for panel, metric in zip(panels, metrics, strict=True):
-        seen: dict[str, int] = {}
-        for label, mine in _lines(test):
-            name = str(mine["strategy"].iloc[0])
-            kind = name.partition("+")[0] if name.partition("+")[0] in COLOURS else "other"
-            dash = DASHES[seen.setdefault(kind, 0) % len(DASHES)]
-            seen[kind] += 1
-            seeds = mine.groupby("round")[metric]
-            curve = pd.DataFrame({"mean": seeds.mean(skipna=False), "std": seeds.std(skipna=False)})
-            colour = COLOURS.get(name.partition("+")[0], OTHER)
-            marker = "o" if len(curve) == 1 else None
-            panel.plot(
-                curve.index, curve["mean"], dash, color=colour, label=label, linewidth=1.6, marker=marker
-            )
-            low, high = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
-            panel.fill_between(curve.index, low, high, color=colour, alpha=0.15, linewidth=0)
-        panel.set_xlabel("round")
-        panel.xaxis.get_major_locator().set_params(integer=True)
-        panel.set_ylabel(
-            NAMES.get(metric, metric) + (" (1 is fair)" if metric in ("sp", "eo", "eqo") else "")
-        )
-        if metric != "mcc":
-            panel.set_ylim(0, 1.02)
-        panel.grid(alpha=0.3, linewidth=0.6)
-        panel.spines[["top", "right"]].set_visible(False)
-    handles, texts = panels[0].get_legend_handles_labels()
-    figure.legend(handles, texts, loc="outside lower center", ncols=min(len(texts), 4), frameon=False)
+    metrics = tuple(dict.fromkeys(metrics))
+    test = on_test_rows(rounds, metrics, groups)
+    lines = lines_of(test)
+    across = len(metrics) if len(metrics) < 4 else math.ceil(len(metrics) / math.ceil(len(metrics) / 3))
+    down = math.ceil(len(metrics) / across)
+    figure = page(max(4.4 * across, 5.4), 3.1 * down + 0.5)
+    panels = figure.subplots(down, across, squeeze=False).ravel()
+    for panel in panels[len(metrics) :]:
+        panel.remove()
+    extra = []
+    for panel, metric in zip(panels, metrics, strict=False):
+        _panel(panel, metric, lines)
+        if metric == "accuracy":
+            extra += _majority_line(panel, test)
+    heading(figure, title(test, "band"))
+    legend(figure, [*(_handle(line) for line in lines), *extra])
     return figure
 
 
-def _objective(metric: str, rounds: pd.DataFrame, groups: Groups | None) -> Values:
-    """An objective in every round, from the counts."""
-    parsed = parse_objective(metric)
-    if groups is None:
-        raise InputError(
-            f"metric must be one of {', '.join(METRICS)} for a run without counts, got '{metric}'"
-        )
-    return bind(parsed, groups)(counts_of(rounds))
+def _panel(panel: Axes, metric: str, lines: Sequence[Line]) -> None:
+    """One metric of all strategies."""
+    curves = [(line, line.curve(metric)) for line in lines]
+    defined = [(line, curve) for line, curve in curves if curve["mean"].notna().any()]
+    panel.set_xlabel("round")
+    panel.set_ylabel(axis_name(metric))
+    tidy(panel)
+    if not defined:
+        say_undefined(panel, metric)
+        return
+    missing = [line.label for line, curve in curves if curve["mean"].isna().all()]
+    if missing:
+        panel.set_title(undefined_for(missing), fontsize=8, color="#555555")
+    single = 0
+    for line, curve in defined:
+        if len(curve) > 1:
+            _draw_curve(panel, line, curve, len(lines))
+        else:
+            _draw_marker(panel, line, curve, single * _DODGE)
+            single += 1
+    panel.set_ylim(limits([curve for _, curve in defined], metric))
+    first = min(int(curve.index.min()) for _, curve in curves)
+    last = max(int(curve.index.max()) for _, curve in curves)
+    room = max(last - first, 1) * (0.02 + single * _DODGE / 260)
+    panel.set_xlim(first - (room if first == last else 0), last + room)
+    locator: Any = panel.xaxis.get_major_locator()
+    locator.set_params(integer=True)
 
 
-def _lines(test: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    """The rows of each strategy and setting, with a short label."""
-    groups = test.groupby(["strategy", "metric", "settings"], dropna=False, sort=False)
-    frames = [frame for _, frame in groups]
-    first = pd.DataFrame([frame.iloc[0] for frame in frames])
-    return list(zip(row_names(first), frames, strict=True))
+def _draw_curve(panel: Axes, line: Line, curve: pd.DataFrame, among: int) -> None:
+    """A line with its band; among many strategies, thinner and paler."""
+    wide, shade = (1.6, 0.12) if among <= 4 else (1.3, 0.5 / among)
+    look: dict[str, Any] = {"linestyle": line.dash, "linewidth": wide}
+    panel.plot(curve.index, curve["mean"], color=line.colour, label=line.key, **look)
+    low, high = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
+    panel.fill_between(curve.index, low, high, color=line.colour, alpha=shade, linewidth=0)
+
+
+def _draw_marker(panel: Axes, line: Line, curve: pd.DataFrame, shift: float) -> None:
+    """A single round; strategies with the same one stand side by side."""
+    from matplotlib.transforms import ScaledTranslation
+
+    figure = panel.get_figure()
+    assert figure is not None
+    move = panel.transData + ScaledTranslation(shift / 72, 0, figure.dpi_scale_trans)
+    drawn = panel.errorbar(
+        curve.index,
+        curve["mean"],
+        yerr=None if curve["std"].isna().all() else curve["std"],
+        fmt=line.marker,
+        color=line.colour,
+        label=line.key,
+        transform=move,
+        **_BAR,
+    )
+    whole_marker(drawn)
+
+
+_BAR: dict[str, Any] = {
+    "markersize": 6.5,
+    "markeredgecolor": "white",
+    "markeredgewidth": 0.6,
+    "elinewidth": 1.1,
+    "capsize": 2.5,
+    "zorder": 4,
+}
+
+
+def limits(curves: Sequence[pd.DataFrame], metric: str) -> tuple[float, float]:
+    """Where a y axis starts and ends: where the strategies are once the first tenth of the rounds is over.
+
+    From the 2nd to the 98th percentile of the means over seeds with their bands; the ends of all strategies
+    are inside.
+    """
+    start = max(curve.index.max() for curve in curves) / 10
+    spread = pd.concat([curve[curve.index > start] for curve in curves]).dropna(subset="mean").fillna(0)
+    ends = pd.concat([curve.iloc[[-1]] for curve in curves]).fillna({"std": 0})
+    ends.loc[[len(curve) > 1 for curve in curves], "std"] = 0
+    if spread.empty:
+        spread = pd.concat(curves).dropna(subset="mean").fillna(0)
+    low = np.percentile(spread["mean"] - spread["std"], 2)
+    high = np.percentile(spread["mean"] + spread["std"], 98)
+    low = np.nanmin([low, *(ends["mean"] - ends["std"])])
+    high = np.nanmax([high, *(ends["mean"] + ends["std"])])
+    return widened(float(low), float(high), metric)
+
+
+def majority(test: pd.DataFrame) -> float:
+    """The accuracy of giving everybody the more frequent label, mean over seeds; NaN without counts."""
+    try:
+        labels = counts_of(test).sum(axis=(1, 3))
+    except InputError:
+        return math.nan
+    share = pd.Series(labels.max(axis=1) / np.maximum(labels.sum(axis=1), 1), index=test.index)
+    return float(share.groupby(test["seed"]).mean().mean())
+
+
+def _majority_line(panel: Axes, test: pd.DataFrame) -> list[Any]:
+    """A dotted line for the legend, which also says so if the line is outside the panel."""
+    value = majority(test)
+    if math.isnan(value):
+        return []
+    low, high = panel.get_ylim()
+    outside = ", below the axis" if value < low else ", above the axis" if value > high else ""
+    label = f"majority's label for all ({value:.3f}{outside})"
+    line = panel.axhline(value, color="#555555", linestyle=(0, (1, 2)), linewidth=1.2, label=label, zorder=1)
+    return [line]
+
+
+def _handle(line: Line) -> Any:
+    """For the legend, whichever panels it is in."""
+    from matplotlib.lines import Line2D
+
+    single = line.rows["round"].nunique() == 1
+    look: dict[str, Any] = {"linestyle": "", "marker": line.marker} if single else {"linestyle": line.dash}
+    return Line2D([], [], color=line.colour, linewidth=1.6, label=line.key, **look)
 
 
 def save(figure: Figure, path: str | Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +12,8 @@ from fairfate.data import Table
 from fairfate.federation.partition import parse_partition
 from fairfate.federation.split import build
 from fairfate.federation.streams import Streams
-from fairfate.report.figures import COLOURS, NAMES
+from fairfate.report.lines import COLOURS, NAMES
+from fairfate.report.tradeoff import pareto
 from fairfate.reproduce.grid import METRICS, SPLITS
 from fairfate.reproduce.tables import TITLES
 
@@ -152,21 +152,6 @@ def max_tradeoff(dataset: str, runs: pd.DataFrame) -> Figure:
     figure.suptitle(f"{TITLES[dataset]}: FAIR-FATE's settings by MAX (+ their mean)", fontsize=10)
     _legend(figure, panels, 4)
     return figure
-
-
-def pareto(points: Iterable[tuple[float, float]]) -> list[int]:
-    """The points that no other one beats in both coordinates, from left to right.
-
-    >>> pareto([(0.5, 0.9), (0.7, 0.8), (0.6, 0.7), (0.8, 0.1)])
-    [0, 1, 3]
-    """
-    listed = list(points)
-    kept = [
-        i
-        for i, (x, y) in enumerate(listed)
-        if not any((a >= x and b >= y) and (a > x or b > y) for a, b in listed)
-    ]
-    return sorted(kept, key=lambda i: listed[i])
 
 
 def tradeoff(dataset: str, table: pd.DataFrame) -> Figure:

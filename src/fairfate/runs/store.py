@@ -39,10 +39,20 @@ class Store:
         found = self.folder.glob("*.parquet")
         return sorted(path for path in found if re.fullmatch(r".+_seed-\d+_[0-9a-f]{32}", path.stem))
 
+    @property
+    def damaged(self) -> list[Path]:
+        """The files whose content is not what was written."""
+        return [path for path in self.files if path.stem.rpartition("_")[2] != _digest(path)]
+
+    @property
+    def held(self) -> list[tuple[Path, dict[str, Any]]]:
+        """The files that `index` has read, each with its header."""
+        return [found for files in self._files.values() for found in files]
+
     def repair(self) -> list[str]:
         """Remove damaged files, and what a killed process was writing; returns the damaged ones' names."""
         remove_unfinished(self.folder)
-        damaged = [path for path in self.files if path.stem.rpartition("_")[2] != _digest(path)]
+        damaged = self.damaged
         for path in damaged:
             path.unlink()
         return [path.name for path in damaged]

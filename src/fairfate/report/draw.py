@@ -1,0 +1,59 @@
+"""The figures of a run or a sweep, as files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from fairfate.errors import InputError, check
+from fairfate.fairness.metrics import METRICS
+from fairfate.report.figures import over_rounds, save
+from fairfate.report.lines import PERFORMANCE
+from fairfate.report.tradeoff import trade_off
+from fairfate.runs.folders import Held, is_sweep, read_folder
+
+KINDS = ("rounds", "tradeoff", "both")
+PANELS = ("accuracy", "sp", "eo", "eqo")
+
+
+def draw(
+    run: Path, metrics: Sequence[str] = (), out: Path | None = None, kind: str | None = None
+) -> Iterator[Path]:
+    """Draw a run, or each dataset, partition and protocol of a sweep; gives each file once it is saved.
+
+    Parameters
+    ----------
+    run : folder
+    metrics : panels over the rounds; the first that is about fairness is the trade-off's
+    out : file of a run's figure; without it, both figures are saved in the folder
+    kind : rounds, tradeoff or both; both if None, or rounds with ``out``
+    """
+    chosen = kind or ("both" if out is None else "rounds")
+    check(chosen in KINDS, f"kind must be one of {'|'.join(KINDS)}", f"'{chosen}'")
+    if out is not None and is_sweep(run):
+        raise InputError(f"out must be left out for a sweep, which has files of its own, got '{out}'")
+    for held in read_folder(run):
+        for drawn in ("rounds", "tradeoff") if chosen == "both" else (chosen,):
+            beside = drawn == "tradeoff" and chosen == "both"
+            path = _file(run, held.name, drawn) if out is None else _beside(out) if beside else out
+            yield _save(held, tuple(metrics), drawn, path)
+
+
+def _file(run: Path, name: str, kind: str) -> Path:
+    folder = run if run.is_dir() else run.parent
+    return folder / (f"{name}-{kind}.png" if name else f"{kind}.png")
+
+
+def _beside(out: Path) -> Path:
+    return out.with_name(f"{out.stem}-tradeoff{out.suffix}")
+
+
+def _save(held: Held, metrics: tuple[str, ...], kind: str, path: Path) -> Path:
+    """Draw and save one figure."""
+    fair = next((metric for metric in metrics if metric not in PERFORMANCE), held.metric)
+    shown = (metrics or PANELS) if kind == "rounds" else (fair,)
+    groups = None if all(metric in METRICS for metric in shown) else held.groups()
+    figure = (
+        over_rounds(held.rounds, shown, groups) if kind == "rounds" else trade_off(held.rounds, fair, groups)
+    )
+    return save(figure, path)
