@@ -183,7 +183,7 @@ def run_sweep(
         done = sweep(configs, folder, jobs=jobs, progress=progress, on_plan=on_plan)
     for name in done.damaged:
         say(f"Note: {name} was damaged and has been run again")
-    for found in Comparison.read_sweep(folder):
+    for found in Comparison.read([folder]):
         show_run(console(), found)
     screen = console(soft_wrap=True)
     screen.print(f"\n{done.ran} runs done now, {len(done.cells)} cells in all. Saved to {folder}/")
@@ -246,16 +246,13 @@ def show(
 ) -> None:
     """Print the results of finished runs side by side, wherever they ran."""
     from fairfate.report.clients import show_clients
-    from fairfate.report.comparison import Comparison, is_sweep
+    from fairfate.report.comparison import Comparison
     from fairfate.report.terminal import show_run
     from fairfate.runs.results import read_clients
 
     if not clients:
-        runs = [folder for folder in run if not is_sweep(folder)]
-        found = Comparison.read(runs) if runs else []
-        found += [one for folder in run if is_sweep(folder) for one in Comparison.read_sweep(folder)]
-        for one in found:
-            show_run(console(), one, groups)
+        for found in Comparison.read(run):
+            show_run(console(), found, groups)
         return
     for folder in run:
         show_clients(console(), read_clients(folder), seed)

@@ -15,29 +15,15 @@ from fairfate.data.groups import Groups
 from fairfate.errors import InputError, listing
 from fairfate.fairness.metrics import COLLAPSED, FAIRNESS
 from fairfate.fairness.objective import bind, small_groups
-from fairfate.runs.config import PROVENANCE, read_config
+from fairfate.runs.folders import Held, is_sweep, read_folder
 from fairfate.runs.groups import group_rates
-from fairfate.runs.results import (
-    CELLS,
-    CONFIG,
-    CONFIGS,
-    KEYS,
-    ROUNDS,
-    counts_of,
-    read_groups,
-    read_rounds,
-    row_names,
-    summarise,
-)
+from fairfate.runs.results import KEYS, counts_of, row_names, summarise
 from fairfate.runs.run import Run
-from fairfate.runs.store import Store
 from fairfate.strategies import THRESHOLDS
 
 SKILL = ("mcc", "balanced_accuracy")
 SKILL_LOST = {"mcc": 0.05, "balanced_accuracy": 0.02}
 """A loss of more than this is said first."""
-SWEPT = ("encode", "clients", "per_round", "rounds", "epochs", "batch_size", "learning_rate", "hidden")
-"""What may differ between the runs of a sweep, beside data, partition, protocol and strategies."""
 RISING = 0.01
 """A gain of MCC between the last two fifths of the rounds that shows that training was cut short."""
 
@@ -68,45 +54,29 @@ class Comparison:
 
     @classmethod
     def read(cls, folders: Sequence[Path]) -> list[Comparison]:
-        """Of finished runs' folders: those on the same data, split alike, side by side."""
-        frames = [read_rounds(folder) for folder in folders]
-        alike: dict[tuple[object, ...], list[int]] = {}
-        for place, frame in enumerate(frames):
-            key = tuple(frame[name].iloc[0] for name in ("dataset", "partition", "protocol"))
-            alike.setdefault((*key, int(frame["round"].max())), []).append(place)
-        return [cls._together([folders[p] for p in of], [frames[p] for p in of]) for of in alike.values()]
+        """Of finished runs' and sweeps' folders: runs on the same data, split alike, side by side."""
+        found: list[Comparison] = []
+        alike: dict[tuple[object, ...], list[tuple[Path, Held]]] = {}
+        for folder in folders:
+            for held in read_folder(folder):
+                if is_sweep(folder):
+                    found.append(cls(held.rounds, held.metric, (), held.groups, title=held.title))
+                    continue
+                key = tuple(held.rounds[name].iloc[0] for name in ("dataset", "partition", "protocol"))
+                rows = int(counts_of(held.rounds)[-1].sum()) if held.groups else 0
+                alike.setdefault((*key, held.groups, rows), []).append((folder, held))
+        for same in alike.values():
+            lasts = [int(held.rounds["round"].max()) for _, held in same]
+            if len(set(lasts)) > 1:
+                told = (f"{last} in {folder}" for last, (folder, _) in zip(lasts, same, strict=True))
+                raise InputError(f"runs must have the same number of rounds, got {listing(told)}")
+        return [*map(cls._together, alike.values()), *found]
 
     @classmethod
-    def read_sweep(cls, folder: Path) -> list[Comparison]:
-        """Of a sweep: what differs in settings of strategies only, side by side."""
-        store = Store(folder / CELLS)
-        store.index()
-        found = store.read_all()
-        if not found:
-            raise InputError(f"sweep must hold finished cells, got '{folder}' (none)")
-        keys = [key for key, _, _ in found]
-        shown = [name for name in SWEPT if len({str(key.get(name)) for key in keys}) > 1]
-        metrics = [
-            read_config(path).get("metric", "eqo") for path in sorted((folder / CONFIGS).glob("*.toml"))
-        ]
-        metric = metrics[0] if metrics else "eqo"
-        return [
-            cls(
-                rounds,
-                metric,
-                (),
-                groups,
-                title=", ".join(f"{name.replace('_', '-')} {_plain(key.get(name))}" for name in shown),
-            )
-            for key, rounds, groups in found
-        ]
-
-    @classmethod
-    def _together(cls, folders: Sequence[Path], frames: list[pd.DataFrame]) -> Comparison:
-        configs = [read_config(folder / CONFIG) if folder.is_dir() else {} for folder in folders]
-        notes = {note: None for c in configs for note in c.get(PROVENANCE, {}).get("data-notes", ())}
-        rounds = pd.concat(_told_apart(frames, folders), ignore_index=True)
-        return cls(rounds, configs[0].get("metric", "eqo"), tuple(notes), read_groups(folders[0]))
+    def _together(cls, same: Sequence[tuple[Path, Held]]) -> Comparison:
+        first, notes = same[0][1], dict.fromkeys(note for _, held in same for note in held.notes)
+        frames = _told_apart([held.rounds for _, held in same], [folder for folder, _ in same])
+        return cls(pd.concat(frames, ignore_index=True), first.metric, tuple(notes), first.groups)
 
     @cached_property
     def summary(self) -> pd.DataFrame:
@@ -203,10 +173,6 @@ class Comparison:
         return [bool(value == np.nanmax(values)) for value in values]
 
 
-def _plain(value: object) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
 def _told_apart(frames: list[pd.DataFrame], folders: Sequence[Path]) -> list[pd.DataFrame]:
     """A strategy that folders have with the same seed is called by its folder too."""
     key = ["strategy", "metric", "settings", "seed"]
@@ -217,11 +183,6 @@ def _told_apart(frames: list[pd.DataFrame], folders: Sequence[Path]) -> list[pd.
         frame.assign(strategy=frame["strategy"] + f" [{folder.name}]")
         for frame, folder in zip(frames, folders, strict=True)
     ]
-
-
-def is_sweep(folder: Path) -> bool:
-    """Whether a folder is one of a sweep."""
-    return (folder / CONFIGS).is_dir() and not (folder / ROUNDS).exists()
 
 
 def said(metric: str) -> str:

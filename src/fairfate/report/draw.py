@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fairfate.errors import InputError, check
-from fairfate.fairness.metrics import METRICS
 from fairfate.report.figures import over_rounds, save
 from fairfate.report.lines import PERFORMANCE
 from fairfate.report.tradeoff import trade_off
@@ -52,7 +51,7 @@ def _save(held: Held, metrics: tuple[str, ...], kind: str, path: Path) -> Path:
     """Draw and save one figure."""
     fair = next((metric for metric in metrics if metric not in PERFORMANCE), held.metric)
     shown = (metrics or PANELS) if kind == "rounds" else (fair,)
-    groups = None if all(metric in METRICS for metric in shown) else held.groups()
+    groups = held.groups
     figure = (
         over_rounds(held.rounds, shown, groups) if kind == "rounds" else trade_off(held.rounds, fair, groups)
     )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,22 +13,28 @@ from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.models.mlp import parse_hidden
 from fairfate.models.training import Training
-from fairfate.runs.config import PROVENANCE, from_mapping, read_config
-from fairfate.runs.job import load_table
-from fairfate.runs.results import CELLS, CONFIG, CONFIGS, ROUNDS, read_groups, read_rounds
+from fairfate.runs.config import PROVENANCE, read_config
+from fairfate.runs.results import CELLS, CONFIG, CONFIGS, ROUNDS, groups_in, read_groups, read_rounds
 from fairfate.runs.store import Store
+
+SWEPT = ("encode", "clients", "per-round", "rounds", "epochs", "batch-size", "learning-rate", "hidden")
+"""What may differ between the runs of a sweep, beside data, partition, protocol and strategies."""
 
 
 class Held(NamedTuple):
-    """The rounds of one dataset, partition and protocol."""
+    """The rounds of one config."""
 
     name: str
     """Of the dataset, partition and protocol in a sweep; empty for a run."""
     rounds: pd.DataFrame
     metric: str
     """What its strategies look at, where they say nothing else."""
-    groups: Callable[[], Groups | None]
-    """What the counts are counted by; asked for objectives only, as a sweep has to look at its data."""
+    groups: Groups | None
+    """What the counts are counted by; None for runs of older versions."""
+    notes: tuple[str, ...] = ()
+    """What was done to the data."""
+    title: str = ""
+    """What tells it from the other configs of a sweep."""
 
 
 def is_sweep(folder: Path) -> bool:
@@ -43,9 +48,13 @@ def read_folder(folder: Path) -> Iterator[Held]:
         yield from _read_sweep(folder)
         return
     rounds = read_rounds(folder)
-    config = (folder if folder.is_dir() else folder.parent) / CONFIG
-    metric = read_config(config).get("metric", "eqo") if config.is_file() else "eqo"
-    yield Held("", rounds, str(metric), lambda: read_groups(folder))
+    file = (folder if folder.is_dir() else folder.parent) / CONFIG
+    config = read_config(file) if file.is_file() else {}
+    yield Held("", rounds, str(config.get("metric", "eqo")), read_groups(folder), _notes(config))
+
+
+def _notes(config: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(map(str, config.get(PROVENANCE, {}).get("data-notes", ())))
 
 
 def _read_sweep(folder: Path) -> Iterator[Held]:
@@ -54,20 +63,26 @@ def _read_sweep(folder: Path) -> Iterator[Held]:
     if damaged:
         raise InputError(f"run must hold whole cells, got a damaged {damaged[0]}: run the sweep again")
     store.index()
-    seen: dict[tuple[Any, ...], str] = {}
-    for file in sorted((folder / CONFIGS).glob("*.toml")):
-        config = read_config(file)
-        paths = _files(store, config)
-        key = (config.get("partition"), config.get("protocol"), _checksum(config))
-        if not paths or key in seen:  # a later one is left over from an earlier sweep
+    configs = [read_config(file) for file in sorted((folder / CONFIGS).glob("*.toml"))]
+    differing = [key for key in SWEPT if len({str(config.get(key)) for config in configs}) > 1]
+    names: list[str] = []
+    for config in configs:
+        held = _files(store, config)
+        if not held:
             continue
-        name = paths[0].stem.rpartition("_seed-")[0]
-        same = list(seen.values()).count(name)  # other data of the same name
-        seen[key] = name
-        rounds = pd.concat([pd.read_parquet(path) for path in paths], ignore_index=True)
-        named = f"{name}-{same + 1}" if same else name
-        yield Held(named, rounds, str(config.get("metric", "eqo")), partial(_groups, config))
-    if not seen:
+        name = held[0][0].stem.rpartition("_seed-")[0]
+        names.append(name)
+        same = names.count(name)
+        rounds = pd.concat([pd.read_parquet(path) for path, _ in held], ignore_index=True)
+        yield Held(
+            name if same == 1 else f"{name}-{same}",
+            rounds,
+            str(config.get("metric", "eqo")),
+            groups_in(held[0][1]),
+            _notes(config),
+            ", ".join(f"{key} {config.get(key)}" for key in differing),
+        )
+    if not names:
         raise InputError(f"run must hold finished cells, got '{folder}' (none in {CELLS})")
 
 
@@ -75,19 +90,19 @@ def _checksum(config: Mapping[str, Any]) -> str:
     return str(config.get(PROVENANCE, {}).get("data-checksum", "")).removeprefix("sha256:")
 
 
-def _files(store: Store, config: Mapping[str, Any]) -> list[Path]:
+def _files(store: Store, config: Mapping[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
     """The cells that a config made; of a strategy whose code was edited, those of the version it names."""
     about = config.get(PROVENANCE, {})
     codes = {str(value).removeprefix("sha256:") for key, value in about.items() if key.startswith("plugin ")}
     mine = [(path, header) for path, header in store.held if _belongs(header["cell"], config)]
     mine.sort(key=lambda found: (found[1]["code"] in codes, found[0].stat().st_mtime), reverse=True)
     taken: dict[tuple[int, str], str] = {}
-    paths = []
+    found = []
     for path, header in mine:
         held = [(header["cell"]["seed"], text) for text in header["specs"]]
         if all(taken.setdefault(key, header["code"]) == header["code"] for key in held):
-            paths.append(path)
-    return sorted(paths)
+            found.append((path, header))
+    return sorted(found, key=lambda one: one[0])
 
 
 def _belongs(cell: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
@@ -99,11 +114,3 @@ def _belongs(cell: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     wanted["hidden"] = list(parse_hidden(str(config.get("hidden", "10"))))
     same = all(cell.get(key) == value for key, value in wanted.items())
     return same and cell["seed"] in config.get("seeds", ())
-
-
-def _groups(config: Mapping[str, Any]) -> Groups:
-    """From the data, which must still be what they were."""
-    table = load_table(from_mapping(config, where="the sweep"))
-    if table.checksum != _checksum(config):
-        raise InputError(f"data must be those of the sweep, got another '{config['data']}'")
-    return table.grouping

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from fairfate.data.groups import Groups
 from fairfate.files import remove_unfinished, replacing
 from fairfate.runs.job import Cell
-from fairfate.runs.results import about_groups, groups_in, rounds_table
+from fairfate.runs.results import about_groups, rounds_table
 from fairfate.strategies import Spec
 
 _HEADER = b"fairfate"
@@ -72,22 +72,6 @@ class Store:
     def read(self, cell: Cell) -> pd.DataFrame:
         """The rounds of a finished cell."""
         return pd.concat([pd.read_parquet(path) for path, _ in self._of(cell)], ignore_index=True)
-
-    def read_all(self) -> list[tuple[dict[str, Any], pd.DataFrame, Groups | None]]:
-        """All seeds of what was run alike: the common part of the cells' keys, the rounds and the groups."""
-        together: dict[str, list[tuple[Path, dict[str, Any]]]] = {}
-        for files in self._files.values():
-            for path, header in files:
-                common = {key: value for key, value in header["cell"].items() if key != "seed"}
-                together.setdefault(_text(common), []).append((path, header))
-        return [
-            (
-                json.loads(text),
-                pd.concat([pd.read_parquet(path) for path, _ in files], ignore_index=True),
-                groups_in(files[0][1]),
-            )
-            for text, files in together.items()
-        ]
 
     def _of(self, cell: Cell) -> list[tuple[Path, dict[str, Any]]]:
         """A cell's files, but for those that an older version of a plugin made."""
