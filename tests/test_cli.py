@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from fairfate.cli.commands import run_command
-from fairfate.report.terminal import Results, warnings
+from fairfate.report.comparison import Comparison, remarks
 from fairfate.runs.run import run
 
 QUICK = ["--data", "synthetic:rows=300", "--rounds", "2", "--epochs", "1", "--seeds", "2", "--jobs", "1"]
@@ -48,10 +48,11 @@ def test_a_run_prints_a_table_a_sentence_and_where_it_saved(fairfate) -> None:
     assert code == 0
     for word in ("accuracy", "balanced", "MCC", "SP", "EO", "EQO", "fedavg", "fair_fate", "±", "*"):
         assert word in out
-    assert "Against fedavg, fair_fate" in out
+    assert "collapsed in" in out  # after two rounds
     assert "Saved to runs/synthetic-1/" in out
     saved = {path.name for path in Path("runs/synthetic-1").iterdir()}
-    assert saved == {"clients.parquet", "config.toml", "rounds.parquet", "summary.csv", "models"}
+    files = {"clients.parquet", "config.toml", "groups.csv", "rounds.parquet", "summary.csv"}
+    assert saved == {*files, "models"}
 
 
 def test_a_second_run_takes_a_new_folder(fairfate) -> None:
@@ -80,15 +81,16 @@ def test_one_strategy_and_one_seed_need_no_comparison(fairfate) -> None:
 def test_a_collapsed_model_is_flagged() -> None:
     finished = run(data="synthetic:rows=300", rounds=1, seeds=(1,), jobs=1)
     rounds = finished.rounds.assign(mcc=finished.rounds["strategy"].map({"fedavg": 0.3, "fair_fate": 0.01}))
-    flagged = [line.split(":")[0] for line in warnings(Results.of(replace(finished, rounds=rounds)))]
-    assert flagged == ["fair_fate collapsed in 1 of 1 seeds"]
+    flagged = [line.split(":")[0] for line in remarks(Comparison.of(replace(finished, rounds=rounds)))]
+    assert flagged == ["collapsed"]
 
 
 def test_missing_values_are_told(fairfate, people: Path) -> None:
     own = ["--data", str(people), "--target", "hired", "--favourable", "yes", "--sensitive", "sex"]
     code, out, _ = fairfate("run", *QUICK, *own, "--privileged", "male", "--client-column", "site")
     assert code == 0
-    assert "age: 15 missing values, imputed by the training median" in out
+    assert "missing numbers are replaced" in out
+    assert "age (15)" in out
     assert "column:site" in out
 
 

@@ -22,7 +22,7 @@ COLUMNS = Columns(
 def test_mixed_types_become_numbers_with_names(people: Path) -> None:
     table = load(str(people), columns=COLUMNS)
     assert table.feature_names == ("age", "income", "school", "sex")
-    assert table.categories == {"school": ("(missing)", "north", "south", "west")}
+    assert table.categories == {"school": ("north", "south", "west", "(missing)", "(others)")}
     assert table.group_names == ("(others)", "male")
     assert table.label_names == ("no", "yes")
     assert table.client_names == ("A", "B", "C", "D")
@@ -36,8 +36,8 @@ def test_mixed_types_become_numbers_with_names(people: Path) -> None:
 def test_missing_values_are_told(people: Path) -> None:
     table = load(str(people), columns=COLUMNS)
     assert table.notes == (
-        "age: 15 missing values, imputed by the training median",
-        "school: 11 missing values, a category",
+        "missing texts are a category of their own: school (11)",
+        "missing numbers are replaced, by the mean or median of the training rows: age (15)",
     )
 
 

@@ -244,6 +244,8 @@ def merge_small(
     """
     cells = np.bincount(codes * 2 + label, minlength=2 * len(names)).reshape(-1, 2)
     few = (cells.sum(axis=1) < least) | (cells.min(axis=1) < max(1, least // 5))
+    if few.all():  # a small file: only what cannot be split
+        few = cells.min(axis=1) < FEWEST
     order = np.argsort(cells.sum(axis=1), kind="stable")
     merged = [place for place in order if few[place]]
     rest = [place for place in order if not few[place]]

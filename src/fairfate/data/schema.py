@@ -114,6 +114,7 @@ class Schema:
             encode=self.encode,
             dates=self.dates,
             bands=self.bands,
+            stratified=self.encode == ONEHOT,
         )
 
     def _values(self, values: pd.Series[Any], attribute: int) -> NDArray[np.int64]:

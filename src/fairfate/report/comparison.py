@@ -160,8 +160,8 @@ class Comparison:
         """All rounds of one line."""
         rounds, key = self.rounds, self.summary.iloc[line]
         mine = rounds[(rounds["strategy"] == key["strategy"]) & (rounds["settings"] == key["settings"])]
-        metric = "" if pd.isna(key["metric"]) else key["metric"]
-        found: pd.DataFrame = mine[mine["metric"].fillna("") == metric]
+        metric = text(key["metric"])
+        found: pd.DataFrame = mine[mine["metric"].map(text) == metric]
         return found
 
     def best(self, metric: str) -> list[bool]:
@@ -171,6 +171,11 @@ class Comparison:
         if len(values) < 2 or np.isnan(values).all():
             return [False] * len(values)
         return [bool(value == np.nanmax(values)) for value in values]
+
+
+def text(value: object) -> str:
+    """A text that may be missing."""
+    return value if isinstance(value, str) else ""
 
 
 def _told_apart(frames: list[pd.DataFrame], folders: Sequence[Path]) -> list[pd.DataFrame]:

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from fairfate.data import SOURCES, Table
 from fairfate.federation.split import Federation
-from fairfate.report.comparison import Comparison, remarks, sentence
+from fairfate.report.comparison import Comparison, remarks, sentence, text
 from fairfate.runs.groups import RATES
 from fairfate.strategies import STEPS, entries
 
@@ -69,16 +69,12 @@ def groups_table(found: Comparison, line: int, attribute: str) -> Grid:
     assert found.rates is not None
     key = found.summary.iloc[line]
     mine = found.rates[(found.rates["strategy"] == key["strategy"]) & (found.rates["attribute"] == attribute)]
-    mine = mine[(mine["settings"] == key["settings"]) & (mine["metric"].fillna("") == _text(key["metric"]))]
+    mine = mine[(mine["settings"] == key["settings"]) & (mine["metric"].map(text) == text(key["metric"]))]
     grid = _grid(Text(attribute), "rows", "accepted", "TPR", "FPR", "accuracy")
     for row in mine.to_dict("records"):
         rates = [_rate(row[name], row[f"{name}_low"], row[f"{name}_high"]) for name in RATES]
         grid.add_row(Text(str(row["group"])), f"{row['rows']:.0f}", *rates)
     return grid
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _rate(rate: float, low: float, high: float) -> str:
