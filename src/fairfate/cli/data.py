@@ -76,17 +76,27 @@ def describe(
     protocol: Protocol = None,
     data_dir: DataDir = None,
 ) -> None:
-    """Show a dataset's groups and inputs and, with --partition, the clients' shares of them."""
+    """Show a dataset's groups and inputs and, with --partition, the clients' shares of them.
+
+    Of a file without --target and --sensitive: a first look at its columns.
+    """
     given = given_options(ctx, "seed")
+    from fairfate.data.look import look
+    from fairfate.data.read import read_file, read_folder
     from fairfate.federation.split import build
     from fairfate.federation.streams import Streams
-    from fairfate.report.terminal import show_partition, show_table
+    from fairfate.report.terminal import show_look, show_partition, show_table
     from fairfate.runs.config import from_mapping
     from fairfate.runs.job import load_table
     from fairfate.runs.run import prepare
 
     config = from_mapping({**given, "seeds": [seed]}, where="the command line")
     screen = console()
+    if target is None and sensitive is None and Path(data).exists():
+        path = Path(data)
+        found = read_folder(path, config.reading) if path.is_dir() else read_file(path, config.reading)
+        show_look(screen, path, look(found.frame), len(found.frame), found.notes)
+        return
     if partition is None and client_column is None and not Path(data).is_dir():
         show_table(screen, load_table(config))
         return

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
 from fairfate.data import SOURCES, Table
+from fairfate.data.look import Look
 from fairfate.federation.split import Federation
 from fairfate.report.comparison import Comparison, remarks, sentence, text
 from fairfate.runs.groups import RATES
@@ -157,6 +160,26 @@ def show_sources(console: Console, found: dict[str, str]) -> None:
         where = found.get(name, f"not here: fairfate data fetch {name}")
         grid.add_row(name, str(source.rows), str(source.clients), source.title, where)
     console.print(grid)
+
+
+def show_look(console: Console, path: Path, found: Sequence[Look], rows: int, notes: Sequence[str]) -> None:
+    """Print a first look at a file: its columns, and what they could be."""
+    console.print(Text(str(path), "bold") + Text(f": {rows:,} rows, {len(found)} columns"))
+    grid = Grid(box=None, pad_edge=False, padding=(0, 1))
+    for heading in ("column", "kind", "values", "missing", "range or most frequent", "could be"):
+        right = heading in ("values", "missing")
+        grid.add_column(heading, justify="right" if right else "left", overflow="fold")
+    for one in found:
+        missing = f"{one.missing:,}" if one.missing else ""
+        grid.add_row(
+            Text(one.name), one.kind, f"{one.values:,}", missing, Text(one.shown), Text(one.remark, "bold")
+        )
+    console.print(grid)
+    for note in notes:
+        console.print(f"Note: {note}", style="yellow", highlight=False)
+    console.print(
+        "\nNext: fairfate run --data FILE --target COLUMN --favourable VALUE --sensitive COLUMN", style="dim"
+    )
 
 
 def show_table(console: Console, table: Table) -> None:
