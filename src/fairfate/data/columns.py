@@ -98,6 +98,11 @@ def spell(value: object) -> str:
     return str(value).strip()
 
 
+def named_missing(values: pd.Series[Any]) -> pd.Series[Any]:
+    """A column in which missing values are a word of their own, whatever pandas holds it as."""
+    return values.astype(object).where(values.notna(), MISSING)
+
+
 def complete(values: pd.Series[Any], argument: str) -> Words:
     """A column as text that has a value in every row."""
     found = words(values)
@@ -156,7 +161,8 @@ def read_dates(values: pd.Series[Any], form: str) -> NDArray[np.float64]:
     if values.dtype.kind == "M":
         stamps = values.dt.tz_convert(None) if getattr(values.dtype, "tz", None) else values
         return _days(stamps)
-    return _days(pd.to_datetime(values.where(values.isna(), values.astype(str).str.strip()), format=form))
+    texts = values.astype(object).where(values.isna(), values.astype(str).str.strip())
+    return _days(pd.to_datetime(texts, format=form))
 
 
 def _days(stamps: pd.Series[Any]) -> NDArray[np.float64]:

@@ -129,13 +129,13 @@ def _shared(found: cols.Words) -> Input:
     names = [found.names[place] for place in kept]
     place_of = np.full(len(found.names) + 1, -1)
     place_of[kept] = np.arange(len(kept))
-    rare = [place for place in range(len(found.names)) if place not in set(kept)]
+    rare = np.setdiff1d(np.arange(len(found.names)), kept)
     if (found.codes < 0).any():
         place_of[-1] = len(names)
         names.append(MISSING)
     place_of[rare] = len(names)
     names.append(OTHERS)
-    said = f"{len(rare):,} texts in {int(found.rows[rare].sum()):,} rows" if rare else ""
+    said = f"{len(rare):,} texts in {int(found.rows[rare].sum()):,} rows" if len(rare) else ""
     return Input(place_of[found.codes].astype(np.float64), tuple(names), others=said)
 
 

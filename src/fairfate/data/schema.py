@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairfate.data.columns import MISSING, OTHERS, SMALL, into_bands, read_dates, words
+from fairfate.data.columns import MISSING, OTHERS, SMALL, into_bands, named_missing, read_dates, words
 from fairfate.data.encode import NONE, ONEHOT, ORDINAL, Encoder
 from fairfate.data.groups import Groups
 from fairfate.data.inputs import finite
@@ -122,12 +122,11 @@ class Schema:
         known, cuts = self.grouping.values[attribute], self.bands.get(self.sensitive[attribute])
         if cuts:
             values = into_bands(self.numbers(values), cuts).rename(str(values.name))
-        if MISSING in known:
-            values = values.where(values.notna(), MISSING)
+        if {MISSING, OTHERS, SMALL} & {*known}:
+            values = named_missing(values)
         if known[0] != OTHERS:
             return _codes(values, known)
         codes, names = words(values)
-        _check_complete(codes, values.name)
         privileged = names.index(known[1]) if known[1] in names else -1
         return np.asarray(codes == privileged, dtype=np.int64)
 
@@ -240,7 +239,7 @@ class Schema:
                 dates={str(name): str(about["date"]) for name, about in inputs.items() if "date" in about},
                 bands=bands,
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise InputError(f"{where} must be a schema that fairfate has written, got {reason}") from None
         ranges = (schema.encoder.low, schema.encoder.span, schema.encoder.median)
@@ -287,6 +286,8 @@ def _read_groups(content: Mapping[str, Any]) -> Groups:
         return Groups.single(str(content["column"]), [str(value) for value in content["groups"]])
     values = tuple(tuple(map(str, of)) for of in content["values"])
     members = tuple(tuple(int(place) for place in member) for member in content["groups"])
+    if any(len(member) != len(values) for member in members) or len(values) != len(content["columns"]):
+        raise ValueError("a group without a value of each column")
     if any(not 0 <= place < len(values[a]) for member in members for a, place in enumerate(member)):
         raise ValueError("a group without a value")
     return Groups(tuple(map(str, content["columns"])), values, members)
