@@ -95,9 +95,7 @@ def show_run(console: Console, found: Comparison, every_group: bool = False) -> 
     if found.title:
         console.print(found.title, style="italic", highlight=False)
     console.print(results_table(found, console.width))
-    console.print(
-        "SP, EO, EQO: 1 is fair. * best with skill. (all alike): one answer for all.", style="dim"
-    )
+    console.print("SP, EO, EQO: 1 is fair. * best with skill. (all alike): one answer for all.", style="dim")
     told = sentence(found)
     if told:
         console.print(f"\n{told}", highlight=False)
