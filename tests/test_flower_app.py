@@ -209,8 +209,8 @@ def test_a_run_leaves_what_fairfate_run_leaves(ready: ReadyApp, lines: list[str]
     config = ready.config(rounds=2)
     ready.serve(ready.grid(config), config)
     names = sorted(path.name for path in ready.result().iterdir())
-    left = ["clients.csv", "clients.parquet", "config.toml", "models", "rounds.parquet", "schema.json"]
-    assert names == [*left, "summary.csv"]
+    left = ["clients.csv", "clients.parquet", "config.toml", "groups.csv", "models", "rounds.parquet"]
+    assert names == [*left, "schema.json", "summary.csv"]
     clients = pd.read_csv(ready.result() / "clients.csv")
     assert clients[["round", "name"]].values.tolist() == [
         [t, name] for t in (1, 2) for name in ("north", "south", "west")
@@ -228,7 +228,7 @@ def test_a_run_leaves_what_fairfate_run_leaves(ready: ReadyApp, lines: list[str]
 
 
 def test_a_replay_with_other_sites_says_so(ready: ReadyApp, tmp_path: Path, capsys) -> None:
-    spoil(ready, "south", field="astrology")
+    spoil(ready, "south", experience="much")
     config = ready.config(rounds=1)
     ready.serve(ready.grid(config), config)
     (ready.folder / "data" / "sites" / "south.csv").rename(tmp_path / "south.csv")
@@ -257,7 +257,10 @@ def test_runs_can_be_shown_side_by_side(ready: ReadyApp, capsys) -> None:
         ready.serve(ready.grid(config), config)
     one, two = str(ready.result(1)), str(ready.result(2))
     assert fairfate("show", one, two) == 0
-    assert "Against fedavg, fair_fate" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert shown.count("three-wards, column:(file)") == 1
+    assert "fedavg" in shown
+    assert "fair_fate" in shown
     config = ready.config(rounds=2, strategy="fedavg", seed=2)
     ready.serve(ready.grid(config), config)
     assert fairfate("show", one, str(ready.result(3))) == 0
@@ -268,7 +271,7 @@ def test_runs_can_be_shown_side_by_side(ready: ReadyApp, capsys) -> None:
     again = capsys.readouterr().out
     assert "fedavg [three-wards-1]" in again
     assert "fedavg [three-wards-4]" in again
-    assert "gained 0.000 EQO" in again
+    assert "Nothing was gained" in again
     config = ready.config(rounds=1)
     ready.serve(ready.grid(config), config)
     assert fairfate("show", one, str(ready.result(5))) == 2
@@ -483,16 +486,31 @@ def spoil(ready: ReadyApp, site: str, **columns: object) -> None:
 def test_a_site_that_does_not_fit_says_why_and_takes_no_part(
     ready: ReadyApp, lines: list[str], flower_log: Log
 ) -> None:
-    spoil(ready, "south", field="astrology")
+    spoil(ready, "south", experience="astrology")
     config = ready.config(rounds=2)
     ready.serve(ready.grid(config), config)
     said = [line for line in lines if "takes no part" in line]
-    assert said == [
-        "south (node 12) takes no part: column 'field' must hold only the schema's 4 values, got 1 more"
-    ]
+    assert said == ["south (node 12) takes no part: column 'experience' must hold numbers, got text"]
     assert any("astrology" in line for line in flower_log.sites)
     assert not any("astrology" in line for line in lines)
     assert took_part(ready) == {"north", "west"}
+
+
+def test_a_text_that_the_schema_does_not_know_is_one_of_the_others(ready: ReadyApp, tmp_path: Path) -> None:
+    spoil(ready, "south", field="astrology")
+    config = ready.config(rounds=2)
+    ready.serve(ready.grid(config), config)
+    assert took_part(ready) == {"north", "south", "west"}
+    assert "astrology" not in (ready.result() / "schema.json").read_text()
+    assert_same_as_fairfate_run(ready.result(), tmp_path)
+
+
+def test_the_papers_encoding_travels_as_well(ready: ReadyApp, tmp_path: Path) -> None:
+    config = ready.config(rounds=2, encode="ordinal")
+    ready.serve(ready.grid(config), config)
+    inputs = json.loads((ready.result() / "schema.json").read_text())["inputs"]
+    assert set(inputs["commute"]) == {"low", "span", "median"}
+    assert_same_as_fairfate_run(ready.result(), tmp_path)
 
 
 def test_too_few_that_fit_end_the_run_and_say_why(ready: ReadyApp) -> None:
@@ -525,14 +543,17 @@ def test_a_file_that_breaks_during_the_run_is_dropped_without_showing_its_values
 
 
 def test_a_query_round_makes_a_schema_that_covers_all_sites(ready: ReadyApp, tmp_path: Path) -> None:
-    spoil(ready, "south", field="astrology", commute=5000.0)
+    spoil(ready, "south", field="astrology", commute=90.0)
     config = ready.config(rounds=2, schema="sites")
     grid = ready.grid(config)
     ready.serve(grid, config)
     schema = json.loads((ready.result() / "schema.json").read_text())
     assert "astrology" in schema["inputs"]["field"]["categories"]
+    folder = ready.folder / "data" / "sites"
+    rows = pd.concat([pd.read_csv(file) for file in sorted(folder.glob("*.csv"))])["commute"]
     commute = schema["inputs"]["commute"]
-    assert commute["low"] + commute["span"] == 5000
+    assert commute["mean"] == pytest.approx(rows.mean())
+    assert commute["deviation"] == pytest.approx(rows.std(ddof=0))
     assert took_part(ready) == {"north", "south", "west"}
     assert_same_as_fairfate_run(ready.result(), tmp_path)
 

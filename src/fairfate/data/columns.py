@@ -265,6 +265,11 @@ def merge_small(
     return place_of[codes], [*(names[place] for place in kept), SMALL], sorted(names[p] for p in merged)
 
 
+def too_few(labels: pd.Series[Any], every: pd.Series[Any]) -> bool:
+    """Whether rows with these labels cannot be a group that is in the training, validation and test rows."""
+    return any(int((labels == value).sum()) < FEWEST for value in every.dropna().unique())
+
+
 def match(wanted: str, names: list[str], argument: str, column: object) -> int:
     """Where a value typed by the user stands among the column's (1.0 finds 1)."""
     try:

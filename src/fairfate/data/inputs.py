@@ -118,6 +118,10 @@ def tidy_input(values: pd.Series[Any], categorical: bool, encode: str, keep: boo
     return _shared(found)
 
 
+def _some(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def _same(numbers: NDArray[np.float64]) -> str:
     return "the same in all rows" if len(np.unique(numbers)) == 1 else ""
 
@@ -129,13 +133,13 @@ def _shared(found: cols.Words) -> Input:
     names = [found.names[place] for place in kept]
     place_of = np.full(len(found.names) + 1, -1)
     place_of[kept] = np.arange(len(kept))
-    rare = np.setdiff1d(np.arange(len(found.names)), kept)
+    rare = np.setdiff1d(np.arange(len(found.names)), kept).tolist()
     if (found.codes < 0).any():
         place_of[-1] = len(names)
         names.append(MISSING)
     place_of[rare] = len(names)
     names.append(OTHERS)
-    said = f"{len(rare):,} texts in {int(found.rows[rare].sum()):,} rows" if len(rare) else ""
+    said = f"{_some(len(rare), 'text')} in {_some(int(found.rows[rare].sum()), 'row')}" if rare else ""
     return Input(place_of[found.codes].astype(np.float64), tuple(names), others=said)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairfate.data.columns import DROP, Columns, complete
+from fairfate.data.columns import DROP, KEEP, REFUSE, Columns, complete
 from fairfate.data.encode import AUTO, NONE, ONEHOT, ORDINAL
 from fairfate.data.leaks import leaks
 from fairfate.data.read import FILE, Reading, list_folder, read_file, read_folder, read_frame, stem
@@ -132,7 +132,7 @@ def load_held(
 
 def _in_schema(schema: Schema, file: Path, part: int, columns: Columns | None, reading: Reading) -> Table:
     """A file's rows, marked with the part they play."""
-    frame, notes = _usable(schema, file, columns, reading)
+    frame, notes = _usable(schema, file, part, columns, reading)
     try:
         table = schema.table(frame, stem(file))
         return replace(table, part=np.full(len(frame), part, dtype=np.int8), notes=notes)
@@ -141,12 +141,14 @@ def _in_schema(schema: Schema, file: Path, part: int, columns: Columns | None, r
 
 
 def _usable(
-    schema: Schema, file: Path, columns: Columns | None, reading: Reading
+    schema: Schema, file: Path, part: int, columns: Columns | None, reading: Reading
 ) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """A file's rows that have a label and, if so wished, a group."""
+    """A file's rows that have a label and, if so wished, a group; the server's as `table_from_frame` does."""
     frame = read_frame(file, reading)
-    drop = columns is not None and columns.missing_group == DROP
-    named = [name for name in (schema.target, *(schema.sensitive if drop else ())) if name in frame.columns]
+    how = REFUSE if columns is None else columns.missing_group
+    no_place = [name for name in schema.sensitive if not schema.takes_missing(name)]
+    dropped = schema.sensitive if how == DROP else no_place if how == KEEP and part != TRAINING else ()
+    named = [name for name in (schema.target, *dropped) if name in frame.columns]
     usable = frame[named].notna().all(axis=1)
     left_out = int((~usable).sum())
     if not left_out:
@@ -174,7 +176,7 @@ def _load_with(held: Held, data: Path, columns: Columns | None, encode: str, rea
         client = np.repeat(np.arange(len(sites)), [len(site) for site in sites])
         names = tuple(stem(file) for file in files)
     elif columns is not None and columns.client is not None:
-        frame, _ = _usable(schema, data, columns, reading)
+        frame, _ = _usable(schema, data, TRAINING, columns, reading)
         if columns.client not in frame.columns:
             raise unknown("column for client-column", columns.client, frame.columns)
         client, found = complete(frame[columns.client], "client-column")

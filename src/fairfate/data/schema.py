@@ -117,12 +117,17 @@ class Schema:
             stratified=self.encode == ONEHOT,
         )
 
+    def takes_missing(self, sensitive: str) -> bool:
+        """Whether rows without a value of a sensitive column have a group."""
+        known = self.grouping.values[self.sensitive.index(sensitive)]
+        return not {MISSING, OTHERS, SMALL}.isdisjoint(known)
+
     def _values(self, values: pd.Series[Any], attribute: int) -> NDArray[np.int64]:
         """A sensitive column's values, by their place in the schema."""
         known, cuts = self.grouping.values[attribute], self.bands.get(self.sensitive[attribute])
         if cuts:
             values = into_bands(self.numbers(values), cuts).rename(str(values.name))
-        if {MISSING, OTHERS, SMALL} & {*known}:
+        if self.takes_missing(self.sensitive[attribute]):
             values = named_missing(values)
         if known[0] != OTHERS:
             return _codes(values, known)

@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from fairfate.data import columns as cols
 from fairfate.data.attributes import crossed, read_attribute
-from fairfate.data.columns import DROP, Columns, complete, match
+from fairfate.data.columns import DROP, REFUSE, Columns, complete, match
 from fairfate.data.encode import ONEHOT, ORDINAL, Encoder
 from fairfate.data.groups import Groups
 from fairfate.data.inputs import Input, plain_input, summed_up, tidy_input
@@ -189,12 +190,14 @@ def _usable_rows(frame: pd.DataFrame, columns: Columns, notes: list[str]) -> pd.
     if unlabelled.any():
         notes.append(f"{columns.target}: {int(unlabelled.sum()):,} rows without a value are left out")
         frame = frame[~unlabelled].reset_index(drop=True)
-    for name in columns.sensitive if columns.missing_group == DROP else ():
+    for name in columns.sensitive if columns.missing_group != REFUSE else ():
         missing = frame[name].isna()
-        if missing.any():
-            notes.append(
-                f"{name}: {int(missing.sum()):,} rows without a value are left out (--missing-group)"
-            )
+        dropped = missing.any() and columns.missing_group == DROP
+        if dropped or (
+            missing.any() and cols.too_few(frame.loc[missing, columns.target], frame[columns.target])
+        ):
+            why = "are left out (--missing-group)" if dropped else "are too few for a group, and left out"
+            notes.append(f"{name}: {int(missing.sum()):,} rows without a value {why}")
             frame = frame[~missing].reset_index(drop=True)
     if frame.empty:
         raise InputError("data must have a row with a label and a group, got none")

@@ -24,6 +24,8 @@ from fairfate.strategies import THRESHOLDS
 SKILL = ("mcc", "balanced_accuracy")
 SKILL_LOST = {"mcc": 0.05, "balanced_accuracy": 0.02}
 """A loss of more than this is said first."""
+TOO_GOOD = 0.95
+"""An MCC that real data hardly ever allow."""
 RISING = 0.01
 """A gain of MCC between the last two fifths of the rounds that shows that training was cut short."""
 
@@ -327,6 +329,11 @@ def remarks(found: Comparison) -> list[str]:
             lines.append(
                 f"{name}: {', '.join(undefined)} undefined, a group has no such test rows in some seed"
             )
+    perfect = [name for line, name in enumerate(found.names) if found.mean("mcc", line) > TOO_GOOD]
+    if perfect:
+        lines.append(
+            f"too good to be true? {listing(perfect)}: look for columns that are known only after the outcome"
+        )
     rising = [name for line, name in enumerate(found.names) if _is_rising(found, line)]
     if rising:
         lines.append(f"not converged: {listing(rising)}; more rounds or a larger learning rate would help")

@@ -32,8 +32,8 @@ FEW_GROUPS = 6
 
 
 def _grid(*headings: str | Text) -> Grid:
-    grid = Grid(box=None, pad_edge=False, padding=(0, 1))
-    grid.add_column(headings[0], overflow="fold", min_width=11)
+    grid = Grid(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    grid.add_column(headings[0], overflow="fold", min_width=8)
     for heading in headings[1:]:
         grid.add_column(heading, justify="right", no_wrap=True)
     return grid
@@ -96,14 +96,15 @@ def show_run(console: Console, found: Comparison, every_group: bool = False) -> 
     if found.title:
         console.print(found.title, style="italic", highlight=False)
     console.print(results_table(found, console.width))
-    console.print(
-        "SP, EO, EQO: 1 is fair. * best of those with skill. (all alike): one answer for all.", style="dim"
-    )
+    console.print("SP, EO, EQO: 1 is fair. * best with skill. (all alike): one answer for all.", style="dim")
     told = sentence(found)
     if told:
         console.print(f"\n{told}", highlight=False)
     _show_groups(console, found, every_group)
-    for line in remarks(found):
+    notes = remarks(found)
+    if notes:
+        console.print()
+    for line in notes:
         console.print(f"Note: {line}", style="yellow", highlight=False)
     if found.out is not None:
         console.print(f"\nSaved to {found.out}/", highlight=False, soft_wrap=True)
@@ -125,7 +126,6 @@ def _show_groups(console: Console, found: Comparison, every_group: bool) -> None
             console.print(groups_table(found, line, attribute))
     if attributes:
         console.print("Rates on the test rows; in brackets 95 % intervals over people.", style="dim")
-    console.print()
 
 
 def show_strategies(console: Console) -> None:
