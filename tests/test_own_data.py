@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -123,7 +124,9 @@ def test_no_file_of_a_run_names_what_few_rows_share(
     model = next(content for path, content in files.items() if path.suffix == ".safetensors")
     assert b"blue-collar" in model  # which many rows share
     assert (b'"iban"' in model or b'\\"iban\\"' in model) == bool(keep)
-    assert ("iban (1,000 texts in 1,000 rows)" in " ".join(out.split())) == bool(keep)
+    assert bool(re.search(r"\(others\):.* iban \(\d+ texts in \d+ rows\)", " ".join(out.split()))) == bool(
+        keep
+    )
 
 
 def tidy(frame: pd.DataFrame, **named: object):
@@ -558,8 +561,8 @@ def test_a_first_look_fits_the_terminal_and_names_candidates(
     assert max(map(len, out.splitlines())) <= 80
     assert f"{name}: 1,500 rows, {11 + (name == 'sites')} columns" in out
     found = looked(out)
-    assert found["subscribed"].endswith("--target?")
-    assert found["origin"].endswith("--sensitive?")
+    assert "--target?" in found["subscribed"]
+    assert "--sensitive?" in found["origin"]
     assert "number 62" in found["age"]
     assert "--sensitive, in" in found["age"]
     assert "left out:" in found["iban"]
