@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -232,6 +233,7 @@ class Schema:
             }
             grouping, cut = _read_groups(content["sensitive"]), content["sensitive"].get("bands", {})
             bands = {str(name): tuple(map(float, cuts)) for name, cuts in cut.items()}
+            _check_bands(bands, grouping)
             values = dict(zip(grouping.attributes, grouping.values, strict=True)) | categories
             slots = [0 if name in bands else len(values.get(name, ())) for name in inputs]
             schema = cls(
@@ -296,6 +298,15 @@ def _read_groups(content: Mapping[str, Any]) -> Groups:
     if any(not 0 <= place < len(values[a]) for member in members for a, place in enumerate(member)):
         raise ValueError("a group without a value")
     return Groups(tuple(map(str, content["columns"])), values, members)
+
+
+def _check_bands(bands: Mapping[str, tuple[float, ...]], grouping: Groups) -> None:
+    for name, cuts in bands.items():
+        rising = (
+            cuts and all(low < high for low, high in itertools.pairwise(cuts)) and np.isfinite(cuts).all()
+        )
+        if name not in grouping.attributes or not rising:
+            raise ValueError(f"no bands of a sensitive column, {name}")
 
 
 def _check_complete(codes: NDArray[np.int64], column: object) -> None:
