@@ -25,6 +25,7 @@ from fairfate.runs.results import count_columns, read_model
 from fairfate.runs.sweep import expand, sweep
 
 Call = Callable[..., Outcome]
+ROUNDS = 30
 RATES = ("acceptance", "tpr", "fpr", "accuracy")
 
 
@@ -37,7 +38,7 @@ def census(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def options(census: Path, **more: object) -> dict[str, object]:
     usual = {"data": str(census), "target": "rich", "sensitive": ("sex", "race"), "seeds": (1, 2)}
-    return {**usual, "rounds": 8, "learning_rate": 0.2, "jobs": 1, **more}
+    return {**usual, "rounds": ROUNDS, "learning_rate": 0.1, "jobs": 1, **more}
 
 
 @pytest.fixture(scope="module")
@@ -127,15 +128,16 @@ def test_an_interrupted_run_writes_the_same_file(
     finished: Run, census: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(done: int) -> None:
-        if done == 10:  # in the second seed
+        if done == ROUNDS + 3:  # in the second seed
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         run(**options(census), out=tmp_path, progress=interrupt)
     assert not (tmp_path / "groups.csv").exists()
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(results, "write_summary", lambda *_: interrupt(10))
-        run(**options(census), out=tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(results, "write_summary", lambda *_: interrupt(ROUNDS + 3))
+        with pytest.raises(KeyboardInterrupt):
+            run(**options(census), out=tmp_path)
     assert (tmp_path / "groups.csv").exists()
     run(**options(census), out=tmp_path)
     assert finished.out is not None
@@ -210,7 +212,7 @@ def test_runs_on_different_data_have_tables_and_stars_of_their_own(
     assert any("*" in row for row in both[0])
     assert any("*" in row for row in both[1])
     assert len(alone[0]) == 2
-    assert out.count("test rows, round 8") == 2
+    assert out.count(f"test rows, round {ROUNDS}") == 2
 
 
 LISTS = {
@@ -225,7 +227,7 @@ LISTS = {
 
 def write_sweep(census: Path, **lists: str) -> None:
     lines = [f'data = "{census}"', 'target = "rich"', 'sensitive = ["sex"]', "seeds = [1, 2]"]
-    usual = {"rounds": "2", "epochs": "1", "strategy": '["fedavg", "fedmom"]'}
+    usual = {"rounds": "2", "epochs": "1", "learning-rate": "0.02", "strategy": '["fedavg", "fedmom"]'}
     lines += [f"{key} = {value}" for key, value in {**usual, **lists}.items()]
     Path("s.toml").write_text("\n".join(lines))
 
