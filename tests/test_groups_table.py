@@ -191,7 +191,7 @@ def tables(out: str) -> list[list[str]]:
     for line in out.splitlines():
         if line.startswith("strategy "):
             found.append([])
-        elif found and re.match(r"(fedavg|fair_fate|fedmom)\b.*\d", line) and ", by " not in line:
+        elif found and re.match(r"(fedavg|fair_fate|fedmom)\b( +-?[\d.±]+\*?){7} *$", line):
             found[-1].append(line)
     return found
 
