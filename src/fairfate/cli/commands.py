@@ -84,9 +84,9 @@ def run(
     ] = None,
     rounds: Annotated[Whole, option("rounds (default: 100; 200 for files)", whole)] = None,
     epochs: Annotated[Whole, option("local epochs (default: 10; 2 for files)", whole)] = None,
-    batch_size: Annotated[Whole, option("rows in a batch (default: 10)", whole)] = None,
+    batch_size: Annotated[Whole, option("rows in a batch (default: 10; 20 for files)", whole)] = None,
     learning_rate: Annotated[
-        float | None, option("of the clients' SGD (default: 0.01; 0.02 for files)", number)
+        float | None, option("of the clients' SGD (default: 0.01; 0.03 for files)", number)
     ] = None,
     hidden: Annotated[Word, option("hidden units: 10 (default), 32,16 for two layers, 0 for none")] = None,
     post: Annotated[Words, typer.Option(hidden=True)] = None,

@@ -21,7 +21,7 @@ PROVENANCE = "provenance"
 MOST_SEEDS = 1_000_000
 USUAL = (
     Training(rounds=100, per_round=1, epochs=10, batch_size=10, learning_rate=0.01),
-    Training(rounds=200, per_round=1, epochs=2, batch_size=10, learning_rate=0.02),
+    Training(rounds=200, per_round=1, epochs=2, batch_size=20, learning_rate=0.03),
 )
 """The clients' SGD unless told otherwise: the paper's, and for one-hot inputs."""
 
