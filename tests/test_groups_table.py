@@ -32,13 +32,13 @@ RATES = ("acceptance", "tpr", "fpr", "accuracy")
 @pytest.fixture(scope="module")
 def census(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
-    frame = made_up.census(1500)[["amount 0", "amount 1", "code 1", "sex", "race", "rich"]]
+    frame = made_up.census(1500).drop(columns="Unnamed: 0")
     return made_up.write(frame, folder / "census.csv")
 
 
 def options(census: Path, **more: object) -> dict[str, object]:
     usual = {"data": str(census), "target": "rich", "sensitive": ("sex", "race"), "seeds": (1, 2)}
-    return {**usual, "rounds": ROUNDS, "learning_rate": 0.1, "jobs": 1, **more}
+    return {**usual, "rounds": ROUNDS, "learning_rate": 0.1, "partition": "random", "jobs": 1, **more}
 
 
 @pytest.fixture(scope="module")
@@ -227,7 +227,13 @@ LISTS = {
 
 def write_sweep(census: Path, **lists: str) -> None:
     lines = [f'data = "{census}"', 'target = "rich"', 'sensitive = ["sex"]', "seeds = [1, 2]"]
-    usual = {"rounds": "2", "epochs": "1", "learning-rate": "0.02", "strategy": '["fedavg", "fedmom"]'}
+    usual = {
+        "rounds": "2",
+        "epochs": "1",
+        "learning-rate": "0.02",
+        "batch-size": "10",
+        "strategy": '["fedavg", "fedmom"]',
+    }
     lines += [f"{key} = {value}" for key, value in {**usual, **lists}.items()]
     Path("s.toml").write_text("\n".join(lines))
 

@@ -485,8 +485,8 @@ PAPER = (100, 10, 10, 0.01)
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], ("onehot", 200, 2, 10, 0.02)),
-        (["--encode", "onehot", "--epochs", "3"], ("onehot", 200, 3, 10, 0.02)),
+        ([], ("onehot", 200, 2, 20, 0.03)),
+        (["--encode", "onehot", "--epochs", "3"], ("onehot", 200, 3, 20, 0.03)),
         (["--encode", "ordinal"], ("ordinal", *PAPER)),
         (["--encode", "none"], ("none", *PAPER)),
         (["--protocol", "published"], ("ordinal", *PAPER)),
