@@ -176,6 +176,7 @@ def test_identifiers_and_constants_are_left_out_and_named(name: str) -> None:
         np.random.default_rng(2).integers(20_000, 150_000, 600),
         differing(20_000, 150_000),
         differing(0, 9_000),
+        differing(1_000, 9_999),
         np.random.default_rng(3).normal(50_000, 9_000, 600),
         np.random.default_rng(3).random(600),
         np.append(np.arange(599), 3),
@@ -424,6 +425,22 @@ def test_the_servers_file_follows_the_same_rules(tmp_path: Path) -> None:
     assert against.group_names == ("(others)", "north")
     labelled = frame[frame["readmitted"].notna()]
     assert against.group.tolist() == (labelled["region"] == "north").astype(int).tolist()
+
+
+def test_few_missing_groups_of_the_server_are_left_out_and_a_sites_refused(tmp_path: Path) -> None:
+    """The schema has no place for them; that is the server's own doing, and not for a site to lose rows by."""
+    files = {name: tmp_path / f"{name}.csv" for name in ("data", "validation")}
+    frame = plain(600)
+    frame.loc[590:, "s"] = frame.loc[590:, "s"].mask(frame.loc[590:, "y"] == 1)
+    made_up.write(frame[:300], files["data"])
+    made_up.write(frame[300:], files["validation"])
+    held = Held(str(files["validation"]))
+    table = load(str(files["data"]), columns=Columns("y", ("s",)), held=held)
+    assert len(table) == int(frame["s"].notna().sum()) < 600
+    assert any(re.match(r"validation.csv: \d rows without y or s are left out", n) for n in table.notes)
+    made_up.write(frame[:300].assign(s=frame["s"].mask(frame.index < 2)), files["data"])
+    with pytest.raises(InputError, match=r"data.csv' must fit the schema: column 's' must have a value"):
+        load(str(files["data"]), columns=Columns("y", ("s",)), held=held)
 
 
 # -- splits ----------------------------------------------------------------------------------------------
