@@ -428,7 +428,7 @@ def test_the_servers_file_follows_the_same_rules(tmp_path: Path) -> None:
 
 
 def test_few_missing_groups_of_the_server_are_left_out_and_a_sites_refused(tmp_path: Path) -> None:
-    """The schema has no place for them; that is the server's own doing, and not for a site to lose rows by."""
+    """The schema has no place for them, by the server's own doing; a site must not lose rows by it."""
     files = {name: tmp_path / f"{name}.csv" for name in ("data", "validation")}
     frame = plain(600)
     frame.loc[590:, "s"] = frame.loc[590:, "s"].mask(frame.loc[590:, "y"] == 1)
