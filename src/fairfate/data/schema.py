@@ -119,10 +119,8 @@ class Schema:
 
     def _values(self, values: pd.Series[Any], attribute: int) -> NDArray[np.int64]:
         """A sensitive column's values, by their place in the schema."""
-        known, cuts = self.grouping.values[attribute], self.bands.get(self.sensitive[attribute])
-        if cuts:
-            values = into_bands(self.numbers(values), cuts).rename(str(values.name))
-        if MISSING in known:
+        known, values = self.grouping.values[attribute], self.bands_of(values)
+        if {MISSING, SMALL} & set(known):
             values = values.where(values.notna(), MISSING)
         if known[0] != OTHERS:
             return _codes(values, known)
@@ -130,6 +128,11 @@ class Schema:
         _check_complete(codes, values.name)
         privileged = names.index(known[1]) if known[1] in names else -1
         return np.asarray(codes == privileged, dtype=np.int64)
+
+    def bands_of(self, values: pd.Series[Any]) -> pd.Series[Any]:
+        """A sensitive column with its numbers cut into bands, if it is cut."""
+        cuts = self.bands.get(str(values.name))
+        return into_bands(self.numbers(values), cuts).rename(str(values.name)) if cuts else values
 
     def _group(self, coded: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
         """Each row's group, from its values of the sensitive columns."""
