@@ -156,7 +156,9 @@ def read_dates(values: pd.Series[Any], form: str) -> NDArray[np.float64]:
     if values.dtype.kind == "M":
         stamps = values.dt.tz_convert(None) if getattr(values.dtype, "tz", None) else values
         return _days(stamps)
-    return _days(pd.to_datetime(values.where(values.isna(), values.astype(str).str.strip()), format=form))
+    codes, names = words(values)
+    days = _days(pd.to_datetime(pd.Series(names, dtype=object), format=form))
+    return np.append(days, np.nan)[codes]
 
 
 def _days(stamps: pd.Series[Any]) -> NDArray[np.float64]:

@@ -38,7 +38,7 @@ def find_model(run: Path, strategy: str | None = None, seed: int | None = None) 
     if strategy is None and seed is None and len(files) > 1:
         if BEST not in files:
             raise InputError(
-                f"strategy must be given, since no model of '{run}' can be recommended (all have collapsed, or"
+                f"strategy must be given, since no model of '{run}' can be recommended (all collapsed, or"
                 " fairness is undefined), got none"
             )
         return FairModel.load(files[BEST]), files[BEST]
