@@ -77,7 +77,7 @@ def assert_same_as_fairfate_run(result: Path, tmp_path: Path) -> pd.DataFrame:
     for name, values in arrays.items():
         assert np.array_equal(values, twin[name]), name
     assert about["strategy"] == twin_about["strategy"]
-    assert about["features"] == twin_about["features"]
+    assert about["schema"] == twin_about["schema"]
     record, twins = read_clients(result), read_clients(out)
     same = ["round", "name", "outcome", "examples"]
     taking = record[record["outcome"].isin(["used", "fair"])]

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fairfate.data import Table, load, synthetic
     from fairfate.errors import InputError
     from fairfate.fairness.metrics import measure
+    from fairfate.models.fitted import FairModel
     from fairfate.runs.config import Config
     from fairfate.runs.results import read_model, read_rounds
     from fairfate.runs.run import Run, run
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Cohort": "strategies",
     "Config": "runs.config",
+    "FairModel": "models.fitted",
     "InputError": "errors",
     "Run": "runs.run",
     "Strategy": "strategies",
@@ -38,6 +40,7 @@ _HOMES = {
 __all__ = [
     "Cohort",
     "Config",
+    "FairModel",
     "InputError",
     "Run",
     "Strategy",

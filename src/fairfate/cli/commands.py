@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from fairfate._version import __version__
-from fairfate.cli import data, flower
+from fairfate.cli import data, flower, models
 from fairfate.cli.options import (
     DATA,
     STRATEGY,
@@ -48,7 +48,7 @@ from fairfate.cli.options import (
 from fairfate.cli.screen import Bar, console, say, watching
 from fairfate.errors import InputError, ProcessDiedError, Stopped
 
-__all__ = ["app", "data", "flower", "run_command"]
+__all__ = ["app", "data", "flower", "models", "run_command"]
 
 
 @app.command()

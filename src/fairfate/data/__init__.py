@@ -1,6 +1,6 @@
 """Rows: where they come from, and how they become numbers."""
 
-from fairfate.data.columns import MISSING_GROUP, Columns, parse_sensitive
+from fairfate.data.columns import MISSING, MISSING_GROUP, OTHERS, SMALL, Columns, parse_sensitive, words
 from fairfate.data.describe import cover, describe_frame
 from fairfate.data.encode import AUTO, ENCODINGS, NONE, ONEHOT, ORDINAL, Encoder
 from fairfate.data.load import Held, draft_schema, load, load_held
@@ -14,10 +14,13 @@ __all__ = [
     "AUTO",
     "ENCODINGS",
     "FILE",
+    "MISSING",
     "MISSING_GROUP",
     "NONE",
     "ONEHOT",
     "ORDINAL",
+    "OTHERS",
+    "SMALL",
     "SOURCES",
     "TEST",
     "TRAINING",
@@ -43,4 +46,5 @@ __all__ = [
     "read_frame",
     "synthetic",
     "table_from_frame",
+    "words",
 ]

@@ -161,8 +161,9 @@ def read_dates(values: pd.Series[Any], form: str) -> NDArray[np.float64]:
     if values.dtype.kind == "M":
         stamps = values.dt.tz_convert(None) if getattr(values.dtype, "tz", None) else values
         return _days(stamps)
-    texts = values.astype(object).where(values.isna(), values.astype(str).str.strip())
-    return _days(pd.to_datetime(texts, format=form))
+    codes, names = words(values)
+    days = _days(pd.to_datetime(pd.Series(names, dtype=object), format=form))
+    return np.append(days, np.nan)[codes]
 
 
 def _days(stamps: pd.Series[Any]) -> NDArray[np.float64]:

@@ -125,9 +125,7 @@ class Schema:
 
     def _values(self, values: pd.Series[Any], attribute: int) -> NDArray[np.int64]:
         """A sensitive column's values, by their place in the schema."""
-        known, cuts = self.grouping.values[attribute], self.bands.get(self.sensitive[attribute])
-        if cuts:
-            values = into_bands(self.numbers(values), cuts).rename(str(values.name))
+        known, values = self.grouping.values[attribute], self.bands_of(values)
         if self.takes_missing(self.sensitive[attribute]):
             values = named_missing(values)
         if known[0] != OTHERS:
@@ -135,6 +133,11 @@ class Schema:
         codes, names = words(values)
         privileged = names.index(known[1]) if known[1] in names else -1
         return np.asarray(codes == privileged, dtype=np.int64)
+
+    def bands_of(self, values: pd.Series[Any]) -> pd.Series[Any]:
+        """A sensitive column with its numbers cut into bands, if it is cut."""
+        cuts = self.bands.get(str(values.name))
+        return into_bands(self.numbers(values), cuts).rename(str(values.name)) if cuts else values
 
     def _group(self, coded: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
         """Each row's group, from its values of the sensitive columns."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.fairness.metrics import Values
+from fairfate.fairness.metrics import Counts, Values
 
 Z95 = 1.959963984540054
 """Standard deviations to either side that hold 95 % of a normal distribution."""
@@ -29,3 +29,19 @@ def wilson(part: NDArray[Any], whole: NDArray[Any], z: float = Z95) -> tuple[Val
     nobody = whole <= 0
     low = np.where(nobody, np.nan, np.clip(centre - half, 0, 1))
     return low, np.where(nobody, np.nan, np.clip(centre + half, 0, 1))
+
+
+DRAWS = 2000
+
+
+def bootstrap(counts: Counts, draws: int = DRAWS, seed: int = 0) -> Counts:
+    """(draws, groups, 2, 2) counts of as many people drawn anew, with replacement; the same each time.
+
+    Any metric of counts has its interval from the quantiles of its values on these.
+    """
+    flat = counts.reshape(-1)
+    total = int(flat.sum())
+    if not total:
+        return np.zeros((draws, *counts.shape), dtype=np.int64)
+    drawn = np.random.default_rng(seed).multinomial(total, flat / total, size=draws)
+    return drawn.reshape(draws, *counts.shape).astype(np.int64)

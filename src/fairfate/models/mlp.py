@@ -159,9 +159,14 @@ class Mlp:
         return rows.by_cell(run(np.ascontiguousarray(model), rows.blocks, width))
 
 
-def probabilities(layers: dict[str, NDArray[Any]], x: NDArray[Any]) -> NDArray[np.float64]:
-    """P(label = 1) of encoded rows, in plain NumPy."""
+def margins_of(layers: dict[str, NDArray[Any]], x: NDArray[Any]) -> NDArray[np.float64]:
+    """(rows,) the log-odds of label 1 of encoded rows, in plain NumPy."""
     units, last = x.astype(np.float64), sum(name[0] == "w" and name[1:].isdigit() for name in layers)
     for number in range(1, last):
         units = np.tanh(units @ layers[f"w{number}"] + layers[f"b{number}"])
-    return np.asarray(1 / (1 + np.exp(-(units @ layers[f"w{last}"] + layers[f"b{last}"]))))
+    return np.asarray(units @ layers[f"w{last}"] + layers[f"b{last}"], dtype=np.float64)
+
+
+def probabilities(layers: dict[str, NDArray[Any]], x: NDArray[Any]) -> NDArray[np.float64]:
+    """P(label = 1) of encoded rows, in plain NumPy."""
+    return np.asarray(1 / (1 + np.exp(-margins_of(layers, x))))

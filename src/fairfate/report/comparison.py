@@ -40,6 +40,8 @@ class Comparison:
     notes: tuple[str, ...]
     groups: Groups | None
     out: Path | None = None
+    chosen: str = ""
+    """The model to take, in words."""
     title: str = ""
     """What tells it from others of the same sweep."""
 
@@ -52,7 +54,8 @@ class Comparison:
         objectives = sorted({spec.metric for spec in run.plan.specs if spec.metric})
         crossed = tuple(line for text in objectives for line in small_groups(text))
         notes = (*run.table.notes, *again, *thresholds, *crossed)
-        return cls(run.rounds, run.plan.config.metric, notes, run.table.grouping, run.out)
+        best = "" if run.best is None else f"{run.best.name}, seed {run.best.seed}"
+        return cls(run.rounds, run.plan.config.metric, notes, run.table.grouping, run.out, best)
 
     @classmethod
     def read(cls, folders: Sequence[Path]) -> list[Comparison]:

@@ -7,15 +7,20 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import pandas as pd
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
 from fairfate.data import SOURCES, Table
+from fairfate.data.groups import Groups
 from fairfate.data.look import Look
+from fairfate.fairness.metrics import COLLAPSED, mcc
 from fairfate.federation.split import Federation
 from fairfate.report.comparison import Comparison, remarks, sentence, text
-from fairfate.runs.groups import RATES
+from fairfate.runs.groups import RATES, rates_of
+from fairfate.runs.results import BEST
+from fairfate.runs.use import Evaluated
 from fairfate.strategies import STEPS, entries
 
 COLUMNS = {
@@ -68,12 +73,34 @@ def results_table(found: Comparison, width: int) -> Grid:
     return grid
 
 
+def show_evaluation(console: Console, title: str, groups: Groups, found: Evaluated) -> None:
+    """Print how a model does on labelled rows, over all and by group."""
+    rows = int(found.counts.sum())
+    console.print(f"\n{title}: {rows:,} rows", style="italic", highlight=False)
+    grid = _grid("metric", "value", "95 % interval")
+    for row in found.metrics.to_dict("records"):
+        undefined = math.isnan(row["value"])
+        interval = "" if undefined else f"{row['low']:.3f} to {row['high']:.3f}"
+        grid.add_row(str(row["metric"]), "undefined" if undefined else f"{row['value']:.3f}", interval)
+    console.print(grid)
+    rates = rates_of(found.counts, groups)
+    for attribute, mine in rates.groupby("attribute", sort=False):
+        console.print()
+        console.print(_rates_grid(str(attribute), mine))
+    if mcc(found.counts) < COLLAPSED:
+        console.print("\nThe model hardly tells people apart: it has collapsed.", style="yellow")
+
+
 def groups_table(found: Comparison, line: int, attribute: str) -> Grid:
     """What one strategy does to each group, with 95 % intervals."""
     assert found.rates is not None
     key = found.summary.iloc[line]
     mine = found.rates[(found.rates["strategy"] == key["strategy"]) & (found.rates["attribute"] == attribute)]
     mine = mine[(mine["settings"] == key["settings"]) & (mine["metric"].map(text) == text(key["metric"]))]
+    return _rates_grid(attribute, mine)
+
+
+def _rates_grid(attribute: str, mine: pd.DataFrame) -> Grid:
     grid = _grid(Text(attribute), "rows", "accepted", "TPR", "FPR", "accuracy")
     for row in mine.to_dict("records"):
         rates = [_rate(row[name], row[f"{name}_low"], row[f"{name}_high"]) for name in RATES]
@@ -108,6 +135,9 @@ def show_run(console: Console, found: Comparison, every_group: bool = False) -> 
         console.print(f"Note: {line}", style="yellow", highlight=False)
     if found.out is not None:
         console.print(f"\nSaved to {found.out}/", highlight=False, soft_wrap=True)
+        if found.chosen:
+            told = f"Model to take, by the validation rows: models/{BEST} ({found.chosen})"
+            console.print(told, highlight=False, soft_wrap=True)
 
 
 def _show_groups(console: Console, found: Comparison, every_group: bool) -> None:

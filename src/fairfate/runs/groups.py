@@ -69,6 +69,16 @@ def _rates(counts: Counts) -> dict[str, Values]:
     return found
 
 
+def rates_of(counts: Counts, groups: Groups) -> pd.DataFrame:
+    """The same for one set of rows, from (groups, 2, 2) counts."""
+    crossings: list[tuple[str, ...]] = [(name,) for name in groups.attributes]
+    frames = []
+    for attributes in crossings + ([groups.attributes] if len(groups.attributes) > 1 else []):
+        named = {"attribute": " x ".join(attributes), "group": _names(groups, attributes)}
+        frames.append(pd.DataFrame({**named, **_rates(groups.merge(counts[None], attributes))}))
+    return pd.concat(frames, ignore_index=True)
+
+
 def write_groups(path: Path, frame: pd.DataFrame) -> None:
     """Write the rates as CSV."""
     write_bytes(path, frame.to_csv(index=False).encode())

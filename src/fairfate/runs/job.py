@@ -11,13 +11,14 @@ from typing import Any
 import pandas as pd
 
 from fairfate._version import __version__
-from fairfate.data import AUTO, ENCODINGS, ORDINAL, Table, load
+from fairfate.data import AUTO, ENCODINGS, ORDINAL, Schema, Table, load
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check
 from fairfate.fairness.objective import metrics_by
 from fairfate.federation.split import Federation, build
 from fairfate.federation.streams import Streams
 from fairfate.files import remove_unfinished
+from fairfate.models.fitted import FairModel
 from fairfate.rounds.record import clients_frame
 from fairfate.rounds.simulate import Trace, simulate
 from fairfate.runs.config import Config
@@ -151,6 +152,30 @@ def run_cell(
     ]
     rounds = rounds_frame(key, lines, metrics_by(table.grouping))
     return Outcome(rounds, traces, federation, _clients(traces, seed, table.grouping))
+
+
+def fitted(plan: Plan, table: Table, seed: int, outcome: Outcome) -> list[FairModel]:
+    """The trained models, with all that is needed to use them."""
+    schema = Schema.of(table, outcome.federation.encoder)
+    model = plan.model(outcome.federation.inputs)
+    return [
+        FairModel(
+            model.arrays(trace.params),
+            schema,
+            trace.thresholds,
+            {
+                "strategy": trace.spec.text,
+                "protocol": plan.config.protocol,
+                "seed": seed,
+                "data": table.name,
+                "data-checksum": f"sha256:{table.checksum}",
+                "model": model.text,
+                "validation": trace.validation[-1].tolist(),
+                "test": trace.test[-1].tolist(),
+            },
+        )
+        for trace in outcome.traces
+    ]
 
 
 def ready(out: str | Path | None, jobs: int | None) -> Path | None:

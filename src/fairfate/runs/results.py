@@ -16,13 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from fairfate._version import __version__
-from fairfate.data import Schema
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import METRICS, Counts, Metric, acceptance
-from fairfate.files import read_arrays, replacing, write_arrays, write_bytes
-from fairfate.models.model import Model
+from fairfate.files import read_arrays, replacing, write_bytes
 from fairfate.strategies import Notes, Spec, short_names
 
 CONFIG, ROUNDS, SUMMARY, MODELS, CELLS = (
@@ -33,6 +30,8 @@ CONFIG, ROUNDS, SUMMARY, MODELS, CELLS = (
     "cells",
 )
 CLIENTS = "clients.parquet"
+BEST = "best.safetensors"
+"""The model to take, beside the others."""
 CONFIGS = "configs"
 """Of a sweep."""
 LAST = 20
@@ -261,49 +260,10 @@ def model_file(label: str, seed: int) -> str:
 def clear_models(folder: Path) -> None:
     """Remove the models of a run, and the folder if that leaves it empty."""
     for path in folder.glob("*.safetensors"):
-        if re.search(r"-seed-\d+$", path.stem):
+        if re.search(r"-seed-\d+$", path.stem) or path.name == BEST:
             path.unlink()
     with suppress(OSError):
         folder.rmdir()
-
-
-def write_model(
-    path: Path,
-    params: NDArray[Any],
-    schema: Schema,
-    *,
-    model: Model,
-    strategy: str,
-    protocol: str,
-    data_checksum: str,
-    thresholds: NDArray[Any] | None = None,
-) -> None:
-    """Write a model with all that is needed to use it: layers, encoder, columns, categories, thresholds."""
-    encoder = schema.encoder
-    tensors: dict[str, NDArray[Any]] = {
-        **model.arrays(params),
-        "encoder.low": encoder.low,
-        "encoder.span": encoder.span,
-        "encoder.median": encoder.median,
-        **({} if thresholds is None else {"thresholds": thresholds}),
-    }
-    if encoder.slots is not None and encoder.flagged is not None:
-        tensors |= {"encoder.slots": encoder.slots, "encoder.flagged": encoder.flagged.astype(np.int8)}
-    about = {
-        "version": __version__,
-        "strategy": strategy,
-        "protocol": protocol,
-        "target": schema.target,
-        "sensitive": schema.sensitive[0] if len(schema.sensitive) == 1 else schema.sensitive,
-        "features": schema.features,
-        "categories": dict(schema.categories),
-        "dates": dict(schema.dates),
-        "bands": {name: list(cuts) for name, cuts in schema.bands.items()},
-        "groups": schema.grouping.names,
-        "labels": schema.labels,
-        "data-checksum": f"sha256:{data_checksum}",
-    }
-    write_arrays(path, tensors, about)
 
 
 def read_model(path: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:

@@ -3,34 +3,46 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from fairfate.data import Schema, Table
+from fairfate.data import Table
 from fairfate.errors import InputError, listing
 from fairfate.fairness.metrics import CellRows
 from fairfate.fairness.objective import check_defined
 from fairfate.federation.split import build, split_rows
 from fairfate.federation.streams import Streams
 from fairfate.files import locked, remove_unfinished, write_bytes
+from fairfate.models.fitted import FairModel
 from fairfate.runs import results
+from fairfate.runs.choice import Choice, choose, find_line
 from fairfate.runs.config import PROVENANCE, Config, fields_given, from_mapping
 from fairfate.runs.groups import GROUPS, group_rates, write_groups
-from fairfate.runs.job import Cell, clear_tables, load_table, perform, ready, run_cell, table_of
+from fairfate.runs.job import Cell, clear_tables, fitted, load_table, perform, ready, run_cell, table_of
 from fairfate.runs.plan import Plan, dump_config, resolve
 from fairfate.runs.pool import Progress, Report, cores
-from fairfate.runs.results import CELLS, CLIENTS, CONFIG, CONFIGS, MODELS, ROUNDS, SUMMARY
+from fairfate.runs.results import BEST, CELLS, CLIENTS, CONFIG, CONFIGS, MODELS, ROUNDS, SUMMARY
 from fairfate.runs.store import Store, file_checksum
 from fairfate.strategies import THRESHOLDS, Setup, Spec, labels, load_plugin
 
 PARTS, CHECKPOINTS = "clients", "checkpoints"
 """Folders for the records of finished seeds, and for what is needed to go on in unfinished ones."""
+
+
+class Seed(NamedTuple):
+    """What one seed has found."""
+
+    rounds: pd.DataFrame
+    clients: pd.DataFrame
+    models: list[FairModel]
+    """One for each strategy."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +58,28 @@ class Run:
     out: Path | None
     damaged: tuple[str, ...] = ()
     """Files of an earlier attempt that were damaged and have been run again."""
+    models: Mapping[tuple[str, int], FairModel] = field(default_factory=dict)
+    """The models by the strategy's name in the tables and the seed."""
+    best: Choice | None = None
+    """The one to take, chosen by the validation rows; None if none can be recommended."""
+
+    def model(self, strategy: str | None = None, seed: int | None = None) -> FairModel:
+        """A model: of the strategy and seed named, or the one to take."""
+        names = labels(self.plan.specs)
+        if strategy is None and seed is None:
+            if self.best is None:
+                raise InputError("strategy must be given, since no model can be recommended, got none")
+            return self.models[names[self.best.line], self.best.seed]
+        line = find_line(names, [spec.text for spec in self.plan.specs], strategy)
+        chosen = self.plan.config.seeds[0] if seed is None else seed
+        if (names[line], chosen) not in self.models:
+            known = listing(self.plan.config.seeds)
+            raise InputError(f"seed must be one of the run's ({known}), got {chosen}")
+        return self.models[names[line], chosen]
+
+    def predict(self, frame: Any, **options: Any) -> NDArray[Any]:
+        """The outcomes that the model to take decides for new rows; see `FairModel.predict`."""
+        return self.model().predict(frame, **options)
 
     @property
     def groups(self) -> pd.DataFrame:
@@ -163,37 +197,42 @@ def execute(
 
 def _execute(plan: Plan, table: Table, folder: Path | None, jobs: int | None, progress: Progress) -> Run:
     cells = {seed: Cell.of(plan, seed, table) for seed in plan.config.seeds}
-    frames: dict[int, tuple[pd.DataFrame, pd.DataFrame]] = {}
+    frames: dict[int, Seed] = {}
     damaged: list[str] = []
     if folder is not None:
         remove_unfinished(folder, folder / MODELS, folder / PARTS, folder / CHECKPOINTS)
-        frames, damaged = _finished(folder, cells)
+        frames, damaged = _finished(folder, cells, labels(plan.specs))
     rest = [cell for seed, cell in cells.items() if seed not in frames]
     start = len(frames) * plan.training.rounds
     workers = jobs or _jobs(plan, table, len(rest))
     parts = (MODELS, CELLS, PARTS, CHECKPOINTS)
     found = perform(_work, folder, rest, workers, lambda done: progress(start + done), *parts)
     frames |= {rest[number].seed: of_seed for number, of_seed in found.items()}
-    rounds = pd.concat([frames[seed][0] for seed in cells], ignore_index=True)
-    clients = pd.concat([frames[seed][1] for seed in cells], ignore_index=True)
+    rounds = pd.concat([frames[seed].rounds for seed in cells], ignore_index=True)
+    clients = pd.concat([frames[seed].clients for seed in cells], ignore_index=True)
+    names = labels(plan.specs)
+    models = {(names[n], seed): model for seed in cells for n, model in enumerate(frames[seed].models)}
+    best = choose(rounds, plan.config.metric, table.grouping)
     summary = results.summarise(rounds)
     if folder is not None:
         results.write_rounds(folder / ROUNDS, rounds, table.grouping)
         results.write_clients(folder / CLIENTS, clients)
         write_groups(folder / GROUPS, group_rates(rounds, table.grouping))
+        if best is not None:
+            models[names[best.line], best.seed].save(folder / MODELS / BEST)
         results.write_summary(folder / SUMMARY, summary)
         _clear_seeds(folder)
-    return Run(plan, table, rounds, summary, clients, folder, tuple(damaged))
+    return Run(plan, table, rounds, summary, clients, folder, tuple(damaged), models, best)
 
 
 def _finished(
-    folder: Path, cells: Mapping[int, Cell]
-) -> tuple[dict[int, tuple[pd.DataFrame, pd.DataFrame]], list[str]]:
+    folder: Path, cells: Mapping[int, Cell], names: Sequence[str]
+) -> tuple[dict[int, Seed], list[str]]:
     """The rounds of seeds that an interrupted run has finished, models and all, and the damaged files."""
     store = Store(folder / CELLS)
     damaged = store.repair()
     store.index()
-    frames: dict[int, tuple[pd.DataFrame, pd.DataFrame]] = {}
+    frames: dict[int, Seed] = {}
     for seed, cell in cells.items():
         if store.missing(cell):
             continue
@@ -203,7 +242,9 @@ def _finished(
             damaged += bad
             store.remove(cell)
         else:
-            frames[seed] = store.read(cell), pd.read_parquet(folder / PARTS / _part(seed))
+            files = [folder / MODELS / results.model_file(name, seed) for name in names]
+            clients = pd.read_parquet(folder / PARTS / _part(seed))
+            frames[seed] = Seed(store.read(cell), clients, [FairModel.load(file) for file in files])
     return frames, damaged
 
 
@@ -227,7 +268,7 @@ def _clear(folder: Path, pattern: str) -> None:
         folder.rmdir()
 
 
-def _work(folder: Path | None, cell: Cell, report: Report) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _work(folder: Path | None, cell: Cell, report: Report) -> Seed:
     """All strategies of one seed; what is written is written at its end, the cell's file last."""
     plan, table = cell.plan, table_of(cell)
     for plugin in plan.config.plugins:
@@ -242,27 +283,19 @@ def _work(folder: Path | None, cell: Cell, report: Report) -> tuple[pd.DataFrame
         record_clients=True,
         checkpoint=checkpoint,
     )
+    models = fitted(plan, table, cell.seed, outcome)
+    found = Seed(outcome.rounds, outcome.clients, models)
     if folder is None:
-        return outcome.rounds, outcome.clients
+        return found
     part = folder / PARTS / _part(cell.seed)
     results.write_clients(part, outcome.clients)
     saved = {f"{PARTS}/{part.name}": file_checksum(part) or ""}
-    for spec, label, trace in zip(plan.specs, labels(plan.specs), outcome.traces, strict=True):
-        file = folder / MODELS / results.model_file(label, cell.seed)
-        results.write_model(
-            file,
-            trace.params,
-            Schema.of(table, outcome.federation.encoder),
-            model=plan.model(outcome.federation.inputs),
-            strategy=spec.text,
-            protocol=plan.config.protocol,
-            data_checksum=table.checksum,
-            thresholds=trace.thresholds,
-        )
+    for label, model in zip(labels(plan.specs), models, strict=True):
+        file = model.save(folder / MODELS / results.model_file(label, cell.seed))
         saved[f"{MODELS}/{file.name}"] = file_checksum(file) or ""
     Store(folder / CELLS).write(cell, plan.specs, outcome.rounds, table.grouping, saved)
     _clear(folder / CHECKPOINTS, f"seed-{cell.seed}.safetensors")
-    return outcome.rounds, outcome.clients
+    return found
 
 
 def _jobs(plan: Plan, table: Table, cells: int) -> int:

@@ -16,6 +16,7 @@ from fairfate.flower.app.server import ServerData
 from fairfate.flower.app.settings import Settings
 from fairfate.flower.logs import log
 from fairfate.flower.strategy import FlowerStrategy
+from fairfate.models.fitted import FairModel
 from fairfate.rounds.checkpoint import read_checkpoint
 from fairfate.runs import results
 from fairfate.runs.config import Config, config_text
@@ -59,16 +60,23 @@ class RunFolder:
         write_bytes(self.path / CLIENTS, clients.to_csv(index=False).encode())
         about = {"strategy": spec.label, "metric": spec.metric, "settings": spec.settings_json}
         results.write_clients(self.path / results.CLIENTS, clients.assign(**about, seed=settings.seed))
-        results.write_model(
-            self.path / results.MODELS / results.model_file(labels([spec])[0], settings.seed),
-            strategy.released,
+        last = strategy.history[-1]
+        counts = {"validation": last.validation, "test": last.test}
+        model = FairModel(
+            data.model.arrays(strategy.released),
             data.schema,
-            model=data.model,
-            strategy=spec.text,
-            protocol=settings.config.protocol,
-            data_checksum=data.table.checksum,
-            thresholds=strategy.thresholds,
+            strategy.thresholds,
+            {
+                "strategy": spec.text,
+                "protocol": settings.config.protocol,
+                "seed": settings.seed,
+                "data": settings.name,
+                "data-checksum": f"sha256:{data.table.checksum}",
+                "model": data.model.text,
+                **{name: None if of is None else of.tolist() for name, of in counts.items()},
+            },
         )
+        model.save(self.path / results.MODELS / results.model_file(labels([spec])[0], settings.seed))
         if len(rounds):
             write_groups(self.path / GROUPS, group_rates(rounds, data.schema.grouping))
         results.write_summary(self.path / results.SUMMARY, results.summarise(rounds))

@@ -1,0 +1,66 @@
+"""``fairfate predict`` and ``evaluate``: a run's models on new rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairfate.cli.options import Decimal, Encoding, Sep, Whole, Word, app, option, whole
+from fairfate.cli.screen import console, say
+
+RunOrModel = Annotated[Path, typer.Argument(help="folder of a run, or a model's file")]
+Which = Annotated[Word, option("whose model (default: the one to take, models/best.safetensors)")]
+Seed = Annotated[Whole, option("of which seed (default: the first, with --strategy)", whole)]
+
+
+@app.command()
+def predict(
+    run: RunOrModel,
+    data: Annotated[Path, option("file with new rows; the label is not needed")],
+    out: Annotated[Path, option("CSV or Parquet file for the rows with a probability and a prediction")],
+    strategy: Which = None,
+    seed: Seed = None,
+    strict: Annotated[bool, option("refuse unknown texts and numbers far from those seen")] = False,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
+) -> None:
+    """Let a run's model decide on the rows of a file."""
+    from fairfate.data import Reading
+    from fairfate.runs.use import find_model, predict_file
+
+    model, file = find_model(run, strategy, seed)
+    reading = Reading(sep, decimal, encoding)
+    found, notes = predict_file(model, data, out, strict=strict, reading=reading)
+    for note in notes:
+        say(f"Note: {note}")
+    accepted = int(found.decision.sum())
+    rows = len(found.decision)
+    screen = console(soft_wrap=True)
+    screen.print(f"{model.about.get('strategy', '')} ({file})", highlight=False)
+    share = f"{accepted / rows:.1%}" if rows else "none"
+    screen.print(f"{rows:,} rows, '{model.labels[1]}' for {accepted:,} of them ({share}). Saved {out}")
+
+
+@app.command()
+def evaluate(
+    run: RunOrModel,
+    data: Annotated[Path, option("file with labelled rows that the run has never seen")],
+    strategy: Which = None,
+    seed: Seed = None,
+    sep: Sep = None,
+    decimal: Decimal = None,
+    encoding: Encoding = None,
+) -> None:
+    """Measure a run's model on labelled rows, with 95 % intervals."""
+    from fairfate.data import Reading
+    from fairfate.report.terminal import show_evaluation
+    from fairfate.runs.use import evaluate_file, find_model
+
+    model, file = find_model(run, strategy, seed)
+    found = evaluate_file(model, data, Reading(sep, decimal, encoding))
+    for note in found.notes:
+        say(f"Note: {note}")
+    show_evaluation(console(), f"{model.about.get('strategy', '')} ({file})", model.schema.grouping, found)

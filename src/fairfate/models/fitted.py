@@ -1,0 +1,364 @@
+"""A trained model as a thing one can hold: layers, schema, thresholds and provenance in one file."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fairfate._version import __version__
+from fairfate.data import MISSING, OTHERS, SMALL, Schema, UnfitError, words
+from fairfate.errors import InputError, check, listing, unknown
+from fairfate.fairness.metrics import Counts, Values, count
+from fairfate.files import read_arrays, write_arrays
+from fairfate.models.mlp import margins_of
+
+BLOCK = 65_536
+"""Rows that are encoded and scored at a time."""
+FAR = 6.0
+"""Standard deviations from the mean beyond which a number counts as outside of what was seen."""
+Network = Callable[[Mapping[str, NDArray[Any]], NDArray[np.float32]], NDArray[Any]]
+"""``(arrays, encoded rows) -> log-odds of the favourable outcome``"""
+Frame = Any
+"""pandas or polars DataFrame, or a NumPy array whose columns are the schema's inputs in their order."""
+
+
+class Scored(NamedTuple):
+    """What a model says of some rows."""
+
+    probability: NDArray[np.float64]
+    """(rows,) of the favourable outcome."""
+    decision: NDArray[np.int8]
+    """(rows,) 1 where the favourable outcome is decided."""
+    group: NDArray[np.int64] | None
+    """(rows,) the group of each row, -1 where it is none of the known; None where groups are not given."""
+    notes: tuple[str, ...]
+    """What was unusual about the rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class FairModel:
+    """A trained model with everything it needs to be used. Nothing in its file can be executed.
+
+    Examples
+    --------
+    >>> import fairfate
+    >>> run = fairfate.run(data="synthetic:rows=200", rounds=2, seeds=(1,), jobs=1)
+    >>> model = run.model("fedavg")
+    >>> model.labels
+    ('not hired', 'hired')
+    """
+
+    arrays: Mapping[str, NDArray[Any]]
+    """The layers by name."""
+    schema: Schema
+    thresholds: Values | None = None
+    """The log-odds that each group's score must exceed; 0 for everybody if None."""
+    about: Mapping[str, Any] = field(default_factory=dict)
+    """Where it comes from: strategy, protocol, seed, checksum of the data, version, and counts by group,
+    label and prediction on the validation and test rows."""
+    network: Network | None = None
+    """How its arrays score rows, where they are not those of the built-in model; never in its file."""
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """The two outcomes; the second is the favourable one."""
+        return self.schema.labels
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups' names."""
+        return self.schema.grouping.names
+
+    @property
+    def needs_groups(self) -> bool:
+        """Whether decisions depend on each person's group beyond its being an input."""
+        return self.thresholds is not None
+
+    def __repr__(self) -> str:
+        """One line."""
+        cut = "" if self.thresholds is None else f", thresholds for {len(self.thresholds)} groups"
+        made = self.about.get("strategy", "a model")
+        return f"<FairModel {made}: {len(self.schema.features)} columns to '{self.labels[1]}'{cut}>"
+
+    def score(
+        self, frame: Frame, *, sensitive_features: Any = None, strict: bool = False, decide: bool = True
+    ) -> Scored:
+        """Probabilities and decisions for new rows.
+
+        A text that the schema does not know counts as one of the others (or, without such a place, as the
+        median); a missing number is the mean or median of the training rows; columns may be in any order, and
+        others are ignored. All of that is counted in the notes.
+
+        Parameters
+        ----------
+        frame : the rows; the label is not needed
+        sensitive_features : each row's group, where the frame has no such column: values of the sensitive
+            column, or a frame of several
+        strict : refuse rows with unknown texts or numbers far from those seen
+        decide : leave the decisions out if False, and then groups are not needed for thresholds
+        """
+        table = _with_groups(as_frame(frame, self.schema), sensitive_features, self.schema)
+        rows = _encode(self.schema, table)
+        if strict and rows.odd:
+            raise InputError(f"data must hold only what the model knows, got {'; '.join(rows.odd)} (strict)")
+        margins = np.empty(len(table), dtype=np.float64)
+        for start in range(0, len(table), BLOCK):
+            block = slice(start, start + BLOCK)
+            x = self.schema.encoder.transform(rows.features[block])
+            margins[block] = self.margins(x)
+        with np.errstate(over="ignore"):
+            probability = 1 / (1 + np.exp(-margins))
+        cuts = self._cuts(rows.group, table) if decide else np.zeros(len(table))
+        return Scored(probability, (margins > cuts).astype(np.int8), rows.group, tuple(rows.notes))
+
+    def margins(self, x: NDArray[np.float32]) -> NDArray[np.float64]:
+        """(rows,) the log-odds of the favourable outcome, of encoded rows."""
+        if self.network is not None:
+            return np.asarray(self.network(self.arrays, x), dtype=np.float64)
+        if "w1" not in self.arrays:
+            raise InputError("model must be loaded with its network, got arrays of another than the built-in")
+        return margins_of(dict(self.arrays), x)
+
+    def _cuts(self, group: NDArray[np.int64] | None, frame: pd.DataFrame) -> Values:
+        """The threshold of each row."""
+        if self.thresholds is None:
+            return np.zeros(len(frame))
+        names = self.schema.sensitive
+        if group is None:
+            raise InputError(
+                f"sensitive_features must be given, or a column '{listing(names)}': the model has a threshold"
+                " for each group, got none"
+            )
+        if (group < 0).any():
+            row = int(np.flatnonzero(group < 0)[0])
+            value = ", ".join(str(frame[name].iloc[row]) for name in names)
+            raise InputError(
+                f"each group must be one of those that have a threshold ({listing(self.groups)}), got"
+                f" '{value}' in row {row + 1}"
+            )
+        return np.asarray(self.thresholds)[group]
+
+    def predict_proba(self, frame: Frame, *, sensitive_features: Any = None) -> NDArray[np.float64]:
+        """(rows, 2) the probabilities of the two outcomes, in the order of ``labels``."""
+        found = self._tell(self.score(frame, sensitive_features=sensitive_features, decide=False))
+        return np.stack([1 - found.probability, found.probability], axis=1)
+
+    def decision(self, frame: Frame, *, sensitive_features: Any = None) -> NDArray[np.int8]:
+        """(rows,) 1 where the favourable outcome is decided; with thresholds, by each person's group."""
+        return self._tell(self.score(frame, sensitive_features=sensitive_features)).decision
+
+    def predict(self, frame: Frame, *, sensitive_features: Any = None) -> NDArray[Any]:
+        """(rows,) the outcome that is decided, by its name."""
+        return np.array(self.labels, dtype=object)[
+            self.decision(frame, sensitive_features=sensitive_features)
+        ]
+
+    def _tell(self, found: Scored) -> Scored:
+        for note in found.notes:
+            warnings.warn(note, UserWarning, stacklevel=3)
+        return found
+
+    def evaluate(self, frame: Frame) -> tuple[Counts, Scored]:
+        """(groups, 2, 2) counts on labelled rows, and what the model says of them."""
+        table, notes = _labelled(as_frame(frame, self.schema), self.schema)
+        known = self.schema.table(table, "data")
+        found = self.score(table.drop(columns=self.schema.target))
+        counts = count(known.label, found.decision, group=known.group, groups=len(self.groups))
+        return counts, found._replace(notes=(*notes, *found.notes))
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as one safetensors file."""
+        tensors = {name: np.asarray(array) for name, array in self.arrays.items()}
+        if self.thresholds is not None:
+            tensors["thresholds"] = np.asarray(self.thresholds, dtype=np.float64)
+        about = {"version": __version__, **self.about, "schema": json.loads(self.schema.to_json())}
+        file = Path(path)
+        write_arrays(file, tensors, {**about, "format": FORMAT})
+        return file
+
+    @classmethod
+    def load(cls, path: str | Path, network: Network | None = None) -> FairModel:
+        """Read a saved model; a damaged or foreign file is refused.
+
+        Parameters
+        ----------
+        path : the file
+        network : for a model of the user's own, how its arrays score encoded rows
+        """
+        file = Path(path)
+        if not file.is_file():
+            raise InputError(f"model must be a .safetensors file, got '{file}' (no such file)")
+        try:
+            tensors, about = read_arrays(file)
+        except ValueError as error:
+            raise InputError(f"model must be a file that a run has written, got '{file}' ({error})") from None
+        if about.get("format") != FORMAT:
+            raise InputError(f"model must be of this version, got '{file}' of an older one: run it again")
+        schema = Schema.from_json(json.dumps(about.pop("schema", None)), f"the schema of '{file}'")
+        thresholds = tensors.pop("thresholds", None)
+        about = {key: value for key, value in about.items() if key != "format"}
+        model = cls(tensors, schema, thresholds, about, network)
+        _check(model, file)
+        return model
+
+
+FORMAT = 3
+"""Of model files: 3 holds the whole schema."""
+
+
+def _check(model: FairModel, file: Path) -> None:
+    """Refuse arrays that do not belong together."""
+    where = f"model '{file}'"
+    numbers = all(np.isfinite(array).all() for array in model.arrays.values())
+    check(numbers, f"{where} must hold finite numbers", "NaN or infinity")
+    if model.thresholds is not None:
+        right = np.shape(model.thresholds) == (len(model.groups),) and not np.isnan(model.thresholds).any()
+        check(right, f"{where} must have a threshold for each of {len(model.groups)} groups", "others")
+    if model.network is None and "w1" not in model.arrays:
+        return  # the user's own; it needs its network to score
+    try:
+        model.margins(np.zeros((1, model.schema.encoder.inputs), dtype=np.float32))
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{where} must have layers that fit its schema, got {error}") from None
+
+
+def as_frame(frame: Frame, schema: Schema) -> pd.DataFrame:
+    """Rows of any kind as a pandas frame."""
+    if isinstance(frame, pd.DataFrame):
+        return frame
+    if hasattr(frame, "to_pandas"):
+        return pd.DataFrame(frame.to_pandas())
+    values = np.asarray(frame)
+    check(
+        values.ndim == 2 and values.shape[1] == len(schema.features),
+        f"data must be a frame, or an array with the columns {listing(schema.features)}",
+        f"shape {values.shape}",
+    )
+    return pd.DataFrame(values, columns=list(schema.features))
+
+
+def _labelled(frame: pd.DataFrame, schema: Schema) -> tuple[pd.DataFrame, list[str]]:
+    """The rows that have a label and a group, and how many have none."""
+    for column in (schema.target, *schema.sensitive):
+        if column not in frame.columns:
+            raise unknown("column in the data: to be evaluated it needs", column, frame.columns)
+    notes = []
+    needed = [schema.target]
+    for name, values in zip(schema.sensitive, schema.grouping.values, strict=True):
+        needed += [] if {MISSING, SMALL, OTHERS} & set(values) else [name]
+    for name in needed:
+        missing = frame[name].isna()
+        if missing.any():
+            notes.append(f"{name}: {int(missing.sum()):,} rows without a value are left out")
+            frame = frame[~missing]
+    check(len(frame) > 0, "data must have rows with a label and a group", "none")
+    return frame.reset_index(drop=True), notes
+
+
+def _with_groups(frame: pd.DataFrame, given: Any, schema: Schema) -> pd.DataFrame:
+    """The frame with the sensitive columns that were given apart."""
+    if given is None:
+        return frame
+    if isinstance(given, pd.DataFrame):
+        columns = {str(name): given[name].to_numpy() for name in given.columns}
+    elif hasattr(given, "to_pandas") and not isinstance(given, pd.Series):
+        return _with_groups(frame, given.to_pandas(), schema)
+    else:
+        check(
+            len(schema.sensitive) == 1,
+            f"sensitive_features must have {listing(schema.sensitive)}",
+            "one column",
+        )
+        columns = {schema.sensitive[0]: np.asarray(given)}
+    for name, values in columns.items():
+        if name not in schema.sensitive:
+            raise unknown("column of sensitive_features", name, schema.sensitive)
+        check(
+            np.shape(values) == (len(frame),),
+            f"sensitive_features must have one value for each of the {len(frame)} rows",
+            f"shape {np.shape(values)}",
+        )
+    return frame.assign(**columns)
+
+
+class _Rows(NamedTuple):
+    features: NDArray[np.float64]
+    group: NDArray[np.int64] | None
+    notes: list[str]
+    odd: list[str]
+    """Those of the notes that ``strict`` refuses."""
+
+
+def _encode(schema: Schema, frame: pd.DataFrame) -> _Rows:
+    """Rows as the schema sees them, however odd they are."""
+    for column in schema.features:
+        if column not in frame.columns:
+            raise unknown("column in the data: the model needs", column, frame.columns)
+    notes, odd = [], []
+    if schema.target in frame.columns:
+        notes.append(f"the column '{schema.target}' is the label, and ignored")
+    columns = []
+    for number, name in enumerate(schema.features):
+        values, strange = _column(schema, frame[name], number)
+        columns.append(values)
+        odd += strange
+    group = _groups(schema, frame)
+    return _Rows(np.stack(columns, axis=1), group, [*notes, *odd], odd)
+
+
+def _column(schema: Schema, values: pd.Series[Any], number: int) -> tuple[NDArray[np.float64], list[str]]:
+    name, encoder = schema.features[number], schema.encoder
+    known = schema.categories.get(name)
+    if name in schema.sensitive and name not in schema.bands:
+        known = schema.grouping.values[schema.sensitive.index(name)]
+    if known is not None:
+        return _codes(values, known)
+    try:
+        numbers = schema.column(values)
+    except UnfitError as error:
+        raise InputError(f"data must fit the model: {error}") from None
+    low, span = encoder.low[number], encoder.span[number]
+    if encoder.slots is None:
+        outside = int(((numbers < low) | (numbers > low + span)).sum()) if schema.encode != "none" else 0
+    else:
+        outside = int((np.abs(numbers - low) > FAR * span).sum())
+    said = f"{name}: {outside:,} values outside of what the model has seen"
+    return numbers, [said] if outside else []
+
+
+def _codes(values: pd.Series[Any], known: tuple[str, ...]) -> tuple[NDArray[np.float64], list[str]]:
+    """Places of texts in a list; those that are not in it are the others or, without such a place, none."""
+    codes, names = words(values)
+    place = {name: float(number) for number, name in enumerate(known)}
+    rest = next((place[word] for word in (OTHERS, SMALL) if word in place), np.nan)
+    index = np.array([place.get(name, rest) for name in names] + [place.get(MISSING, rest)])
+    strange = [number for number, name in enumerate(names) if name not in place]
+    rows = int(np.isin(codes, strange).sum()) if strange else 0
+    if not rows:
+        return index[codes], []
+    said = f"{values.name}: {rows:,} rows with texts that the model does not tell apart, such as"
+    counted = "" if np.isnan(rest) else f", count as {known[int(rest)]}"
+    return index[codes], [f"{said} '{names[strange[0]]}'{counted}"]
+
+
+def _groups(schema: Schema, frame: pd.DataFrame) -> NDArray[np.int64] | None:
+    """Each row's group; -1 where it is none of the known, None where a column is not there."""
+    if not set(schema.sensitive) <= set(frame.columns):
+        return None
+    coded = []
+    for number, name in enumerate(schema.sensitive):
+        codes, _ = _codes(schema.bands_of(frame[name]), schema.grouping.values[number])
+        coded.append(np.nan_to_num(codes, nan=-1).astype(np.int64))
+    if len(coded) == 1:
+        return coded[0]
+    place = {member: number for number, member in enumerate(schema.grouping.members)}
+    rows = zip(*(codes.tolist() for codes in coded), strict=True)
+    return np.array([place.get(row, -1) for row in rows], dtype=np.int64)
