@@ -202,7 +202,7 @@ CASES: dict[str, tuple[pd.DataFrame, dict[str, object]]] = {
     "bands with gaps": (gaps(many_yes(), "age", 0.2), AGES),
     "two columns": (gaps(many_yes(), "age", 0.2), {**AGES, "sensitive": ("age", "month")}),
     "against all others": (
-        gaps(many_yes(), "origin", 0.2),
+        many_yes().fillna({"origin": "B"}),
         {**BANK, "privileged": (("origin", "A"),)},
     ),
     "a kept identifier": (many_yes().fillna({"origin": "A"}), {**BANK, "keep": ("iban", "customer")}),
@@ -244,6 +244,15 @@ def test_unknown_texts_are_others_and_unknown_groups_small_or_an_error() -> None
         alone.table(frame.assign(origin="Z"), "site")
     with pytest.raises(UnfitError, match="column 'origin' must have a value in every row, got 1500 missing"):
         alone.table(frame.assign(origin=None), "site")
+
+
+def test_nobody_without_a_value_is_one_of_the_others() -> None:
+    frame = many_yes().fillna({"origin": "B"})
+    schema = Schema.of(tidy(frame, **BANK, privileged=(("origin", "A"),)))
+    assert schema.grouping.names == ("(others)", "A")
+    assert not schema.table(frame.assign(origin="Z"), "site").group.any()
+    with pytest.raises(UnfitError, match="column 'origin' must have a value in every row, got 1500 missing"):
+        schema.table(frame.assign(origin=None), "site")
 
 
 def test_a_date_of_another_form_does_not_fit() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -420,11 +421,10 @@ def test_the_servers_file_follows_the_same_rules(tmp_path: Path) -> None:
     sited = made_up.write(parts["data"].assign(site=["x", "y"] * 300), tmp_path / "sited.csv")
     by_site = Columns("readmitted", ("region",), "no", missing_group="drop", client="site")
     assert load(str(sited), columns=by_site, held=held).client_names == ("x", "y")
-    privileged = Columns("readmitted", ("region",), "no", privileged=(("region", "north"),))
-    against = load(files["data"], columns=privileged, held=held)
+    against = load(files["data"], columns=replace(columns, privileged=(("region", "north"),)), held=held)
     assert against.group_names == ("(others)", "north")
-    labelled = frame[frame["readmitted"].notna()]
-    assert against.group.tolist() == (labelled["region"] == "north").astype(int).tolist()
+    usable = frame[frame["readmitted"].notna() & frame["region"].notna()]
+    assert against.group.tolist() == (usable["region"] == "north").astype(int).tolist()
 
 
 def test_few_missing_groups_of_the_server_are_left_out_and_a_sites_refused(tmp_path: Path) -> None:
@@ -521,7 +521,7 @@ def test_files_have_defaults_of_their_own(
     code, _, err = fairfate("run", "--config", "o/config.toml", "--jobs", "1", "--out", "again")
     assert (code, err) == (0, "")
     one, two = everything(tmp_path / "o"), everything(tmp_path / "again")
-    assert len(one) == 6
+    assert len(one) == len(two) >= 6
     for path, content in one.items():
         assert two[tmp_path / "again" / path.relative_to(tmp_path / "o")] == content, path.name
 

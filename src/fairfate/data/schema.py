@@ -121,7 +121,7 @@ class Schema:
     def takes_missing(self, sensitive: str) -> bool:
         """Whether rows without a value of a sensitive column have a group."""
         known = self.grouping.values[self.sensitive.index(sensitive)]
-        return not {MISSING, OTHERS, SMALL}.isdisjoint(known)
+        return MISSING in known or SMALL in known
 
     def _values(self, values: pd.Series[Any], attribute: int) -> NDArray[np.int64]:
         """A sensitive column's values, by their place in the schema."""
@@ -131,6 +131,7 @@ class Schema:
         if known[0] != OTHERS:
             return _codes(values, known)
         codes, names = words(values)
+        _check_complete(codes, values.name)
         privileged = names.index(known[1]) if known[1] in names else -1
         return np.asarray(codes == privileged, dtype=np.int64)
 
