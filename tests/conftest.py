@@ -3,7 +3,8 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pandas as pd
 import pytest
 from hypothesis import settings
 
+from command import QUICK, Outcome
+from fairfate.cli.commands import run_command
 from fairfate.data import Table, synthetic
 
 settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True)
@@ -74,3 +77,22 @@ def people(tmp_path: Path) -> Path:
     path = tmp_path / "people.csv"
     frame.to_csv(path, index=False)
     return path
+
+
+@pytest.fixture
+def fairfate(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., Outcome]:
+    """The command, run in this process in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def call(*arguments: str) -> Outcome:
+        words = list(arguments)
+        for option in QUICK[::2] if set(QUICK) <= set(words) else ():  # what a test names counts
+            if words.count(option) > 1:
+                del words[words.index(option) : words.index(option) + 2]
+        monkeypatch.setattr(sys, "argv", ["fairfate", *words])
+        return Outcome(run_command(), *capsys.readouterr())
+
+    return call

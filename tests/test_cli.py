@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -8,39 +9,13 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import pandas as pd
 import pytest
 
-from fairfate.cli.commands import run_command
+from command import QUICK
 from fairfate.report.comparison import Comparison, remarks
 from fairfate.runs.run import run
-
-QUICK = ["--data", "synthetic:rows=300", "--rounds", "2", "--epochs", "1", "--seeds", "2", "--jobs", "1"]
-
-
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def fairfate(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
-    """The command, run in this process in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-
-    def call(*arguments: str) -> Outcome:
-        words = list(arguments)
-        for option in QUICK[::2] if set(QUICK) <= set(words) else ():  # what a test names counts
-            if words.count(option) > 1:
-                del words[words.index(option) : words.index(option) + 2]
-        monkeypatch.setattr(sys, "argv", ["fairfate", *words])
-        return Outcome(run_command(), *capsys.readouterr())
-
-    return call
 
 
 def test_a_run_prints_a_table_a_sentence_and_where_it_saved(fairfate) -> None:
@@ -68,6 +43,11 @@ def test_the_table_fits_the_terminal(fairfate, monkeypatch: pytest.MonkeyPatch, 
     assert code == 0
     assert max(len(line) for line in out.splitlines()) <= int(columns)
     assert "…" not in out
+    heading = next(line for line in out.splitlines() if line.startswith("strategy"))
+    assert heading.rstrip().endswith("EQO")
+    assert all(
+        re.search(r"\d\*?$", line.rstrip()) for line in out.splitlines() if line.startswith("fedavg  ")
+    )
 
 
 def test_one_strategy_and_one_seed_need_no_comparison(fairfate) -> None:

@@ -39,15 +39,17 @@ def read_attribute(
     if cuts:
         numbers, odd = cols.find_numbers(values)
         if numbers is None:
-            raise InputError(f"sensitive '{name}' must hold numbers to be cut into bands, got '{odd[0]}'")
+            got = f"'{odd[0]}'" if odd else "no value in any row"
+            raise InputError(f"sensitive '{name}' must hold numbers to be cut into bands, got {got}")
         values = cols.into_bands(numbers, cuts).rename(name)
     if not tidy or columns.missing_group == REFUSE:
         codes, names = complete(values, "sensitive")
     else:
-        codes, names = words(values.where(values.notna(), MISSING))
+        codes, names = words(cols.named_missing(values))
         if MISSING in names:
             rows = int((codes == names.index(MISSING)).sum())
-            notes.append(f"{name}: {rows:,} rows without a value are a group, {MISSING} (--missing-group)")
+            what = f"a group, {MISSING}" if chosen is None else f"not counted as {chosen}"
+            notes.append(f"{name}: {rows:,} rows without a value are {what} (--missing-group)")
     if cuts:
         order = [band for band in (*cols.band_names(cuts), MISSING) if band in names]
         codes, names = np.array([order.index(band) for band in names])[codes], order
@@ -60,15 +62,25 @@ def read_attribute(
         raise InputError(f"sensitive must have at least two values, got one in column '{name}': {names[0]}")
     if chosen is None:
         merged: list[str] = []
+        found = cols.Words(codes, list(names))
         if tidy and columns.min_group > 0:
             codes, names, merged = cols.merge_small(codes, names, label, columns.min_group)
         if merged:
-            notes.append(f"{name}: {listing(merged)} are few and counted as {cols.SMALL} (--min-group)")
+            told = _told(merged, found)
+            notes.append(f"{name}: {told} are few and counted as {cols.SMALL} (--min-group)")
         return Attribute(codes.astype(np.int16), tuple(names), cuts)
     privileged = match(chosen, names, "privileged", name)
     rest = [name for name in names if name != names[privileged]]
     others = rest[0] if len(rest) == 1 else OTHERS
     return Attribute((codes == privileged).astype(np.int16), (others, names[privileged]), cuts)
+
+
+def _told(merged: list[str], found: cols.Words) -> str:
+    """The names that enough rows share to be told, and how many others there are."""
+    least = cols.least_rows(len(found.codes))
+    shared = [name for name in merged if found.rows[found.names.index(name)] >= least]
+    rest = len(merged) - len(shared)
+    return listing([*shared, f"{rest} of fewer than {least} rows"] if rest else shared)
 
 
 def _many_numbers(values: pd.Series[Any]) -> bool:

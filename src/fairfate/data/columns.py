@@ -98,6 +98,11 @@ def spell(value: object) -> str:
     return str(value).strip()
 
 
+def named_missing(values: pd.Series[Any]) -> pd.Series[Any]:
+    """A column in which missing values are a word of their own, whatever pandas holds it as."""
+    return values.astype(object).where(values.notna(), MISSING)
+
+
 def complete(values: pd.Series[Any], argument: str) -> Words:
     """A column as text that has a value in every row."""
     found = words(values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -113,13 +114,14 @@ def _check_described(schema: Schema, described: Mapping[str, Any]) -> _Described
                 raise ValueError(f"{len(found)} categories of '{column}', not all of them usable")
             result.names[column] = set(names) - set(schema.categories[column])
         elif column in low and schema.encoder.slots is not None and found:
-            count, total, squares, missing = finite(np.array(found, dtype=np.float64), column)
+            count, total, squares, missing = np.array(found, dtype=np.float64).tolist()
+            _check_sums(count, total, squares, missing, column)
             mean = total / max(count, 1)
-            if not 0 <= count < 2**53 or count != int(count) or squares * count < total * total * (1 - 1e-9):
-                raise ValueError(f"sums of '{column}' that no numbers have")
-            if count and abs(mean - low[column]) > MOST_WIDER * span[column]:
-                raise ValueError(f"a mean of {mean:g} for '{column}', far from the server's")
-            result.sums[column] = (float(count), float(total), float(squares), float(missing))
+            deviation = max(0.0, squares / max(count, 1) - mean * mean) ** 0.5
+            if count and max(abs(mean - low[column]), deviation) > MOST_WIDER * span[column]:
+                told = f"a mean of {mean:g} and a deviation of {deviation:g} for '{column}'"
+                raise ValueError(f"{told}, far from the server's")
+            result.sums[column] = (count, total, squares, missing)
         elif column in low and column not in schema.sensitive and found:
             least, most = finite(np.array(found, dtype=np.float64), column)
             widest = max(low[column] + span[column], most) - min(low[column], least)
@@ -128,6 +130,14 @@ def _check_described(schema: Schema, described: Mapping[str, Any]) -> _Described
                 raise ValueError(f"{told}, over {MOST_WIDER} times as wide as the server's or no range")
             result.ranges[column] = (float(least), float(most))
     return result
+
+
+def _check_sums(count: float, total: float, squares: float, missing: float, column: str) -> None:
+    """Refuse what no numbers add up to."""
+    whole = 0 <= count < 2**53 and count == int(count) and missing in (0, 1)
+    usable = whole and math.isfinite(total) and math.isfinite(squares)
+    if not usable or squares * count < total * total * (1 - 1e-9) or (not count and squares):
+        raise ValueError(f"sums of '{column}' that no numbers have")
 
 
 def _widened(schema: Schema, added: Sequence[_Described]) -> Schema:

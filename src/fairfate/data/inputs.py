@@ -133,7 +133,7 @@ def _shared(found: cols.Words) -> Input:
     names = [found.names[place] for place in kept]
     place_of = np.full(len(found.names) + 1, -1)
     place_of[kept] = np.arange(len(kept))
-    rare = [place for place in range(len(found.names)) if place not in set(kept)]
+    rare = np.setdiff1d(np.arange(len(found.names)), kept).tolist()
     if (found.codes < 0).any():
         place_of[-1] = len(names)
         names.append(MISSING)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairfate.data.columns import Columns, complete
+from fairfate.data.columns import DROP, KEEP, REFUSE, Columns, complete
 from fairfate.data.encode import AUTO, NONE, ONEHOT, ORDINAL
 from fairfate.data.leaks import leaks
 from fairfate.data.read import FILE, Reading, list_folder, read_file, read_folder, read_frame, stem
@@ -140,25 +140,44 @@ def load_held(
         )
     files = [held.validation] if held.test is None else [held.validation, held.test]
     parts = [
-        _in_schema(schema, Path(file), part, reading) for part, file in enumerate(files, start=VALIDATION)
+        _in_schema(schema, Path(file), part, columns, reading)
+        for part, file in enumerate(files, start=VALIDATION)
     ]
     return schema, _joined(parts)
 
 
-def _in_schema(schema: Schema, file: Path, part: int, reading: Reading) -> Table:
+def _in_schema(schema: Schema, file: Path, part: int, columns: Columns | None, reading: Reading) -> Table:
     """A file's rows, marked with the part they play."""
-    frame = read_frame(file, reading)
+    frame, notes = _usable(schema, file, part, columns, reading)
     try:
-        return replace(schema.table(frame, stem(file)), part=np.full(len(frame), part, dtype=np.int8))
+        table = schema.table(frame, stem(file))
+        return replace(table, part=np.full(len(frame), part, dtype=np.int8), notes=notes)
     except UnfitError as error:
         raise InputError(f"'{file}' must fit the schema: {error}") from None
+
+
+def _usable(
+    schema: Schema, file: Path, part: int, columns: Columns | None, reading: Reading
+) -> tuple[pd.DataFrame, tuple[str, ...]]:
+    """A file's rows that have a label and, if so wished, a group; the server's as `table_from_frame` does."""
+    frame = read_frame(file, reading)
+    how = REFUSE if columns is None else columns.missing_group
+    no_place = [name for name in schema.sensitive if not schema.takes_missing(name)]
+    dropped = schema.sensitive if how == DROP else no_place if how == KEEP and part != TRAINING else ()
+    named = [name for name in (schema.target, *dropped) if name in frame.columns]
+    usable = frame[named].notna().all(axis=1)
+    left_out = int((~usable).sum())
+    if not left_out:
+        return frame, ()
+    note = f"{file.name}: {left_out:,} rows without {' or '.join(named)} are left out"
+    return frame[usable].reset_index(drop=True), (note,)
 
 
 def _joined(tables: Sequence[Table]) -> Table:
     """Tables of one schema under each other."""
     names = ("features", "label", "group", "part")
     columns: dict[str, Any] = {name: np.concatenate([getattr(t, name) for t in tables]) for name in names}
-    return replace(tables[0], **columns)
+    return replace(tables[0], **columns, notes=tuple(note for table in tables for note in table.notes))
 
 
 def _load_with(held: Held, data: Path, columns: Columns | None, encode: str, reading: Reading) -> Table:
@@ -166,14 +185,14 @@ def _load_with(held: Held, data: Path, columns: Columns | None, encode: str, rea
     files = list_folder(data) if data.is_dir() else [data]
     _check_different(files, held)
     schema, server = load_held(held, columns, None, encode, reading)
-    sites = [_in_schema(schema, file, TRAINING, reading) for file in files]
+    sites = [_in_schema(schema, file, TRAINING, columns, reading) for file in files]
     client: NDArray[np.int64] | None = None
     names: tuple[str, ...] = ()
     if data.is_dir():
         client = np.repeat(np.arange(len(sites)), [len(site) for site in sites])
         names = tuple(stem(file) for file in files)
     elif columns is not None and columns.client is not None:
-        frame = read_frame(data, reading)
+        frame, _ = _usable(schema, data, TRAINING, columns, reading)
         if columns.client not in frame.columns:
             raise unknown("column for client-column", columns.client, frame.columns)
         client, found = complete(frame[columns.client], "client-column")
@@ -186,7 +205,7 @@ def _load_with(held: Held, data: Path, columns: Columns | None, encode: str, rea
         client_names=names,
     )
     halved = () if held.test else ("half of the validation rows are kept apart as test rows",)
-    return replace(table, notes=(*halved, *leaks(table)))
+    return replace(table, notes=(*table.notes, *halved, *leaks(table)))
 
 
 def _check_different(files: Sequence[Path], held: Held) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairfate.data.columns import MISSING, OTHERS, SMALL, into_bands, read_dates, words
+from fairfate.data.columns import MISSING, OTHERS, SMALL, into_bands, named_missing, read_dates, words
 from fairfate.data.encode import NONE, ONEHOT, ORDINAL, Encoder
 from fairfate.data.groups import Groups
 from fairfate.data.inputs import finite
@@ -117,15 +118,19 @@ class Schema:
             stratified=self.encode == ONEHOT,
         )
 
+    def takes_missing(self, sensitive: str) -> bool:
+        """Whether rows without a value of a sensitive column have a group."""
+        known = self.grouping.values[self.sensitive.index(sensitive)]
+        return not {MISSING, OTHERS, SMALL}.isdisjoint(known)
+
     def _values(self, values: pd.Series[Any], attribute: int) -> NDArray[np.int64]:
         """A sensitive column's values, by their place in the schema."""
         known, values = self.grouping.values[attribute], self.bands_of(values)
-        if {MISSING, SMALL} & set(known):
-            values = values.where(values.notna(), MISSING)
+        if self.takes_missing(self.sensitive[attribute]):
+            values = named_missing(values)
         if known[0] != OTHERS:
             return _codes(values, known)
         codes, names = words(values)
-        _check_complete(codes, values.name)
         privileged = names.index(known[1]) if known[1] in names else -1
         return np.asarray(codes == privileged, dtype=np.int64)
 
@@ -231,6 +236,7 @@ class Schema:
             }
             grouping, cut = _read_groups(content["sensitive"]), content["sensitive"].get("bands", {})
             bands = {str(name): tuple(map(float, cuts)) for name, cuts in cut.items()}
+            _check_bands(bands, grouping)
             values = dict(zip(grouping.attributes, grouping.values, strict=True)) | categories
             slots = [0 if name in bands else len(values.get(name, ())) for name in inputs]
             schema = cls(
@@ -243,7 +249,7 @@ class Schema:
                 dates={str(name): str(about["date"]) for name, about in inputs.items() if "date" in about},
                 bands=bands,
             )
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise InputError(f"{where} must be a schema that fairfate has written, got {reason}") from None
         ranges = (schema.encoder.low, schema.encoder.span, schema.encoder.median)
@@ -290,9 +296,20 @@ def _read_groups(content: Mapping[str, Any]) -> Groups:
         return Groups.single(str(content["column"]), [str(value) for value in content["groups"]])
     values = tuple(tuple(map(str, of)) for of in content["values"])
     members = tuple(tuple(int(place) for place in member) for member in content["groups"])
+    if any(len(member) != len(values) for member in members) or len(values) != len(content["columns"]):
+        raise ValueError("a group without a value of each column")
     if any(not 0 <= place < len(values[a]) for member in members for a, place in enumerate(member)):
         raise ValueError("a group without a value")
     return Groups(tuple(map(str, content["columns"])), values, members)
+
+
+def _check_bands(bands: Mapping[str, tuple[float, ...]], grouping: Groups) -> None:
+    for name, cuts in bands.items():
+        rising = (
+            cuts and all(low < high for low, high in itertools.pairwise(cuts)) and np.isfinite(cuts).all()
+        )
+        if name not in grouping.attributes or not rising:
+            raise ValueError(f"no bands of a sensitive column, {name}")
 
 
 def _check_complete(codes: NDArray[np.int64], column: object) -> None:

@@ -211,6 +211,7 @@ def _check_columns(frame: pd.DataFrame, columns: Columns) -> None:
         "client-column": [] if columns.client is None else [columns.client],
         "drop": columns.drop,
         "categorical": columns.categorical,
+        "keep": columns.keep,
     }
     for argument, names in named.items():
         for column in names:

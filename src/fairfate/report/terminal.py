@@ -57,11 +57,12 @@ def results_table(found: Comparison, width: int) -> Grid:
     """Mean ± std over seeds on the test rows in the last round, the best of each column marked."""
     wide = width >= max(map(len, found.names)) + 14 * len(COLUMNS)
     grid = _grid("strategy", *COLUMNS.values())
+    spread = width >= 80
     best = {name: found.best(name) for name in COLUMNS if name != "acceptance"}
     for line, label in enumerate(found.names):
         cells = [Text(label)]
         for name in COLUMNS:
-            std = float(found.summary[f"{name}_last_std"].iloc[line])
+            std = float(found.summary[f"{name}_last_std"].iloc[line]) if spread else math.nan
             text = _value(found.mean(name, line), std, wide)
             is_best = name in best and best[name][line]
             cells.append(Text(f"{text}*" if is_best else f"{text} ", "bold" if is_best else ""))

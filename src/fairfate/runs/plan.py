@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -141,7 +142,12 @@ def dump_config(plan: Plan, table: Table) -> str:
         digest = hashlib.sha256(Path(plugin).read_bytes()).hexdigest()
         name = f"plugin {Path(plugin).name}"
         provenance[f"plugin {plugin}" if name in provenance else name] = f"sha256:{digest}"
-    return config_text(plan.config, {**provenance, "data-notes": table.notes})
+    notes = [_EXAMPLE.sub("", note) for note in table.notes]
+    return config_text(plan.config, {**provenance, "data-notes": notes})
+
+
+_EXAMPLE = re.compile(r",? (such as|got) '.*'( = [^\s,;]+)?")
+"""Values of somebody's, which are for the screen and not for the file."""
 
 
 def changes(provenance: Mapping[str, Any], table: Table, file: Path | None) -> list[str]:

@@ -445,7 +445,8 @@ def _open(folder: Path, config: str, force: bool) -> None:
     """Make the folder ready: new, or an interrupted run of the same config, or by force."""
     if (folder / CONFIGS).exists():
         raise InputError(f"out must not be the folder of a sweep, got '{folder}' with {CONFIGS}")
-    ours = [name for name in (CONFIG, ROUNDS, SUMMARY, CLIENTS, MODELS, CELLS) if (folder / name).exists()]
+    names = (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS, MODELS, CELLS)
+    ours = [name for name in names if (folder / name).exists()]
     unfinished = (folder / CONFIG).exists() and not (folder / SUMMARY).exists()
     if (folder / SUMMARY).exists():
         _clear_seeds(folder)  # of a run that was killed in its last moment

@@ -173,8 +173,9 @@ def _sweep(
 
 
 def _write_configs(folder: Path, prepared: list[tuple[Plan, Table]]) -> None:
-    for file in sorted((folder / CONFIGS).glob("[0-9][0-9][0-9]*.toml"))[len(prepared) :]:
-        file.unlink()  # of a longer sweep before this one
+    for file in (folder / CONFIGS).glob("[0-9][0-9][0-9]*.toml"):
+        if file.stem.isdigit() and int(file.stem) > len(prepared):
+            file.unlink()  # of a longer sweep before this one
     for number, (plan, table) in enumerate(prepared, start=1):
         write_bytes(folder / CONFIGS / f"{number:03}.toml", dump_config(plan, table).encode())
 
