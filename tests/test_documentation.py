@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+import made_up
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 README = (ROOT / "README.md").read_text()
@@ -70,6 +72,16 @@ def test_commands_run(command: str, tmp_path: Path, people: Path) -> None:
     if words[:2] == ["flower", "check"]:
         write = ["flower", "schema", "hospitals", "--out", "hospitals/schema.json"]
         subprocess.run([*base, *write], cwd=tmp_path, check=True, capture_output=True)
+    if words[0] in ("predict", "evaluate", "export"):  # of people about whom there is something to learn
+        names, values = (
+            {"risk": "hired", "house": "sex"},
+            {"good": "yes", "bad": "no", "own": "f", "rent": "m"},
+        )
+        learnable = made_up.credit(600).rename(columns=names).replace(values)
+        learnable.to_csv(tmp_path / "people.csv", index=False)
+        own = ["--data", "people.csv", "--target", "hired", "--favourable", "yes", "--sensitive", "sex"]
+        quick = ["run", *own, "--strategy", "fedavg", "--seeds", "2", "--out", "runs/people"]
+        subprocess.run([*base, *quick], cwd=tmp_path, check=True, capture_output=True)
     if words[0] == "plot":
         quick = ["run", "--rounds", "2", "--seeds", "1", "--out", "runs/synthetic-1"]
         subprocess.run([*base, *quick], cwd=tmp_path, check=True, capture_output=True)

@@ -30,6 +30,8 @@ ROOMS = [
     "__main__",
 ]
 FILES = sorted(SOURCE.rglob("*.py"))
+FOR_USERS = {("run.py", "fairfate.report.figures")}
+"""A convenience that users look for where the room's order would not have it: `Run.plot`."""
 
 
 def room(path: Path) -> str:
@@ -49,6 +51,8 @@ def test_imports_go_upstream_only(path: Path) -> None:
             names = [alias.name for alias in node.names if alias.name.startswith("fairfate")]
         for name in names:
             imported = name.split(".")[1]
+            if (path.name, name) in FOR_USERS:
+                continue
             assert ROOMS.index(imported) <= own, f"{path.name} imports {name}"
 
 

@@ -20,7 +20,7 @@ from fairfate.data.schema import Schema, UnfitError
 from fairfate.data.sources import SOURCES, find
 from fairfate.data.synthetic import synthetic
 from fairfate.data.table import TRAINING, VALIDATION, Table, table_from_frame
-from fairfate.errors import InputError, unknown
+from fairfate.errors import InputError, check, unknown
 
 AS_IT_COMES = Reading()
 
@@ -37,7 +37,7 @@ class Held:
 
 
 def load(
-    data: str,
+    data: Any,
     *,
     data_dir: str | Path | None = None,
     columns: Columns | None = None,
@@ -66,6 +66,9 @@ def load(
     >>> len(table), table.group_names
     (100, ('female', 'male'))
     """
+    if not isinstance(data, str | Path):
+        return _load_frame(data, columns, encode)
+    data = str(data)
     name, _, arguments = data.partition(":")
     if held is not None and (name == "synthetic" or name in SOURCES):
         raise InputError(
@@ -88,6 +91,19 @@ def load(
     named = _named(columns, frame, data)
     table = table_from_frame(frame, named, stem(file), encode=_of_file(encode), tidy=True)
     return replace(table, notes=(*read_notes, *table.notes, *leaks(table)))
+
+
+def _load_frame(data: Any, columns: Columns | None, encode: str) -> Table:
+    """A frame in memory, as files are treated."""
+    frame = data.to_pandas() if hasattr(data, "to_pandas") else data
+    if not isinstance(frame, pd.DataFrame):
+        raise InputError(f"data must be a name, a file or a frame, got {type(data).__name__}")
+    frame = frame.rename(columns=str).reset_index(drop=True)
+    check(not frame.columns.has_duplicates, "data must name each column once", "one twice")
+    check(len(frame) > 0, "data must have at least one row", "none")
+    named = _named(columns, frame, "the frame")
+    table = table_from_frame(frame, named, "frame", encode=_of_file(encode), tidy=True)
+    return replace(table, notes=(*table.notes, *leaks(table)))
 
 
 def _named(columns: Columns | None, frame: pd.DataFrame, data: str | Path) -> Columns:

@@ -79,13 +79,16 @@ def count(y_true: ArrayLike, y_pred: ArrayLike, *, group: ArrayLike, groups: int
 
 
 def measure(y_true: ArrayLike, y_pred: ArrayLike, *, group: ArrayLike) -> dict[str, float]:
-    """Every metric of this module for one set of predictions.
+    """Every metric of this module for one set of predictions; groups are numbers or texts.
 
     >>> scores = measure([1, 1, 0, 1, 1, 0], [1, 0, 0, 1, 1, 1], group=[0, 0, 0, 1, 1, 1])
     >>> round(scores["sp"], 3), round(scores["eo"], 3), round(scores["accuracy"], 3)
     (0.333, 0.5, 0.667)
     """
-    counts = count(y_true, y_pred, group=group)
+    of = np.asarray(group)
+    if of.ndim == 1 and of.dtype.kind not in "biuf":
+        of = np.unique(of.astype(str), return_inverse=True)[1]
+    counts = count(y_true, y_pred, group=of)
     return {name: float(metric(counts)) for name, metric in METRICS.items()}
 
 

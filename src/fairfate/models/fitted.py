@@ -251,10 +251,7 @@ def _labelled(frame: pd.DataFrame, schema: Schema) -> tuple[pd.DataFrame, list[s
         if column not in frame.columns:
             raise unknown("column in the data: to be evaluated it needs", column, frame.columns)
     notes = []
-    needed = [schema.target]
-    for name, values in zip(schema.sensitive, schema.grouping.values, strict=True):
-        needed += [] if {MISSING, SMALL, OTHERS} & set(values) else [name]
-    for name in needed:
+    for name in (schema.target, *(name for name in schema.sensitive if not schema.takes_missing(name))):
         missing = frame[name].isna()
         if missing.any():
             notes.append(f"{name}: {int(missing.sum()):,} rows without a value are left out")

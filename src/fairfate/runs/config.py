@@ -10,6 +10,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fairfate._version import __version__
 from fairfate.data import AUTO, MISSING_GROUP, ONEHOT, SOURCES, Columns, Held, Reading, parse_sensitive
 from fairfate.errors import InputError, check, listing, unknown
@@ -199,6 +201,8 @@ _KINDS: dict[str, type] = {
 }
 LISTS = {
     "strategy": "strategies",
+    "strategies": "strategies",
+    "plugins": "plugins",
     "plugin": "plugins",
     "drop": "drop",
     "categorical": "categorical",
@@ -241,6 +245,7 @@ def fields_given(options: Mapping[str, Any]) -> list[str]:
 
 
 def _typed(key: str, value: Any, where: str) -> Any:
+    value = _plain(value)
     if key == "seeds":
         if not _is_list(value):
             return parse_seeds(value)
@@ -259,6 +264,15 @@ def _typed(key: str, value: Any, where: str) -> Any:
     if not right or isinstance(value, bool):
         raise InputError(f"{where}: {key.replace('_', '-')} must be {_NAMES[kind]}, got {value!r}")
     return kind(value)
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and arrays, and ranges, as Python's own."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, range | set | frozenset):
+        return list(value) if isinstance(value, range) else sorted(value)
+    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 _NAMES = {int: "a whole number", float: "a number", str: "a text"}

@@ -189,11 +189,17 @@ def ready(out: str | Path | None, jobs: int | None) -> Path | None:
 
 
 def perform(
-    work: Work, folder: Path | None, tasks: Sequence[Any], jobs: int, progress: Progress, *parts: str
+    work: Work,
+    payload: Any,
+    folder: Path | None,
+    tasks: Sequence[Any],
+    jobs: int,
+    progress: Progress,
+    *parts: str,
 ) -> dict[int, Any]:
     """Do all tasks and return what each found; half-written files in these parts of the folder go."""
     try:
-        with closing(run_tasks(work, folder, tasks, jobs, progress)) as finished:
+        with closing(run_tasks(work, payload, tasks, jobs, progress)) as finished:
             return dict(finished)
     finally:
         if folder is not None:

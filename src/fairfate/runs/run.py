@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import html
 import tomllib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairfate.data import Table
-from fairfate.errors import InputError, listing
+from fairfate.data import Table, load
+from fairfate.errors import InputError, check, listing
 from fairfate.fairness.metrics import CellRows
 from fairfate.fairness.objective import check_defined
 from fairfate.federation.split import build, split_rows
@@ -31,6 +32,9 @@ from fairfate.runs.pool import Progress, Report, cores
 from fairfate.runs.results import BEST, CELLS, CLIENTS, CONFIG, CONFIGS, MODELS, ROUNDS, SUMMARY
 from fairfate.runs.store import Store, file_checksum
 from fairfate.strategies import THRESHOLDS, Setup, Spec, labels, load_plugin
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PARTS, CHECKPOINTS = "clients", "checkpoints"
 """Folders for the records of finished seeds, and for what is needed to go on in unfinished ones."""
@@ -77,6 +81,25 @@ class Run:
             raise InputError(f"seed must be one of the run's ({known}), got {chosen}")
         return self.models[names[line], chosen]
 
+    def plot(self, *metrics: str) -> Figure:
+        """Metrics over the rounds; those of the command line's ``plot`` unless named."""
+        from fairfate.report.figures import over_rounds  # the report is made from runs
+
+        return over_rounds(self.rounds, metrics or ("accuracy", "sp", "eo", "eqo"), self.table.grouping)
+
+    def __repr__(self) -> str:
+        """A few lines."""
+        names = ", ".join(labels(self.plan.specs))
+        best = "none can be recommended" if self.best is None else f"{self.best.name}, seed {self.best.seed}"
+        return f"<Run on {self.table.name}: {names}; {len(self.plan.config.seeds)} seeds; to take: {best}>"
+
+    def _repr_html_(self) -> str:
+        """The table, for notebooks."""
+        shown = ["accuracy", "balanced_accuracy", "mcc", "sp", "eo", "eqo"]
+        table = self.summary[["strategy", *(f"{name}_last_mean" for name in shown)]]
+        table = table.rename(columns={f"{name}_last_mean": name for name in shown})
+        return f"<p>{html.escape(repr(self))}</p>{table.round(3).to_html(index=False)}"
+
     def predict(self, frame: Any, **options: Any) -> NDArray[Any]:
         """The outcomes that the model to take decides for new rows; see `FairModel.predict`."""
         return self.model().predict(frame, **options)
@@ -90,21 +113,67 @@ class Run:
 def run(
     config: Config | None = None,
     *,
+    data: Data | None = None,
+    target: str | None = None,
+    favourable: object = None,
+    sensitive: str | Sequence[str] | None = None,
+    privileged: str | Sequence[str] | None = None,
+    strategies: str | Sequence[str] | None = None,
+    metric: str | None = None,
+    partition: str | None = None,
+    clients: int | None = None,
+    per_round: int | None = None,
+    rounds: int | None = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    learning_rate: float | None = None,
+    hidden: int | str | Sequence[int] | None = None,
+    encode: str | None = None,
+    seeds: int | str | Sequence[int] | None = None,
+    protocol: str | None = None,
+    validation: str | Path | None = None,
+    test: str | Path | None = None,
+    schema: str | Path | None = None,
+    client_column: str | None = None,
+    drop: str | Sequence[str] | None = None,
+    keep: str | Sequence[str] | None = None,
+    categorical: str | Sequence[str] | None = None,
+    min_group: int | None = None,
+    missing_group: str | None = None,
+    sep: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
+    data_dir: str | Path | None = None,
+    plugins: str | Path | Sequence[str | Path] | None = None,
     out: str | Path | None = None,
     jobs: int | None = None,
     force: bool = False,
     progress: Progress = lambda done: None,
-    **options: Any,
+    **others: Any,
 ) -> Run:
     """Train and compare strategies.
 
+    Every option is one of the command line's (``fairfate run --help``) and has the same default.
+
     Parameters
     ----------
-    config : the options, or give them by name: ``run(data="adult", seeds=(1, 2))``; what is named wins
+    config : the options at once; what is named beside it wins
+    data : the name of a dataset, a file, a folder, a pandas or polars frame, or a `Table`
+    target, favourable, sensitive, privileged : what the columns mean
+    strategies, metric : what to compare, and the fairness that strategies look at
+    partition, clients, per_round : who holds which rows, and how many train in a round
+    rounds, epochs, batch_size, learning_rate, hidden : the training, and the layers of the model
+    encode : how columns become inputs
+    seeds : N for the seeds 1..N, or several numbers
+    protocol : ``paper`` or ``published``
+    validation, test, schema : the server's own files
+    client_column, drop, keep, categorical, min_group, missing_group : how a file's columns are treated
+    sep, decimal, encoding, data_dir, plugins : where things are, and how they are read
     out : folder for the results; nothing is written without it
     jobs : processes; all cores if None. The results do not depend on it.
     force : replace the results that the folder may already have
     progress : called now and then with the number of rounds finished, over all seeds
+    others : no other option exists; a misspelt one is named
 
     Examples
     --------
@@ -112,25 +181,82 @@ def run(
     >>> finished.summary[["strategy", "seeds"]].values.tolist()
     [['fedavg', 1], ['fair_fate', 1]]
     """
+    named = {
+        "target": target,
+        "favourable": favourable,
+        "sensitive": sensitive,
+        "privileged": privileged,
+        "strategies": strategies,
+        "metric": metric,
+        "partition": partition,
+        "clients": clients,
+        "per_round": per_round,
+        "rounds": rounds,
+        "epochs": epochs,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "hidden": hidden,
+        "encode": encode,
+        "seeds": seeds,
+        "protocol": protocol,
+        "validation": validation,
+        "test": test,
+        "schema": schema,
+        "client_column": client_column,
+        "drop": drop,
+        "keep": keep,
+        "categorical": categorical,
+        "min_group": min_group,
+        "missing_group": missing_group,
+        "sep": sep,
+        "decimal": decimal,
+        "encoding": encoding,
+        "data_dir": data_dir,
+        "plugins": plugins,
+    }
+    options = {key: value for key, value in named.items() if value is not None} | others
+    held = isinstance(data, str | Path) or data is None
+    if data is not None:
+        options["data"] = data if held else IN_MEMORY
     given = from_mapping(options, where="run")
     if config is not None:
-        named = {key: getattr(given, key) for key in fields_given(options)}
-        given = replace(config, **named)
-    plan, table = prepare(given)
-    return execute(plan, table, out=out, jobs=jobs, force=force, progress=progress)
+        given = replace(config, **{key: getattr(given, key) for key in fields_given(options)})
+    if held:
+        plan, table = prepare(given)
+    else:
+        check(given.validation is None, "validation must be left out for a frame", given.validation)
+        table = _table_of(data, given)
+        plan = _checked(given, table)
+    return execute(plan, table, out=out, jobs=jobs, force=force, progress=progress, in_memory=not held)
+
+
+Data = Any
+"""Text, path, pandas or polars frame, or `Table`."""
+IN_MEMORY = "(frame)"
+"""The name of data that are in no file."""
+
+
+def _table_of(data: Any, config: Config) -> Table:
+    if isinstance(data, Table):
+        return data
+    return load(data, columns=config.columns, encode=config.encode)
 
 
 def prepare(config: Config) -> tuple[Plan, Table]:
     """Load the data and check every option, without running or writing anything."""
     clear_tables()  # a file may have changed since it was last read
     table = load_table(config)
+    return _checked(config, table), table
+
+
+def _checked(config: Config, table: Table) -> Plan:
     plan = resolve(config, table)
     setup = plan.setup(table)
     for spec in plan.specs:
         _try_build(spec, setup)
     for seed in plan.config.seeds:
         _check_seed(plan, table, seed, setup)
-    return plan, table
+    return plan
 
 
 def _check_seed(plan: Plan, table: Table, seed: int, setup: Setup) -> None:
@@ -185,17 +311,21 @@ def execute(
     jobs: int | None = None,
     force: bool = False,
     progress: Progress = lambda done: None,
+    in_memory: bool = False,
 ) -> Run:
-    """Run a plan; see `run`."""
+    """Run a plan; see `run`. A table that is ``in_memory`` only is sent to the processes."""
     folder = ready(out, jobs)
+    sent = table if in_memory else None
     if folder is None:
-        return _execute(plan, table, None, jobs, progress)
+        return _execute(plan, table, None, jobs, progress, sent)
     with locked(folder):
         _open(folder, dump_config(plan, table), force)
-        return _execute(plan, table, folder, jobs, progress)
+        return _execute(plan, table, folder, jobs, progress, sent)
 
 
-def _execute(plan: Plan, table: Table, folder: Path | None, jobs: int | None, progress: Progress) -> Run:
+def _execute(
+    plan: Plan, table: Table, folder: Path | None, jobs: int | None, progress: Progress, sent: Table | None
+) -> Run:
     cells = {seed: Cell.of(plan, seed, table) for seed in plan.config.seeds}
     frames: dict[int, Seed] = {}
     damaged: list[str] = []
@@ -206,7 +336,8 @@ def _execute(plan: Plan, table: Table, folder: Path | None, jobs: int | None, pr
     start = len(frames) * plan.training.rounds
     workers = jobs or _jobs(plan, table, len(rest))
     parts = (MODELS, CELLS, PARTS, CHECKPOINTS)
-    found = perform(_work, folder, rest, workers, lambda done: progress(start + done), *parts)
+    payload = folder, sent
+    found = perform(_work, payload, folder, rest, workers, lambda done: progress(start + done), *parts)
     frames |= {rest[number].seed: of_seed for number, of_seed in found.items()}
     rounds = pd.concat([frames[seed].rounds for seed in cells], ignore_index=True)
     clients = pd.concat([frames[seed].clients for seed in cells], ignore_index=True)
@@ -268,9 +399,10 @@ def _clear(folder: Path, pattern: str) -> None:
         folder.rmdir()
 
 
-def _work(folder: Path | None, cell: Cell, report: Report) -> Seed:
+def _work(payload: tuple[Path | None, Table | None], cell: Cell, report: Report) -> Seed:
     """All strategies of one seed; what is written is written at its end, the cell's file last."""
-    plan, table = cell.plan, table_of(cell)
+    folder, sent = payload
+    plan, table = cell.plan, table_of(cell) if sent is None else sent
     for plugin in plan.config.plugins:
         load_plugin(plugin)
     checkpoint = None if folder is None else folder / CHECKPOINTS / f"seed-{cell.seed}.safetensors"

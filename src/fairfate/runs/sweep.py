@@ -160,7 +160,7 @@ def _sweep(
     on_plan(sum(works))
     order = sorted(range(len(tasks)), key=lambda i: -works[i])  # the longest first, so that none comes last
     sorted_tasks = [(*tasks[i], works[i]) for i in order]
-    perform(_work, folder, sorted_tasks, jobs, progress, CELLS)
+    perform(_work, folder, folder, sorted_tasks, jobs, progress, CELLS)
     done = Sweep(
         folder,
         tuple(plan for plan, _ in prepared),
