@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from fairfate._version import __version__
-from fairfate.data import AUTO, ENCODINGS, ORDINAL, Table, load
+from fairfate.data import AUTO, ENCODINGS, ORDINAL, Schema, Table, load
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check
 from fairfate.fairness.objective import metrics_by
@@ -95,6 +95,7 @@ class Cell:
             "seed": self.seed,
             **asdict(self.plan.training),
             **({} if self.plan.config.encode == ORDINAL else {"encode": self.plan.config.encode}),
+            **({} if self.plan.network is None else {"model": self.plan.network.key}),
         }
 
     @property
@@ -131,7 +132,7 @@ def run_cell(
     traces = simulate(
         federation,
         specs,
-        plan.model(federation.inputs),
+        plan.model(federation.inputs, Schema.of(table, federation.encoder)),
         plan.training,
         plan.setup(table),
         streams,

@@ -302,6 +302,7 @@ def write_model(
         "groups": schema.grouping.names,
         "labels": schema.labels,
         "data-checksum": f"sha256:{data_checksum}",
+        **getattr(model, "about", {}),
     }
     write_arrays(path, tensors, about)
 

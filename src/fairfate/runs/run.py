@@ -92,6 +92,8 @@ def prepare(config: Config) -> tuple[Plan, Table]:
     table = load_table(config)
     plan = resolve(config, table)
     setup = plan.setup(table)
+    if plan.network is not None:
+        plan.network.check(Schema.of(table, table.encoder))
     for spec in plan.specs:
         _try_build(spec, setup)
     for seed in plan.config.seeds:
@@ -247,13 +249,15 @@ def _work(folder: Path | None, cell: Cell, report: Report) -> tuple[pd.DataFrame
     part = folder / PARTS / _part(cell.seed)
     results.write_clients(part, outcome.clients)
     saved = {f"{PARTS}/{part.name}": file_checksum(part) or ""}
+    schema = Schema.of(table, outcome.federation.encoder)
+    model = plan.model(outcome.federation.inputs, schema)
     for spec, label, trace in zip(plan.specs, labels(plan.specs), outcome.traces, strict=True):
         file = folder / MODELS / results.model_file(label, cell.seed)
         results.write_model(
             file,
             trace.params,
-            Schema.of(table, outcome.federation.encoder),
-            model=plan.model(outcome.federation.inputs),
+            schema,
+            model=model,
             strategy=spec.text,
             protocol=plan.config.protocol,
             data_checksum=table.checksum,
@@ -268,11 +272,13 @@ def _work(folder: Path | None, cell: Cell, report: Report) -> tuple[pd.DataFrame
 def _jobs(plan: Plan, table: Table, cells: int) -> int:
     """As many processes as there are cores, or one where starting more would take longer than the work."""
     visits = plan.visits(len(table)) * len(plan.specs) * cells
-    return 1 if visits * _SECONDS_PER_VISIT < _WORTH_PROCESSES else cores()
+    seconds = _SECONDS_PER_VISIT if plan.network is None else _TORCH_SECONDS_PER_VISIT
+    return 1 if visits * seconds < _WORTH_PROCESSES else cores()
 
 
 _SECONDS_PER_VISIT = 4e-8
 """Roughly, for one model and one row."""
+_TORCH_SECONDS_PER_VISIT = 5e-6
 _WORTH_PROCESSES = 5.0
 
 
