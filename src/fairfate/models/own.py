@@ -122,7 +122,7 @@ def _run(content: bytes, file: Path, name: str) -> None:
     loaded.__file__ = str(file)
     sys.modules[name] = loaded
     try:
-        exec(compile(content, str(file), "exec"), loaded.__dict__)
+        exec(compile(content, str(file), "exec", dont_inherit=True), loaded.__dict__)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
         reason = f"{type(error).__name__}: {error}"
@@ -144,4 +144,4 @@ def _first_parameter(build: Callable[..., Any], text: str) -> bool:
     kind = (
         first.annotation if isinstance(first.annotation, str) else getattr(first.annotation, "__name__", "")
     )
-    return first.name == "schema" or kind.rpartition(".")[2] == "Schema"
+    return first.name == "schema" or kind.strip("'\"").rpartition(".")[2] == "Schema"
