@@ -2,8 +2,9 @@
 
     python benchmarks/torch.py             # prints the table, exits 1 if the target is missed
 
-The shape is that of the Adult dataset: 14 inputs, layers of 64 and 32 units, batches of 10, 15 clients, 5 a round.
-Both train the same models on the same batches; passes are interleaved, and a ratio is the median of theirs.
+The shape is that of the Adult dataset: 14 inputs, layers of 64 and 32 units, batches of 10, 15 clients,
+5 a round. Both train the same models on the same batches; passes are interleaved, and a ratio is the median of
+theirs.
 """
 
 from __future__ import annotations
@@ -13,17 +14,18 @@ import sys
 from pathlib import Path
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
-sys.path[0] = ""  # this file is called as the library is
+sys.path.remove(str(Path(__file__).resolve().parent))  # where this file has the library's name
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import statistics
 import time
 from collections.abc import Callable
-from importlib import import_module
 
 import numpy as np
 import torch
 from torch import nn
 
+from benchmarks import engine
 from fairfate.federation.partition import parse_partition
 from fairfate.federation.split import build
 from fairfate.federation.streams import Streams
@@ -31,8 +33,6 @@ from fairfate.models.model import Batches, Losses, batch_rows
 from fairfate.models.torch import TorchModel
 from fairfate.models.training import Training
 
-sys.path[0] = str(Path(__file__).parent.parent)
-engine = import_module("benchmarks.engine")
 STREAMS, TARGET = Streams(1), 3.0
 TRAINING = Training(per_round=engine.PER_ROUND, epochs=1, batch_size=engine.BATCH)
 
@@ -44,7 +44,7 @@ def network() -> nn.Module:
 
 
 def dropped() -> nn.Module:
-    """The same with dropout, which is trained one after another."""
+    """The same with dropout: models of one client go side by side."""
     layers = nn.Linear(engine.INPUTS, 64), nn.Tanh(), nn.Dropout(0.2), nn.Linear(64, 32), nn.Tanh()
     return nn.Sequential(*layers, nn.Linear(32, 1))
 

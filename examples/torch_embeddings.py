@@ -1,6 +1,7 @@
-"""Embeddings for the categories of one-hot inputs, and batch norm.
+r"""Embeddings for the categories of one-hot inputs, and batch norm.
 
-fairfate run --data people.csv --target hired --favourable yes --sensitive sex --model examples/torch_embeddings.py:build
+fairfate run --data people.csv --target hired --favourable yes --sensitive sex \
+    --model examples/torch_embeddings.py:build
 """
 
 import torch
@@ -19,7 +20,9 @@ class Embedded(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         parts = x.split(self.widths, dim=1)  # a one-hot row times a matrix picks the embedding of its value
-        return self.rest(torch.cat([table(part) for table, part in zip(self.tables, parts, strict=True)], dim=1))
+        return self.rest(
+            torch.cat([table(part) for table, part in zip(self.tables, parts, strict=True)], dim=1)
+        )
 
 
 def build(schema) -> nn.Module:

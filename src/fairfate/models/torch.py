@@ -183,43 +183,52 @@ class TorchModel:
 
     @property
     def mode(self) -> str:
-        """How clients are trained: ``side by side``, or ``one after another`` with the reason."""
-        return "side by side" if self._obstacle is None else f"one after another ({self._obstacle})"
+        """How clients are trained: ``side by side``, or why they are not, or not all of them."""
+        obstacle, apart = self._way
+        if obstacle is not None:
+            return f"one after another ({obstacle})"
+        return "side by side" if apart is None else f"side by side at each client ({apart})"
 
     @cached_property
-    def _obstacle(self) -> str | None:
-        """Why models cannot be trained side by side, if they cannot."""
+    def _way(self) -> tuple[str | None, str | None]:
+        """Why models cannot be trained side by side, if they cannot; why only those at the same client."""
         if self._optimizer is not None:
-            return "an optimizer of its own"
+            return "an optimizer of its own", None
         with _alone(0):
-            found = self._try()
+            try:
+                found = self._try()
+            except Exception as error:
+                found = f"torch.func cannot stack it: {_first(error)}", None
         self.load(self._start)
         return found
 
-    def _try(self) -> str | None:
+    def _try(self) -> tuple[str | None, str | None]:
+        """Compare a few rows' logits, and what becomes of buffers, alone and stacked."""
         x, module = self._probe, self.load(self._start).train()
-        try:
-            before = self._read(), _counters(module)
-            with torch.no_grad():
-                alone = module(x).reshape(-1)
-            after = self._read(), _counters(module)
-            moved = any(not torch.equal(before[1][name], of) for name, of in after[1].items())
-            if moved or not np.array_equal(before[0], after[0], equal_nan=True):
-                return "its buffers change in training, as batch norm's do"
-            leaves = self._leaves(self._stack(np.stack([self._start] * 2)))
-            with warnings.catch_warnings():
-                warnings.filterwarnings("error", message="There is a performance drop")
-                together = self._forward(leaves, torch.stack([x, x]))
-                slopes = torch.ones_like(together)
-                torch.autograd.grad(together, _only(leaves, self._trained), slopes, allow_unused=True)
-                few = self._forward(leaves, torch.stack([x[:2], x[:2]]))
-        except Exception as error:
-            return f"torch.func cannot stack it: {_first(error)}"
-        if not torch.allclose(together[0], alone, rtol=1e-3, atol=1e-4, equal_nan=True):
-            return "torch.func gives it other logits"
-        if not torch.allclose(together[:, :2], few, rtol=1e-3, atol=1e-4, equal_nan=True):
-            return "the rows of a batch look at each other"
-        return None
+        draws = torch.random.get_rng_state()
+        with torch.no_grad():
+            alone = module(x).reshape(-1)
+        random = not torch.equal(draws, torch.random.get_rng_state())
+        after, moved = self._read(), _differ(self._counters, _counters(module))
+        self.load(self._start)
+        stack = self._stack(np.stack([self._start] * 2))
+        leaves = self._leaves(stack)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="There is a performance drop")
+            torch.default_generator.manual_seed(0)
+            together = self._forward(leaves, torch.stack([x, x]))
+            moving = _only(leaves, self._trained)
+            torch.autograd.grad(together, moving, torch.ones_like(together), allow_unused=True)
+        if not _close(together, torch.stack([alone, alone])):
+            return "torch.func gives it other logits", None
+        if not _close(torch.from_numpy(_rows(stack)[1]), torch.from_numpy(after)):
+            return "its buffers change in training in a way that torch.func does not follow", None
+        if moved or not np.array_equal(after, self._start, equal_nan=True):
+            return None, "its buffers change in training, as batch norm's do"
+        if random:
+            return None, "it draws random numbers"
+        few = self._forward(leaves, torch.stack([x[:2], x[:2]]))
+        return None, None if _close(together[:, :2], few) else "the rows of a batch look at each other"
 
     @cached_property
     def _forward(self) -> Callable[[Sequence[Tensor], Tensor], Tensor]:
@@ -230,7 +239,7 @@ class TorchModel:
             found: Tensor = torch.func.functional_call(self.module, named, (x,))
             return found.reshape(-1)
 
-        stacked = torch.func.vmap(one, randomness="error")
+        stacked = torch.func.vmap(one, randomness="same")
         return torch.compile(stacked) if self._compile else stacked
 
     def _stack(self, models: Models) -> list[Tensor]:
@@ -258,34 +267,47 @@ class TorchModel:
         pairs = [Pair(s, c) for c in range(len(clients)) for s in range(len(models))]
         pairs.sort(key=done.steps, reverse=True)
         seeds = [_seed(batches, int(client)) for client in clients]
-        trained = models.copy()
-        most = max(MOST_STACKED // self.num_parameters, 1)
-        stacks = min(len(pairs), most) >= LEAST_STACK and self._obstacle is None
+        trained, rate = models.copy(), training.learning_rate
         with _alone(0):
-            for at in range(0, len(pairs), most) if stacks else ():
-                self._train_stack(trained, done, pairs[at : at + most], training.learning_rate)
-            for pair in () if stacks else pairs:
-                self._train_one(trained, done, pair, 0, training.learning_rate, seeds[pair.client])
+            for part in self._parts(pairs):
+                if len(part) >= LEAST_STACK and self._way[0] is None:
+                    self._train_stack(trained, done, part, rate, seeds[part[0].client])
+                    continue
+                for pair in part:
+                    self._train_one(trained, done, pair, 0, rate, seeds[pair.client])
         return trained
 
-    def _train_stack(self, trained: Models, done: Round, pairs: Sequence[Pair], rate: float) -> None:
+    def _parts(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
+        """What may be stacked together: not too many, and if need be those of one client only."""
+        most = max(MOST_STACKED // self.num_parameters, 1)
+        groups = [list(pairs)]
+        if self._way[1] is not None:
+            groups = [list(mine) for _, mine in itertools.groupby(pairs, lambda pair: pair.client)]
+        return [group[at : at + most] for group in groups for at in range(0, len(group), most)]
+
+    def _train_stack(
+        self, trained: Models, done: Round, pairs: Sequence[Pair], rate: float, seed: int
+    ) -> None:
         """Pairs side by side, the longest first; who has finished is left out, and the last few go alone."""
         places = tuple(np.array(place) for place in zip(*pairs, strict=True))
         stack = self._stack(trained[places])
         steps = [done.steps(pair) for pair in pairs]
-        self.module.train()
+        self.load(self._start).train()
+        torch.default_generator.manual_seed(seed)
         now, active = 0, len(pairs)
         while active >= LEAST_STACK:
             end = steps[active - 1]
             leaves = self._leaves(stack, active)
             for start, stop, block in done.blocks(pairs[:active], now, end):
                 for place in range(stop - start):
-                    self._step(leaves, block.at(place), rate)
+                    rows = max(done.size(pair, start + place) for pair in pairs[:active])
+                    with _norms_still(self.module, rows):
+                        self._step(leaves, block.at(place).only(rows), rate)
             now = end
             active = sum(count > now for count in steps)
-        trained[places] = torch.cat([of.reshape(len(pairs), -1) for of in stack], 1).numpy()
+        trained[places] = _rows(stack)
         for pair in pairs[:active]:
-            self._train_one(trained, done, pair, now, rate, 0)
+            self._train_one(trained, done, pair, now, rate, seed)
 
     def _step(self, leaves: Sequence[Tensor], batch: Batch, rate: float) -> None:
         """One batch of plain SGD for stacked models."""
@@ -397,6 +419,20 @@ def _variances(module: nn.Module) -> set[str]:
 def _vector(tensors: Any) -> Models:
     found: Models = torch.cat([tensor.detach().reshape(-1) for tensor in tensors]).numpy()
     return found
+
+
+def _rows(stack: Sequence[Tensor]) -> Models:
+    """(models, parameters) the vectors of a stack."""
+    found: Models = torch.cat([of.reshape(len(of), -1) for of in stack], 1).numpy()
+    return found
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(one, other, rtol=1e-3, atol=1e-4, equal_nan=True)
+
+
+def _differ(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return any(not torch.equal(of, other[name]) for name, of in one.items())
 
 
 def _only(leaves: Sequence[Tensor], trained: Sequence[bool]) -> list[Tensor]:
