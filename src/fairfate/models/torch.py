@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,7 +91,7 @@ class TorchModel:
         self._check()
         self._start = self._read()
         self._counters = _counters(self.module)
-        self._plain: tuple[PackedRows | None, Tensor] = (None, torch.empty(0))
+        self._plain: WeakKeyDictionary[PackedRows, Tensor] = WeakKeyDictionary()
 
     def _made(self, given: nn.Module | Callable[[], nn.Module]) -> nn.Module:
         """The module, ready for 32-bit floats, with weights even where its layers are lazy."""
@@ -227,8 +228,10 @@ class TorchModel:
             return None, "its buffers change in training, as batch norm's do"
         if random:
             return None, "it draws random numbers"
-        few = self._forward(leaves, torch.stack([x[:2], x[:2]]))
-        return None, None if _close(together[:, :2], few) else "the rows of a batch look at each other"
+        for rows in range(1, len(x)):
+            if not _close(together[:, :rows], self._forward(leaves, torch.stack([x[:rows]] * 2))):
+                return None, "the rows of a batch look at each other"
+        return None, None
 
     @cached_property
     def _forward(self) -> Callable[[Sequence[Tensor], Tensor], Tensor]:
@@ -343,11 +346,11 @@ class TorchModel:
 
     def _scores(self, model: Models, rows: PackedRows) -> NDArray[np.float32]:
         """The log-odds of each row, cell by cell."""
-        if self._plain[0] is not rows:
-            self._plain = rows, torch.from_numpy(rows.plain(self.inputs))
+        if rows not in self._plain:
+            self._plain[rows] = torch.from_numpy(rows.plain(self.inputs))
         module = self.load(model).eval()
         with _alone(0), torch.no_grad():
-            parts = [module(x).reshape(-1) for x in torch.split(self._plain[1], _SCORED) if len(x)]
+            parts = [module(x).reshape(-1) for x in torch.split(self._plain[rows], _SCORED) if len(x)]
         return torch.cat([torch.empty(0), *parts]).numpy()
 
     def margins(self, model: Models, rows: PackedRows) -> list[NDArray[np.float32]]:
