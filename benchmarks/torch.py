@@ -120,8 +120,10 @@ def main() -> int:
     for make, strategies in ((network, 1), (network, 4), (network, 12), (dropped, 12), (normed, 12)):
         loop, here, mode = compare(make, strategies)
         target = f"(target {TARGET:g})" if (make, strategies) == (network, 12) else ""
-        print(f"  {KINDS[make]:15} {strategies:3} strategies x {engine.PER_ROUND} clients   PyTorch loop {loop:6.0f}"
-              f"   here {here:6.0f}   {loop / here:5.1f} x   {mode} {target}")  # fmt: skip
+        name = f"{KINDS[make]:15} {strategies:3} strategies x {engine.PER_ROUND} clients"
+        print(
+            f"  {name}   PyTorch loop {loop:6.0f}   here {here:6.0f}   {loop / here:5.1f} x   {mode} {target}"
+        )
         ratio = loop / here if target else ratio
     print(f"\ntarget {'met' if ratio >= TARGET else 'missed'}")
     return 0 if ratio >= TARGET else 1
