@@ -64,6 +64,8 @@ def test_commands_run(command: str, tmp_path: Path, people: Path) -> None:
     words = shlex.split(command)[1:]
     if any(name in words for name in NEEDS_DATA) and not os.environ.get("FAIRFATE_DATA"):
         pytest.skip("FAIRFATE_DATA is not set")
+    if "--model" in words:
+        pytest.importorskip("torch", reason='pip install "fairfate[torch]"')
     (tmp_path / "people.csv").exists() or shutil.copy(people, tmp_path / "people.csv")
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     base = [sys.executable, "-m", "fairfate"]

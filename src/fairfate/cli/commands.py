@@ -89,6 +89,7 @@ def run(
         float | None, option("of the clients' SGD (default: 0.01; 0.03 for files)", number)
     ] = None,
     hidden: Annotated[Word, option("hidden units: 10 (default), 32,16 for two layers, 0 for none")] = None,
+    model: Annotated[Word, option("your own network: FILE.py:FUNCTION that makes a torch.nn.Module")] = None,
     post: Annotated[Words, typer.Option(hidden=True)] = None,
     seeds: Annotated[Word, option("N for the seeds 1..N, or a list such as 3,5,8 (default: 5)")] = None,
     protocol: Protocol = None,

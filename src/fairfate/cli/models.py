@@ -12,6 +12,7 @@ from fairfate.cli.screen import console, say
 
 RunOrModel = Annotated[Path, typer.Argument(help="folder of a run, or a model's file")]
 Which = Annotated[Word, option("whose model (default: the one to take, models/best.safetensors)")]
+Own = Annotated[Word, option("your own network, FILE.py:FUNCTION, as for the run")]
 Seed = Annotated[Whole, option("of which seed (default: the first, with --strategy)", whole)]
 
 
@@ -22,6 +23,7 @@ def predict(
     out: Annotated[Path, option("CSV or Parquet file for the rows with a probability and a prediction")],
     strategy: Which = None,
     seed: Seed = None,
+    model: Own = None,
     strict: Annotated[bool, option("refuse unknown texts and numbers far from those seen")] = False,
     sep: Sep = None,
     decimal: Decimal = None,
@@ -31,17 +33,17 @@ def predict(
     from fairfate.data import Reading
     from fairfate.runs.use import find_model, predict_file
 
-    model, file = find_model(run, strategy, seed)
+    fitted, file = find_model(run, strategy, seed, model)
     reading = Reading(sep, decimal, encoding)
-    found, notes = predict_file(model, data, out, strict=strict, reading=reading)
+    found, notes = predict_file(fitted, data, out, strict=strict, reading=reading)
     for note in notes:
         say(f"Note: {note}")
     accepted = int(found.decision.sum())
     rows = len(found.decision)
     screen = console(soft_wrap=True)
-    screen.print(f"{model.about.get('strategy', '')} ({file})", highlight=False)
+    screen.print(f"{fitted.about.get('strategy', '')} ({file})", highlight=False)
     share = f"{accepted / rows:.1%}" if rows else "none"
-    screen.print(f"{rows:,} rows, '{model.labels[1]}' for {accepted:,} of them ({share}). Saved {out}")
+    screen.print(f"{rows:,} rows, '{fitted.labels[1]}' for {accepted:,} of them ({share}). Saved {out}")
 
 
 @app.command()
@@ -50,6 +52,7 @@ def evaluate(
     data: Annotated[Path, option("file with labelled rows that the run has never seen")],
     strategy: Which = None,
     seed: Seed = None,
+    model: Own = None,
     sep: Sep = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
@@ -59,8 +62,9 @@ def evaluate(
     from fairfate.report.terminal import show_evaluation
     from fairfate.runs.use import evaluate_file, find_model
 
-    model, file = find_model(run, strategy, seed)
-    found = evaluate_file(model, data, Reading(sep, decimal, encoding))
+    fitted, file = find_model(run, strategy, seed, model)
+    found = evaluate_file(fitted, data, Reading(sep, decimal, encoding))
     for note in found.notes:
         say(f"Note: {note}")
-    show_evaluation(console(), f"{model.about.get('strategy', '')} ({file})", model.schema.grouping, found)
+    title = f"{fitted.about.get('strategy', '')} ({file})"
+    show_evaluation(console(), title, fitted.schema.grouping, found)

@@ -63,6 +63,7 @@ class Config:
     batch_size: int | None = None
     learning_rate: float | None = None
     hidden: str = "10"
+    model: str | None = None
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
 
     def training(self, encode: str, per_round: int) -> Training:
@@ -235,6 +236,8 @@ def from_mapping(values: Mapping[str, Any], where: str = "config") -> Config:
         if key in given:
             raise InputError(f"{where}: each key must be given once, got '{raw}' again")
         given[key] = _typed(key, value, where)
+    if "model" in given and "hidden" in given:
+        raise InputError(f"{where}: hidden must be left out with model, got '{given['hidden']}'")
     return Config(**given)
 
 
@@ -300,7 +303,7 @@ def config_text(config: Config, provenance: Mapping[str, object]) -> str:
     lines = [
         _toml(names.get(name, name).replace("_", "-"), value)
         for name, value in given.items()
-        if value is not None
+        if value is not None and not (name == "hidden" and config.model is not None)
     ]
     lines += ["", f"[{PROVENANCE}]", _toml("version", __version__)]
     lines += [_toml(key, value) for key, value in provenance.items()]

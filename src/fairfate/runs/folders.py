@@ -12,12 +12,23 @@ import pandas as pd
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.models.mlp import parse_hidden
+from fairfate.models.own import split
 from fairfate.models.training import Training
 from fairfate.runs.config import PROVENANCE, read_config
 from fairfate.runs.results import CELLS, CONFIG, CONFIGS, ROUNDS, groups_in, read_groups, read_rounds
 from fairfate.runs.store import Store
 
-SWEPT = ("encode", "clients", "per-round", "rounds", "epochs", "batch-size", "learning-rate", "hidden")
+SWEPT = (
+    "encode",
+    "clients",
+    "per-round",
+    "rounds",
+    "epochs",
+    "batch-size",
+    "learning-rate",
+    "hidden",
+    "model",
+)
 """What may differ between the runs of a sweep, beside data, partition, protocol and strategies."""
 
 
@@ -112,5 +123,9 @@ def _belongs(cell: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     wanted["version"] = config.get(PROVENANCE, {}).get("version")
     wanted["data-checksum"] = _checksum(config)
     wanted["hidden"] = list(parse_hidden(str(config.get("hidden", "10"))))
-    same = all(cell.get(key) == value for key, value in wanted.items())
+    if "model" in config:
+        wanted["model"] = f"{split(config['model'])[1]} {config.get(PROVENANCE, {}).get('model')}"
+    same = cell.get("model") == wanted.get("model") and all(
+        cell.get(key) == value for key, value in wanted.items()
+    )
     return same and cell["seed"] in config.get("seeds", ())

@@ -96,6 +96,7 @@ class Cell:
             "seed": self.seed,
             **asdict(self.plan.training),
             **({} if self.plan.config.encode == ORDINAL else {"encode": self.plan.config.encode}),
+            **({} if self.plan.network is None else {"model": self.plan.network.key}),
         }
 
     @property
@@ -132,7 +133,7 @@ def run_cell(
     traces = simulate(
         federation,
         specs,
-        plan.model(federation.inputs),
+        plan.model(federation.inputs, Schema.of(table, federation.encoder)),
         plan.training,
         plan.setup(table),
         streams,
@@ -157,7 +158,7 @@ def run_cell(
 def fitted(plan: Plan, table: Table, seed: int, outcome: Outcome) -> list[FairModel]:
     """The trained models, with all that is needed to use them."""
     schema = Schema.of(table, outcome.federation.encoder)
-    model = plan.model(outcome.federation.inputs)
+    model = plan.model(outcome.federation.inputs, schema)
     return [
         FairModel(
             model.arrays(trace.params),

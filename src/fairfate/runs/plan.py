@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fairfate.data import FILE, SOURCES, TRAINING, Table
+from fairfate.data import FILE, SOURCES, TRAINING, Schema, Table
 from fairfate.errors import InputError, check
 from fairfate.fairness.objective import parse_objective
 from fairfate.federation.partition import Partition, parse_partition
 from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
+from fairfate.models.own import Network
 from fairfate.models.training import Training
 from fairfate.runs.config import PROTOCOLS, Config, config_text
 from fairfate.strategies import Setup, Spec, load_plugin, parse_spec
@@ -34,10 +35,15 @@ class Plan:
     specs: tuple[Spec, ...]
     hidden: tuple[int, ...]
     """Widths of the built-in model's layers."""
+    network: Network | None = None
+    """The user's own model, in its place."""
 
-    def model(self, inputs: int) -> Model:
-        """The kind of model that is trained."""
-        return Mlp(inputs, self.hidden)
+    def model(self, inputs: int, schema: Schema | None = None) -> Model:
+        """The kind of model that is trained; a network of the user's needs the schema."""
+        if self.network is None:
+            return Mlp(inputs, self.hidden)
+        assert schema is not None
+        return self.network.model(schema)
 
     def setup(self, table: Table) -> Setup:
         """What strategies may know of the run."""
@@ -92,6 +98,10 @@ def resolve(config: Config, table: Table) -> Plan:
     specs = tuple(dict.fromkeys(parse_spec(text, metric) for text in config.strategies))
     training = config.training(table.encode, per_round)
     hidden = parse_hidden(config.hidden)
+    network = None if config.model is None else Network.read(config.model)
+    check(
+        network is None or config.hidden == Config.hidden, "hidden must be left out with model", config.hidden
+    )
     resolved = replace(
         config,
         partition=str(partition),
@@ -106,7 +116,7 @@ def resolve(config: Config, table: Table) -> Plan:
         metric=metric,
         hidden=",".join(map(str, hidden)) or "0",
     )
-    return Plan(resolved, table.name, partition, clients, training, specs, hidden)
+    return Plan(resolved, table.name, partition, clients, training, specs, hidden, network)
 
 
 def _third(clients: int) -> int:
@@ -142,6 +152,8 @@ def dump_config(plan: Plan, table: Table) -> str:
         digest = hashlib.sha256(Path(plugin).read_bytes()).hexdigest()
         name = f"plugin {Path(plugin).name}"
         provenance[f"plugin {plugin}" if name in provenance else name] = f"sha256:{digest}"
+    if plan.network is not None:
+        provenance["model"] = f"sha256:{plan.network.digest}"
     notes = [_EXAMPLE.sub("", note) for note in table.notes]
     return config_text(plan.config, {**provenance, "data-notes": notes})
 

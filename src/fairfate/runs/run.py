@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairfate.data import Table, load
+from fairfate.data import Schema, Table, load
 from fairfate.errors import InputError, check, listing
 from fairfate.fairness.metrics import CellRows
 from fairfate.fairness.objective import check_defined
@@ -128,6 +128,7 @@ def run(
     batch_size: int | None = None,
     learning_rate: float | None = None,
     hidden: int | str | Sequence[int] | None = None,
+    model: str | None = None,
     encode: str | None = None,
     seeds: int | str | Sequence[int] | None = None,
     protocol: str | None = None,
@@ -163,6 +164,7 @@ def run(
     strategies, metric : what to compare, and the fairness that strategies look at
     partition, clients, per_round : who holds which rows, and how many train in a round
     rounds, epochs, batch_size, learning_rate, hidden : the training, and the layers of the model
+    model : a network of one's own, ``FILE.py:FUNCTION``
     encode : how columns become inputs
     seeds : N for the seeds 1..N, or several numbers
     protocol : ``paper`` or ``published``
@@ -196,6 +198,7 @@ def run(
         "batch_size": batch_size,
         "learning_rate": learning_rate,
         "hidden": hidden,
+        "model": model,
         "encode": encode,
         "seeds": seeds,
         "protocol": protocol,
@@ -252,6 +255,8 @@ def prepare(config: Config) -> tuple[Plan, Table]:
 def _checked(config: Config, table: Table) -> Plan:
     plan = resolve(config, table)
     setup = plan.setup(table)
+    if plan.network is not None:
+        plan.network.check(Schema.of(table, table.encoder))
     for spec in plan.specs:
         _try_build(spec, setup)
     for seed in plan.config.seeds:
@@ -343,6 +348,11 @@ def _execute(
     clients = pd.concat([frames[seed].clients for seed in cells], ignore_index=True)
     names = labels(plan.specs)
     models = {(names[n], seed): model for seed in cells for n, model in enumerate(frames[seed].models)}
+    if plan.network is not None:  # no process can send one
+        models = {
+            key: replace(model, network=plan.network.model(model.schema).scores)
+            for key, model in models.items()
+        }
     best = choose(rounds, plan.config.metric, table.grouping)
     summary = results.summarise(rounds)
     if folder is not None:
@@ -433,11 +443,13 @@ def _work(payload: tuple[Path | None, Table | None], cell: Cell, report: Report)
 def _jobs(plan: Plan, table: Table, cells: int) -> int:
     """As many processes as there are cores, or one where starting more would take longer than the work."""
     visits = plan.visits(len(table)) * len(plan.specs) * cells
-    return 1 if visits * _SECONDS_PER_VISIT < _WORTH_PROCESSES else cores()
+    seconds = _SECONDS_PER_VISIT if plan.network is None else _TORCH_SECONDS_PER_VISIT
+    return 1 if visits * seconds < _WORTH_PROCESSES else cores()
 
 
 _SECONDS_PER_VISIT = 4e-8
 """Roughly, for one model and one row."""
+_TORCH_SECONDS_PER_VISIT = 5e-6
 _WORTH_PROCESSES = 5.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from fairfate.fairness.metrics import Counts, Values
 from fairfate.fairness.objective import metrics_by
 from fairfate.files import replacing, write_bytes
 from fairfate.models.fitted import FairModel, Scored
+from fairfate.models.own import Network
 from fairfate.runs.choice import find_line
 from fairfate.runs.folders import read_folder
 from fairfate.runs.results import BEST, MODELS, model_file
@@ -25,8 +27,24 @@ from fairfate.strategies import labels, parse_spec
 MEASURED = ("accuracy", "balanced_accuracy", "mcc", "f1", "sp", "eo", "eqo", "sp_diff", "eo_diff", "eqo_diff")
 
 
-def find_model(run: Path, strategy: str | None = None, seed: int | None = None) -> tuple[FairModel, Path]:
-    """A model of a run's folder, or the model file itself; without a strategy and a seed, the one to take."""
+def find_model(
+    run: Path, strategy: str | None = None, seed: int | None = None, network: str | None = None
+) -> tuple[FairModel, Path]:
+    """A model of a run's folder, or the model file itself; without a strategy and a seed, the one to take.
+
+    A network of the user's own is named as for the run, ``FILE.py:FUNCTION``; no file brings its code along.
+    """
+    model, path = _find_model(run, strategy, seed)
+    if network is None:
+        check(
+            "w1" in model.arrays, f"model must be given, as for the run ({model.about.get('model')})", "none"
+        )
+        return model, path
+    own = Network.read(network).model(model.schema)
+    return replace(model, network=own.scores), path
+
+
+def _find_model(run: Path, strategy: str | None, seed: int | None) -> tuple[FairModel, Path]:
     if run.suffix == ".safetensors" or not run.is_dir():
         given = strategy is not None or seed is not None
         check(not given, "strategy and seed must be left out for a model's file", f"'{run}'")

@@ -78,6 +78,11 @@ class Settings:
         config = self.config
         parse_objective(config.metric)
         parse_hidden(config.hidden)
+        check(
+            config.model is None,
+            "model must be left out on Flower, where an app brings its own",
+            config.model,
+        )
         check(config.protocol in PROTOCOLS, f"protocol must be one of {'|'.join(PROTOCOLS)}", config.protocol)
         check(config.encode in ENCODINGS, f"encode must be one of {'|'.join(ENCODINGS)}", config.encode)
         check(self.min_sites >= 1, "min-sites must be >= 1", self.min_sites)

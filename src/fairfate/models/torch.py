@@ -1,0 +1,475 @@
+"""Any ``torch.nn.Module`` as the model of the simulator.
+
+Models at clients are trained side by side with ``torch.func`` where the module allows it, and else one after
+another. Nothing is left behind in PyTorch: its random numbers and its number of threads stay as they were.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairfate.errors import InputError, check, listing
+from fairfate.fairness.metrics import Counts, Statistics
+from fairfate.models.model import Batches, Losses, Models, counts_of, statistics_of
+from fairfate.models.rows import ClientRows, PackedRows
+from fairfate.models.torch_batches import Batch, Pair, Round
+from fairfate.models.training import Training
+
+try:
+    import torch
+    from torch import Tensor, nn
+
+    _INSTALLED = True
+except ImportError:  # said when a model is made
+    _INSTALLED = False
+
+LEAST_STACK = 4
+"""From so many models on, side by side is faster than one after another."""
+MOST_STACKED = 2**23
+"""Numbers in the models that are trained side by side, about; the rest come after them."""
+_SCORED = 2**14
+"""Rows that are scored at once."""
+_TAKEN = {"thresholds", *(f"encoder.{part}" for part in ("low", "span", "median", "slots", "flagged"))}
+"""Names of other arrays in a model's file."""
+
+Optimizer = Callable[[Any], Any]
+"""Makes an optimizer of a list of parameters."""
+
+
+class TorchModel:
+    """A network of one's own: ``module`` maps (rows, inputs) 32-bit floats to (rows,) or (rows, 1) logits.
+
+    The vector holds all parameters, then all buffers of floats (such as batch norm's running statistics), in
+    the module's order. Buffers of whole numbers (batch norm's count of batches) stay out of it: at every
+    client they start as the module has them.
+
+    Parameters
+    ----------
+    module : a module, whose weights every run starts from, or a function without parameters that makes one,
+        whose weights then come from the run's seed
+    inputs : numbers that a model sees of a row
+    text : what it is, for files and messages
+    key : what its results depend on, if that is not the text: an interrupted run goes on with the same only
+    optimizer : makes the clients' optimizer of a list of parameters, anew for every client and round;
+        plain SGD with the run's learning rate if None
+    compile : compile the side by side pass with ``torch.compile``, which pays in long runs only
+    """
+
+    def __init__(
+        self,
+        module: nn.Module | Callable[[], nn.Module],
+        inputs: int,
+        text: str = "torch",
+        *,
+        key: str | None = None,
+        optimizer: Optimizer | None = None,
+        compile: bool = False,  # noqa: A002 - PyTorch's name for it
+    ) -> None:
+        if not _INSTALLED:
+            raise InputError('a model of PyTorch needs PyTorch: pip install "fairfate[torch]"')
+        self.inputs, self.name, self.text = inputs, text, key or text
+        self._make = None if isinstance(module, nn.Module) else module
+        self._optimizer, self._compile = optimizer, compile
+        with _alone(0):
+            self.module = self._made(module)
+        named = _tensors(self.module)
+        self.names = list(named)
+        self._shapes = [tuple(tensor.shape) for tensor in named.values()]
+        sizes = [int(np.prod(shape)) for shape in self._shapes]
+        self._ends = np.cumsum(sizes).tolist()
+        self._trained = [tensor.requires_grad for tensor in named.values()]
+        self._check()
+        self._start = self._read()
+        self._counters = _counters(self.module)
+        self._plain: WeakKeyDictionary[PackedRows, Tensor] = WeakKeyDictionary()
+
+    def _made(self, given: nn.Module | Callable[[], nn.Module]) -> nn.Module:
+        """The module, ready for 32-bit floats, with weights even where its layers are lazy."""
+        found = given if isinstance(given, nn.Module) else given()
+        if not isinstance(found, nn.Module):
+            raise InputError(f"model '{self.name}' must be a torch.nn.Module, got {type(found).__name__}")
+        found = found.to(device="cpu", dtype=torch.float32)
+        try:
+            with torch.no_grad():
+                out = found.eval()(self._probe)
+        except Exception as error:
+            raise InputError(
+                f"model '{self.name}' must map (rows, {self.inputs}) inputs to logits, got {_first(error)}"
+            ) from error
+        rows = len(self._probe)
+        shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        check(
+            shape in ((rows,), (rows, 1)),
+            f"model '{self.name}' must give logits of shape (rows,) or (rows, 1), that is ({rows},) or"
+            f" ({rows}, 1) for {rows} rows",
+            shape,
+        )
+        return found
+
+    def _check(self) -> None:
+        """Refuse what cannot be trained or saved."""
+        name = f"model '{self.name}'"
+        check(any(self._trained), f"{name} must have parameters to train", "none")
+        taken = _TAKEN.intersection(self.names)
+        check(not taken, f"{name} must have other names for its parameters", listing(sorted(taken)))
+        for key, tensor in _tensors(self.module).items():
+            check(not tensor.is_complex(), f"{name} must have real parameters", f"a complex '{key}'")
+            bad = int((~torch.isfinite(tensor)).sum())
+            check(bad == 0, f"{name} must start from finite weights", f"{bad} others in '{key}'")
+
+    @property
+    def _probe(self) -> Tensor:
+        """A few rows that every encoding may give: of zeros and ones."""
+        rows = np.arange(4)[:, None] >> (np.arange(self.inputs) % 2)
+        return torch.from_numpy((rows % 2).astype(np.float32))
+
+    @property
+    def num_parameters(self) -> int:
+        """Length of the vector."""
+        return int(self._ends[-1])
+
+    @property
+    def about(self) -> dict[str, str]:
+        """For a saved model's file: it is no built-in one."""
+        return {"model": self.text}
+
+    def initial(self, normals: NDArray[np.float64]) -> Models:
+        """The vector at the start: a given module's own, or of one that is made with a seed from these."""
+        if self._make is None:
+            return self._start.copy()
+        seed = int.from_bytes(hashlib.sha256(normals.tobytes()).digest()[:8], "little") >> 1
+        with _alone(seed):
+            made = _tensors(self._made(self._make))
+        shapes = [tuple(tensor.shape) for tensor in made.values()]
+        same = list(made) == self.names and shapes == self._shapes
+        check(same, f"model '{self.name}' must have the same parameters every time", listing(made))
+        return _vector(made.values())
+
+    def arrays(self, params: NDArray[Any]) -> dict[str, NDArray[Any]]:
+        """The vector as the module's own names have it, as in a ``state_dict``."""
+        parts = np.split(params, self._ends[:-1])
+        named = zip(self.names, parts, self._shapes, strict=True)
+        return {name: part.reshape(shape) for name, part, shape in named}
+
+    def flat(self, arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
+        """The vector of named arrays."""
+        return np.concatenate([arrays[name].ravel() for name in self.names])
+
+    def load(self, params: NDArray[Any]) -> nn.Module:
+        """The module with these weights, to use by itself."""
+        negative = _variances(self.module)
+        with torch.no_grad():
+            named = zip(_tensors(self.module).items(), self.arrays(params).values(), strict=True)
+            for (name, tensor), array in named:
+                tensor.copy_(torch.from_numpy(np.array(array, dtype=np.float32)))
+                if name in negative:
+                    tensor.clamp_(min=0)  # a server that extrapolates may have gone below
+            for name, tensor in self.module.named_buffers():
+                if name in self._counters:
+                    tensor.copy_(self._counters[name])
+        return self.module
+
+    def _read(self) -> Models:
+        return _vector(_tensors(self.module).values())
+
+    @property
+    def mode(self) -> str:
+        """How clients are trained: ``side by side``, or why they are not, or not all of them."""
+        obstacle, apart = self._way
+        if obstacle is not None:
+            return f"one after another ({obstacle})"
+        return "side by side" if apart is None else f"side by side at each client ({apart})"
+
+    @cached_property
+    def _way(self) -> tuple[str | None, str | None]:
+        """Why models cannot be trained side by side, if they cannot; why only those at the same client."""
+        if self._optimizer is not None:
+            return "an optimizer of its own", None
+        with _alone(0):
+            try:
+                found = self._try()
+            except Exception as error:
+                found = f"torch.func cannot stack it: {_first(error)}", None
+        self.load(self._start)
+        return found
+
+    def _try(self) -> tuple[str | None, str | None]:
+        """Compare a few rows' logits, and what becomes of buffers, alone and stacked."""
+        x, module = self._probe, self.load(self._start).train()
+        draws = torch.random.get_rng_state()
+        with torch.no_grad():
+            alone = module(x).reshape(-1)
+        random = not torch.equal(draws, torch.random.get_rng_state())
+        after, moved = self._read(), _differ(self._counters, _counters(module))
+        self.load(self._start)
+        stack = self._stack(np.stack([self._start] * 2))
+        leaves = self._leaves(stack)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message="There is a performance drop")
+            torch.default_generator.manual_seed(0)
+            together = self._forward(leaves, torch.stack([x, x]))
+            moving = _only(leaves, self._trained)
+            torch.autograd.grad(together, moving, torch.ones_like(together), allow_unused=True)
+        if not _close(together, torch.stack([alone, alone])):
+            return "torch.func gives it other logits", None
+        if not _close(torch.from_numpy(_rows(stack)[1]), torch.from_numpy(after)):
+            return "its buffers change in training in a way that torch.func does not follow", None
+        if moved or not np.array_equal(after, self._start, equal_nan=True):
+            return None, "its buffers change in training, as batch norm's do"
+        if random:
+            return None, "it draws random numbers"
+        for rows in range(1, len(x)):
+            if not _close(together[:, :rows], self._forward(leaves, torch.stack([x[:rows]] * 2))):
+                return None, "the rows of a batch look at each other"
+        return None, None
+
+    @cached_property
+    def _forward(self) -> Callable[[Sequence[Tensor], Tensor], Tensor]:
+        """(models, rows) logits of stacked weights on stacked batches."""
+
+        def one(values: Sequence[Tensor], x: Tensor) -> Tensor:
+            named = dict(zip(self.names, values, strict=True))
+            found: Tensor = torch.func.functional_call(self.module, named, (x,))
+            return found.reshape(-1)
+
+        stacked = torch.func.vmap(one, randomness="same")
+        return torch.compile(stacked) if self._compile else stacked
+
+    def _stack(self, models: Models) -> list[Tensor]:
+        """Each parameter of stacked models."""
+        parts = np.split(models, self._ends[:-1], axis=1)
+        named = zip(parts, self._shapes, strict=True)
+        return [torch.from_numpy(part.reshape(len(models), *shape).copy()) for part, shape in named]
+
+    def _leaves(self, stack: Sequence[Tensor], first: int | None = None) -> list[Tensor]:
+        """The first models of a stack, in the same memory, for gradients."""
+        named = zip(stack, self._trained, strict=True)
+        return [of[:first].detach().requires_grad_(trained) for of, trained in named]
+
+    def train(
+        self,
+        models: Models,
+        rows: ClientRows,
+        clients: NDArray[np.int64],
+        losses: Losses,
+        training: Training,
+        batches: Batches,
+    ) -> Models:
+        """Train (models, clients, parameters), each at its client, all on the same batches."""
+        done = Round(rows, clients, losses, training, batches)
+        pairs = [Pair(s, c) for c in range(len(clients)) for s in range(len(models))]
+        pairs.sort(key=done.steps, reverse=True)
+        seeds = [_seed(batches, int(client)) for client in clients]
+        trained, rate = models.copy(), training.learning_rate
+        with _alone(0):
+            for part in self._parts(pairs):
+                if len(part) >= LEAST_STACK and self._way[0] is None:
+                    self._train_stack(trained, done, part, rate, seeds[part[0].client])
+                    continue
+                for pair in part:
+                    self._train_one(trained, done, pair, 0, rate, seeds[pair.client])
+        return trained
+
+    def _parts(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
+        """What may be stacked together: not too many, and if need be those of one client only."""
+        most = max(MOST_STACKED // self.num_parameters, 1)
+        groups = [list(pairs)]
+        if self._way[1] is not None:
+            groups = [list(mine) for _, mine in itertools.groupby(pairs, lambda pair: pair.client)]
+        return [group[at : at + most] for group in groups for at in range(0, len(group), most)]
+
+    def _train_stack(
+        self, trained: Models, done: Round, pairs: Sequence[Pair], rate: float, seed: int
+    ) -> None:
+        """Pairs side by side, the longest first; who has finished is left out, and the last few go alone."""
+        places = tuple(np.array(place) for place in zip(*pairs, strict=True))
+        stack = self._stack(trained[places])
+        steps = [done.steps(pair) for pair in pairs]
+        self.load(self._start).train()
+        torch.default_generator.manual_seed(seed)
+        now, active = 0, len(pairs)
+        while active >= LEAST_STACK:
+            end = steps[active - 1]
+            leaves = self._leaves(stack, active)
+            for start, stop, block in done.blocks(pairs[:active], now, end):
+                for place in range(stop - start):
+                    rows = max(done.size(pair, start + place) for pair in pairs[:active])
+                    with _norms_still(self.module, rows):
+                        self._step(leaves, block.at(place).only(rows), rate)
+            now = end
+            active = sum(count > now for count in steps)
+        trained[places] = _rows(stack)
+        for pair in pairs[:active]:
+            self._train_one(trained, done, pair, now, rate, seed)
+
+    def _step(self, leaves: Sequence[Tensor], batch: Batch, rate: float) -> None:
+        """One batch of plain SGD for stacked models."""
+        logits = self._forward(leaves, batch.x)
+        moving = _only(leaves, self._trained)
+        slopes = torch.autograd.grad(logits, moving, batch.slope(logits.detach()), allow_unused=True)
+        _descend(moving, slopes, rate)
+
+    def _train_one(
+        self, trained: Models, done: Round, pair: Pair, first: int, rate: float, seed: int
+    ) -> None:
+        """One model at one client, from a batch on."""
+        module = self.load(trained[pair]).train()
+        moving = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        optimizer = None if self._optimizer is None else self._optimizer(moving)
+        torch.default_generator.manual_seed(seed)
+        for start, stop, block in done.blocks([pair], first, done.steps(pair)):
+            for place in range(stop - start):
+                rows = done.size(pair, start + place)
+                with _norms_still(module, rows):
+                    self._descend_one(moving, optimizer, block.at(place).only(rows), rate)
+        trained[pair] = self._read()
+
+    def _descend_one(self, moving: Sequence[Tensor], optimizer: Any, batch: Batch, rate: float) -> None:
+        logits = self.module(batch.x[0]).reshape(1, -1)
+        slope = batch.slope(logits.detach())
+        if optimizer is None:
+            _descend(moving, torch.autograd.grad(logits, moving, slope, allow_unused=True), rate)
+            return
+        optimizer.zero_grad()
+        logits.backward(slope)
+        optimizer.step()
+
+    def _scores(self, model: Models, rows: PackedRows) -> NDArray[np.float32]:
+        """The log-odds of each row, cell by cell."""
+        if rows not in self._plain:
+            self._plain[rows] = torch.from_numpy(rows.plain(self.inputs))
+        module = self.load(model).eval()
+        with _alone(0), torch.no_grad():
+            parts = [module(x).reshape(-1) for x in torch.split(self._plain[rows], _SCORED) if len(x)]
+        return torch.cat([torch.empty(0), *parts]).numpy()
+
+    def scores(self, arrays: Mapping[str, NDArray[Any]], x: NDArray[np.float32]) -> NDArray[np.float32]:
+        """(rows,) the log-odds of encoded rows, by named arrays."""
+        missing = [name for name in self.names if name not in arrays]
+        check(
+            not missing,
+            f"model '{self.name}' must be the one that was trained",
+            f"no '{(missing or [''])[0]}'",
+        )
+        module = self.load(self.flat(dict(arrays))).eval()
+        with _alone(0), torch.no_grad():
+            found: NDArray[np.float32] = module(torch.from_numpy(x)).reshape(-1).numpy()
+        return found
+
+    def margins(self, model: Models, rows: PackedRows) -> list[NDArray[np.float32]]:
+        """For each cell, its rows' scores by one model: the log-odds of label 1."""
+        return np.split(self._scores(model, rows), np.cumsum(rows.sizes)[:-1])
+
+    def statistics(self, models: Models, rows: PackedRows) -> Statistics:
+        """Counts, with sums of probabilities and losses."""
+        with np.errstate(over="ignore"):
+            each = [statistics_of(self.margins(model, rows)) for model in models]
+        return Statistics(*(np.concatenate(values) for values in zip(*each, strict=True)))
+
+    def count(self, models: Models, rows: PackedRows) -> Counts:
+        """(models, groups, 2, 2) counts of each model's predictions."""
+        ends = np.concatenate([[0], np.cumsum(rows.sizes)])
+        sums = [np.concatenate([[0], np.cumsum(self._scores(model, rows) > 0)]) for model in models]
+        positives = np.diff(np.stack(sums)[:, ends], axis=1).astype(np.int64)
+        return counts_of(positives, rows.sizes)
+
+
+@contextmanager
+def _alone(seed: int) -> Iterator[None]:
+    """One thread, on whose number sums depend, and random numbers from a seed; put back at the end."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextmanager
+def _norms_still(module: nn.Module, rows: int) -> Iterator[None]:
+    """For a batch of one row, which has no variance, batch norm uses its running statistics."""
+    changed: list[nn.Module] = []
+    if rows == 1:
+        norms = (part for part in module.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm))
+        changed = [norm for norm in norms if norm.training]
+    for norm in changed:
+        norm.eval()
+    try:
+        yield
+    finally:
+        for norm in changed:
+            norm.train()
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters, then buffers of floats."""
+    buffers = {name: of for name, of in module.named_buffers() if of.is_floating_point() or of.is_complex()}
+    return {**dict(module.named_parameters()), **buffers}
+
+
+def _counters(module: nn.Module) -> dict[str, Tensor]:
+    """Copies of the other buffers."""
+    floats = _tensors(module)
+    return {name: of.clone() for name, of in module.named_buffers() if name not in floats}
+
+
+def _variances(module: nn.Module) -> set[str]:
+    """Buffers that must not be negative."""
+    kind = nn.modules.batchnorm._NormBase
+    norms = [name for name, part in module.named_modules() if isinstance(part, kind)]
+    return {f"{name}.running_var".lstrip(".") for name in norms}
+
+
+def _vector(tensors: Any) -> Models:
+    found: Models = torch.cat([tensor.detach().reshape(-1) for tensor in tensors]).numpy()
+    return found
+
+
+def _rows(stack: Sequence[Tensor]) -> Models:
+    """(models, parameters) the vectors of a stack."""
+    found: Models = torch.cat([of.reshape(len(of), -1) for of in stack], 1).numpy()
+    return found
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    return torch.allclose(one, other, rtol=1e-3, atol=1e-4, equal_nan=True)
+
+
+def _differ(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return any(not torch.equal(of, other[name]) for name, of in one.items())
+
+
+def _only(leaves: Sequence[Tensor], trained: Sequence[bool]) -> list[Tensor]:
+    return [*itertools.compress(leaves, trained)]
+
+
+def _descend(moving: Sequence[Tensor], slopes: Sequence[Tensor | None], rate: float) -> None:
+    """Plain SGD; what has no gradient stays."""
+    with torch.no_grad():
+        for tensor, slope in zip(moving, slopes, strict=True):
+            if slope is not None:
+                tensor.sub_(slope, alpha=rate)
+
+
+def _seed(batches: Batches, client: int) -> int:
+    """For the random numbers of one client in a round, dropout's say."""
+    text = f"{int(batches.key)} {batches.round} {client} {batches.skip}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
+
+
+def _first(error: BaseException) -> str:
+    """An error in a line."""
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
