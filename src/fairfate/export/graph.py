@@ -62,7 +62,9 @@ def layers_of(model: FairModel) -> list[tuple[NDArray[Any], NDArray[Any]]]:
     count = sum(name[0] == "w" and name[1:].isdigit() for name in model.arrays)
     if model.network is not None or not count:
         raise InputError("model must be of the built-in kind to be exported, got a network of its own")
-    arrays = [(np.asarray(model.arrays[f"w{n}"]), np.asarray(model.arrays[f"b{n}"])) for n in range(1, count + 1)]
+    arrays = [
+        (np.asarray(model.arrays[f"w{n}"]), np.asarray(model.arrays[f"b{n}"])) for n in range(1, count + 1)
+    ]
     return [(weights.reshape(len(weights), -1), bias) for weights, bias in arrays]
 
 
@@ -280,7 +282,11 @@ def _about(graph: _Graph) -> dict[str, str]:
     found: dict[str, Any] = {
         "fairfate": __version__,
         "opset": f"{OPSET}, {ML} {ML_OPSET}",
-        **{key: about[key] for key in ("strategy", "protocol", "seed", "data", "data-checksum") if key in about},
+        **{
+            key: about[key]
+            for key in ("strategy", "protocol", "seed", "data", "data-checksum")
+            if key in about
+        },
         "labels": list(model.labels),
         "favourable": model.labels[1],
         "sensitive": list(model.schema.sensitive),
