@@ -89,7 +89,7 @@ def _client(uri: str) -> Any:
 def _beside(uri: str) -> str:
     """Where files go: beside the SQLite file, in a folder that is made if need be."""
     file = Path(uri.removeprefix(SQLITE).partition("?")[0]).absolute()
-    check(bool(file.name), "mlflow must name a file after sqlite:///", f"'{uri}'")
+    check(not file.is_dir(), "mlflow must name a file after sqlite:///", f"'{uri}'")
     file.parent.mkdir(parents=True, exist_ok=True)
     check(
         os.access(file.parent, os.W_OK),
