@@ -33,6 +33,10 @@ FILES: dict[str, tuple[pd.DataFrame, dict[str, Any]]] = {
         made_up.census(2000),
         {"target": "rich", "favourable": "1", "sensitive": ("sex", "age:30,50"), "hidden": "0"},
     ),
+    "gaps": (
+        made_up.credit(1500).assign(age=lambda of: of["age"].where(of.index % 6 > 0)),
+        {"target": "risk", "favourable": "good", "sensitive": ("age:30,50",)},
+    ),
     "hospital": (
         made_up.hospital(2000),
         {"target": "readmitted", "favourable": "no", "sensitive": ("region",), "min_group": 0},
@@ -317,7 +321,7 @@ def test_mlflow_gets_options_rounds_summary_and_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize("uri", ["mlruns", "file:///tmp/mlruns", "sqlite:///people.csv", "sqlite:///"])
 def test_addresses_of_mlflow_are_checked(uri: str, people: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(people.parent)
-    with pytest.raises(InputError, match="^mlflow must "):
+    with pytest.raises(InputError, match=r"^mlflow must "):
         open_tracking(uri)
     assert [path.name for path in people.parent.iterdir()] == ["people.csv"]
 
