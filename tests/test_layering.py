@@ -19,6 +19,7 @@ ROOMS = [
     "data",
     "fairness",
     "models",
+    "export",
     "strategies",
     "federation",
     "rounds",

@@ -7,7 +7,7 @@ import itertools
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -47,6 +47,9 @@ from fairfate.cli.options import (
 )
 from fairfate.cli.screen import Bar, console, say, watching
 from fairfate.errors import InputError, ProcessDiedError, Stopped
+
+if TYPE_CHECKING:
+    from fairfate.report.tracking import Tracking
 
 __all__ = ["app", "data", "flower", "models", "run_command"]
 
@@ -101,9 +104,10 @@ def run(
     out: Annotated[Path | None, option("folder for the results (default: new, under runs/)")] = None,
     force: Annotated[bool, option("replace the results that the folder already has")] = False,
     groups: Annotated[bool, option("show every group under every strategy (also in groups.csv)")] = False,
+    mlflow: Annotated[Word, option("log the run there too: sqlite:///mlflow.db or http://...")] = None,
 ) -> None:
     """Train strategies on one dataset over several seeds and compare them."""
-    given = given_options(ctx, "config", "jobs", "out", "force", "groups")
+    given = given_options(ctx, "config", "jobs", "out", "force", "groups", "mlflow")
     from fairfate.report.comparison import Comparison
     from fairfate.report.terminal import show_run
     from fairfate.runs.config import from_mapping, read_config
@@ -120,6 +124,7 @@ def run(
     plan, table = prepare(from_mapping({**values, **given}, where="the command line"))
     for note in changes(values.get("provenance", {}), table, config):
         say(f"Note: {note}")
+    tracking = None if mlflow is None else _tracking(mlflow)
     folder = out if out is not None else _new_folder(table.name)
     total = len(plan.config.seeds) * plan.training.rounds
     screen = console()
@@ -135,6 +140,15 @@ def run(
                 folder.rmdir()
                 folder.parent.rmdir()
     show_run(screen, Comparison.of(finished), groups)
+    if tracking is not None:
+        console(soft_wrap=True).print(f"Logged to {tracking.shown} (run {tracking.log(finished)})")
+
+
+def _tracking(uri: str) -> Tracking:
+    """Open it before anything is trained: an address that is no good is known at once."""
+    from fairfate.report.tracking import open_tracking
+
+    return open_tracking(uri)
 
 
 def _path(text: str | None) -> Path | None:

@@ -1,4 +1,4 @@
-"""``fairfate predict`` and ``evaluate``: a run's models on new rows."""
+"""``fairfate predict``, ``evaluate`` and ``export``: a run's models on new rows, and for other programs."""
 
 from __future__ import annotations
 
@@ -68,3 +68,25 @@ def evaluate(
         say(f"Note: {note}")
     title = f"{fitted.about.get('strategy', '')} ({file})"
     show_evaluation(console(), title, fitted.schema.grouping, found)
+
+
+@app.command()
+def export(
+    run: RunOrModel,
+    form: Annotated[str, typer.Option("--format", help="onnx|skops|json", show_default=False)],
+    strategy: Which = None,
+    seed: Seed = None,
+    out: Annotated[Path | None, option("file (default: model.onnx etc. in the run's folder)")] = None,
+) -> None:
+    """Write a run's model for other programs: ONNX, a scikit-learn classifier for skops, or JSON."""
+    from fairfate.export import export as write
+    from fairfate.runs.use import find_model
+
+    model, file = find_model(run, strategy, seed)
+    usual = run / f"model.{form}" if run.is_dir() else file.with_suffix(f".{form}")
+    found = write(model, usual if out is None else out, form)
+    screen = console(soft_wrap=True)
+    screen.print(f"{model.about.get('strategy', '')} ({file})", highlight=False)
+    for note in found.notes:
+        screen.print(note)
+    screen.print(f"Saved {found.path} ({found.bytes:,} bytes)")

@@ -1,0 +1,74 @@
+"""A trained model as a scikit-learn classifier that skops can write and read without pickle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from fairfate.data import Schema
+from fairfate.errors import InputError
+from fairfate.models.fitted import FairModel, Frame
+
+
+class FairPipeline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn carries no types
+    """A fitted classifier on raw columns. It holds texts and arrays only.
+
+    Parameters
+    ----------
+    schema : the model's schema, as JSON
+    arrays : its layers by name
+    thresholds : the log-odds that each group's score must exceed, or None
+    about : where the model comes from, as JSON
+    """
+
+    def __init__(
+        self,
+        schema: str,
+        arrays: Mapping[str, NDArray[Any]],
+        thresholds: NDArray[np.float64] | None = None,
+        about: str = "{}",
+    ) -> None:
+        self.schema = schema
+        self.arrays = arrays
+        self.thresholds = thresholds
+        self.about = about
+
+    @classmethod
+    def of(cls, model: FairModel) -> FairPipeline:
+        """The classifier of a model; InputError for one with a network of its own."""
+        if model.network is not None or "w1" not in model.arrays:
+            raise InputError("model must be of the built-in kind to be exported, got a network of its own")
+        cuts = None if model.thresholds is None else np.array(model.thresholds, dtype=np.float64)
+        arrays = {name: np.array(array) for name, array in model.arrays.items()}
+        return cls(model.schema.to_json(), arrays, cuts, json.dumps(dict(model.about), ensure_ascii=False))
+
+    @property
+    def model(self) -> FairModel:
+        """The model inside."""
+        schema = Schema.from_json(self.schema, "the pipeline's schema")
+        return FairModel(self.arrays, schema, self.thresholds, json.loads(self.about))
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        """The two outcomes; the second is the favourable one."""
+        return np.array(self.model.labels, dtype=object)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def fit(self, frame: Frame, label: Any = None) -> FairPipeline:
+        """Nothing to do: it has been trained."""
+        return self
+
+    def predict(self, frame: Frame, *, sensitive_features: Any = None) -> NDArray[Any]:
+        """(rows,) the outcome that is decided; see `FairModel.predict`."""
+        return self.model.predict(frame, sensitive_features=sensitive_features)
+
+    def predict_proba(self, frame: Frame) -> NDArray[np.float64]:
+        """(rows, 2) the probabilities of ``classes_``."""
+        return self.model.predict_proba(frame)

@@ -1,0 +1,46 @@
+"""A trained model as plain JSON, for programs in any language."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fairfate._version import __version__
+from fairfate.export.graph import layers_of
+from fairfate.export.inputs import MEANING, columns_of
+from fairfate.models.fitted import FairModel
+
+FORMAT = 1
+
+
+def to_json(model: FairModel) -> str:
+    """A model's schema, layers and thresholds as JSON, exact to the last digit; nothing can be executed.
+
+    Parameters
+    ----------
+    model : a model of the built-in kind; InputError for one with a network of its own
+    """
+    layers = layers_of(model)
+    content: dict[str, Any] = {
+        "format": FORMAT,
+        "fairfate": __version__,
+        "about": dict(model.about),
+        "columns": {column.name: MEANING[column.kind] for column in columns_of(model).values()},
+        "schema": json.loads(model.schema.to_json()),
+        "layers": [
+            {
+                "activation": "sigmoid" if number == len(layers) else "tanh",
+                "weights": weights.tolist(),
+                "bias": bias.tolist(),
+            }
+            for number, (weights, bias) in enumerate(layers, start=1)
+        ],
+        "groups": list(model.groups),
+        "thresholds": None if model.thresholds is None else [_number(cut) for cut in model.thresholds],
+    }
+    return json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _number(value: float) -> float | str:
+    """A threshold; JSON has no infinity, so that is a text."""
+    return float(value) if abs(value) < float("inf") else str(float(value))

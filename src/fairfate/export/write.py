@@ -1,0 +1,87 @@
+"""One file of a trained model, in the form that is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from fairfate.errors import InputError, check
+from fairfate.export.inputs import MEANING, columns_of
+from fairfate.files import write_bytes
+from fairfate.models.fitted import FairModel
+
+TRUSTED = ("fairfate.export.pipeline.FairPipeline",)
+"""What ``skops.io.load`` has to be told to trust: our class, which holds texts and arrays only."""
+
+
+class Exported(NamedTuple):
+    """A file that was written."""
+
+    path: Path
+    bytes: int
+    notes: tuple[str, ...]
+    """What goes in, what comes out, and what a reader needs."""
+
+
+def export(model: FairModel, path: str | Path, form: str = "onnx") -> Exported:
+    """Write a model for others to use.
+
+    Parameters
+    ----------
+    model : a model of the built-in kind
+    path : the file
+    form : onnx, skops or json
+    """
+    check(form in FORMS, f"format must be one of {'|'.join(FORMS)}", f"'{form}'")
+    content, notes = FORMS[form](model)
+    write_bytes(path, content)
+    return Exported(Path(path), len(content), tuple(notes))
+
+
+Form = Callable[[FairModel], tuple[bytes, list[str]]]
+
+
+def _onnx(model: FairModel) -> tuple[bytes, list[str]]:
+    from fairfate.export.graph import ML, ML_OPSET, OPSET, to_onnx
+
+    made = to_onnx(model)
+    probability, prediction = (output.name for output in made.graph.output)
+    unknown = ["A group without a threshold: the prediction is empty"] if model.needs_groups else []
+    return made.SerializeToString(), [
+        *_inputs(model),
+        f"Outputs: {probability} (of '{model.labels[1]}'), {prediction} ({_labels(model)})",
+        *unknown,
+        f"Opset {OPSET}, {ML} {ML_OPSET}",
+    ]
+
+
+def _skops(model: FairModel) -> tuple[bytes, list[str]]:
+    from fairfate.export.pipeline import FairPipeline
+
+    try:
+        from skops.io import dumps
+    except ImportError:
+        raise InputError('format skops needs skops: pip install "fairfate[skops]"') from None
+    said = [f"predict: {_labels(model)}; predict_proba: in this order"]
+    return dumps(FairPipeline.of(model)), [*_inputs(model), *said, f"To be trusted: {', '.join(TRUSTED)}"]
+
+
+def _json(model: FairModel) -> tuple[bytes, list[str]]:
+    from fairfate.export.plain import to_json
+
+    return to_json(model).encode(), [*_inputs(model), f"Outcomes: {_labels(model)}"]
+
+
+FORMS: dict[str, Form] = {"onnx": _onnx, "skops": _skops, "json": _json}
+
+
+def _labels(model: FairModel) -> str:
+    return " or ".join(f"'{label}'" for label in model.labels)
+
+
+def _inputs(model: FairModel) -> list[str]:
+    """The raw columns by kind."""
+    columns = columns_of(model).values()
+    named = {kind: [column.name for column in columns if column.kind == kind] for kind in MEANING}
+    return [f"Inputs ({MEANING[kind]}): {', '.join(names)}" for kind, names in named.items() if names]
