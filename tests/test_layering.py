@@ -23,6 +23,7 @@ ROOMS = [
     "federation",
     "rounds",
     "runs",
+    "estimator",
     "report",
     "reproduce",
     "flower",
