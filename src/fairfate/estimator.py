@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import numbers
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -71,8 +70,8 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     max_iter : rounds
     epochs, batch_size, learning_rate : the clients' SGD in a round
     hidden : widths of the hidden layers, ``10`` or ``"32,16"``; 0 for logistic regression
-    model : a model of one's own: an object with the methods of `fairfate.models.model.Model`, or a function of
-        the number of inputs that makes one, or a ``torch.nn.Module``
+    model : a model of one's own: an object with the methods of `fairfate.models.model.Model`, or a function
+        of the number of inputs that makes one, or a ``torch.nn.Module``
     validation_fraction : of the rows of each group and label, kept from the clients for the server, which
         scores models and chooses thresholds on them
     random_state : what all random numbers come from; a number gives the same model every time
@@ -148,9 +147,9 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         ----------
         X : (rows, columns) an array of numbers, or a pandas or polars DataFrame, whose texts are encoded too
         y : (rows,) labels of two kinds
-        sensitive_features : (rows,) each person's group, or several columns whose combinations are the groups.
-            The model does not see them unless they are columns of X. Without them, or with one group only, a
-            fair strategy is trained as FedAvg, with a warning
+        sensitive_features : (rows,) each person's group, or several columns whose combinations are the
+            groups. The model does not see them unless they are columns of X. Without them, or with one group
+            only, a fair strategy is trained as FedAvg, with a warning
         clients : (rows,) who holds each row, in the place of a simulated partition
         """
         spec = _spec(self.strategy, self.metric)
@@ -227,7 +226,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         check_classification_targets(classes)
         good = 1 if self.pos_label is None else _place(self.pos_label, classes)
         self.classes_, self._good = classes, good
-        return (order[codes] == good).astype(np.int8)
+        return np.asarray(order[codes] == good, dtype=np.int8)
 
     def _outcomes(self) -> tuple[str, str]:
         """What the two outcomes are called, the favourable one last."""
@@ -258,20 +257,18 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             _whole(name, getattr(self, name))
         per_round = a_third(clients) if self.per_round is None else _whole("per_round", self.per_round)
         check(per_round <= clients, f"per_round must be <= the {clients} clients", per_round)
-        rate = self.learning_rate
-        check(isinstance(rate, numbers.Real) and rate > 0, "learning_rate must be a number > 0", repr(rate))
-        return Training(int(self.max_iter), per_round, int(self.epochs), int(self.batch_size), float(rate))
+        rate = _number("learning_rate", self.learning_rate)
+        return Training(int(self.max_iter), per_round, int(self.epochs), int(self.batch_size), rate)
 
     def _federation(self, table: Table, spec: Spec, partition: Partition, streams: Streams) -> Federation:
         """The rows with their clients; some are held out for the server."""
-        share = self.validation_fraction
-        right = isinstance(share, numbers.Real) and 0 <= share < 1
-        check(right, "validation_fraction must be in [0, 1)", repr(share))
-        train, validation = streams.hold_out(table.cell, float(share))
+        share = _number("validation_fraction", self.validation_fraction)
+        check(0 <= share < 1, "validation_fraction must be in [0, 1)", share)
+        train, validation = streams.hold_out(table.cell, share)
         check(len(train) > 0, "validation_fraction must leave a row for training", f"{share} of {len(table)}")
         clients = _whole("n_clients", self.n_clients)
         named = partition.kind == "column"
-        check(named or clients <= len(train), f"n_clients must be <= the {len(train)} training rows", clients)
+        check(named or clients <= len(table), f"n_clients must be <= the {len(table)} rows", clients)
         _check_looks(spec, table, {"training": train, "validation": validation}, int(self.max_iter))
         return arrange(table, (train, validation, np.arange(0)), partition, clients, streams)
 
@@ -295,8 +292,8 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         Parameters
         ----------
         X : rows as in `fit`
-        sensitive_features : each person's group as in `fit`; needed if the model has thresholds, unless it is a
-            column of X
+        sensitive_features : each person's group as in `fit`; needed if the model has thresholds, unless it is
+            a column of X
         """
         found = self._score(X, sensitive_features)
         labels: NDArray[Any] = self.classes_[np.where(found.decision == 1, self._good, 1 - self._good)]
@@ -332,9 +329,9 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         attributes = None
         if given is not None and self._sensitive is not None:
             frame = sensitive_frame(given, len(inputs), self._sensitive.given)
-            attributes = self._sensitive.select(frame) if self._sensitive.kept else None
-            for name in self._sensitive.names if attributes is not None else ():
-                _check_shared(name, inputs, attributes)
+            if self._sensitive.kept:
+                attributes = self._sensitive.select(frame)
+                _check_shared(inputs, attributes)
         return self.model_.score(inputs, sensitive_features=attributes, decide=decide)
 
     @property
@@ -382,6 +379,7 @@ class ModelNetwork:
         self.model = model
 
     def __call__(self, arrays: Mapping[str, NDArray[Any]], x: NDArray[np.float32]) -> NDArray[Any]:
+        """(rows,) the log-odds of the favourable outcome."""
         rows = PackedRows.pack(x, np.zeros(len(x), dtype=np.int64), 1)
         return self.model.margins(self.model.flat(dict(arrays)), rows)[0]
 
@@ -483,9 +481,7 @@ def _holders(clients: Any, rows: int) -> NDArray[Any] | None:
     if clients is None:
         return None
     if isinstance(clients, str):
-        raise InputError(
-            f"clients must be a label for each row (a partition is the class's), got '{clients}'"
-        )
+        raise InputError(f"clients must be an array of labels (see partition for others), got '{clients}'")
     given = clients.to_numpy() if hasattr(clients, "to_numpy") else np.asarray(clients)
     check(given.shape == (rows,), f"clients must have a label for each of the {rows} rows", given.shape)
     missing = int(pd.isna(given).sum())
@@ -493,22 +489,28 @@ def _holders(clients: Any, rows: int) -> NDArray[Any] | None:
     return np.asarray(given)
 
 
-def _check_shared(name: str, inputs: pd.DataFrame, attributes: pd.DataFrame) -> None:
+def _check_shared(inputs: pd.DataFrame, attributes: pd.DataFrame) -> None:
     """A sensitive feature that was a column of X in fit must still be that column."""
-    if name not in inputs.columns:
-        return
-    odd = np.flatnonzero(different(inputs[name], attributes[name]))
-    if len(odd):
-        raise InputError(
-            f"sensitive_features '{name}' must be the column of X, as in fit, got '{attributes[name][odd[0]]}'"
-            f" for '{inputs[name][odd[0]]}' in row {odd[0] + 1}"
-        )
+    for name in attributes.columns.intersection(inputs.columns):
+        odd = np.flatnonzero(different(inputs[name], attributes[name]))
+        if len(odd):
+            row = int(odd[0])
+            raise InputError(
+                f"sensitive_features '{name}' must be the column of X, as in fit, got"
+                f" '{attributes[name].iloc[row]}' for '{inputs[name].iloc[row]}' in row {row + 1}"
+            )
 
 
 def _whole(name: str, value: Any) -> int:
-    right = isinstance(value, numbers.Integral) and not isinstance(value, bool) and value >= 1
+    right = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 1
     check(right, f"{name} must be a whole number >= 1", repr(value))
     return int(value)
+
+
+def _number(name: str, value: Any) -> float:
+    right = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    check(right, f"{name} must be a number", repr(value))
+    return float(value)
 
 
 def _seed(state: Any) -> int:
@@ -519,7 +521,7 @@ def _seed(state: Any) -> int:
         return int(state.integers(2**32))
     if isinstance(state, np.random.RandomState):
         return int(state.randint(2**31 - 1))
-    right = isinstance(state, numbers.Integral) and 0 <= state < 2**32
+    right = isinstance(state, int | np.integer) and 0 <= state < 2**32
     check(right, "random_state must be None, a generator or a whole number in [0, 2**32)", repr(state))
     return int(state)
 

@@ -27,9 +27,7 @@ def is_frame(values: Any) -> bool:
 def as_pandas(frame: Any, what: str = "X") -> pd.DataFrame:
     """A DataFrame of any kind as one of pandas; its rows are numbered from 0, its columns named by texts."""
     found = frame if isinstance(frame, pd.DataFrame) else pd.DataFrame(frame.to_pandas())
-    found = found.set_axis(pd.RangeIndex(len(found)), axis=0).set_axis(
-        [str(n) for n in found.columns], axis=1
-    )
+    found = found.set_axis([str(name) for name in found.columns], axis=1).reset_index(drop=True)
     twice = found.columns[found.columns.duplicated()]
     if len(twice):
         raise InputError(f"{what} must have columns of different names, got '{twice[0]}' twice")
@@ -65,16 +63,14 @@ def _columns(given: Any) -> pd.DataFrame:
     if hasattr(given, "to_pandas") and not isinstance(given, pd.Series):
         given = given.to_pandas()
     if isinstance(given, pd.Series | pd.Index | pd.Categorical):
-        name = getattr(given, "name", None)
-        return pd.DataFrame(
-            {SENSITIVE if name is None else str(name): pd.Series(given).reset_index(drop=True)}
-        )
-    values = np.asarray(given, dtype=None if isinstance(given, np.ndarray) else object)
-    check(values.ndim in (1, 2), "sensitive_features must have one or two dimensions", values.ndim)
-    if values.ndim == 1:
-        return pd.DataFrame({SENSITIVE: values}).infer_objects()
-    names = [f"{SENSITIVE}_{number}" for number in range(values.shape[1])]
-    return pd.DataFrame(values, columns=names if len(names) > 1 else [SENSITIVE]).infer_objects()
+        name, values = getattr(given, "name", None), pd.Series(given).reset_index(drop=True)
+        return pd.DataFrame({SENSITIVE if name is None else str(name): values})
+    array = np.asarray(given, dtype=None if isinstance(given, np.ndarray) else object)
+    check(array.ndim in (1, 2), "sensitive_features must have one or two dimensions", array.ndim)
+    array = array.reshape(len(array), -1) if array.size else array.reshape(len(array), 1)
+    several = array.shape[1] > 1
+    names = [f"{SENSITIVE}_{number}" if several else SENSITIVE for number in range(array.shape[1])]
+    return pd.DataFrame(array, columns=names).infer_objects()
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +88,7 @@ class Attributes:
     def of(cls, frame: pd.DataFrame, inputs: pd.DataFrame, label: NDArray[np.int8]) -> Attributes:
         """Find those that have several values; one that is also an input keeps its name."""
         kept = tuple(place for place, name in enumerate(frame) if _several(frame[name], label))
-        names = []
+        names: list[str] = []
         for place in kept:
             name = str(frame.columns[place])
             shared = name in inputs.columns and same(inputs[name], frame[name])
