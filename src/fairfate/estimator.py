@@ -502,7 +502,7 @@ def _check_shared(inputs: pd.DataFrame, attributes: pd.DataFrame) -> None:
 
 
 def _whole(name: str, value: Any) -> int:
-    right = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= 1
+    right = isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 1
     check(right, f"{name} must be a whole number >= 1", repr(value))
     return int(value)
 
@@ -521,7 +521,7 @@ def _seed(state: Any) -> int:
         return int(state.integers(2**32))
     if isinstance(state, np.random.RandomState):
         return int(state.randint(2**31 - 1))
-    right = isinstance(state, int | np.integer) and 0 <= state < 2**32
+    right = isinstance(state, int | np.integer) and 0 <= int(state) < 2**32
     check(right, "random_state must be None, a generator or a whole number in [0, 2**32)", repr(state))
     return int(state)
 
