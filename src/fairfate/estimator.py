@@ -193,8 +193,8 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def _inputs(self, X: Any, *, reset: bool = False) -> pd.DataFrame:  # noqa: N803
         """The inputs as a frame, found to be usable; columns are those of `fit`, in their order."""
         if is_frame(X):
-            validate_data(self, X, reset=reset, skip_check_array=True)
             frame = as_pandas(X)
+            validate_data(self, X, reset=reset, skip_check_array=True)
             check(len(frame) > 0, "X must have a row", "0 sample(s)")
             check(frame.shape[1] > 0, "X must have a column", "0 feature(s)")
         else:
