@@ -24,6 +24,7 @@ ROOMS = [
     "federation",
     "rounds",
     "runs",
+    "estimator",
     "report",
     "reproduce",
     "flower",

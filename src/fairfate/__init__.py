@@ -13,6 +13,7 @@ from fairfate._version import __version__
 if TYPE_CHECKING:
     from fairfate.data import Table, load, synthetic
     from fairfate.errors import InputError
+    from fairfate.estimator import FairFederatedClassifier
     from fairfate.fairness.metrics import measure
     from fairfate.models.fitted import FairModel
     from fairfate.runs.config import Config
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Cohort": "strategies",
     "Config": "runs.config",
+    "FairFederatedClassifier": "estimator",
     "FairModel": "models.fitted",
     "InputError": "errors",
     "Run": "runs.run",
@@ -40,6 +42,7 @@ _HOMES = {
 __all__ = [
     "Cohort",
     "Config",
+    "FairFederatedClassifier",
     "FairModel",
     "InputError",
     "Run",

@@ -33,6 +33,11 @@ class Groups:
     """(groups, attributes) the value of each attribute in each group."""
 
     @classmethod
+    def everybody(cls) -> Groups:
+        """One group of all people, where no attribute is known."""
+        return cls((), (), ((),))
+
+    @classmethod
     def single(cls, attribute: str, values: Sequence[str]) -> Groups:
         """The values of one attribute."""
         return cls((attribute,), (tuple(values),), tuple((number,) for number in range(len(values))))
@@ -57,6 +62,8 @@ class Groups:
     @property
     def names(self) -> tuple[str, ...]:
         """Of the groups."""
+        if not self.attributes:
+            return ("everybody",)
         return tuple(
             ", ".join(self.values[a][value] for a, value in enumerate(member)) for member in self.members
         )

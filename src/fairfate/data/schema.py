@@ -94,7 +94,7 @@ class Schema:
                 raise UnfitError(f"column '{column}' must be in the file, got none of that name", f";{hint}")
         label = _codes(frame[self.target], self.labels)
         coded = {name: self._values(frame[name], number) for number, name in enumerate(self.sensitive)}
-        group = self._group(list(coded.values()))
+        group = self._group(list(coded.values())) if coded else np.zeros(len(frame), dtype=np.int64)
         inputs = [
             coded[column].astype(np.float64)
             if column in coded and column not in self.bands
@@ -222,8 +222,8 @@ class Schema:
         }
 
     @classmethod
-    def from_json(cls, text: str, where: str = "schema") -> Schema:
-        """Read `to_json`'s text."""
+    def from_json(cls, text: str, where: str = "schema", *, least_groups: int = 2) -> Schema:
+        """Read `to_json`'s text; a schema of fewer groups is refused."""
         try:
             content = json.loads(text)
             inputs = content["inputs"]
@@ -255,7 +255,7 @@ class Schema:
             raise InputError(f"{where} must be a schema that fairfate has written, got {reason}") from None
         ranges = (schema.encoder.low, schema.encoder.span, schema.encoder.median)
         usable = all(np.isfinite(values).all() for values in ranges) and (schema.encoder.span > 0).all()
-        if not usable or len(schema.grouping) < 2 or not inputs:
+        if not usable or len(schema.grouping) < least_groups or not inputs:
             raise InputError(f"{where} must have inputs with finite ranges and two groups, got {where}")
         return schema
 

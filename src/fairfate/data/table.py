@@ -141,7 +141,10 @@ def table_from_frame(
         frame = _usable_rows(frame, columns, notes)
     label, label_names = _label(frame[columns.target], columns)
     coded = {name: read_attribute(frame[name], columns, label, tidy, notes) for name in columns.sensitive}
-    grouping, group = crossed({name: (of.codes, of.names) for name, of in coded.items()})
+    if coded:
+        grouping, group = crossed({name: (of.codes, of.names) for name, of in coded.items()})
+    else:
+        grouping, group = Groups.everybody(), np.zeros(len(frame), dtype=np.int16)
     inputs: dict[str, Input] = {}
     client: NDArray[np.int64] | None = None
     client_names: tuple[str, ...] = ()

@@ -88,11 +88,6 @@ def assign(
         if table.client is None:
             raise InputError(f"partition must name a column of '{table.name}', got '{partition}'")
         return table.client[train], table.client_names
-    check(
-        clients <= len(train),
-        f"clients must be <= the {len(train)} training rows of '{table.name}'",
-        clients,
-    )
     names = tuple(f"client {number + 1}" for number in range(clients))
     if partition.sigma is None:
         return random(len(train), clients), names
@@ -129,6 +124,23 @@ def held_out(table: Table, streams: Streams) -> tuple[NDArray[np.int64], NDArray
 def build(table: Table, partition: Partition, clients: int, streams: Streams) -> Federation:
     """Split, encode and partition a table."""
     train, validation, test = split_rows(table, streams)
+    check(
+        partition.kind == "column" or clients <= len(train),
+        f"clients must be <= the {len(train)} training rows of '{table.name}'",
+        clients,
+    )
+    return arrange(table, (train, validation, test), partition, clients, streams)
+
+
+def arrange(
+    table: Table,
+    parts: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
+    partition: Partition,
+    clients: int,
+    streams: Streams,
+) -> Federation:
+    """Encode and partition a table whose rows for training, validation and test are known."""
+    train, validation, test = parts
     assignment, names = assign(table, train, partition, clients, streams)
     if table.encoder is not None:
         encoder = table.encoder

@@ -62,6 +62,13 @@ class Streams:
                 part.append(piece)
         return [rng.permutation(np.concatenate(part)) for part in parts]
 
+    def hold_out(self, by: RowNumbers, share: float) -> tuple[RowNumbers, RowNumbers]:
+        """Row numbers for training, and a share of each class of rows to be held out; both shuffled."""
+        if share == 0:
+            return self._rng(_SPLIT).permutation(len(by)), np.arange(0)
+        train, held = self._stratified(by, (1 - share, share))
+        return train, held
+
     def halves(self, rows: int, by: RowNumbers | None = None) -> tuple[RowNumbers, RowNumbers]:
         """Row numbers for validation and test, where both come from one file, shuffled; likewise."""
         if by is not None:

@@ -41,6 +41,8 @@ class Scored(NamedTuple):
     """(rows,) the group of each row, -1 where it is none of the known; None where groups are not given."""
     notes: tuple[str, ...]
     """What was unusual about the rows."""
+    excess: NDArray[np.float64]
+    """(rows,) by how much the log-odds exceed what they must exceed; the favourable outcome is above 0."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +119,8 @@ class FairModel:
         with np.errstate(over="ignore"):
             probability = 1 / (1 + np.exp(-margins))
         cuts = self._cuts(rows.group, table) if decide else np.zeros(len(table))
-        return Scored(probability, (margins > cuts).astype(np.int8), rows.group, tuple(rows.notes))
+        decision = (margins > cuts).astype(np.int8)
+        return Scored(probability, decision, rows.group, tuple(rows.notes), margins - cuts)
 
     def margins(self, x: NDArray[np.float32]) -> NDArray[np.float64]:
         """(rows,) the log-odds of the favourable outcome, of encoded rows."""
@@ -202,7 +205,8 @@ class FairModel:
             raise InputError(f"model must be a file that a run has written, got '{file}' ({error})") from None
         if about.get("format") != FORMAT:
             raise InputError(f"model must be of this version, got '{file}' of an older one: run it again")
-        schema = Schema.from_json(json.dumps(about.pop("schema", None)), f"the schema of '{file}'")
+        content = json.dumps(about.pop("schema", None))
+        schema = Schema.from_json(content, f"the schema of '{file}'", least_groups=1)
         thresholds = tensors.pop("thresholds", None)
         about = {key: value for key, value in about.items() if key != "format"}
         model = cls(tensors, schema, thresholds, about, network)
@@ -350,6 +354,8 @@ def _groups(schema: Schema, frame: pd.DataFrame) -> NDArray[np.int64] | None:
     """Each row's group; -1 where it is none of the known, None where a column is not there."""
     if not set(schema.sensitive) <= set(frame.columns):
         return None
+    if not schema.sensitive:
+        return np.zeros(len(frame), dtype=np.int64)
     coded = []
     for number, name in enumerate(schema.sensitive):
         codes, _ = _codes(schema.bands_of(frame[name]), schema.grouping.values[number])

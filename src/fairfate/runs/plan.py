@@ -77,13 +77,13 @@ def resolve(config: Config, table: Table) -> Plan:
                 f"clients must be left out or {clients}, the values of '{partition.column}',"
                 f" got {config.clients}"
             )
-        per_round = config.per_round if config.per_round is not None else _third(clients)
+        per_round = config.per_round if config.per_round is not None else a_third(clients)
     else:
         known = (source.clients, source.per_round) if source else (DEFAULT_CLIENTS, None)
         clients = known[0] if config.clients is None else config.clients
         check(clients >= 1, "clients must be >= 1", clients)
         usual = known[1] if known[1] is not None and config.clients is None else None
-        per_round = config.per_round if config.per_round is not None else usual or _third(clients)
+        per_round = config.per_round if config.per_round is not None else usual or a_third(clients)
     check(per_round <= clients, f"per-round must be <= the {clients} clients", per_round)
     train_rows = round(0.6 * len(table)) if table.part is None else int((table.part == TRAINING).sum())
     check(
@@ -119,7 +119,8 @@ def resolve(config: Config, table: Table) -> Plan:
     return Plan(resolved, table.name, partition, clients, training, specs, hidden, network)
 
 
-def _third(clients: int) -> int:
+def a_third(clients: int) -> int:
+    """How many clients take part in a round unless told otherwise."""
     return max(1, round(clients / 3))
 
 

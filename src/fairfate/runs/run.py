@@ -277,10 +277,12 @@ def _check_seed(plan: Plan, table: Table, seed: int, setup: Setup) -> None:
             looks.append((str(step["metric"]), "training" if step["from"] == "clients" else "validation"))
         for metric, part in looks:
             rows = np.bincount(table.cell[cells[part]], minlength=2 * table.groups).reshape(-1, 2)
-            _check_defined(str(metric), rows, setup, f"the {part} rows of seed {seed}", table)
+            check_metric(str(metric), rows, setup, f"the {part} rows of seed {seed}", table)
 
 
-def _check_defined(metric: str, rows: CellRows, setup: Setup, where: str, table: Table) -> None:
+def check_metric(metric: str, rows: CellRows, setup: Setup, where: str, table: Table) -> None:
+    """InputError unless a metric is defined on (groups, 2) rows of a table."""
+
     def said() -> str:
         empty = [
             f"{name} with {label}"

@@ -1,0 +1,543 @@
+"""Group-fair federated learning as a scikit-learn classifier."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d, validate_data
+
+from fairfate.data.arrays import (
+    Attributes,
+    as_pandas,
+    different,
+    is_frame,
+    outcome_names,
+    sensitive_frame,
+    table_from_arrays,
+)
+from fairfate.data.schema import Schema
+from fairfate.data.table import Table
+from fairfate.errors import InputError, check, listing
+from fairfate.fairness.metrics import Metric, acceptance
+from fairfate.fairness.objective import FAIRNESS, bind, metrics_by, parse_objective
+from fairfate.federation.partition import Partition, parse_partition
+from fairfate.federation.split import Federation, arrange
+from fairfate.federation.streams import Streams
+from fairfate.models.fitted import FairModel, Scored
+from fairfate.models.mlp import Mlp, parse_hidden
+from fairfate.models.model import Model
+from fairfate.models.rows import PackedRows
+from fairfate.models.training import Training
+from fairfate.rounds.simulate import Trace, simulate
+from fairfate.runs.plan import a_third
+from fairfate.runs.run import check_metric
+from fairfate.strategies import THRESHOLDS, Need, Setup, Spec, parse_spec
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MEASURES = ("accuracy", "balanced_accuracy", "f1", "mcc")
+"""In `FairFederatedClassifier.history_`, beside those of fairness."""
+
+
+class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A binary classifier that is trained by clients who keep their rows, with group fairness in mind.
+
+    The clients are simulated in this process: each round some of them train the server's model on their own
+    rows, and a strategy makes the next model of what they send back.
+
+    Parameters
+    ----------
+    strategy : a strategy with its settings and steps, such as ``fedavg``, ``fair_fate:metric=sp`` or
+        ``fedavg+average+thresholds:metric=eo``; thresholds decide by each person's group, so that `predict`
+        needs ``sensitive_features``
+    metric : the fairness objective, where the strategy names none
+    pos_label : the favourable outcome; the second of ``classes_`` if None
+    partition : how rows are dealt out to clients, unless ``clients`` says who holds them: ``random``, or
+        ``dirichlet:SIGMA`` for clients that differ
+    n_clients : how many clients there are, likewise
+    per_round : how many of them train in a round; a third if None
+    max_iter : rounds
+    epochs, batch_size, learning_rate : the clients' SGD in a round
+    hidden : widths of the hidden layers, ``10`` or ``"32,16"``; 0 for logistic regression
+    model : a model of one's own: an object with the methods of `fairfate.models.model.Model`, or a function
+        of the number of inputs that makes one, or a ``torch.nn.Module``
+    validation_fraction : of the rows of each group and label, kept from the clients for the server, which
+        scores models and chooses thresholds on them
+    random_state : what all random numbers come from; a number gives the same model every time
+
+    Attributes
+    ----------
+    classes_ : the two labels, sorted
+    groups_ : the names of the groups
+    clients_ : the names of the clients
+    history_ : how good and how fair the model was on the validation rows after each round, a DataFrame
+    model_ : the trained `FairModel`, which can be saved
+    strategy_ : what was trained, with every setting
+    n_iter_ : rounds
+    n_features_in_, feature_names_in_ : of the inputs
+    notes_ : what was done to the columns and groups
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fairfate import FairFederatedClassifier
+    >>> rng = np.random.default_rng(0)
+    >>> X, sex = rng.normal(size=(400, 3)), rng.choice(["f", "m"], 400)
+    >>> y = np.where(X[:, 0] + 0.5 * (sex == "m") > 0, "yes", "no")
+    >>> clf = FairFederatedClassifier(max_iter=20, random_state=1).fit(X, y, sensitive_features=sex)
+    >>> clf.predict(X[:3], sensitive_features=sex[:3]).shape, clf.groups_.tolist()
+    ((3,), ['f', 'm'])
+    """
+
+    def __init__(
+        self,
+        strategy: str = "fedavg+average+thresholds:metric=eo",
+        *,
+        metric: str = "eqo",
+        pos_label: Any = None,
+        partition: str = "random",
+        n_clients: int = 10,
+        per_round: int | None = None,
+        max_iter: int = 200,
+        epochs: int = 2,
+        batch_size: int = 20,
+        learning_rate: float = 0.03,
+        hidden: str | int = "10",
+        model: Any = None,
+        validation_fraction: float = 0.2,
+        random_state: Any = None,
+    ) -> None:
+        self.strategy = strategy
+        self.metric = metric
+        self.pos_label = pos_label
+        self.partition = partition
+        self.n_clients = n_clients
+        self.per_round = per_round
+        self.max_iter = max_iter
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.hidden = hidden
+        self.model = model
+        self.validation_fraction = validation_fraction
+        self.random_state = random_state
+
+    def __sklearn_tags__(self) -> Any:
+        """Two classes; missing numbers are welcome."""
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.allow_nan = True
+        return tags
+
+    def fit(self, X: Any, y: Any, *, sensitive_features: Any = None, clients: Any = None) -> Self:  # noqa: N803
+        """Train on labelled rows.
+
+        Parameters
+        ----------
+        X : (rows, columns) an array of numbers, or a pandas or polars DataFrame, whose texts are encoded too
+        y : (rows,) labels of two kinds
+        sensitive_features : (rows,) each person's group, or several columns whose combinations are the
+            groups. The model does not see them unless they are columns of X. Without them, or with one group
+            only, a fair strategy is trained as FedAvg, with a warning
+        clients : (rows,) who holds each row, in the place of a simulated partition
+        """
+        spec = _spec(self.strategy, self.metric)
+        partition = self._partition()
+        inputs = self._inputs(X, reset=True)
+        label = self._labels(y, len(inputs))
+        attributes = self._attributes(sensitive_features, inputs, label)
+        table = table_from_arrays(
+            inputs,
+            label,
+            self._outcomes(),
+            attributes,
+            _holders(clients, len(inputs)),
+            keep=not is_frame(X),
+            target=str(getattr(y, "name", None) or "y"),
+        )
+        if clients is not None:
+            partition = Partition("column", column="clients")
+        spec = _without_groups(spec) if table.groups < 2 else spec
+        self._train(table, spec, partition, Streams(_seed(self.random_state)))
+        return self
+
+    def _train(self, table: Table, spec: Spec, partition: Partition, streams: Streams) -> None:
+        """Simulate the federation, and keep what came out of it."""
+        federation = self._federation(table, spec, partition, streams)
+        model = self._model(federation.inputs)
+        setup = Setup(self.max_iter, groups=table.grouping)
+        training = self._training(federation.clients)
+        before = [spec.base] if spec.steps else []
+        *earlier, final = simulate(federation, [*before, spec], model, training, setup, streams)
+        rounds = (earlier or [final])[0]
+        self._rounds = np.array([*rounds.rounds, final.rounds[-1]], dtype=np.int64)
+        self._counts = np.stack([*rounds.validation, final.validation[-1]])
+        self.model_ = _fitted(table, federation, model, final, streams.seed)
+        self.strategy_ = spec.text
+        self.groups_ = np.array(table.group_names, dtype=object)
+        self.clients_ = np.array(federation.client_names, dtype=object)
+        self.notes_ = list(table.notes)
+        self.n_iter_ = training.rounds
+
+    def _inputs(self, X: Any, *, reset: bool = False) -> pd.DataFrame:  # noqa: N803
+        """The inputs as a frame, found to be usable; columns are those of `fit`, in their order."""
+        if is_frame(X):
+            frame = as_pandas(X)
+            validate_data(self, X, reset=reset, skip_check_array=True)
+            check(len(frame) > 0, "X must have a row", "0 sample(s)")
+            check(frame.shape[1] > 0, "X must have a column", "0 feature(s)")
+        else:
+            values = validate_data(
+                self, X, reset=reset, ensure_all_finite="allow-nan", dtype=np.float64, order="F"
+            )
+            frame = pd.DataFrame(values, columns=[f"x{number}" for number in range(values.shape[1])])
+        if reset:
+            self._columns = list(frame.columns)
+        return frame.set_axis(self._columns, axis=1)
+
+    def _labels(self, y: Any, rows: int) -> NDArray[np.int8]:
+        """(rows,) 1 for the favourable outcome; sets ``classes_``."""
+        if y is None:
+            name = type(self).__name__
+            raise InputError(f"This {name} requires y to be passed, but the target y is None")
+        if hasattr(y, "to_pandas") and not isinstance(y, pd.Series | pd.DataFrame):
+            y = y.to_pandas()
+        values = column_or_1d(y, warn=True)
+        check(len(values) == rows, f"y must have a label for each of the {rows} rows of X", len(values))
+        if values.dtype.kind in "fc":
+            assert_all_finite(values, input_name="y")
+        codes, distinct = pd.factorize(values)
+        missing = int((codes < 0).sum())
+        check(missing == 0, "y must have a label in every row", f"{missing} missing (NaN or None)")
+        classes, order = _sorted(np.asarray(distinct))
+        if len(classes) != 2:
+            _refuse_classes(values, classes)
+        check_classification_targets(classes)
+        good = 1 if self.pos_label is None else _place(self.pos_label, classes)
+        self.classes_, self._good = classes, good
+        return np.asarray(order[codes] == good, dtype=np.int8)
+
+    def _outcomes(self) -> tuple[str, str]:
+        """What the two outcomes are called, the favourable one last."""
+        return outcome_names([self.classes_[1 - self._good], self.classes_[self._good]])
+
+    def _attributes(self, given: Any, inputs: pd.DataFrame, label: NDArray[np.int8]) -> pd.DataFrame | None:
+        """The sensitive columns that tell people apart; None if there are none."""
+        self._sensitive: Attributes | None = None
+        if given is None:
+            return None
+        frame = sensitive_frame(given, len(inputs))
+        self._sensitive = Attributes.of(frame, inputs, label)
+        return self._sensitive.select(frame) if self._sensitive.kept else None
+
+    def _partition(self) -> Partition:
+        check(isinstance(self.partition, str), "partition must be a text", repr(self.partition))
+        partition = parse_partition(self.partition)
+        if partition.kind == "column":
+            raise InputError(
+                f"partition must be random or dirichlet:SIGMA (who holds a row is fit's clients), got"
+                f" '{self.partition}'"
+            )
+        return partition
+
+    def _training(self, clients: int) -> Training:
+        """Rounds, cohort size and the clients' SGD, checked under their own names."""
+        for name in ("max_iter", "epochs", "batch_size"):
+            _whole(name, getattr(self, name))
+        per_round = a_third(clients) if self.per_round is None else _whole("per_round", self.per_round)
+        check(per_round <= clients, f"per_round must be <= the {clients} clients", per_round)
+        rate = _number("learning_rate", self.learning_rate)
+        return Training(int(self.max_iter), per_round, int(self.epochs), int(self.batch_size), rate)
+
+    def _federation(self, table: Table, spec: Spec, partition: Partition, streams: Streams) -> Federation:
+        """The rows with their clients; some are held out for the server."""
+        share = _number("validation_fraction", self.validation_fraction)
+        check(0 <= share < 1, "validation_fraction must be in [0, 1)", share)
+        train, validation = streams.hold_out(table.cell, share)
+        check(len(train) > 0, "validation_fraction must leave a row for training", f"{share} of {len(table)}")
+        clients = _whole("n_clients", self.n_clients)
+        named = partition.kind == "column"
+        check(named or clients <= len(table), f"n_clients must be <= the {len(table)} rows", clients)
+        _check_looks(spec, table, {"training": train, "validation": validation}, int(self.max_iter))
+        return arrange(table, (train, validation, np.arange(0)), partition, clients, streams)
+
+    def _model(self, inputs: int) -> Model:
+        """The kind of model that is trained."""
+        if self.model is None:
+            return Mlp(inputs, parse_hidden(self.hidden))
+        if _is_model(self.model):
+            found: Model = self.model
+            seen = getattr(found, "inputs", inputs)
+            check(seen == inputs, f"model must be made for the {inputs} inputs that the columns become", seen)
+            return found
+        if not callable(self.model):
+            raise InputError(f"model must be a model, or a function of the inputs, got {self.model!r}")
+        made = self.model(inputs)
+        return made if _is_model(made) else _torch_model(partial(self.model, inputs), made, inputs)
+
+    def predict(self, X: Any, *, sensitive_features: Any = None) -> NDArray[Any]:  # noqa: N803
+        """(rows,) the label that is decided; with thresholds, by each person's group.
+
+        Parameters
+        ----------
+        X : rows as in `fit`
+        sensitive_features : each person's group as in `fit`; needed if the model has thresholds, unless it is
+            a column of X
+        """
+        found = self._score(X, sensitive_features)
+        labels: NDArray[Any] = self.classes_[np.where(found.decision == 1, self._good, 1 - self._good)]
+        return labels
+
+    def decision_function(self, X: Any, *, sensitive_features: Any = None) -> NDArray[np.float64]:  # noqa: N803
+        """(rows,) the log-odds of ``classes_[1]``, less the group's threshold if there is one."""
+        excess = self._score(X, sensitive_features).excess
+        return excess if self._good == 1 else -excess
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
+        """(rows, 2) the probabilities of the classes, before any threshold."""
+        good = self._score(X, None, decide=False).probability
+        first = good if self._good == 0 else 1 - good
+        return np.stack([first, 1 - first if self._good == 0 else good], axis=1)
+
+    def score(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        sensitive_features: Any = None,
+    ) -> float:
+        """The accuracy on labelled rows."""
+        predicted = self.predict(X, sensitive_features=sensitive_features)
+        return float(accuracy_score(y, predicted, sample_weight=sample_weight))
+
+    def _score(self, X: Any, given: Any, *, decide: bool = True) -> Scored:  # noqa: N803
+        """What the model says of new rows."""
+        check_is_fitted(self)
+        inputs = self._inputs(X)
+        attributes = None
+        if given is not None and self._sensitive is not None:
+            frame = sensitive_frame(given, len(inputs), self._sensitive.given)
+            if self._sensitive.kept:
+                attributes = self._sensitive.select(frame)
+                _check_shared(inputs, attributes)
+        return self.model_.score(inputs, sensitive_features=attributes, decide=decide)
+
+    @property
+    def history_(self) -> pd.DataFrame:
+        """The model on the validation rows: after each round of training, and finally with all steps."""
+        check_is_fitted(self)
+        last = len(self._rounds) - 1
+        stage = np.array(["training"] * last + ["final"], dtype=object)
+        measured = {name: metric(self._counts) for name, metric in self._metrics().items()}
+        return pd.DataFrame({"round": self._rounds, "stage": stage, **measured})
+
+    def _metrics(self) -> Mapping[str, Metric]:
+        """What the history shows; fairness where there are groups, in the objective's own words too."""
+        grouping = self.model_.schema.grouping
+        known = metrics_by(grouping)
+        shown = {name: known[name] for name in MEASURES} | {"acceptance": acceptance}
+        if len(grouping) < 2:
+            return shown
+        objective = str(parse_objective(self.metric))
+        return shown | {name: known[name] for name in FAIRNESS} | {objective: bind(objective, grouping)}
+
+    def plot_history(self) -> Figure:
+        """Accuracy and fairness over the rounds, on the validation rows."""
+        from matplotlib.figure import Figure
+
+        history = self.history_
+        training, final = history[history["stage"] == "training"], history[history["stage"] == "final"]
+        metrics = ["accuracy", "balanced_accuracy", *history.columns[-1:]]
+        figure = Figure(figsize=(3.4 * len(metrics), 2.9), layout="constrained")
+        for panel, metric in zip(figure.subplots(1, len(metrics)), metrics, strict=True):
+            panel.plot(training["round"], training[metric], linewidth=1.4, label="in training")
+            panel.plot(final["round"], final[metric], "D", markersize=6, label="final model", clip_on=False)
+            panel.set_xlabel("round")
+            panel.set_ylabel(metric.replace("_", " "))
+            panel.spines[["top", "right"]].set_visible(False)
+        figure.axes[0].legend(frameon=False, fontsize=8)
+        figure.suptitle(self.strategy_, fontsize=9)
+        return figure
+
+
+class ModelNetwork:
+    """How the arrays of a model of one's own score encoded rows."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    def __call__(self, arrays: Mapping[str, NDArray[Any]], x: NDArray[np.float32]) -> NDArray[Any]:
+        """(rows,) the log-odds of the favourable outcome."""
+        rows = PackedRows.pack(x, np.zeros(len(x), dtype=np.int64), 1)
+        return self.model.margins(self.model.flat(dict(arrays)), rows)[0]
+
+
+def _fitted(table: Table, federation: Federation, model: Model, trace: Trace, seed: int) -> FairModel:
+    about = {
+        "strategy": trace.spec.text,
+        "protocol": "paper",
+        "seed": seed,
+        "data": table.name,
+        "data-checksum": f"sha256:{table.checksum}",
+        "model": model.text,
+        "validation": trace.validation[-1].tolist(),
+    }
+    network = None if isinstance(model, Mlp) else ModelNetwork(model)
+    schema = Schema.of(table, federation.encoder)
+    return FairModel(model.arrays(trace.params), schema, trace.thresholds, about, network)
+
+
+def _spec(strategy: object, metric: object) -> Spec:
+    check(isinstance(strategy, str), "strategy must be a text such as fair_fate", repr(strategy))
+    check(isinstance(metric, str), "metric must be a text such as eqo", repr(metric))
+    return parse_spec(str(strategy), str(parse_objective(str(metric))))
+
+
+def _without_groups(spec: Spec) -> Spec:
+    """What can be trained of a strategy where everybody is in one group; a warning says what cannot."""
+    steps = tuple(step for step in spec.steps if step.name != THRESHOLDS)
+    base = parse_spec("fedavg", "eqo") if _looks_at_groups(spec.base) else spec.base
+    found = Spec(base.name, base.settings, steps)
+    if found != spec:
+        warnings.warn(
+            f"strategy '{spec.text}' needs sensitive_features with two groups at least: '{found.text}' is"
+            " trained in its place",
+            UserWarning,
+            stacklevel=3,
+        )
+    return found
+
+
+def _looks_at_groups(spec: Spec) -> bool:
+    """Whether a strategy does something about groups."""
+    if spec.metric is not None:
+        return True
+    strategy = spec.build(Setup(1))
+    return strategy.local_loss is not None or strategy.needs != Need.NOTHING
+
+
+def _check_looks(spec: Spec, table: Table, parts: Mapping[str, NDArray[np.int64]], rounds: int) -> None:
+    """Find out before anything is trained whether the strategy's objectives are defined where it looks."""
+    setup = Setup(max(rounds, 1), groups=table.grouping)
+    strategy, step = spec.build(setup), spec.step(THRESHOLDS)
+    looks = [("validation", spec.base.metric)] if Need.SCORES in strategy.needs else []
+    if step is not None:
+        looks.append(("training" if step["from"] == "clients" else "validation", str(step["metric"])))
+    for part, metric in looks:
+        rows = parts[part]
+        check(len(rows) > 0, f"validation_fraction must be > 0 for '{spec.text}'", "no rows")
+        if metric is not None:
+            counts = np.bincount(table.cell[rows], minlength=2 * table.groups).reshape(-1, 2)
+            check_metric(metric, counts, setup, f"the {part} rows", table)
+
+
+def _sorted(distinct: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    """The labels in their order, and each one's place in it."""
+    if distinct.dtype.kind == "O" and len({type(label) for label in distinct}) == 1:
+        kind = np.array(distinct.tolist()).dtype
+        distinct = distinct.astype(kind) if kind.kind in "biuf" else distinct
+    try:
+        order = np.argsort(distinct, kind="stable")
+    except TypeError:
+        raise InputError(f"y must have labels of one kind, got {listing(map(repr, distinct))}") from None
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return distinct[order], place
+
+
+def _refuse_classes(values: NDArray[Any], classes: NDArray[Any]) -> None:
+    """The error for labels of one kind, or of three and more."""
+    if len(classes) == 1:
+        raise InputError(f"y must have two classes, got 1 class: {classes[0]}")
+    check_classification_targets(values)
+    raise InputError(
+        "Only binary classification is supported. The type of the target is multiclass: y must have two"
+        f" classes, got {len(classes)}: {listing(classes)}"
+    )
+
+
+def _place(wanted: Any, classes: NDArray[Any]) -> int:
+    """Which of the classes is the favourable one."""
+    found = [place for place, label in enumerate(classes.tolist()) if label == wanted]
+    if not found:
+        raise InputError(f"pos_label must be one of the classes {listing(classes)}, got {wanted!r}")
+    return found[0]
+
+
+def _holders(clients: Any, rows: int) -> NDArray[Any] | None:
+    """Who holds each row, as texts."""
+    if clients is None:
+        return None
+    if isinstance(clients, str):
+        raise InputError(f"clients must be an array of labels (see partition for others), got '{clients}'")
+    given = clients.to_numpy() if hasattr(clients, "to_numpy") else np.asarray(clients)
+    check(given.shape == (rows,), f"clients must have a label for each of the {rows} rows", given.shape)
+    missing = int(pd.isna(given).sum())
+    check(missing == 0, "clients must have a label for each row", f"{missing} missing")
+    return np.asarray(given)
+
+
+def _check_shared(inputs: pd.DataFrame, attributes: pd.DataFrame) -> None:
+    """A sensitive feature that was a column of X in fit must still be that column."""
+    for name in attributes.columns.intersection(inputs.columns):
+        odd = np.flatnonzero(different(inputs[name], attributes[name]))
+        if len(odd):
+            row = int(odd[0])
+            raise InputError(
+                f"sensitive_features '{name}' must be the column of X, as in fit, got"
+                f" '{attributes[name].iloc[row]}' for '{inputs[name].iloc[row]}' in row {row + 1}"
+            )
+
+
+def _whole(name: str, value: Any) -> int:
+    right = isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 1
+    check(right, f"{name} must be a whole number >= 1", repr(value))
+    return int(value)
+
+
+def _number(name: str, value: Any) -> float:
+    right = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+    check(right, f"{name} must be a number", repr(value))
+    return float(value)
+
+
+def _seed(state: Any) -> int:
+    """One seed from whatever scikit-learn takes as a random state."""
+    if state is None:
+        return int(np.random.default_rng().integers(2**32))
+    if isinstance(state, np.random.Generator):
+        return int(state.integers(2**32))
+    if isinstance(state, np.random.RandomState):
+        return int(state.randint(2**31 - 1))
+    right = isinstance(state, int | np.integer) and 0 <= int(state) < 2**32
+    check(right, "random_state must be None, a generator or a whole number in [0, 2**32)", repr(state))
+    return int(state)
+
+
+def _is_model(found: object) -> bool:
+    """Whether something has the methods of a model; a module of PyTorch has some of them."""
+    methods = ("train", "initial", "count", "statistics", "margins", "arrays", "flat")
+    return not isinstance(found, type) and all(callable(getattr(found, name, None)) for name in methods)
+
+
+def _torch_model(make: Callable[[], Any], made: object, inputs: int) -> Model:
+    """A model of PyTorch, if that is what was made."""
+    if not hasattr(made, "state_dict"):
+        raise InputError(f"model must make a model or a torch.nn.Module, got {type(made).__name__}")
+    try:
+        found: Model = importlib.import_module("fairfate.models.torch").TorchModel(make, inputs)
+    except ImportError:
+        raise InputError("model must be a model of this version, got a torch.nn.Module") from None
+    return found

@@ -1,0 +1,579 @@
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import make_scorer, roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import fairfate
+from fairfate import FairFederatedClassifier, FairModel, InputError
+from fairfate.models.mlp import Mlp
+from made_up import bank, credit, hospital
+
+QUICK: dict[str, Any] = {"max_iter": 20, "n_clients": 4, "random_state": 1}
+PLAIN = "fedavg+average"
+
+
+@pytest.fixture
+def rows() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    sex = rng.choice(["f", "m"], 600)
+    x = rng.normal(size=(600, 4)) + 0.4 * (sex == "m")[:, None]
+    y = np.where(x[:, 0] + 0.5 * x[:, 1] + 0.5 * rng.normal(size=600) > 0.3, "yes", "no")
+    return x, y, sex
+
+
+@pytest.fixture
+def people() -> tuple[pd.DataFrame, pd.Series, pd.Series]:
+    frame = hospital(900)
+    frame["region"] = frame["region"].fillna("west")
+    return frame.drop(columns=["readmitted", "region"]), frame["readmitted"], frame["region"]
+
+
+@pytest.fixture
+def routing() -> Iterator[None]:
+    import sklearn
+
+    with sklearn.config_context(enable_metadata_routing=True):
+        yield
+
+
+def make(strategy: str = PLAIN, **settings: Any) -> FairFederatedClassifier:
+    return FairFederatedClassifier(strategy, **{**QUICK, **settings})
+
+
+def test_every_check_of_scikit_learn_passes() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is fitted without sensitive features, which it says
+        found = check_estimator(FairFederatedClassifier(), on_fail=None, on_skip=None)
+    failed = {check["check_name"]: check["exception"] for check in found if check["status"] == "failed"}
+    assert not failed
+    assert [check["check_name"] for check in found if check["status"] == "skipped"] in (
+        [],
+        ["check_array_api_input"],  # needs SCIPY_ARRAY_API=1, with which it passes
+    )
+
+
+def test_it_learns_and_thresholds_make_it_fairer(rows: Any) -> None:
+    x, y, sex = rows
+    plain = make(max_iter=60).fit(x, y, sensitive_features=sex)
+    fair = make("fedavg+average+thresholds:metric=sp,tolerance=0.1", max_iter=60).fit(
+        x, y, sensitive_features=sex
+    )
+    auc = roc_auc_score(y == "yes", plain.predict_proba(x)[:, 1])
+    logistic = LogisticRegression().fit(x, y)
+    assert auc > roc_auc_score(y == "yes", logistic.predict_proba(x)[:, 1]) - 0.02
+    scores = [
+        fairfate.measure(y == "yes", of.predict(x, sensitive_features=sex) == "yes", group=(sex == "m") * 1)
+        for of in (plain, fair)
+    ]
+    assert scores[1]["sp"] > scores[0]["sp"] + 0.1
+    assert fair.score(x, y, sensitive_features=sex) > 0.7
+
+
+def test_attributes_and_history(rows: Any) -> None:
+    x, y, sex = rows
+    clf = make("fair_fate+average", metric="sp").fit(x, y, sensitive_features=sex)
+    assert clf.classes_.tolist() == ["no", "yes"]
+    assert clf.groups_.tolist() == ["f", "m"]
+    assert clf.clients_.tolist() == [f"client {number}" for number in range(1, 5)]
+    assert clf.n_iter_ == 20
+    assert clf.n_features_in_ == 4
+    assert clf.strategy_.startswith("fair_fate:metric=sp")
+    assert isinstance(clf.model_, FairModel)
+    history = clf.history_
+    assert history["round"].tolist() == [*range(1, 21), 20]
+    assert history["stage"].tolist() == ["training"] * 20 + ["final"]
+    assert {"accuracy", "mcc", "sp", "eo", "eqo"} <= set(history)
+    assert history[["accuracy", "sp"]].notna().all(axis=None)
+    assert not any(isinstance(value, pd.DataFrame) for value in vars(clf).values())
+
+
+def test_the_same_seed_gives_the_same_bytes_and_no_other_numbers_are_drawn(rows: Any) -> None:
+    x, y, sex = rows
+    state = np.random.get_state()[1].copy()  # noqa: NPY002 - it must stay as it is
+
+    def bytes_of(random_state: Any) -> bytes:
+        clf = make("fair_fate", random_state=random_state).fit(x, y, sensitive_features=sex)
+        return b"".join(array.tobytes() for array in clf.model_.arrays.values())
+
+    assert bytes_of(3) == bytes_of(np.int64(3)) != bytes_of(4)
+    assert bytes_of(np.random.RandomState(5)) == bytes_of(np.random.RandomState(5))
+    assert bytes_of(np.random.default_rng(5)) == bytes_of(np.random.default_rng(5))
+    assert bytes_of(None) != bytes_of(None)
+    assert (np.random.get_state()[1] == state).all()  # noqa: NPY002
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array(["a", "b"]),
+        np.array([False, True]),
+        np.array([-1, 1]),
+        np.array([0.0, 1.0]),
+        pd.Series(["x", "y"], dtype="category"),
+        pd.Series(["x", "y"], dtype="str"),
+        pd.Series([False, True], dtype="boolean"),
+        pd.Series([5, 7], dtype="Int64"),
+        np.array(["b", "b "], dtype=object),
+    ],
+    ids=str,
+)
+def test_labels_of_any_kind(rows: Any, labels: Any) -> None:
+    x, y, _ = rows
+    values = pd.Series(labels).take((y == "yes").astype(int)).reset_index(drop=True)
+    clf = make().fit(x, values)
+    assert clf.classes_.tolist() == sorted(labels)
+    predicted = clf.predict(x)
+    assert predicted.dtype == clf.classes_.dtype
+    assert (predicted == values.to_numpy()).mean() > 0.75
+    assert clf.score(x, values) > 0.75
+    assert ((clf.decision_function(x) > 0) == (predicted == clf.classes_[1])).all()
+    assert ((clf.predict_proba(x)[:, 1] > 0.5) == (predicted == clf.classes_[1])).all()
+
+
+def test_the_favourable_outcome_may_be_the_first_class(rows: Any) -> None:
+    x, y, sex = rows
+    clf = make("fedavg+thresholds", pos_label="no").fit(x, y, sensitive_features=sex)
+    assert clf.classes_.tolist() == ["no", "yes"]
+    assert clf.model_.labels == ("yes", "no")
+    predicted = clf.predict(x, sensitive_features=sex)
+    assert (predicted == y).mean() > 0.7
+    assert (clf.model_.predict(_named(x), sensitive_features=sex) == predicted).all()
+    above = clf.decision_function(x, sensitive_features=sex) > 0
+    assert (above == (predicted == "yes")).all()
+    proba = clf.predict_proba(x)
+    assert proba.sum(axis=1) == pytest.approx(1)
+    assert proba[y == "yes", 1].mean() > proba[y == "no", 1].mean()
+
+
+def _named(x: np.ndarray) -> pd.DataFrame:
+    return pd.DataFrame(x, columns=[f"x{number}" for number in range(x.shape[1])])
+
+
+@pytest.mark.filterwarnings("ignore:.*texts that the model does not tell apart")
+def test_frames_are_encoded_as_files_are(people: Any) -> None:
+    x, y, region = people
+    x = x.assign(patient=[f"P{number}" for number in range(len(x))], same=1.0)
+    x["ward"] = x["ward"].astype("category")
+    x["admitted"] = pd.to_datetime(x["admitted"])
+    clf = make("fedavg+thresholds").fit(x, y, sensitive_features=region)
+    schema = clf.model_.schema
+    assert schema.features == ("admitted", "diagnosis", "ward", "stay", "earlier", "share")
+    assert schema.categories["ward"][:3] == ("w1", "w2", "w3")
+    assert "(others)" in schema.categories["diagnosis"]
+    assert schema.sensitive == ("region",)
+    assert clf.feature_names_in_.tolist() == list(x.columns)
+    assert any("patient" in note for note in clf.notes_)
+    assert not any("--" in note for note in clf.notes_)
+    decided = clf.model_.predict(x.assign(region=region))
+    assert (decided == clf.predict(x, sensitive_features=region)).all()
+
+
+def test_polars_and_pandas_are_the_same(people: Any) -> None:
+    polars = pytest.importorskip("polars")
+    x, y, region = people
+    first = make("fedavg+thresholds").fit(x, y, sensitive_features=region)
+    frame = polars.from_pandas(x)
+    second = make("fedavg+thresholds").fit(
+        frame, polars.Series("y", y.tolist()), sensitive_features=polars.Series("region", region.tolist())
+    )
+    for name, array in first.model_.arrays.items():
+        assert array.tobytes() == second.model_.arrays[name].tobytes()
+    assert (first.predict_proba(x) == second.predict_proba(frame)).all()
+    both = [
+        first.predict(x, sensitive_features=region),
+        second.predict(frame, sensitive_features=polars.Series(region.tolist())),
+    ]
+    assert (both[0] == both[1]).all()
+
+
+def test_categories_that_are_numbers_stay_categories() -> None:
+    rng = np.random.default_rng(1)
+    x = pd.DataFrame({"code": pd.Categorical(rng.integers(0, 3, 300)), "number": rng.normal(size=300)})
+    y = (x["code"] == 1).astype(int)
+    clf = make(max_iter=60).fit(x, y)
+    assert clf.model_.schema.categories["code"] == ("0", "1", "2", "(others)")
+    assert clf.score(x, y) > 0.9
+
+
+def test_missing_numbers_are_welcome_and_infinity_is_not(rows: Any) -> None:
+    x, y, _ = rows
+    gaps = x.copy()
+    gaps[::7, 0] = np.nan
+    clf = make().fit(gaps, y)
+    assert clf.score(gaps, y) > 0.75
+    gaps[3, 1] = np.inf
+    for bad in (gaps, _named(gaps)):
+        with pytest.raises(ValueError, match=r"infinity|must be finite"):
+            make().fit(bad, y)
+    with pytest.raises(ValueError, match="infinity"):
+        clf.predict(gaps)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda sex, age: sex,
+        lambda sex, age: sex.tolist(),
+        lambda sex, age: pd.Series(sex, name="sex", index=range(5, 605)),
+        lambda sex, age: pd.Series(sex).astype("category"),
+        lambda sex, age: pd.DataFrame({"sex": sex}),
+        lambda sex, age: sex[:, None],
+        lambda sex, age: pd.DataFrame({"sex": sex, "age": age}),
+        lambda sex, age: np.stack([sex, age], axis=1),
+    ],
+)
+def test_sensitive_features_of_any_form(rows: Any, form: Any) -> None:
+    x, y, sex = rows
+    age = np.random.default_rng(2).choice(["old", "young"], len(x))
+    given = form(sex, age)
+    clf = make("fedavg+thresholds:metric=sp").fit(x, y, sensitive_features=given)
+    several = np.ndim(given) == 2 and np.shape(given)[1] == 2
+    crossed = ["f, old", "f, young", "m, old", "m, young"]
+    assert clf.groups_.tolist() == (crossed if several else ["f", "m"])
+    assert clf.model_.schema.features == ("x0", "x1", "x2", "x3")
+    again = clf.predict(x, sensitive_features=np.asarray(given))
+    assert (again == clf.predict(x, sensitive_features=given)).all()
+
+
+def test_groups_of_numbers_are_cut_into_bands(rows: Any) -> None:
+    x, y, _ = rows
+    age = np.random.default_rng(2).integers(18, 80, len(x)).tolist()
+    clf = make("fedavg+thresholds:metric=sp").fit(x, y, sensitive_features=age)
+    assert len(clf.groups_) == 4
+    assert clf.groups_[0].startswith("below")
+    assert clf.predict(x, sensitive_features=age).shape == y.shape
+
+
+def test_a_sensitive_feature_that_is_a_column_of_x_is_an_input(rows: Any) -> None:
+    x, y, sex = rows
+    frame = _named(x).assign(sex=sex)
+    clf = make("fedavg+thresholds:metric=sp@sex").fit(frame, y, sensitive_features=frame["sex"])
+    assert clf.model_.schema.sensitive == ("sex",)
+    assert "sex" in clf.model_.schema.features
+    both = clf.predict(frame), clf.predict(frame, sensitive_features=sex)
+    assert (both[0] == both[1]).all()
+    other = np.where(sex == "f", "m", "f")
+    with pytest.raises(InputError, match="must be the column of X, as in fit, got 'f' for 'm' in row 1"):
+        clf.predict(frame, sensitive_features=other)
+
+
+def test_a_column_of_x_of_the_same_name_may_be_another(rows: Any) -> None:
+    x, y, sex = rows
+    frame = _named(x).assign(sex=(sex == "m") * 1.0)
+    given = pd.Series(sex, name="sex")
+    clf = make("fedavg+thresholds:metric=sp").fit(frame, y, sensitive_features=given)
+    assert clf.model_.schema.sensitive == ("sex_",)
+    assert clf.groups_.tolist() == ["f", "m"]
+    found = clf.predict(frame, sensitive_features=given)
+    assert (found == clf.predict(frame, sensitive_features=given.to_frame())).all()
+    assert (found == clf.model_.predict(frame, sensitive_features=given)).all()
+
+
+@pytest.mark.parametrize("strategy", ["fair_fate+average", "fedavg_lr", "prejudice", "fedavg+thresholds"])
+@pytest.mark.parametrize("groups", [None, "a", "few missing"])
+def test_without_groups_a_fair_strategy_is_fedavg_and_says_so(
+    rows: Any, strategy: str, groups: str | None
+) -> None:
+    x, y, _ = rows
+    given = None if groups is None else np.full(len(x), "a", dtype=object)
+    if groups == "few missing":
+        given[:3] = None
+    with pytest.warns(UserWarning, match="needs sensitive_features with two groups at least: 'fedavg"):
+        clf = make(strategy).fit(x, y, sensitive_features=given)
+    assert clf.strategy_ == ("fedavg+average:share=0.5" if "average" in strategy else "fedavg")
+    assert clf.groups_.tolist() == ["everybody"]
+    assert clf.score(x, y, sensitive_features=given) > 0.7
+    assert "eqo" not in clf.history_
+
+
+def test_without_groups_others_are_trained_as_they_are(rows: Any) -> None:
+    x, y, _ = rows
+    assert make("fedmom:beta=0.5").fit(x, y).strategy_ == "fedmom:beta=0.5"
+
+
+def test_a_model_without_groups_can_be_saved_and_evaluated(rows: Any, tmp_path: Path) -> None:
+    x, y, _ = rows
+    clf = make().fit(x, y)
+    model = FairModel.load(clf.model_.save(tmp_path / "m.safetensors"))
+    assert (model.predict(_named(x)) == clf.predict(x)).all()
+    counts, _ = model.evaluate(_named(x).assign(y=y))
+    assert counts.sum() == len(x)
+    assert counts[0].trace() / len(x) == pytest.approx(clf.score(x, y))
+
+
+def test_clients_are_labels_of_rows(rows: Any) -> None:
+    x, y, sex = rows
+    sites = pd.Series(np.random.default_rng(3).choice(["north", "south", "west"], len(x)))
+    clf = make("fair_fate", n_clients=10_000, per_round=2).fit(x, y, sensitive_features=sex, clients=sites)
+    assert clf.clients_.tolist() == ["north", "south", "west"]
+    assert make().fit(x, y, clients=[1] * 300 + [2] * 300).clients_.tolist() == ["1", "2"]
+
+
+def test_partitions_and_validation_rows_matter(rows: Any) -> None:
+    x, y, _ = rows
+    found = {}
+    for name, settings in {
+        "random": {},
+        "dirichlet": {"partition": "dirichlet:0.3"},
+        "all": {"validation_fraction": 0},
+    }.items():
+        found[name] = make(**settings).fit(x, y).model_.arrays["w1"].tobytes()
+    assert len(set(found.values())) == 3
+    clf = make(validation_fraction=0).fit(x, y)
+    assert clf.history_["accuracy"].isna().all()
+
+
+class Twice(Mlp):
+    """A model of one's own, by its methods alone: the built-in one, with twice the margins."""
+
+    def margins(self, model: Any, rows: Any) -> Any:
+        return [2 * scores for scores in super().margins(model, rows)]
+
+
+@pytest.mark.parametrize("model", [Twice, Twice(4), lambda inputs: Twice(inputs, (3,))], ids=str)
+def test_models_of_ones_own(rows: Any, model: Any) -> None:
+    x, y, sex = rows
+    clf = clone(make("fedavg+thresholds:metric=sp", model=model)).fit(x, y, sensitive_features=sex)
+    assert clf.score(x, y, sensitive_features=sex) > 0.7
+    decided = clf.model_.predict(_named(x), sensitive_features=sex)
+    assert (decided == clf.predict(x, sensitive_features=sex)).all()
+
+
+def test_a_torch_module_is_a_model(rows: Any) -> None:
+    pytest.importorskip("fairfate.models.torch")
+    torch = pytest.importorskip("torch")
+    x, y, sex = rows
+
+    def network(inputs: int) -> Any:
+        return torch.nn.Sequential(torch.nn.Linear(inputs, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+
+    clf = make("fedavg+thresholds:metric=sp", model=network, max_iter=10, learning_rate=0.1)
+    clf.fit(x, y, sensitive_features=sex)
+    assert clf.score(x, y, sensitive_features=sex) > 0.7
+    assert (clf.predict_proba(x) == clone(clf).fit(x, y, sensitive_features=sex).predict_proba(x)).all()
+
+
+def test_hidden_layers(rows: Any) -> None:
+    x, y, _ = rows
+    for hidden, layers in ((0, 1), ("10", 2), ("6,4", 3)):
+        arrays = make(hidden=hidden).fit(x, y).model_.arrays
+        assert sum(name.startswith("w") for name in arrays) == layers
+
+
+def test_pipelines_grids_and_routing(people: Any, routing: None) -> None:
+    x, y, region = people
+    sites = np.arange(len(x)) % 3
+    clf = make("fedavg+thresholds:metric=sp", max_iter=5)
+    asks = {"sensitive_features": True}
+    clf.set_fit_request(**asks, clients=True).set_score_request(**asks).set_predict_request(**asks)
+    encode = ColumnTransformer(
+        [
+            ("numbers", StandardScaler(), ["stay", "earlier", "share"]),
+            ("texts", OneHotEncoder(sparse_output=False, handle_unknown="ignore"), ["ward"]),
+        ]
+    )
+    pipe = make_pipeline(encode, clf)
+    params = {"sensitive_features": region, "clients": sites}
+    grid = {"fairfederatedclassifier__strategy": ["fedavg+thresholds:metric=sp", "fair_fate"]}
+    search = GridSearchCV(pipe, grid, cv=2, error_score="raise").fit(x, y, **params)
+    best = search.best_estimator_
+    assert best.predict(x, sensitive_features=region).shape == y.shape
+    assert best[-1].clients_.tolist() == ["0", "1", "2"]
+    found = cross_validate(clf, x, y, cv=2, params=params, error_score="raise")
+    assert found["test_score"].shape == (2,)
+
+
+def test_fairness_as_a_score(people: Any, routing: None) -> None:
+    metrics = pytest.importorskip("fairlearn.metrics")
+    x, y, region = people
+    clf = make("fair_fate:metric=sp", max_iter=5).set_fit_request(sensitive_features=True)
+
+    def gap(y_true: Any, y_pred: Any, *, sensitive_features: Any) -> float:
+        return metrics.demographic_parity_difference(
+            y_true == "yes", y_pred == "yes", sensitive_features=sensitive_features
+        )
+
+    scorer = make_scorer(gap, greater_is_better=False).set_score_request(sensitive_features=True)
+    found = cross_validate(
+        clf, x, y, cv=2, scoring=scorer, params={"sensitive_features": region}, error_score="raise"
+    )
+    assert ((found["test_score"] <= 0) & (found["test_score"] >= -1)).all()
+
+
+def test_steps_of_a_pipeline_take_them_without_routing(people: Any) -> None:
+    x, y, region = people
+    pipe = make_pipeline(OneHotEncoder(sparse_output=False), make("fedavg+thresholds:metric=sp", max_iter=5))
+    pipe.fit(x[["ward"]], y, fairfederatedclassifier__sensitive_features=region)
+    assert pipe.predict(x[["ward"]], sensitive_features=region).shape == y.shape
+
+
+def test_fairlearn_takes_what_it_gives(rows: Any) -> None:
+    metrics = pytest.importorskip("fairlearn.metrics")
+    x, y, sex = rows
+    clf = make("fedavg+average+thresholds:metric=sp").fit(x, y == "yes", sensitive_features=sex)
+    predicted = clf.predict(x, sensitive_features=sex)
+    frame = metrics.MetricFrame(
+        metrics={"selection": metrics.selection_rate},
+        y_true=y == "yes",
+        y_pred=predicted,
+        sensitive_features=sex,
+    )
+    rates = frame.by_group["selection"]
+    ours = fairfate.measure(y == "yes", predicted, group=(sex == "m") * 1)
+    assert rates.min() / rates.max() == pytest.approx(ours["sp"])
+
+
+def test_saved_with_pickle_and_skops(people: Any, tmp_path: Path) -> None:
+    x, y, region = people
+    clf = make("fedavg+thresholds").fit(x, y, sensitive_features=region)
+    expected = clf.predict(x, sensitive_features=region)
+    again = pickle.loads(pickle.dumps(clf))
+    assert (again.predict(x, sensitive_features=region) == expected).all()
+    skops = pytest.importorskip("skops.io")
+    skops.dump(clf, tmp_path / "clf.skops")
+    unknown = skops.get_untrusted_types(file=tmp_path / "clf.skops")
+    assert all(name.startswith("fairfate.") for name in unknown), unknown
+    loaded = skops.load(tmp_path / "clf.skops", trusted=unknown)
+    assert (loaded.predict(x, sensitive_features=region) == expected).all()
+    pd.testing.assert_frame_equal(loaded.history_, clf.history_)
+
+
+@pytest.mark.filterwarnings("ignore:.*(tell apart|what the model has seen)")
+def test_the_model_s_file_decides_as_the_estimator_does(tmp_path: Path) -> None:
+    frame = bank(2000)
+    frame["origin"] = frame["origin"].fillna("A")
+    x, y = frame.drop(columns=["subscribed", "origin"]), frame["subscribed"]
+    clf = make("fedavg+average+thresholds:metric=sp", max_iter=100)
+    clf.fit(x, y, sensitive_features=frame["origin"])
+    assert "(small groups)" in clf.groups_
+    expected = clf.predict(x, sensitive_features=frame["origin"])
+    assert set(expected) == {"no", "yes"}
+    loaded = FairModel.load(clf.model_.save(tmp_path / "clf.safetensors"))
+    for model in (clf.model_, loaded):
+        assert (model.predict(frame.drop(columns="subscribed")) == expected).all()
+        assert (model.predict(x, sensitive_features=frame["origin"]) == expected).all()
+
+
+def test_it_shows_itself(rows: Any) -> None:
+    x, y, sex = rows
+    clf = FairFederatedClassifier(max_iter=20, random_state=1)
+    assert repr(clf) == "FairFederatedClassifier(max_iter=20, random_state=1)"
+    clf.fit(x, y, sensitive_features=sex)
+    assert "FairFederatedClassifier" in clf._repr_html_()
+    figure = clf.plot_history()
+    assert [panel.get_ylabel() for panel in figure.axes] == ["accuracy", "balanced accuracy", "eqo"]
+    assert all(len(panel.lines) == 2 for panel in figure.axes)
+    figure.canvas.draw()
+
+
+@pytest.mark.parametrize("name", ["history_", "plot_history"])
+def test_what_needs_fit_says_so(name: str) -> None:
+    assert not hasattr(make(), "history_")
+    with pytest.raises(NotFittedError):
+        make().plot_history()
+
+
+@pytest.mark.parametrize(
+    ("settings", "given", "message"),
+    [
+        ({}, {"sensitive_features": ["f"] * 599}, "sensitive_features must have 1 column.*600 rows"),
+        ({}, {"clients": ["a"] * 599}, "clients must have a label for each of the 600 rows"),
+        ({}, {"clients": [None] * 600}, "clients must have a label for each row, got 600 missing"),
+        ({}, {"clients": "dirichlet:0.5"}, "clients must be an array of labels"),
+        ({}, {"y": np.array(["yes"] * 600)}, "y must have two classes, got 1 class: yes"),
+        ({}, {"y": np.arange(600) % 3}, "Only binary classification is supported.*got 3: 0, 1, 2"),
+        ({}, {"y": np.array([np.nan, 1.0] * 300)}, "Input y contains NaN"),
+        ({}, {"y": np.array([None, "a", "b"] * 200)}, "y must have a label in every row, got 200 missing"),
+        ({}, {"y": ["yes", "no"] * 299}, "y must have a label for each of the 600 rows"),
+        ({"strategy": "nonsense"}, {}, "unknown strategy 'nonsense'"),
+        ({"strategy": "fedavg+nonsense"}, {}, "unknown step 'nonsense'"),
+        ({"strategy": 3}, {}, "strategy must be a text"),
+        ({"metric": "nonsense"}, {}, "unknown name in metric 'nonsense'"),
+        ({"partition": "nonsense"}, {}, "partition must be random"),
+        ({"partition": "column:x"}, {}, "partition must be random or dirichlet:SIGMA"),
+        ({"partition": "dirichlet:-1"}, {}, "sigma must be > 0"),
+        ({"n_clients": 601}, {}, "n_clients must be <= the 600 rows, got 601"),
+        ({"n_clients": 0}, {}, "n_clients must be a whole number >= 1, got 0"),
+        ({"per_round": 5}, {}, "per_round must be <= the 4 clients, got 5"),
+        ({"max_iter": 0}, {}, "max_iter must be a whole number >= 1"),
+        ({"epochs": 1.5}, {}, "epochs must be a whole number >= 1, got 1.5"),
+        ({"learning_rate": 0}, {}, "learning-rate must be > 0"),
+        ({"learning_rate": "x"}, {}, "learning_rate must be a number, got 'x'"),
+        ({"hidden": "a"}, {}, "hidden must be a whole number"),
+        ({"model": 3}, {}, "model must be a model, or a function of the inputs, got 3"),
+        ({"model": lambda inputs: inputs}, {}, "model must make a model or a torch.nn.Module, got int"),
+        ({"model": Mlp(5)}, {}, "model must be made for the 4 inputs that the columns become, got 5"),
+        ({"pos_label": "maybe"}, {}, "pos_label must be one of the classes no, yes, got 'maybe'"),
+        ({"random_state": -1}, {}, "random_state must be None"),
+        ({"validation_fraction": 1}, {}, "validation_fraction must be in"),
+        ({"strategy": "fair_fate", "validation_fraction": 0}, {}, "validation_fraction must be > 0"),
+    ],
+)
+def test_bad_input_is_refused(rows: Any, settings: Any, given: Any, message: str) -> None:
+    x, y, sex = rows
+    clf = make(**settings)
+    arguments = {"X": x, "y": y, "sensitive_features": sex, **given}
+    with pytest.raises(ValueError, match=message):
+        clf.fit(**arguments)
+
+
+def test_a_metric_that_is_undefined_names_the_group(rows: Any) -> None:
+    x, y, sex = rows
+    y = np.where(sex == "f", "no", y)
+    for strategy in ("fair_fate:metric=eo", "fedavg+thresholds:metric=eo"):
+        with pytest.raises(
+            InputError, match="'eo' must be defined on the validation rows, got no rows of f with yes"
+        ):
+            make(strategy).fit(x, y, sensitive_features=sex)
+
+
+def test_bad_rows_to_predict_are_refused(rows: Any) -> None:
+    x, y, sex = rows
+    clf = make("fedavg+thresholds:metric=sp").fit(x, y, sensitive_features=sex)
+    with pytest.raises(InputError, match="sensitive_features must be given"):
+        clf.predict(x)
+    with pytest.raises(InputError, match="sensitive_features must be given"):
+        clf.decision_function(x)
+    assert clf.predict_proba(x).shape == (600, 2)
+    with pytest.raises(InputError, match=r"one of those that have a threshold \(f, m\), got 'd' in row 1"):
+        clf.predict(x[:2], sensitive_features=["d", "f"])
+    with pytest.raises(InputError, match=r"sensitive_features must have 1 column.*2 rows, got shape"):
+        clf.predict(x[:2], sensitive_features=sex)
+    with pytest.raises(ValueError, match="X has 3 features"):
+        clf.predict(x[:, :3], sensitive_features=sex)
+    two = make("fedavg+thresholds:metric=sp").fit(
+        x, y, sensitive_features=pd.DataFrame({"sex": sex, "half": np.arange(600) % 2})
+    )
+    with pytest.raises(InputError, match="missing 'half'"):
+        two.predict(x, sensitive_features=pd.DataFrame({"sex": sex}))
+
+
+def test_bad_tables_are_refused(rows: Any) -> None:
+    x, y, _ = rows
+    with pytest.raises(TypeError, match=r"[Ss]parse"):
+        make().fit(sparse.csr_matrix(x), y)
+    with pytest.raises(InputError, match="X must have columns of different names, got 'a' twice"):
+        make().fit(pd.DataFrame(x, columns=["a", "a", "b", "c"]), y)
+    with pytest.raises(InputError, match="X must have a row"):
+        make().fit(_named(x[:0]), y[:0])
+    frame = credit(200)
+    clf = make().fit(frame.drop(columns="risk"), frame["risk"])
+    with pytest.raises(ValueError, match="feature names"):
+        clf.predict(frame.drop(columns="risk").iloc[:, ::-1])
