@@ -50,7 +50,7 @@ def dropped() -> nn.Module:
 
 
 def normed() -> nn.Module:
-    """The same with batch norm, likewise."""
+    """The same with batch norm, which is trained one after another."""
     layers = nn.Linear(engine.INPUTS, 64), nn.BatchNorm1d(64), nn.Tanh(), nn.Linear(64, 32), nn.Tanh()
     return nn.Sequential(*layers, nn.Linear(32, 1))
 

@@ -167,17 +167,23 @@ class TorchModel:
 
     def load(self, params: NDArray[Any]) -> nn.Module:
         """The module with these weights, to use by itself."""
-        negative = _variances(self.module)
+        usable = self._usable(np.array(params, dtype=np.float32))
         with torch.no_grad():
-            named = zip(_tensors(self.module).items(), self.arrays(params).values(), strict=True)
-            for (name, tensor), array in named:
-                tensor.copy_(torch.from_numpy(np.array(array, dtype=np.float32)))
-                if name in negative:
-                    tensor.clamp_(min=0)  # a server that extrapolates may have gone below
+            named = zip(_tensors(self.module).values(), self.arrays(usable).values(), strict=True)
+            for tensor, array in named:
+                tensor.copy_(torch.from_numpy(array))
             for name, tensor in self.module.named_buffers():
                 if name in self._counters:
                     tensor.copy_(self._counters[name])
         return self.module
+
+    def _usable(self, models: Models) -> Models:
+        """The vectors, changed in place: a server that extrapolates may have made a variance negative."""
+        below = _variances(self.module)
+        for name, start, end in zip(self.names, [0, *self._ends], self._ends, strict=False):
+            if name in below:
+                np.maximum(models[..., start:end], 0, out=models[..., start:end])
+        return models
 
     def _read(self) -> Models:
         return _vector(_tensors(self.module).values())
@@ -204,16 +210,16 @@ class TorchModel:
         return found
 
     def _try(self) -> tuple[str | None, str | None]:
-        """Compare a few rows' logits, and what becomes of buffers, alone and stacked."""
+        """Try a few rows: what becomes of buffers, and whether the logits are the same alone and stacked."""
         x, module = self._probe, self.load(self._start).train()
         draws = torch.random.get_rng_state()
         with torch.no_grad():
             alone = module(x).reshape(-1)
         random = not torch.equal(draws, torch.random.get_rng_state())
-        after, moved = self._read(), _differ(self._counters, _counters(module))
-        self.load(self._start)
-        stack = self._stack(np.stack([self._start] * 2))
-        leaves = self._leaves(stack)
+        moved = _differ(self._counters, _counters(module))
+        if moved or not np.array_equal(self._read(), self._start, equal_nan=True):
+            return "its buffers change in training, as batch norm's do", None
+        leaves = self._leaves(self._stack(np.stack([self._start] * 2)))
         with warnings.catch_warnings():
             warnings.filterwarnings("error", message="There is a performance drop")
             torch.default_generator.manual_seed(0)
@@ -222,10 +228,6 @@ class TorchModel:
             torch.autograd.grad(together, moving, torch.ones_like(together), allow_unused=True)
         if not _close(together, torch.stack([alone, alone])):
             return "torch.func gives it other logits", None
-        if not _close(torch.from_numpy(_rows(stack)[1]), torch.from_numpy(after)):
-            return "its buffers change in training in a way that torch.func does not follow", None
-        if moved or not np.array_equal(after, self._start, equal_nan=True):
-            return None, "its buffers change in training, as batch norm's do"
         if random:
             return None, "it draws random numbers"
         for rows in range(1, len(x)):
@@ -270,7 +272,7 @@ class TorchModel:
         pairs = [Pair(s, c) for c in range(len(clients)) for s in range(len(models))]
         pairs.sort(key=done.steps, reverse=True)
         seeds = [_seed(batches, int(client)) for client in clients]
-        trained, rate = models.copy(), training.learning_rate
+        trained, rate = self._usable(models.copy()), training.learning_rate
         with _alone(0):
             for part in self._parts(pairs):
                 if len(part) >= LEAST_STACK and self._way[0] is None:
@@ -304,8 +306,7 @@ class TorchModel:
             for start, stop, block in done.blocks(pairs[:active], now, end):
                 for place in range(stop - start):
                     rows = max(done.size(pair, start + place) for pair in pairs[:active])
-                    with _norms_still(self.module, rows):
-                        self._step(leaves, block.at(place).only(rows), rate)
+                    self._step(leaves, block.at(place).only(rows), rate)
             now = end
             active = sum(count > now for count in steps)
         trained[places] = _rows(stack)
