@@ -203,8 +203,11 @@ def why_no_number_input(numbers: NDArray[np.float64], name: str) -> str:
     steps = np.diff(present)
     rising = bool((steps > 0).all() or (steps < 0).all())
     dense = present.max() - present.min() < 1.5 * len(present)
-    alike = len(present) >= 200 and len(np.unique(np.floor(np.log10(np.abs(present) + 0.5)))) == 1
-    if rising or dense or _NAMED_LIKE_IDS.search(name) or (alike and present.min() >= 10_000):
+    alike = len(np.unique(np.floor(np.log10(np.abs(present) + 0.5)))) == 1
+    long = (present.min() >= 1_000_000 and len(present) >= 200) or (
+        present.min() >= 10_000 and len(present) >= 1000  # so many incomes would not all differ
+    )
+    if rising or dense or _NAMED_LIKE_IDS.search(name) or (alike and long):
         return f"{len(present):,} different whole numbers in as many rows, as on an identifier"
     return ""
 

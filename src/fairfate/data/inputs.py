@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from fairfate.data import columns as cols
 from fairfate.data.columns import MISSING, OTHERS, words
-from fairfate.data.encode import ONEHOT
 from fairfate.errors import InputError
 
 LARGEST = 1e30
@@ -96,8 +95,8 @@ def _check_odd(values: pd.Series[Any], odd: list[str]) -> None:
         )
 
 
-def tidy_input(values: pd.Series[Any], categorical: bool, encode: str, keep: bool) -> Input | None:
-    """An input of a file as it comes; None if there is nothing special about it."""
+def tidy_input(values: pd.Series[Any], categorical: bool, keep: bool) -> Input:
+    """An input of a file as it comes."""
     numbers = None
     if not categorical:
         dates = cols.find_dates(values)
@@ -113,7 +112,7 @@ def tidy_input(values: pd.Series[Any], categorical: bool, encode: str, keep: boo
         return Input(finite(numbers, values.name), left_out=why)
     found = words(values)
     why = "" if keep else cols.why_no_text_input(found)
-    if why or encode != ONEHOT:
+    if why:
         return _categories(values)._replace(left_out=why)
     return _shared(found)
 

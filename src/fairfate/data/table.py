@@ -131,9 +131,9 @@ def table_from_frame(
     frame : the rows
     columns : what its columns mean
     name : what to call it
-    encode : how each seed shall encode the inputs; with ``onehot``, texts that few rows share are together
-    tidy : for files as they come: leave out identifiers and constants, read dates, merge small groups,
-        leave out rows without a label; all of it is said in the notes
+    encode : how each seed shall encode the inputs
+    tidy : for files as they come: leave out identifiers and constants, read dates, put texts that few rows
+        share together, merge small groups, leave out rows without a label; all of it is said in the notes
     """
     _check_columns(frame, columns)
     notes: list[str] = []
@@ -158,8 +158,9 @@ def table_from_frame(
             inputs[column] = Input(coded[column].codes.astype(np.float64))
         else:
             asked = column in columns.categorical
-            found = tidy_input(frame[column], asked, encode, column in columns.keep) if tidy else None
-            inputs[column] = found or plain_input(frame[column], asked)
+            kept = column in columns.keep
+            read = tidy_input(frame[column], asked, kept) if tidy else plain_input(frame[column], asked)
+            inputs[column] = read
         if not tidy:
             inputs[column].tell(frame[column], notes)
     if tidy:
