@@ -72,7 +72,7 @@ def main() -> None:
     print({name: round(median(values), 3) for name, values in found.items()}, "CPU s, medians")
     low, middle, high = (100 * (value - 1) for value in np.quantile(ratios, [0.25, 0.5, 0.75]))
     least = 100 * (min(found["estimator"]) / min(found["bare"]) - 1)
-    print(f"overhead {middle:.1f} % (median of {options.repeats} pairs; quartiles {low:.1f} and {high:.1f} %)")
+    print(f"overhead {middle:.1f} % (median of {options.repeats} pairs; quartiles {low:.1f}, {high:.1f} %)")
     print(f"overhead {least:.1f} % by the quickest of each")
 
 
