@@ -340,6 +340,23 @@ def test_partitions_and_validation_rows_matter(rows: Any) -> None:
     assert clf.history_["accuracy"].isna().all()
 
 
+def test_thresholds_from_the_clients_need_no_validation_rows(rows: Any) -> None:
+    x, y, sex = rows
+    clf = make("fedavg+thresholds:metric=sp,from=clients", validation_fraction=0)
+    clf.fit(x, y, sensitive_features=sex)
+    assert clf.model_.thresholds.shape == (2,)
+    assert clf.score(x, y, sensitive_features=sex) > 0.7
+
+
+def test_a_fit_that_fails_leaves_nothing_to_predict_with(rows: Any) -> None:
+    x, y, sex = rows
+    clf = make(per_round=100)
+    with pytest.raises(InputError):
+        clf.fit(x, y, sensitive_features=sex)
+    with pytest.raises(NotFittedError):
+        clf.predict(x)
+
+
 class Twice(Mlp):
     """A model of one's own, by its methods alone: the built-in one, with twice the margins."""
 
@@ -483,8 +500,7 @@ def test_it_shows_itself(rows: Any) -> None:
     figure.canvas.draw()
 
 
-@pytest.mark.parametrize("name", ["history_", "plot_history"])
-def test_what_needs_fit_says_so(name: str) -> None:
+def test_what_needs_fit_says_so() -> None:
     assert not hasattr(make(), "history_")
     with pytest.raises(NotFittedError):
         make().plot_history()

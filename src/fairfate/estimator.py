@@ -324,7 +324,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def _score(self, X: Any, given: Any, *, decide: bool = True) -> Scored:  # noqa: N803
         """What the model says of new rows."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         inputs = self._inputs(X)
         attributes = None
         if given is not None and self._sensitive is not None:
@@ -337,7 +337,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     @property
     def history_(self) -> pd.DataFrame:
         """The model on the validation rows: after each round of training, and finally with all steps."""
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         last = len(self._rounds) - 1
         stage = np.array(["training"] * last + ["final"], dtype=object)
         measured = {name: metric(self._counts) for name, metric in self._metrics().items()}
