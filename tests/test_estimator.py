@@ -364,7 +364,9 @@ class Twice(Mlp):
         return [2 * scores for scores in super().margins(model, rows)]
 
 
-@pytest.mark.parametrize("model", [Twice, Twice(4), lambda inputs: Twice(inputs, (3,))], ids=str)
+@pytest.mark.parametrize(
+    "model", [Twice, Twice(4), lambda inputs: Twice(inputs, (3,))], ids=["class", "object", "function"]
+)
 def test_models_of_ones_own(rows: Any, model: Any) -> None:
     x, y, sex = rows
     clf = clone(make("fedavg+thresholds:metric=sp", model=model)).fit(x, y, sensitive_features=sex)

@@ -227,6 +227,13 @@ def test_a_run_leaves_what_fairfate_run_leaves(ready: ReadyApp, lines: list[str]
     assert ready.result(2).exists()
 
 
+def test_nodes_have_numbers_as_large_as_flower_gives_them(ready: ReadyApp) -> None:
+    config = ready.config(rounds=1)
+    ready.serve(ready.grid(config, nodes=(2**64 - 3, 12, 55)), config)
+    clients = pd.read_parquet(ready.result() / "clients.parquet")
+    assert set(clients["node"].tolist()) == {2**64 - 3, 12, 55}
+
+
 def test_a_replay_with_other_sites_says_so(ready: ReadyApp, tmp_path: Path, capsys) -> None:
     spoil(ready, "south", experience="much")
     config = ready.config(rounds=1)
