@@ -24,7 +24,7 @@ from fairfate.federation.streams import Streams
 from fairfate.reproduce.grid import DATASETS, configs
 from fairfate.rounds.simulate import simulate
 from fairfate.runs.job import Cell, run_cell
-from fairfate.runs.run import prepare
+from fairfate.runs.prepare import prepare
 from fairfate.runs.store import Store
 from fairfate.runs.sweep import sweep
 

@@ -32,7 +32,7 @@ ROOMS = [
     "__main__",
 ]
 FILES = sorted(SOURCE.rglob("*.py"))
-FOR_USERS = {("run.py", "fairfate.report.figures")}
+FOR_USERS = {("finished.py", "fairfate.report.figures")}
 """A convenience that users look for where the room's order would not have it: `Run.plot`."""
 
 

@@ -530,7 +530,7 @@ def test_files_have_defaults_of_their_own(
 @pytest.mark.parametrize("protocol", ["paper", "published"])
 def test_public_datasets_keep_the_papers(data_folder: Path, protocol: str) -> None:
     from fairfate.runs.config import from_mapping
-    from fairfate.runs.run import prepare
+    from fairfate.runs.prepare import prepare
 
     values = {"data": "compas", "data_dir": str(data_folder), "protocol": protocol, "seeds": [1]}
     config = prepare(from_mapping(values))[0].config

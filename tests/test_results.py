@@ -376,7 +376,7 @@ def test_seeds_are_a_number_or_a_list() -> None:
 
 
 def test_the_papers_clients_are_the_default(data_folder: Path) -> None:
-    from fairfate.runs.run import prepare
+    from fairfate.runs.prepare import prepare
 
     for name, clients, per_round in (("compas", 10, 3), ("adult", 15, 5), ("law", 12, 4), ("dutch", 20, 6)):
         plan, _ = prepare(Config(data=name, data_dir=str(data_folder)))

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from fairfate.fairness.metrics import measure
     from fairfate.models.fitted import FairModel
     from fairfate.runs.config import Config
+    from fairfate.runs.finished import Run
     from fairfate.runs.results import read_model, read_rounds
-    from fairfate.runs.run import Run, run
+    from fairfate.runs.run import run
     from fairfate.strategies import Cohort, Strategy, register
 
 _HOMES = {
@@ -27,7 +28,7 @@ _HOMES = {
     "FairFederatedClassifier": "estimator",
     "FairModel": "models.fitted",
     "InputError": "errors",
-    "Run": "runs.run",
+    "Run": "runs.finished",
     "Strategy": "strategies",
     "Table": "data",
     "load": "data",

@@ -40,7 +40,7 @@ from fairfate.models.rows import PackedRows
 from fairfate.models.training import Training
 from fairfate.rounds.simulate import Trace, simulate
 from fairfate.runs.plan import a_third
-from fairfate.runs.run import check_metric
+from fairfate.runs.prepare import check_metric
 from fairfate.strategies import THRESHOLDS, Need, Setup, Spec, parse_spec
 
 if TYPE_CHECKING:

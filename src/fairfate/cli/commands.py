@@ -111,8 +111,9 @@ def run(
     from fairfate.report.comparison import Comparison
     from fairfate.report.terminal import show_run
     from fairfate.runs.config import from_mapping, read_config
+    from fairfate.runs.execute import execute
     from fairfate.runs.plan import changes
-    from fairfate.runs.run import execute, prepare
+    from fairfate.runs.prepare import prepare
 
     values = read_config(config) if config is not None else {}
     from_file = {key: values.pop(key, None) for key in ("jobs", "out", "force")}

@@ -88,7 +88,7 @@ def describe(
     from fairfate.report.terminal import show_look, show_partition, show_table
     from fairfate.runs.config import from_mapping
     from fairfate.runs.job import load_table
-    from fairfate.runs.run import prepare
+    from fairfate.runs.prepare import prepare
 
     config = from_mapping({**given, "seeds": [seed]}, where="the command line")
     screen = console()

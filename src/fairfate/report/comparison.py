@@ -15,10 +15,10 @@ from fairfate.data.groups import Groups
 from fairfate.errors import InputError, listing
 from fairfate.fairness.metrics import COLLAPSED, FAIRNESS
 from fairfate.fairness.objective import bind, small_groups
+from fairfate.runs.finished import Run
 from fairfate.runs.folders import Held, is_sweep, read_folder
 from fairfate.runs.groups import group_rates
 from fairfate.runs.results import KEYS, counts_of, row_names, summarise
-from fairfate.runs.run import Run
 from fairfate.strategies import THRESHOLDS
 
 SKILL = ("mcc", "balanced_accuracy")

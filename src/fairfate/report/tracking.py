@@ -18,9 +18,9 @@ import pandas as pd
 from fairfate._version import __version__
 from fairfate.errors import InputError, check
 from fairfate.fairness.metrics import METRICS
+from fairfate.runs.finished import Run
 from fairfate.runs.groups import GROUPS
 from fairfate.runs.results import BEST, CONFIG, KEYS, MODELS, SUMMARY, row_names
-from fairfate.runs.run import Run
 
 EXPERIMENT = "fairfate"
 """Unless MLFLOW_EXPERIMENT_NAME names another."""

@@ -22,8 +22,8 @@ from fairfate.runs.config import Config, from_mapping
 from fairfate.runs.job import Cell, perform, ready, run_cell, table_of
 from fairfate.runs.plan import Plan, dump_config
 from fairfate.runs.pool import Progress, Report, cores
+from fairfate.runs.prepare import prepare
 from fairfate.runs.results import CELLS, CONFIG, CONFIGS, ROUNDS, SUMMARY
-from fairfate.runs.run import prepare
 from fairfate.runs.store import Store
 from fairfate.strategies import Spec, load_plugin, make_spec, parse_spec
 from fairfate.strategies.settings import split_outside

@@ -1,0 +1,233 @@
+"""A plan carried out: seeds over processes, files in a folder, and on from where it was interrupted."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from fairfate.data import Table
+from fairfate.errors import InputError
+from fairfate.files import locked, remove_unfinished, write_bytes
+from fairfate.models.fitted import FairModel
+from fairfate.runs import results
+from fairfate.runs.choice import choose
+from fairfate.runs.config import PROVENANCE
+from fairfate.runs.finished import Run
+from fairfate.runs.groups import GROUPS, group_rates, write_groups
+from fairfate.runs.job import Cell, fitted, perform, ready, run_cell, table_of
+from fairfate.runs.plan import Plan, dump_config
+from fairfate.runs.pool import Progress, Report, cores
+from fairfate.runs.results import BEST, CELLS, CLIENTS, CONFIG, CONFIGS, MODELS, ROUNDS, SUMMARY
+from fairfate.runs.store import Store, file_checksum
+from fairfate.strategies import labels, load_plugin
+
+PARTS, CHECKPOINTS = "clients", "checkpoints"
+"""Folders for the records of finished seeds, and for what is needed to go on in unfinished ones."""
+
+
+class Seed(NamedTuple):
+    """What one seed has found."""
+
+    rounds: pd.DataFrame
+    clients: pd.DataFrame
+    models: list[FairModel]
+    """One for each strategy."""
+
+
+def execute(
+    plan: Plan,
+    table: Table,
+    *,
+    out: str | Path | None = None,
+    jobs: int | None = None,
+    force: bool = False,
+    progress: Progress = lambda done: None,
+    in_memory: bool = False,
+) -> Run:
+    """Run a plan; see `run`. A table that is ``in_memory`` only is sent to the processes."""
+    folder = ready(out, jobs)
+    sent = table if in_memory else None
+    if folder is None:
+        return _execute(plan, table, None, jobs, progress, sent)
+    with locked(folder):
+        _open(folder, dump_config(plan, table), force)
+        return _execute(plan, table, folder, jobs, progress, sent)
+
+
+def _execute(
+    plan: Plan, table: Table, folder: Path | None, jobs: int | None, progress: Progress, sent: Table | None
+) -> Run:
+    cells = {seed: Cell.of(plan, seed, table) for seed in plan.config.seeds}
+    frames: dict[int, Seed] = {}
+    damaged: list[str] = []
+    if folder is not None:
+        remove_unfinished(folder, folder / MODELS, folder / PARTS, folder / CHECKPOINTS)
+        frames, damaged = _finished(folder, cells, labels(plan.specs))
+    rest = [cell for seed, cell in cells.items() if seed not in frames]
+    start = len(frames) * plan.training.rounds
+    workers = jobs or _jobs(plan, table, len(rest))
+    parts = (MODELS, CELLS, PARTS, CHECKPOINTS)
+    payload = folder, sent
+    found = perform(_work, payload, folder, rest, workers, lambda done: progress(start + done), *parts)
+    frames |= {rest[number].seed: of_seed for number, of_seed in found.items()}
+    rounds = pd.concat([frames[seed].rounds for seed in cells], ignore_index=True)
+    clients = pd.concat([frames[seed].clients for seed in cells], ignore_index=True)
+    names = labels(plan.specs)
+    models = {(names[n], seed): model for seed in cells for n, model in enumerate(frames[seed].models)}
+    if plan.network is not None:  # no process can send one
+        models = {
+            key: replace(model, network=plan.network.model(model.schema).scores)
+            for key, model in models.items()
+        }
+    best = choose(rounds, plan.config.metric, table.grouping)
+    summary = results.summarise(rounds)
+    if folder is not None:
+        results.write_rounds(folder / ROUNDS, rounds, table.grouping)
+        results.write_clients(folder / CLIENTS, clients)
+        write_groups(folder / GROUPS, group_rates(rounds, table.grouping))
+        if best is not None:
+            models[names[best.line], best.seed].save(folder / MODELS / BEST)
+        results.write_summary(folder / SUMMARY, summary)
+        _clear_seeds(folder)
+    return Run(plan, table, rounds, summary, clients, folder, tuple(damaged), models, best)
+
+
+def _finished(
+    folder: Path, cells: Mapping[int, Cell], names: Sequence[str]
+) -> tuple[dict[int, Seed], list[str]]:
+    """The rounds of seeds that an interrupted run has finished, models and all, and the damaged files."""
+    store = Store(folder / CELLS)
+    damaged = store.repair()
+    store.index()
+    frames: dict[int, Seed] = {}
+    for seed, cell in cells.items():
+        if store.missing(cell):
+            continue
+        saved = store.saved(cell)
+        bad = [name for name, digest in saved.items() if file_checksum(folder / name) != digest]
+        if bad:
+            damaged += bad
+            store.remove(cell)
+        else:
+            files = [folder / MODELS / results.model_file(name, seed) for name in names]
+            clients = pd.read_parquet(folder / PARTS / _part(seed))
+            frames[seed] = Seed(store.read(cell), clients, [FairModel.load(file) for file in files])
+    return frames, damaged
+
+
+def _part(seed: int) -> str:
+    return f"seed-{seed}.parquet"
+
+
+def _clear_seeds(folder: Path) -> None:
+    """Remove what single seeds have left, once all of it is in the results."""
+    remove_unfinished(folder, folder / CELLS)
+    Store(folder / CELLS).clear()
+    _clear(folder / PARTS, "seed-*.parquet")
+    _clear(folder / CHECKPOINTS, "seed-*.safetensors")
+
+
+def _clear(folder: Path, pattern: str) -> None:
+    """Remove files of ours, and the folder if that leaves it empty."""
+    for path in folder.glob(pattern):
+        path.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _work(payload: tuple[Path | None, Table | None], cell: Cell, report: Report) -> Seed:
+    """All strategies of one seed; what is written is written at its end, the cell's file last."""
+    folder, sent = payload
+    plan, table = cell.plan, table_of(cell) if sent is None else sent
+    for plugin in plan.config.plugins:
+        load_plugin(plugin)
+    checkpoint = None if folder is None else folder / CHECKPOINTS / f"seed-{cell.seed}.safetensors"
+    outcome = run_cell(
+        plan,
+        table,
+        cell.seed,
+        plan.specs,
+        lambda: report(1),
+        record_clients=True,
+        checkpoint=checkpoint,
+    )
+    models = fitted(plan, table, cell.seed, outcome)
+    found = Seed(outcome.rounds, outcome.clients, models)
+    if folder is None:
+        return found
+    part = folder / PARTS / _part(cell.seed)
+    results.write_clients(part, outcome.clients)
+    saved = {f"{PARTS}/{part.name}": file_checksum(part) or ""}
+    for label, model in zip(labels(plan.specs), models, strict=True):
+        file = model.save(folder / MODELS / results.model_file(label, cell.seed))
+        saved[f"{MODELS}/{file.name}"] = file_checksum(file) or ""
+    Store(folder / CELLS).write(cell, plan.specs, outcome.rounds, table.grouping, saved)
+    _clear(folder / CHECKPOINTS, f"seed-{cell.seed}.safetensors")
+    return found
+
+
+def _jobs(plan: Plan, table: Table, cells: int) -> int:
+    """As many processes as there are cores, or one where starting more would take longer than the work."""
+    visits = plan.visits(len(table)) * len(plan.specs) * cells
+    seconds = _SECONDS_PER_VISIT if plan.network is None else _TORCH_SECONDS_PER_VISIT
+    return 1 if visits * seconds < _WORTH_PROCESSES else cores()
+
+
+_SECONDS_PER_VISIT = 4e-8
+"""Roughly, for one model and one row."""
+_TORCH_SECONDS_PER_VISIT = 5e-6
+_WORTH_PROCESSES = 5.0
+
+
+def _open(folder: Path, config: str, force: bool) -> None:
+    """Make the folder ready: new, or an interrupted run of the same config, or by force."""
+    if (folder / CONFIGS).exists():
+        raise InputError(f"out must not be the folder of a sweep, got '{folder}' with {CONFIGS}")
+    names = (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS, MODELS, CELLS)
+    ours = [name for name in names if (folder / name).exists()]
+    unfinished = (folder / CONFIG).exists() and not (folder / SUMMARY).exists()
+    if (folder / SUMMARY).exists():
+        _clear_seeds(folder)  # of a run that was killed in its last moment
+    if unfinished and (folder / CONFIG).read_text(encoding="utf-8") == config:
+        return  # the same run, interrupted: it goes on, also when it was begun with --force
+    if ours and not force:
+        if (folder / SUMMARY).exists() or not (folder / CONFIG).exists():
+            raise InputError(
+                f"out must be a folder without results (or give --force), got '{folder}'"
+                f" with {', '.join(ours)}"
+            )
+        differing = _differences((folder / CONFIG).read_text(encoding="utf-8"), config)
+        raise InputError(
+            f"out must be new or hold the same run unfinished (or give --force), got '{folder}'"
+            f" with another {', '.join(differing)}"
+        )
+    _remove_results(folder)
+    write_bytes(folder / CONFIG, config.encode())
+
+
+def _remove_results(folder: Path) -> None:
+    """Remove what an earlier run wrote, and nothing else."""
+    for name in (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS):
+        (folder / name).unlink(missing_ok=True)
+    _clear_seeds(folder)
+    results.clear_models(folder / MODELS)
+
+
+def _differences(old: str, new: str) -> list[str]:
+    """The keys in which two configs differ."""
+
+    def keys(text: str) -> dict[str, Any]:
+        try:
+            values = tomllib.loads(text)
+        except tomllib.TOMLDecodeError:
+            return {"config.toml": text}
+        return {**values.pop(PROVENANCE, {}), **values}
+
+    before, after = keys(old), keys(new)
+    return [key for key in {**before, **after} if before.get(key) != after.get(key)]

@@ -1,0 +1,84 @@
+"""A finished run, and what can be asked of it."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from numpy.typing import NDArray
+
+from fairfate.data import Table
+from fairfate.errors import InputError, listing
+from fairfate.models.fitted import FairModel
+from fairfate.runs.choice import Choice, find_line
+from fairfate.runs.groups import group_rates
+from fairfate.runs.plan import Plan
+from fairfate.strategies import labels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A finished run."""
+
+    plan: Plan
+    table: Table
+    rounds: pd.DataFrame
+    summary: pd.DataFrame
+    clients: pd.DataFrame
+    """Who took part in each round of each strategy and seed, and what became of it."""
+    out: Path | None
+    damaged: tuple[str, ...] = ()
+    """Files of an earlier attempt that were damaged and have been run again."""
+    models: Mapping[tuple[str, int], FairModel] = field(default_factory=dict)
+    """The models by the strategy's name in the tables and the seed."""
+    best: Choice | None = None
+    """The one to take, chosen by the validation rows; None if none can be recommended."""
+
+    def model(self, strategy: str | None = None, seed: int | None = None) -> FairModel:
+        """A model: of the strategy and seed named, or the one to take."""
+        names = labels(self.plan.specs)
+        if strategy is None and seed is None:
+            if self.best is None:
+                raise InputError("strategy must be given, since no model can be recommended, got none")
+            return self.models[names[self.best.line], self.best.seed]
+        line = find_line(names, [spec.text for spec in self.plan.specs], strategy)
+        chosen = self.plan.config.seeds[0] if seed is None else seed
+        if (names[line], chosen) not in self.models:
+            known = listing(self.plan.config.seeds)
+            raise InputError(f"seed must be one of the run's ({known}), got {chosen}")
+        return self.models[names[line], chosen]
+
+    def plot(self, *metrics: str) -> Figure:
+        """Metrics over the rounds; those of the command line's ``plot`` unless named."""
+        from fairfate.report.figures import over_rounds  # the report is made from runs
+
+        return over_rounds(self.rounds, metrics or ("accuracy", "sp", "eo", "eqo"), self.table.grouping)
+
+    def __repr__(self) -> str:
+        """A few lines."""
+        names = ", ".join(labels(self.plan.specs))
+        best = "none can be recommended" if self.best is None else f"{self.best.name}, seed {self.best.seed}"
+        return f"<Run on {self.table.name}: {names}; {len(self.plan.config.seeds)} seeds; to take: {best}>"
+
+    def _repr_html_(self) -> str:
+        """The table, for notebooks."""
+        shown = ["accuracy", "balanced_accuracy", "mcc", "sp", "eo", "eqo"]
+        table = self.summary[["strategy", *(f"{name}_last_mean" for name in shown)]]
+        table = table.rename(columns={f"{name}_last_mean": name for name in shown})
+        return f"<p>{html.escape(repr(self))}</p>{table.round(3).to_html(index=False)}"
+
+    def predict(self, frame: Any, **options: Any) -> NDArray[Any]:
+        """The outcomes that the model to take decides for new rows; see `FairModel.predict`."""
+        return self.model().predict(frame, **options)
+
+    @property
+    def groups(self) -> pd.DataFrame:
+        """What each strategy does to each group: rows, acceptance, error rates, with 95 % intervals."""
+        return group_rates(self.rounds, self.table.grouping)

@@ -1,0 +1,82 @@
+"""Everything that can be found out before anything is trained or written."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairfate.data import Schema, Table
+from fairfate.errors import InputError, listing
+from fairfate.fairness.metrics import CellRows
+from fairfate.fairness.objective import check_defined
+from fairfate.federation.split import build, split_rows
+from fairfate.federation.streams import Streams
+from fairfate.runs.config import Config
+from fairfate.runs.job import clear_tables, load_table
+from fairfate.runs.plan import Plan, resolve
+from fairfate.strategies import THRESHOLDS, Setup, Spec
+
+
+def prepare(config: Config) -> tuple[Plan, Table]:
+    """Load the data and check every option, without running or writing anything."""
+    clear_tables()  # a file may have changed since it was last read
+    table = load_table(config)
+    return checked(config, table), table
+
+
+def checked(config: Config, table: Table) -> Plan:
+    """The plan of a config for a table, if it can be run and measured."""
+    plan = resolve(config, table)
+    setup = plan.setup(table)
+    if plan.network is not None:
+        plan.network.check(Schema.of(table, table.encoder))
+    for spec in plan.specs:
+        _try_build(spec, setup)
+    for seed in plan.config.seeds:
+        _check_seed(plan, table, seed, setup)
+    return plan
+
+
+def _check_seed(plan: Plan, table: Table, seed: int, setup: Setup) -> None:
+    """Find out before anything is trained whether a seed's split can be run, and measured."""
+    train, validation, _ = split_rows(table, Streams(seed, plan.published))
+    if _may_fail(plan) or seed == plan.config.seeds[0]:
+        build(table, plan.partition, plan.clients, Streams(seed, plan.published))
+    cells = {"validation": validation, "training": train}
+    for spec in plan.specs:
+        step = spec.step(THRESHOLDS)
+        looks = [(spec.base.metric, "validation")] if spec.base.metric else []
+        if step is not None:
+            looks.append((str(step["metric"]), "training" if step["from"] == "clients" else "validation"))
+        for metric, part in looks:
+            rows = np.bincount(table.cell[cells[part]], minlength=2 * table.groups).reshape(-1, 2)
+            check_metric(str(metric), rows, setup, f"the {part} rows of seed {seed}", table)
+
+
+def check_metric(metric: str, rows: CellRows, setup: Setup, where: str, table: Table) -> None:
+    """InputError unless a metric is defined on (groups, 2) rows of a table."""
+
+    def said() -> str:
+        empty = [
+            f"{name} with {label}"
+            for name, of in zip(table.group_names, rows, strict=True)
+            for label, count in zip(table.label_names, of, strict=True)
+            if not count
+        ]
+        return f"metric '{metric}' must be defined on {where}, got no rows of {listing(empty)}"
+
+    check_defined(setup.fairness(metric), rows, said)
+
+
+def _may_fail(plan: Plan) -> bool:
+    """Whether some seed's shares may not be finite: tiny sigmas, with the authors' generator."""
+    return plan.published and plan.partition.sigma is not None and plan.partition.sigma < 0.01
+
+
+def _try_build(spec: Spec, setup: Setup) -> None:
+    try:
+        spec.build(setup)
+    except InputError:
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise InputError(f"strategy '{spec.text}' must be buildable, got {reason}") from error
