@@ -13,7 +13,7 @@ from fairfate.fairness.metrics import COLLAPSED
 from fairfate.fairness.objective import bind
 from fairfate.runs.results import KEYS, counts_of, row_names
 
-TOLERANCE, KEEP = 0.02, 0.8
+TOLERANCE, KEEP = 0.03, 0.8
 """What a model may lose against the most accurate one: accuracy, and balanced accuracy above one half."""
 
 
@@ -29,7 +29,7 @@ class Choice(NamedTuple):
 def choose(rounds: pd.DataFrame, metric: str, groups: Groups) -> Choice | None:
     """The model to take, or None if all have collapsed or fairness is undefined.
 
-    Of the strategies that collapsed in no seed and, in the mean over seeds, lie within 0.02 of the most
+    Of the strategies that collapsed in no seed and, in the mean over seeds, lie within 0.03 of the most
     accurate one's accuracy and keep 80 % of its balanced accuracy above one half, the fairest; of its seeds,
     the one with the highest sum of accuracy and fairness. All on the validation rows of the last round.
     """
