@@ -818,3 +818,22 @@ def test_only_apps_on_the_list_are_run(tmp_path: Path) -> None:
         read_trusted(tmp_path / "nowhere")
     with pytest.raises(InputError, match="app must be the folder of a Flower app"):
         app_checksum(tmp_path)
+
+
+@pytest.mark.parametrize("strategy", ["fair_fate", "fedavg+average+thresholds:from=clients"])
+def test_a_federations_model_decides_alike_everywhere(ready: ReadyApp, strategy: str) -> None:
+    """As it was measured, from its file, and as ONNX."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    from fairfate import FairModel
+    from fairfate.export import onnx_inputs, to_onnx
+
+    config = ready.config(rounds=3, strategy=strategy)
+    ready.serve(ready.grid(config), config)
+    (file,) = (ready.result() / "models").iterdir()
+    model, rows = FairModel.load(file), pd.read_csv(ready.folder / "data" / "test.csv")
+    counts, scored = model.evaluate(rows)
+    assert counts.tolist() == model.about["test"]
+    session = onnxruntime.InferenceSession(to_onnx(model).SerializeToString())
+    probability, prediction = session.run(None, onnx_inputs(model, rows))
+    assert np.allclose(probability, scored.probability, atol=1e-9)
+    assert (prediction == np.array(model.labels, dtype=object)[scored.decision]).all()
