@@ -19,7 +19,7 @@ pytest.importorskip("flwr")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
-from fairfate import InputError
+from fairfate import InputError, read_model, read_rounds, run
 from fairfate.cli import commands as cli
 from fairfate.federation.split import build
 from fairfate.federation.streams import Streams
@@ -837,3 +837,36 @@ def test_a_federations_model_decides_alike_everywhere(ready: ReadyApp, strategy:
     probability, prediction = session.run(None, onnx_inputs(model, rows))
     assert np.allclose(probability, scored.probability, atol=1e-9)
     assert (prediction == np.array(model.labels, dtype=object)[scored.decision]).all()
+
+
+NET = """
+from torch import nn
+
+
+def build(inputs: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(inputs, 6), nn.Tanh(), nn.Linear(6, 1))
+"""
+
+
+@pytest.mark.parametrize("strategy", ["fair_fate", "fairfed", "fedavg+average+thresholds:from=clients"])
+def test_a_network_of_ones_own_comes_with_the_app(ready: ReadyApp, strategy: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    net = ready.folder / ready.package / "net.py"
+    net.write_text(NET)
+    config = ready.config(rounds=3, strategy=strategy)
+    ready.serve(ready.grid(config), config)
+    theirs = read_rounds(ready.result())
+    run(from_mapping(read_config(ready.result() / "config.toml")), out=tmp_path / "twin", jobs=1)
+    ours = read_rounds(tmp_path / "twin")
+    last = theirs["round"].max()
+    for name in ("accuracy", "mcc", "eqo"):
+        mine = ours[ours["round"] == last][name].to_numpy()
+        assert np.allclose(mine, theirs[theirs["round"] == last][name].to_numpy(), atol=0.02)
+    (file,) = (ready.result() / "models").iterdir()
+    arrays, _ = read_model(file)
+    twin, _ = read_model(tmp_path / "twin" / "models" / file.name)
+    assert sorted(arrays) == sorted(twin)
+    for name, values in arrays.items():
+        assert np.allclose(values, twin[name], atol=1e-5), name
+    with pytest.raises(InputError, match=r"model must be the app's own net.py on Flower, got 'x.py'"):
+        ready.serve(ready.grid(config), {**config, "model": "x.py"})

@@ -15,7 +15,7 @@ from fairfate.errors import InputError, check
 from fairfate.fairness.metrics import Counts, count
 from fairfate.fairness.thresholds import Margins
 from fairfate.flower.records import MismatchError
-from fairfate.models.mlp import Mlp
+from fairfate.models.model import Model
 from fairfate.models.rows import PackedRows
 
 THRESHOLD = 0.5
@@ -108,9 +108,9 @@ def _plain(values: Any) -> NDArray[np.float64]:
 
 
 class BuiltIn:
-    """The same for the built-in model, by the engine."""
+    """The same for a model of the engine: the built-in one, or a network of the user's."""
 
-    def __init__(self, rows: PackedRows, model: Mlp, grouping: Groups) -> None:
+    def __init__(self, rows: PackedRows, model: Model, grouping: Groups) -> None:
         self.rows, self.model, self.grouping = rows, model, grouping
 
     @property
@@ -131,6 +131,6 @@ class BuiltIn:
         return np.asarray(flat, dtype=np.float32)
 
 
-def built_in_arrays(params: NDArray[Any], model: Mlp) -> dict[str, NDArray[Any]]:
-    """The built-in model's arrays, as they travel."""
+def built_in_arrays(params: NDArray[Any], model: Model) -> dict[str, NDArray[Any]]:
+    """A model's arrays, as they travel."""
     return {name: np.ascontiguousarray(layer) for name, layer in model.arrays(params).items()}

@@ -15,13 +15,13 @@ from fairfate.data import Schema, Table, cover
 from fairfate.errors import check
 from fairfate.federation.split import held_out, pack
 from fairfate.flower.app.settings import Settings
-from fairfate.flower.app.site import DESCRIBE, SCHEMA
+from fairfate.flower.app.site import DESCRIBE, SCHEMA, model_of
 from fairfate.flower.logs import log, one_line
 from fairfate.flower.nodes import CLIENT, NAME, PROBLEM, Roster
 from fairfate.flower.steps import ASK
 from fairfate.flower.strategy import FlowerStrategy
 from fairfate.flower.validation import BuiltIn, built_in_arrays
-from fairfate.models.mlp import Mlp, parse_hidden
+from fairfate.models.model import Model
 
 LONGEST = 1_000_000
 """Characters of a site's description."""
@@ -33,11 +33,11 @@ class ServerData:
 
     schema: Schema
     table: Table
-    model: Mlp
+    model: Model
     validation: BuiltIn
     test: BuiltIn
     initial: ArrayRecord
-    """The built-in model at the start."""
+    """The model at the start."""
     train_config: ConfigRecord
     """What sites need to train it."""
 
@@ -45,7 +45,7 @@ class ServerData:
     def load(cls, settings: Settings, schema: Schema | None = None) -> ServerData:
         """Read the server's files; the schema is theirs unless one is given."""
         schema, table = settings.load_held(schema)
-        streams, model = settings.streams, Mlp(schema.encoder.inputs, parse_hidden(settings.config.hidden))
+        streams, model = settings.streams, model_of(schema, settings.config.hidden, settings.config.model)
         validation, test = held_out(table, streams)
         for name, rows in (("validation", validation), ("test", test)):
             check(len(rows) > 0, f"the server's files must leave a {name} row", f"{len(table)} rows in all")
@@ -65,7 +65,7 @@ class ServerData:
                     "epochs": settings.training.epochs,
                     "batch-size": settings.training.batch_size,
                     "learning-rate": settings.training.learning_rate,
-                    "hidden": model.text,
+                    "hidden": settings.config.hidden,
                 }
             ),
         )
@@ -110,7 +110,7 @@ def _description(reply: Message) -> tuple[str, Any, str]:
 
 
 def make_strategy(settings: Settings, data: ServerData, checkpoint: Path | None) -> FlowerStrategy:
-    """The strategy that the settings name, for the built-in model."""
+    """The strategy that the settings name, for the built-in model or the app's own network."""
     return FlowerStrategy(
         settings.strategy,
         num_rounds=settings.training.rounds,
@@ -127,6 +127,7 @@ def make_strategy(settings: Settings, data: ServerData, checkpoint: Path | None)
         max_norm=settings.max_norm or None,
         max_examples=settings.max_examples or None,
         checkpoint=checkpoint,
+        averaged=(),  # everything is in the strategy's vector, as in the simulator
         ask_clients=True,
         query_config=ConfigRecord({SCHEMA: data.schema.to_json()}),
     )

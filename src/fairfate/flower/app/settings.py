@@ -20,6 +20,8 @@ from fairfate.strategies import parse_spec
 
 VALIDATION, SITES = "validation", "sites"
 """Where a schema comes from, unless from a file."""
+NETWORK = "net.py"
+"""A file beside the app's own: its function ``build`` makes the network, in place of the built-in one."""
 _NOT_HERE = {"data", "data-dir", "client-column", "partition", "clients", "plugin", "seeds"}
 """Options of `fairfate run` that mean nothing here, or have another name."""
 
@@ -42,8 +44,8 @@ class Settings:
     max_examples: float = 0.0
 
     @classmethod
-    def read(cls, run_config: Mapping[str, Any]) -> Settings:
-        """From a run config; every key is checked."""
+    def read(cls, run_config: Mapping[str, Any], network: str | None = None) -> Settings:
+        """From a run config; every key is checked. A network of the user's own comes with the app."""
         own = {field.name.replace("_", "-"): field for field in fields(cls) if field.name != "config"}
         others = {field.name.replace("_", "-") for field in fields(Config)} | set(LISTS)
         others -= {"strategies", "plugins"}
@@ -64,7 +66,10 @@ class Settings:
         options |= {"seeds": [given.get("seed", cls.seed)]}
         if given.get("schema", VALIDATION) not in (VALIDATION, SITES):
             options["schema"] = given["schema"]
-        settings = cls(**given, config=from_mapping(options, "the run config"))
+        if "model" in options:
+            raise InputError(f"model must be the app's own {NETWORK} on Flower, got '{options['model']}'")
+        config = replace(from_mapping(options, "the run config"), model=network)
+        settings = cls(**given, config=config)
         settings.check()
         return settings
 
@@ -78,11 +83,6 @@ class Settings:
         config = self.config
         parse_objective(config.metric)
         parse_hidden(config.hidden)
-        check(
-            config.model is None,
-            "model must be left out on Flower, where an app brings its own",
-            config.model,
-        )
         check(config.protocol in PROTOCOLS, f"protocol must be one of {'|'.join(PROTOCOLS)}", config.protocol)
         check(config.encode in ENCODINGS, f"encode must be one of {'|'.join(ENCODINGS)}", config.encode)
         check(self.min_sites >= 1, "min-sites must be >= 1", self.min_sites)
@@ -138,6 +138,12 @@ class Settings:
     def streams(self) -> Streams:
         """The random numbers of the run."""
         return Streams(self.seed, self.config.protocol == "published")
+
+
+def own_network(app_file: str) -> str | None:
+    """The network that comes with an app, if it has one, from the path of one of the app's files."""
+    file = Path(app_file).with_name(NETWORK)
+    return f"{file}:build" if file.is_file() else None
 
 
 def schema_of(app: str | Path) -> tuple[Schema, bool]:

@@ -31,6 +31,8 @@ from fairfate.flower.replies import BROADCAST, report_metrics
 from fairfate.flower.steps import ASK, HISTOGRAM
 from fairfate.flower.validation import built_in_arrays
 from fairfate.models.mlp import Mlp, parse_hidden
+from fairfate.models.model import Model
+from fairfate.models.own import Network
 from fairfate.models.training import Training
 from fairfate.rounds import local
 from fairfate.strategies import Need, fedavg
@@ -86,7 +88,7 @@ def _discreet() -> Iterator[None]:
         raise SiteError("the site's program failed; its own log says why") from None
 
 
-def answer(content: RecordDict, context: Context) -> RecordDict:
+def answer(content: RecordDict, context: Context, network: str | None = None) -> RecordDict:
     """Answer the server's query: who we are, and whether our file fits its schema.
 
     If the server asks so, add our rows by group and label (for reweighing), or our columns' ranges and
@@ -101,7 +103,7 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
             config = content.config_records["config"]
             arrays = content.array_records.get("arrays")
             if config.get(ASK) == HISTOGRAM and arrays is not None:
-                result.update(_scores(arrays, config, context))
+                result.update(_scores(arrays, config, context, network))
             else:
                 result.update(_answer(config, context, about))
     except SiteError as error:
@@ -109,12 +111,14 @@ def answer(content: RecordDict, context: Context) -> RecordDict:
     return result
 
 
-def _scores(arrays: ArrayRecord, config: ConfigRecord, context: Context) -> dict[str, MetricRecord]:
+def _scores(
+    arrays: ArrayRecord, config: ConfigRecord, context: Context, network: str | None
+) -> dict[str, MetricRecord]:
     """Our rows by group, label and the score that a model gives them, for thresholds."""
     schema = Schema.from_json(str(config[SCHEMA]))
     table = schema.table(read_site(context, schema), name_of(context))
     layers = {name: array.numpy() for name, array in arrays.items()}
-    model = Mlp.of(layers)
+    model: Model = Mlp.of(layers) if network is None else model_of(schema, "", network)
     rows = pack(table, np.arange(len(table)), schema.encoder)
     found = histogram(model.margins(np.asarray(model.flat(layers), dtype=np.float32), rows))
     return {COUNTS: MetricRecord({HISTOGRAM: [int(number) for number in found.ravel()]})}
@@ -145,20 +149,22 @@ def _note(context: Context) -> dict[str, str]:
     return {} if nodes == files else {NOTE: said}
 
 
-def train(content: RecordDict, context: Context) -> RecordDict:
+def train(content: RecordDict, context: Context, network: str | None = None) -> RecordDict:
     """Train the server's model on the site's rows, exactly as `fairfate run` does."""
     with _discreet():
         arrays = {name: array.numpy() for name, array in content.array_records["arrays"].items()}
-        trained, metrics = _train(arrays, content.config_records["config"], context)
+        trained, metrics = _train(arrays, content.config_records["config"], context, network)
     sent = ArrayRecord({name: Array(layer) for name, layer in trained.items()})
     return RecordDict({"arrays": sent, "metrics": MetricRecord(metrics)})
 
 
-def _train(layers: Layers, config: ConfigRecord, context: Context) -> tuple[Layers, Metrics]:
+def _train(
+    layers: Layers, config: ConfigRecord, context: Context, network: str | None
+) -> tuple[Layers, Metrics]:
     """The layers after training, and what the server is told beside them."""
     schema = Schema.from_json(str(config[SCHEMA]))
     table = schema.table(read_site(context, schema), name_of(context))
-    number, model = _whole(config, "client"), model_of(config, schema)
+    number, model = _whole(config, "client"), model_of(schema, str(config["hidden"]), network)
     site = Federation.site(table, schema.encoder, number)
     strategy = strategy_of(config, schema.grouping) if "strategy" in config else fedavg()
     start = np.asarray(model.flat(layers), dtype=np.float32)
@@ -182,9 +188,11 @@ def _train(layers: Layers, config: ConfigRecord, context: Context) -> tuple[Laye
     return built_in_arrays(trained, model), metrics
 
 
-def model_of(config: ConfigRecord, schema: Schema) -> Mlp:
-    """The built-in model that the server's message names."""
-    return Mlp(schema.encoder.inputs, parse_hidden(str(config["hidden"])))
+def model_of(schema: Schema, hidden: str, network: str | None) -> Model:
+    """The built-in model with these layers, or the network that comes with the app."""
+    if network is not None:
+        return Network.read(network).model(schema)
+    return Mlp(schema.encoder.inputs, parse_hidden(hidden))
 
 
 def training_of(config: ConfigRecord) -> Training:

@@ -4,17 +4,19 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from fairfate.flower.app import site
+from fairfate.flower.app.settings import own_network
 
 app = ClientApp()
+NETWORK = own_network(__file__)  # net.py beside this file, if any, in place of the built-in model
 
 
 @app.query()
 def query(message: Message, context: Context) -> Message:
     """Say who we are and whether our file fits the server's schema, or which column does not."""
-    return Message(site.answer(message.content, context), reply_to=message)
+    return Message(site.answer(message.content, context, NETWORK), reply_to=message)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train the server's model on our rows; send back its weights and the number of rows."""
-    return Message(site.train(message.content, context), reply_to=message)
+    return Message(site.train(message.content, context, NETWORK), reply_to=message)

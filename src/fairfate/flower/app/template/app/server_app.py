@@ -5,15 +5,16 @@ from flwr.serverapp import Grid, ServerApp
 
 from fairfate.flower.app.folder import open_run
 from fairfate.flower.app.server import ServerData, ask_for_schema, make_strategy
-from fairfate.flower.app.settings import Settings
+from fairfate.flower.app.settings import Settings, own_network
 
 app = ServerApp()
+NETWORK = own_network(__file__)  # net.py beside this file, if any, in place of the built-in model
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Agree on a schema, run the rounds, write the results."""
-    settings = Settings.read(context.run_config)  # every key is checked
+    settings = Settings.read(context.run_config, NETWORK)  # every key is checked
 
     with open_run(settings) as folder:  # a new one, or that of an interrupted run with the same settings
         # How columns become numbers: as in the interrupted run, or agreed on with the sites, or (None)
