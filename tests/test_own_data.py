@@ -609,3 +609,32 @@ def test_with_columns_the_table_is_described(fairfate: Call, tmp_path: Path) -> 
     assert "P(good)" in out
     assert "6 inputs" not in out
     assert "5 inputs: purpose" in out
+
+
+def test_one_outcome_against_all_others(fairfate: Call, tmp_path: Path) -> None:
+    frame = made_up.hospital(900)
+    later = np.where(np.arange(900) % 3 == 0, "soon", "late")
+    frame["readmitted"] = np.where(frame["readmitted"] == "yes", later, "never")
+    made_up.write(frame, tmp_path / "three.csv")
+    named = [
+        "--data",
+        "three.csv",
+        "--target",
+        "readmitted",
+        "--favourable",
+        "never",
+        "--sensitive",
+        "region",
+    ]
+    code, out, err = fairfate(
+        "run", *named, "--strategy", "fedavg", "--rounds", "20", "--seeds", "1", "--out", "o"
+    )
+    assert code == 0, err
+    assert "'never' against all other outcomes together (late, soon)" in " ".join(out.split())
+    words = ["--strategy", "fedavg", "--data", "three.csv"]
+    assert fairfate("predict", "o", *words, "--out", "scored.csv").code == 0
+    assert set(pd.read_csv("scored.csv")["prediction"]) <= {"never", "(others)"}
+    assert fairfate("evaluate", "o", *words).code == 0
+    code, _, err = fairfate("run", *named[:4], "--sensitive", "region", "--out", "p")
+    assert code == 2
+    assert "target must have two values, got 3" in err

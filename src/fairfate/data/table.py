@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 
 from fairfate.data import columns as cols
 from fairfate.data.attributes import crossed, read_attribute
-from fairfate.data.columns import DROP, REFUSE, Columns, complete, match
+from fairfate.data.columns import DROP, OTHERS, REFUSE, Columns, complete, match
 from fairfate.data.encode import ONEHOT, ORDINAL, Encoder
 from fairfate.data.groups import Groups
 from fairfate.data.inputs import Input, plain_input, summed_up, tidy_input
 from fairfate.errors import InputError, listing, unknown
 
 TRAINING, VALIDATION, TEST = range(3)
+MOST_OUTCOMES = 20
+"""A target with more values is no outcome."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +141,7 @@ def table_from_frame(
     notes: list[str] = []
     if tidy:
         frame = _usable_rows(frame, columns, notes)
-    label, label_names = _label(frame[columns.target], columns)
+    label, label_names = _label(frame[columns.target], columns, tidy, notes)
     coded = {name: read_attribute(frame[name], columns, label, tidy, notes) for name in columns.sensitive}
     if coded:
         grouping, group = crossed({name: (of.codes, of.names) for name, of in coded.items()})
@@ -232,8 +234,15 @@ def _check_columns(frame: pd.DataFrame, columns: Columns) -> None:
             raise unknown("sensitive column for privileged", column, columns.sensitive)
 
 
-def _label(values: pd.Series[Any], columns: Columns) -> tuple[NDArray[np.int8], tuple[str, str]]:
+def _label(
+    values: pd.Series[Any], columns: Columns, tidy: bool, notes: list[str]
+) -> tuple[NDArray[np.int8], tuple[str, str]]:
     codes, names = complete(values, "target")
+    if tidy and columns.favourable is not None and 2 < len(names) <= MOST_OUTCOMES:
+        good = match(columns.favourable, names, "favourable", values.name)
+        others = listing(name for name in names if name != names[good])
+        notes.append(f"{values.name}: '{names[good]}' against all other outcomes together ({others})")
+        return (codes == good).astype(np.int8), (OTHERS, names[good])
     if len(names) != 2:
         raise InputError(
             f"target must have two values, got {len(names)} in column '{values.name}': {listing(names)}"
