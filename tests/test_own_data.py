@@ -322,7 +322,7 @@ BIG, SMALL = (60, 60), (20, 20)
         ({"a": BIG, "b": BIG, "c": BIG}, ["a", "b", "c"], []),
         ({"a": BIG, "b": SMALL, "c": SMALL}, ["a", "(small groups)"], ["b", "c"]),
         ({"a": BIG, "b": BIG, "c": SMALL}, ["a", "b", "c"], []),  # it is small, but can be measured alone
-        ({"a": (70, 70), "b": BIG, "c": (9, 3)}, ["a", "(small groups)"], ["b", "c"]),  # the smallest joins
+        ({"a": (70, 70), "b": BIG, "c": (9, 3)}, ["a", "b", "c"], []),  # `stray` has left such rows out
         ({"a": (100, 9), "b": (100, 9), "c": BIG}, ["c", "(small groups)"], ["a", "b"]),  # of one label
         ({"a": (100, 10), "b": (100, 10), "c": BIG}, ["a", "b", "c"], []),
         ({"a": (100, 100), "b": (2, 1)}, ["a", "b"], []),  # two groups only
@@ -330,7 +330,7 @@ BIG, SMALL = (60, 60), (20, 20)
         ({"a": SMALL, "b": SMALL, "c": SMALL}, ["a", "b", "c"], []),  # all are small: those that can be split
         ({"a": SMALL, "b": (4, 20), "c": (20, 4)}, ["a", "(small groups)"], ["b", "c"]),
         ({"a": (4, 9), "b": (4, 8), "c": (4, 7)}, ["a", "b", "c"], []),  # nothing can be done
-        ({"a": (0, 1), "b": (1, 0), "c": BIG, "d": (70, 70)}, ["d", "(small groups)"], ["a", "b", "c"]),
+        ({"a": (0, 1), "b": (1, 0), "c": BIG, "d": (70, 70)}, ["c", "d", "(small groups)"], ["a", "b"]),
     ],
 )
 def test_small_groups_are_merged(
@@ -638,3 +638,24 @@ def test_one_outcome_against_all_others(fairfate: Call, tmp_path: Path) -> None:
     code, _, err = fairfate("run", *named[:4], "--sensitive", "region", "--out", "p")
     assert code == 2
     assert "target must have two values, got 3" in err
+
+
+def test_a_few_rows_of_a_stray_group_do_not_hide_a_large_one(fairfate: Call, tmp_path: Path) -> None:
+    frame = made_up.hospital(1500).drop(columns="region")
+    frame["sex"] = np.where(np.arange(1500) % 2, "Female", "Male")
+    frame.loc[:1, "sex"] = "Unknown/Invalid"
+    made_up.write(frame, tmp_path / "stray.csv")
+    named = ["--data", "stray.csv", "--target", "readmitted", "--favourable", "yes", "--sensitive", "sex"]
+    code, out, err = fairfate(
+        "run", *named, "--strategy", "fedavg", "--rounds", "3", "--seeds", "1", "--out", "o"
+    )
+    assert code == 0, err
+    assert "sex: 2 rows of groups too small to be measured are left out" in " ".join(out.split())
+    assert set(pd.read_csv("o/groups.csv")["group"]) == {"Female", "Male"}
+
+
+def test_blanks_around_the_favourable_value_do_not_matter(tmp_path: Path) -> None:
+    frame = made_up.census(400).assign(rich=lambda f: np.where(f["rich"] == 1, " 50000+.", " - 50000."))
+    file = made_up.write(frame, tmp_path / "c.csv")
+    table = load(str(file), columns=Columns(target="rich", favourable=" 50000+.", sensitive=("sex",)))
+    assert table.label_names == ("- 50000.", "50000+.")

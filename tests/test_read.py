@@ -501,3 +501,21 @@ def test_any_bytes_are_read_or_refused(tmp_path: Path, content: bytes, ending: s
     file.write_bytes(content)
     with contextlib.suppress(InputError):
         assert len(read_frame(file)) > 0
+
+
+def test_a_word_said_again_and_again_among_numbers_is_missing(tmp_path: Path) -> None:
+    numbers = [f"{value / 7:.3f}" for value in range(400)]
+    words = ["Exempt" if place % 40 == 3 else number for place, number in enumerate(numbers)]
+    pd.DataFrame({"ratio": words, "x": range(400)}).to_csv(tmp_path / "h.csv", index=False)
+    frame, notes = read_file(tmp_path / "h.csv")
+    assert frame["ratio"].isna().sum() == 10
+    assert frame["ratio"].dtype == float
+    assert notes == ("ratio: 10 values are no numbers and count as missing, such as 'Exempt'",)
+
+
+def test_a_second_header_is_left_out_and_told(tmp_path: Path) -> None:
+    frame = pd.DataFrame({f"X{n}": ["LIMIT", "AGE", "PAY"][n : n + 1] + list(range(30)) for n in range(3)})
+    frame.to_csv(tmp_path / "two.csv", index=False)
+    found, notes = read_file(tmp_path / "two.csv")
+    assert found["X1"].tolist() == list(range(30))
+    assert notes == ("the first row looks like a second header, and is left out: LIMIT, AGE, PAY",)

@@ -184,3 +184,14 @@ def test_people_drawn_anew_are_as_many_and_the_same_each_time() -> None:
     assert (drawn.sum(axis=(1, 2, 3)) == counts.sum()).all()
     assert np.array_equal(drawn, bootstrap(counts, 500))
     assert np.allclose(drawn.mean(axis=0), counts, atol=1.5)
+
+
+def test_the_users_own_cells_stay_as_they_are_written(credit: Path, fairfate) -> None:
+    frame = pd.read_csv(credit / "credit.csv").assign(zip="01234", note=" NA", share="12,5 %")
+    frame.to_csv(credit / "own.csv", index=False, sep=";")
+    words = ["predict", str(credit / "run"), "--strategy", "fedavg", "--data", str(credit / "own.csv")]
+    assert fairfate(*words, "--out", "scored.csv").code == 0
+    scored = pd.read_csv("scored.csv", dtype=str, keep_default_na=False)
+    assert set(scored["zip"]) == {"01234"}
+    assert set(scored["note"]) == {" NA"}
+    assert set(scored["share"]) == {"12,5 %"}

@@ -47,7 +47,10 @@ def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
     "unknown strategy 'fairfate'; did you mean 'fair_fate'? Known: fedavg, fair_fate"
     """
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1)
+    folded = {known_name.casefold(): known_name for known_name in reversed(names)}
+    near = difflib.get_close_matches(name, names, n=1) or [
+        folded[found] for found in difflib.get_close_matches(name.casefold(), folded, n=1)
+    ]
     hint = f"did you mean '{near[0]}'? Known" if near else "known"
     return InputError(f"unknown {what} '{name}'; {hint}: {listing(names)}")
 

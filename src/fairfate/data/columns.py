@@ -162,7 +162,13 @@ def read_dates(values: pd.Series[Any], form: str) -> NDArray[np.float64]:
         stamps = values.dt.tz_convert(None) if getattr(values.dtype, "tz", None) else values
         return _days(stamps)
     codes, names = words(values)
-    days = _days(pd.to_datetime(pd.Series(names, dtype=object), format=form))
+    try:
+        days = _days(pd.to_datetime(pd.Series(names, dtype=object), format=form))
+    except ValueError:
+        other = find_dates(values)  # of one other form
+        if other is None:
+            raise
+        return other[0]
     return np.append(days, np.nan)[codes]
 
 
@@ -213,7 +219,7 @@ def why_no_number_input(numbers: NDArray[np.float64], name: str) -> str:
 
 
 _NAMED_LIKE_IDS = re.compile(
-    r"(?i)(^|[\W_])(id|ids|nr|no|num|number|key|index|uuid|code|account|iban)$|^Unnamed"
+    r"(?i)(^|[\W_])(id|ids|nr|nbr|no|num|number|key|index|uuid|code|account|iban)$|^Unnamed"
 )
 
 
@@ -259,14 +265,24 @@ def merge_small(
     order = np.argsort(cells.sum(axis=1), kind="stable")
     merged = [place for place in order if few[place]]
     rest = [place for place in order if not few[place]]
-    while merged and len(rest) > 1 and cells[merged].sum(axis=0).min() < FEWEST:
-        merged.append(rest.pop(0))  # the smallest of the others joins them
     if len(merged) < 2 or not rest:
         return codes, names, []
     kept = sorted(rest)
     place_of = np.full(len(names), len(kept))
     place_of[kept] = np.arange(len(kept))
     return place_of[codes], [*(names[place] for place in kept), SMALL], sorted(names[p] for p in merged)
+
+
+def stray(values: pd.Series[Any], labels: pd.Series[Any], least: int) -> NDArray[np.bool_]:
+    """(rows,) those of groups so small that even together they cannot be in all parts of a split."""
+    codes, names = words(values)
+    label = pd.factorize(labels)[0]
+    here = codes >= 0
+    cells = np.bincount(codes[here] * 2 + np.clip(label[here], 0, 1), minlength=2 * len(names)).reshape(-1, 2)
+    few = (cells.sum(axis=1) < least) | (cells.min(axis=1) < max(1, least // 5))
+    if not few.any() or (~few).sum() < 2 or cells[few].sum(axis=0).min() >= FEWEST:
+        return np.zeros(len(codes), dtype=bool)
+    return np.append(few, False)[codes]
 
 
 def too_few(labels: pd.Series[Any], every: pd.Series[Any]) -> bool:
@@ -276,6 +292,7 @@ def too_few(labels: pd.Series[Any], every: pd.Series[Any]) -> bool:
 
 def match(wanted: str, names: list[str], argument: str, column: object) -> int:
     """Where a value typed by the user stands among the column's (1.0 finds 1)."""
+    wanted = wanted.strip()
     try:
         plain = spell(float(wanted))
     except ValueError:

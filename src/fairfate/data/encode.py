@@ -58,10 +58,13 @@ class Encoder:
         >>> encoder.transform(np.array([[3.0, 1], [np.nan, 0]])).tolist()
         [[1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 1.0, 0.0]]
         """
-        present = ~np.isnan(features)
-        counts = present.sum(axis=0)
-        sums, squares = np.nansum(features, axis=0), np.nansum(features * features, axis=0)
-        return cls.from_sums(counts, sums, squares, len(features) > counts, slots)
+        counts = (~np.isnan(features)).sum(axis=0)
+        number = slots == 0
+        mean = np.where(number, np.nansum(features, axis=0) / np.maximum(counts, 1), 0.0)
+        variance = np.nansum((features - mean) ** 2, axis=0) / np.maximum(counts, 1)
+        return cls(
+            mean, _spans(number, mean, variance, 1e-24), mean, slots, (len(features) > counts) & number
+        )
 
     @classmethod
     def from_sums(
@@ -75,10 +78,8 @@ class Encoder:
         """From sums over the rows, which several holders of rows can add up."""
         number = slots == 0
         mean = np.where(number & (counts > 0), sums / np.maximum(counts, 1), 0.0)
-        variance = squares / np.maximum(counts, 1) - mean * mean
-        usable = number & (variance > 1e-12 * np.maximum(1.0, mean * mean))
-        span = np.where(usable, np.sqrt(np.where(usable, variance, 1.0)), 1.0)
-        return cls(mean, span, mean, slots, flagged & number)
+        variance = squares / np.maximum(counts, 1) - mean * mean  # nothing is left of a tiny one
+        return cls(mean, _spans(number, mean, variance, 1e-12), mean, slots, flagged & number)
 
     @property
     def inputs(self) -> int:
@@ -128,6 +129,17 @@ class Encoder:
             if self.flagged is not None and self.flagged[place]:
                 found.append(f"{column} {_MISSING}")
         return found
+
+
+def _spans(
+    number: NDArray[np.bool_], mean: NDArray[np.float64], variance: NDArray[np.float64], least: float
+) -> NDArray[np.float64]:
+    """Standard deviations; where there is none to speak of, something that keeps the numbers small."""
+    usable = number & (variance > least * mean * mean) & (variance > 0)
+    lost = (variance != 0) | (least > 1e-20)  # sums may have lost it
+    small = np.where(lost, np.maximum(1.0, np.abs(mean)), 1.0)
+    found = np.where(usable, np.sqrt(np.where(usable, variance, 1.0)), small)
+    return np.where(number, found, 1.0)
 
 
 _MISSING = "(missing)"

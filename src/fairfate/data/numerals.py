@@ -256,10 +256,15 @@ def _column(texts: Texts, decimals: Sequence[str]) -> tuple[NDArray[np.float64] 
     if wrong * 2 >= present:
         return None, ""
     mend = "mend them to use it as numbers"
+    odd = texts.only(best.wrong)
+    if wrong and best.alike and _says_nothing(texts, odd, wrong, present):
+        return _values(
+            texts, best
+        ), f"{texts.name}: {wrong} values are no numbers and count as missing, such as {_two(odd)}"
     if wrong:
         return None, (
             f"{texts.name}: read as text, since {wrong} of {present} values are no numbers, such as"
-            f" {_two(texts.only(best.wrong))}; {mend}"
+            f" {_two(odd)}; {mend}"
         )
     if not best.alike:
         return None, (
@@ -267,6 +272,18 @@ def _column(texts: Texts, decimals: Sequence[str]) -> tuple[NDArray[np.float64] 
             f" {_two(_unlike(texts, best))}; {mend}"
         )
     return _values(texts, best), _told(texts, best)
+
+
+def _says_nothing(texts: Texts, odd: Sequence[str], wrong: int, present: int) -> bool:
+    """Whether the few texts among many numbers are words such as 'Exempt', said again and again."""
+    plain_words = all(not any(character.isdigit() for character in word) for word in odd)
+    return (
+        plain_words
+        and len(odd) <= 3
+        and wrong >= 5 * len(odd)
+        and wrong <= present / 5
+        and len(texts.words) > 15
+    )
 
 
 def _values(texts: Texts, whole: Fit) -> NDArray[np.float64]:

@@ -105,6 +105,7 @@ def _read(file: Path, reading: Reading, leaning: bool = False) -> Numbered:
         if raw.frame.empty:
             raise InputError(f"data must have at least one row, got '{file}' (no rows)")
         _strip_names(raw.frame)
+        raw = _without_second_header(raw)
         found = numbered(raw.frame, reading.decimal, _named_alike(raw), leaning)
     except InputError:
         raise
@@ -116,6 +117,41 @@ def _read(file: Path, reading: Reading, leaning: bool = False) -> Numbered:
             f"data must be a CSV or Parquet file, JSON or Excel, got '{file}' ({reason})"
         ) from None
     return found._replace(notes=(*raw.notes, *found.notes))
+
+
+def _without_second_header(raw: _Raw) -> _Raw:
+    """Leave the first row out where it holds texts above columns of numbers."""
+    frame = raw.frame
+    texts = [name for name in frame.columns if frame[name].dtype.kind in "OT"]
+    if len(frame) < 3 or len(texts) < 3:
+        return raw
+
+    def is_header(name: str, rows: int | None) -> bool:
+        head, rest = frame[name].iloc[:1], frame[name].iloc[1:rows].dropna()
+        numbers = pd.to_numeric(rest, errors="coerce").notna()
+        return bool(pd.to_numeric(head, errors="coerce").isna().all() and len(rest) and numbers.mean() > 0.9)
+
+    found = [name for name in texts if is_header(name, 20)]
+    found = [name for name in found if is_header(name, None)] if 2 * len(found) >= len(frame.columns) else []
+    if len(found) < 3:
+        return raw
+    first = listing(str(value) for value in frame[found].iloc[0])
+    rest = frame.iloc[1:].reset_index(drop=True)
+    rest = rest.assign(**{name: pd.to_numeric(rest[name], errors="coerce") for name in found})
+    again = raw.strings
+    strings = None if again is None else (lambda: again().iloc[1:].reset_index(drop=True))
+    return _Raw(
+        rest, (*raw.notes, f"the first row looks like a second header, and is left out: {first}"), strings
+    )
+
+
+def as_written(path: str | Path, reading: Reading = AS_FOUND) -> pd.DataFrame | None:
+    """The rows of a text file with every cell as it is written; None for other files."""
+    file = Path(path)
+    if _ending(file) in (*PARQUET, *EXCEL, *JSON):
+        return None
+    text, _ = decode(_content(file), reading.encoding)
+    return read_csv(text, reading.sep).written()
 
 
 def _strip_names(frame: pd.DataFrame) -> None:

@@ -205,6 +205,16 @@ def _usable_rows(frame: pd.DataFrame, columns: Columns, notes: list[str]) -> pd.
             why = "are left out (--missing-group)" if dropped else "are too few for a group, and left out"
             notes.append(f"{name}: {int(missing.sum()):,} rows without a value {why}")
             frame = frame[~missing].reset_index(drop=True)
+    for name in columns.sensitive if columns.min_group > 0 else ():
+        if name in dict(columns.privileged) or name in dict(columns.bands) or cols.is_number(frame[name]):
+            continue
+        few = cols.stray(frame[name], frame[columns.target], columns.min_group)
+        if few.any():
+            rows = int(few.sum())
+            notes.append(
+                f"{name}: {rows:,} rows of groups too small to be measured are left out (--min-group)"
+            )
+            frame = frame[~few].reset_index(drop=True)
     if frame.empty:
         raise InputError("data must have a row with a label and a group, got none")
     return frame

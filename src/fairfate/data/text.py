@@ -126,6 +126,18 @@ class Csv(NamedTuple):
             except pd.errors.ParserWarning:
                 raise ValueError("rows have more fields than the header") from None
 
+    def written(self) -> pd.DataFrame:
+        """Every cell as it is written, empty ones too; only the names of columns lose their blanks."""
+        frame = pd.read_csv(
+            io.BytesIO(self.text.encode()),
+            sep=self.sep,
+            encoding="utf-8",
+            index_col=False,
+            dtype=str,
+            keep_default_na=False,
+        )
+        return frame.set_axis([str(name).strip() for name in frame.columns], axis=1)
+
 
 def read_csv(text: str, sep: str | None) -> Csv:
     """Any of the usual separators; every row must have as many fields as the header."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fairfate.data import Reading, read_file
+from fairfate.data.read import as_written
 from fairfate.errors import InputError, check, listing
 from fairfate.fairness.intervals import bootstrap
 from fairfate.fairness.metrics import Counts, Values
@@ -82,7 +83,9 @@ def predict_file(
     found = model.score(frame, strict=strict)
     names = _free(frame, ("probability", "prediction"))
     decided = np.array(model.labels, dtype=object)[found.decision]
-    scored = frame.assign(**{names[0]: found.probability, names[1]: decided})
+    written = as_written(data, reading or Reading())
+    kept = frame if written is None or len(written) != len(frame) else written
+    scored = kept.assign(**{names[0]: found.probability, names[1]: decided})
     if out.suffix.lower() == ".csv":
         write_bytes(out, scored.to_csv(index=False).encode())
     else:
