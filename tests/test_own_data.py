@@ -348,7 +348,7 @@ def test_the_limit_of_small_groups_can_be_set() -> None:
     frame = plain(s=["a"] * 500 + ["b"] * 45 + ["c"] * 45 + ["d"] * 10)
     assert tidy(frame).group_names == ("a", "(small groups)")
     assert tidy(frame).notes == (
-        "s: b, c, 1 of fewer than 20 rows are few and counted as (small groups) (--min-group)",
+        "s: groups with few rows are counted as (small groups) (--min-group): b, c, 1 of fewer than 20 rows",
     )
     assert tidy(frame, min_group=0).group_names == ("a", "b", "c", "d")
 

@@ -67,7 +67,7 @@ def read_attribute(
             codes, names, merged = cols.merge_small(codes, names, label, columns.min_group)
         if merged:
             told = _told(merged, found)
-            notes.append(f"{name}: {told} are few and counted as {cols.SMALL} (--min-group)")
+            notes.append(f"{name}: groups with few rows are counted as {cols.SMALL} (--min-group): {told}")
         return Attribute(codes.astype(np.int16), tuple(names), cuts)
     privileged = match(chosen, names, "privileged", name)
     rest = [name for name in names if name != names[privileged]]

@@ -169,6 +169,8 @@ def names_once(header: list[str]) -> None:
     """Refuse columns of one name."""
     twice = sorted({name for name in header if header.count(name) > 1})
     if twice:
+        odd = any(not any(character.isalpha() for character in name) for name in twice)
+        hint = "; is the line with the columns' names missing?" if odd else ""
         raise ValueError(
-            f"the header must name each column once, got {listing(twice) or 'spaces'} more than once"
+            f"the header must name each column once, got {listing(twice) or 'spaces'} more than once{hint}"
         )
