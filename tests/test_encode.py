@@ -49,7 +49,7 @@ def test_a_missing_number_is_the_mean_and_says_so() -> None:
     encoder = Encoder.fit_slots(train, np.array([0, 0]))
     assert encoder.inputs == 3
     rows = np.array([[np.nan, 5.0], [3.0, np.nan]])
-    assert encoder.transform(rows).tolist() == [[0.0, 1.0, 1.0], [1.0, 0.0, 0.0]]
+    assert encoder.transform(rows).tolist() == [[0.0, 1.0, 0.25], [1.0, 0.0, 0.0]]
     assert encoder.names(("a", "b"), {}) == ["a", "a (missing)", "b"]
 
 

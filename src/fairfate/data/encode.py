@@ -136,9 +136,7 @@ def _spans(
 ) -> NDArray[np.float64]:
     """Standard deviations; where there is none to speak of, something that keeps the numbers small."""
     usable = number & (variance > least * mean * mean) & (variance > 0)
-    lost = (variance != 0) | (least > 1e-20)  # sums may have lost it
-    small = np.where(lost, np.maximum(1.0, np.abs(mean)), 1.0)
-    found = np.where(usable, np.sqrt(np.where(usable, variance, 1.0)), small)
+    found = np.where(usable, np.sqrt(np.where(usable, variance, 1.0)), np.maximum(1.0, np.abs(mean)))
     return np.where(number, found, 1.0)
 
 

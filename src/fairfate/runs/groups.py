@@ -30,18 +30,21 @@ def group_rates(rounds: pd.DataFrame, groups: Groups) -> pd.DataFrame:
     groups : what its counts are counted by
     """
     test = rounds[(rounds["split"] == "test") & (rounds["round"] == rounds["round"].max())]
-    crossings: list[tuple[str, ...]] = [(name,) for name in groups.attributes]
-    if len(groups.attributes) > 1:
-        crossings.append(groups.attributes)
     found = []
     for key, frame in test.groupby(KEYS, dropna=False, sort=False):
         counts = counts_of(frame)
-        for attributes in crossings:
+        for attributes in _crossings(groups):
             merged = groups.merge(counts, attributes)
             about = dict(zip(KEYS, key, strict=True))
             named = {"attribute": " x ".join(attributes), "group": _names(groups, attributes)}
             found.append(pd.DataFrame({**about, **named, "seeds": len(frame), **_rates(merged)}))
     return pd.concat(found, ignore_index=True)
+
+
+def _crossings(groups: Groups) -> list[tuple[str, ...]]:
+    """Each attribute alone and, where there are several, all of them together."""
+    alone: list[tuple[str, ...]] = [(name,) for name in groups.attributes]
+    return alone if len(alone) == 1 else [*alone, groups.attributes]
 
 
 def _names(groups: Groups, attributes: tuple[str, ...]) -> list[str]:
@@ -71,9 +74,8 @@ def _rates(counts: Counts) -> dict[str, Values]:
 
 def rates_of(counts: Counts, groups: Groups) -> pd.DataFrame:
     """The same for one set of rows, from (groups, 2, 2) counts."""
-    crossings: list[tuple[str, ...]] = [(name,) for name in groups.attributes]
     frames = []
-    for attributes in crossings + ([groups.attributes] if len(groups.attributes) > 1 else []):
+    for attributes in _crossings(groups):
         named = {"attribute": " x ".join(attributes), "group": _names(groups, attributes)}
         frames.append(pd.DataFrame({**named, **_rates(groups.merge(counts[None], attributes))}))
     return pd.concat(frames, ignore_index=True)

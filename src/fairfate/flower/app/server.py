@@ -72,7 +72,7 @@ class ServerData:
 
 
 def ask_for_schema(grid: Grid, settings: Settings) -> Schema:
-    """One query to every site for its columns' ranges and category names, and a schema that covers them."""
+    """Ask every site for its columns' sums (or ranges) and category names; a schema that covers them."""
     schema = settings.draft_schema()
     clients = Roster(max_wait=settings.max_wait).clients(grid, settings.min_sites)
     question = RecordDict({"config": ConfigRecord({ASK: DESCRIBE, SCHEMA: schema.to_json()})})

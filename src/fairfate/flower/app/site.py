@@ -91,8 +91,8 @@ def _discreet() -> Iterator[None]:
 def answer(content: RecordDict, context: Context, network: str | None = None) -> RecordDict:
     """Answer the server's query: who we are, and whether our file fits its schema.
 
-    If the server asks so, add our rows by group and label (for reweighing), or our columns' ranges and
-    category names (for a schema that covers all sites).
+    If the server asks so, add our rows by group and label (for reweighing), or our columns' sums
+    (or ranges) and category names (for a schema that covers all sites).
     """
     about = ConfigRecord()
     result = RecordDict({CLIENT: about})
