@@ -12,11 +12,14 @@ import pytest
 import fairfate
 import made_up
 from fairfate import FairModel
+from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.fairness import metrics
 from fairfate.federation.split import split_rows
 from fairfate.federation.streams import Streams
 from fairfate.files import read_arrays, write_arrays
+from fairfate.runs.choice import choose
+from fairfate.runs.results import count_columns
 
 STRATEGIES = ["fedavg", "fair_fate", "fedavg+average+thresholds:from=clients"]
 
@@ -183,23 +186,57 @@ def test_damaged_and_foreign_files(finished: fairfate.Run, tmp_path: Path) -> No
         FairModel.load(tmp_path / "old.safetensors")
 
 
-def test_the_one_to_take_is_chosen_by_the_validation_rows(finished: fairfate.Run) -> None:
-    """Whatever the test rows say."""
-    from fairfate.runs.choice import choose
+GOOD, UNFAIR, WEAK, NOTHING = (
+    np.array([[[60, 10], [10, 40]], [[60, 10], [10, 40]]]),
+    np.array([[[60, 10], [30, 20]], [[60, 10], [5, 45]]]),
+    np.array([[[45, 25], [25, 25]], [[45, 25], [25, 25]]]),
+    np.array([[[70, 0], [50, 0]], [[70, 0], [50, 0]]]),
+)
 
-    rounds = finished.rounds
-    best = choose(rounds, "eqo", finished.table.grouping)
-    spoilt = rounds.copy()
-    test = spoilt["split"] == "test"
-    columns = [name for name in spoilt.columns if str(name).startswith("n_")]
-    spoilt.loc[test, columns] = spoilt.loc[test, columns].to_numpy()[::-1]
-    spoilt.loc[test, ["accuracy", "mcc", "eqo"]] = 0.0
-    assert choose(spoilt, "eqo", finished.table.grouping) == best == finished.best
-    collapsed = rounds.assign(mcc=0.0)
-    assert choose(collapsed, "eqo", finished.table.grouping) is None
-    if best is not None:
-        saved = FairModel.load(finished.out / "models" / "best.safetensors")
-        assert saved.about["seed"] == best.seed
+
+def measured(lines: dict[str, dict[str, list[np.ndarray]]]) -> pd.DataFrame:
+    """Rounds of strategies from their counts on each split, one for each seed."""
+    rows = []
+    for strategy, splits in lines.items():
+        for split, seeds in splits.items():
+            for seed, counts in enumerate(seeds, start=1):
+                row = {"dataset": "d", "partition": "p", "protocol": "paper", "strategy": strategy}
+                row |= {"metric": "eqo", "settings": "{}", "seed": seed, "round": 1, "split": split}
+                row |= {name: float(metric(counts)) for name, metric in metrics.METRICS.items()}
+                rows.append(row | dict(zip(count_columns(2), counts.ravel(), strict=True)))
+    return pd.DataFrame(rows)
+
+
+def test_the_one_to_take_is_chosen_by_the_validation_rows() -> None:
+    """Whatever the test rows say, and never one without skill."""
+    groups = Groups.single("sex", ("f", "m"))
+    rounds = measured(
+        {
+            "fedavg": {"validation": [UNFAIR, UNFAIR], "test": [GOOD, GOOD]},
+            "fair_fate": {"validation": [UNFAIR, GOOD], "test": [UNFAIR, UNFAIR]},
+            "fedval": {
+                "validation": [WEAK, WEAK],
+                "test": [GOOD, GOOD],
+            },  # fair, but hardly better than chance
+        }
+    )
+    assert choose(rounds, "eqo", groups) == (1, "fair_fate", 2)
+    collapsed = measured({"fedavg": {"validation": [NOTHING, GOOD], "test": [GOOD, GOOD]}})
+    assert choose(collapsed, "eqo", groups) is None
+    skilled = np.array([[[180, 5], [5, 10]], [[180, 5], [4, 11]]])
+    lazy = np.array([[[184, 1], [12, 3]], [[184, 1], [12, 3]]])  # as accurate, and finds hardly anybody
+    rare = {"fedavg": [skilled] * 2, "fair_fate": [lazy] * 2}
+    rounds = measured({name: {"validation": of, "test": of} for name, of in rare.items()})
+    assert choose(rounds, "eqo", groups) == (0, "fedavg", 1)
+
+
+def test_the_one_to_take_is_saved(tmp_path: Path) -> None:
+    done = fairfate.run(
+        data="synthetic:rows=800", strategies=["fedavg"], rounds=30, seeds=2, jobs=1, out=tmp_path / "o"
+    )
+    assert done.best is not None
+    saved = FairModel.load(tmp_path / "o" / "models" / "best.safetensors")
+    assert saved.about["seed"] == done.best.seed
 
 
 def test_a_frame_gives_what_its_file_gives(bank: pd.DataFrame, tmp_path: Path) -> None:

@@ -51,12 +51,12 @@ class Streams:
         return order[:first], order[first:second], order[second:]
 
     def _stratified(self, by: RowNumbers, shares: tuple[float, ...]) -> list[RowNumbers]:
-        """Parts of every class of rows by their shares, none of them empty if the class has rows enough."""
+        """Parts of every class of rows by their shares."""
         rng = self._rng(_SPLIT)
         parts: list[list[RowNumbers]] = [[] for _ in shares]
         for number in np.unique(by):
             mine = rng.permutation(np.flatnonzero(by == number))
-            rest = [max(round(share * len(mine)), len(mine) >= len(shares)) for share in shares[1:]]
+            rest = [round(share * len(mine)) for share in shares[1:]]  # one each of three rows
             ends = np.cumsum([max(0, len(mine) - sum(rest)), *rest])
             for part, piece in zip(parts, np.split(mine, ends[:-1]), strict=True):
                 part.append(piece)
