@@ -18,6 +18,7 @@ from fairfate.models.fitted import FairModel
 from fairfate.runs import results
 from fairfate.runs.choice import choose
 from fairfate.runs.config import PROVENANCE
+from fairfate.runs.final import LOCAL, SCORES, Final, Released, describe, read_final, write_final
 from fairfate.runs.finished import Run
 from fairfate.runs.groups import GROUPS, group_rates, write_groups
 from fairfate.runs.job import Cell, fitted, perform, ready, run_cell, table_of
@@ -38,6 +39,7 @@ class Seed(NamedTuple):
     clients: pd.DataFrame
     models: list[FairModel]
     """One for each strategy."""
+    final: Final
 
 
 def execute(
@@ -86,16 +88,18 @@ def _execute(
             for key, model in models.items()
         }
     best = choose(rounds, plan.config.metric, table.grouping)
+    final = Final.together([frames[seed].final for seed in cells])
     summary = results.summarise(rounds)
     if folder is not None:
         results.write_rounds(folder / ROUNDS, rounds, table.grouping)
         results.write_clients(folder / CLIENTS, clients)
+        write_final(folder, final)
         write_groups(folder / GROUPS, group_rates(rounds, table.grouping))
         if best is not None:
             models[names[best.line], best.seed].save(folder / MODELS / BEST)
         results.write_summary(folder / SUMMARY, summary)
         _clear_seeds(folder)
-    return Run(plan, table, rounds, summary, clients, folder, tuple(damaged), models, best)
+    return Run(plan, table, rounds, summary, clients, folder, tuple(damaged), models, best, final)
 
 
 def _finished(
@@ -117,7 +121,10 @@ def _finished(
         else:
             files = [folder / MODELS / results.model_file(name, seed) for name in names]
             clients = pd.read_parquet(folder / PARTS / _part(seed))
-            frames[seed] = Seed(store.read(cell), clients, [FairModel.load(file) for file in files])
+            models = [FairModel.load(file) for file in files]
+            final = read_final(folder / PARTS, _final_parts(seed))
+            assert final is not None  # its checksum was right
+            frames[seed] = Seed(store.read(cell), clients, models, final)
     return frames, damaged
 
 
@@ -125,11 +132,15 @@ def _part(seed: int) -> str:
     return f"seed-{seed}.parquet"
 
 
+def _final_parts(seed: int) -> tuple[str, str]:
+    return f"scores-seed-{seed}.parquet", f"local-seed-{seed}.parquet"
+
+
 def _clear_seeds(folder: Path) -> None:
     """Remove what single seeds have left, once all of it is in the results."""
     remove_unfinished(folder, folder / CELLS)
     Store(folder / CELLS).clear()
-    _clear(folder / PARTS, "seed-*.parquet")
+    _clear(folder / PARTS, "*seed-*.parquet")
     _clear(folder / CHECKPOINTS, "seed-*.safetensors")
 
 
@@ -158,12 +169,17 @@ def _work(payload: tuple[Path | None, Table | None], cell: Cell, report: Report)
         checkpoint=checkpoint,
     )
     models = fitted(plan, table, cell.seed, outcome)
-    found = Seed(outcome.rounds, outcome.clients, models)
+    released = [Released(trace.spec, trace.params, trace.thresholds) for trace in outcome.traces]
+    schema = models[0].schema
+    network = plan.model(outcome.federation.inputs, schema)
+    final = describe(network, released, outcome.federation, cell.seed)
+    found = Seed(outcome.rounds, outcome.clients, models, final)
     if folder is None:
         return found
     part = folder / PARTS / _part(cell.seed)
     results.write_clients(part, outcome.clients)
-    saved = {f"{PARTS}/{part.name}": file_checksum(part) or ""}
+    parts = [part, *write_final(folder / PARTS, final, _final_parts(cell.seed))]
+    saved = {f"{PARTS}/{path.name}": file_checksum(path) or "" for path in parts}
     for label, model in zip(labels(plan.specs), models, strict=True):
         file = model.save(folder / MODELS / results.model_file(label, cell.seed))
         saved[f"{MODELS}/{file.name}"] = file_checksum(file) or ""
@@ -189,7 +205,7 @@ def _open(folder: Path, config: str, force: bool) -> None:
     """Make the folder ready: new, or an interrupted run of the same config, or by force."""
     if (folder / CONFIGS).exists():
         raise InputError(f"out must not be the folder of a sweep, got '{folder}' with {CONFIGS}")
-    names = (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS, MODELS, CELLS)
+    names = (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS, SCORES, LOCAL, MODELS, CELLS)
     ours = [name for name in names if (folder / name).exists()]
     unfinished = (folder / CONFIG).exists() and not (folder / SUMMARY).exists()
     if (folder / SUMMARY).exists():
@@ -213,7 +229,7 @@ def _open(folder: Path, config: str, force: bool) -> None:
 
 def _remove_results(folder: Path) -> None:
     """Remove what an earlier run wrote, and nothing else."""
-    for name in (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS):
+    for name in (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS, SCORES, LOCAL):
         (folder / name).unlink(missing_ok=True)
     _clear_seeds(folder)
     results.clear_models(folder / MODELS)

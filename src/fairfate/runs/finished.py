@@ -15,6 +15,7 @@ from fairfate.data import Table
 from fairfate.errors import InputError, listing
 from fairfate.models.fitted import FairModel
 from fairfate.runs.choice import Choice, find_line
+from fairfate.runs.final import Final
 from fairfate.runs.groups import group_rates
 from fairfate.runs.plan import Plan
 from fairfate.strategies import labels
@@ -40,6 +41,8 @@ class Run:
     """The models by the strategy's name in the tables and the seed."""
     best: Choice | None = None
     """The one to take, chosen by the validation rows; None if none can be recommended."""
+    final: Final | None = None
+    """The released models' scores on the test rows, and their decisions at each client."""
 
     def model(self, strategy: str | None = None, seed: int | None = None) -> FairModel:
         """A model: of the strategy and seed named, or the one to take."""
