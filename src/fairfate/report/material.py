@@ -1,0 +1,159 @@
+"""All that runs have left, gathered for a report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fairfate.errors import InputError
+from fairfate.fairness.metrics import Counts, Values
+from fairfate.report.audit import Audit, audits, crossings, fairness_by
+from fairfate.report.comparison import Comparison, text
+from fairfate.runs.choice import Choice, Judged, judge, pick
+from fairfate.runs.config import read_config
+from fairfate.runs.final import Final, read_final
+from fairfate.runs.results import CLIENTS, CONFIG, counts_of, read_clients
+
+RESPLIT = 1 / 3
+"""Test rows over training rows, where each seed splits the data anew."""
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """Strategies on the same data, and everything that is known of them."""
+
+    comparison: Comparison
+    configs: tuple[Mapping[str, Any], ...]
+    clients: pd.DataFrame
+    """Who took part in each round; empty where that is not known."""
+    final: Final
+    """The released models in detail; empty where that is not known."""
+    progress: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """For each seed of an unfinished run, how many rounds it has done, and of how many."""
+
+    @classmethod
+    def read(cls, folders: Sequence[Path]) -> list[Material]:
+        """Of runs' and sweeps' folders; runs on the same data, split alike, are one."""
+        return [cls._of(found) for found in Comparison.read(folders)]
+
+    @classmethod
+    def _of(cls, found: Comparison) -> Material:
+        configs, clients, finals = [], [], []
+        for path, added in found.sources:
+            folder = path if path.is_dir() else path.parent
+            if (folder / CONFIG).is_file():
+                configs.append(read_config(folder / CONFIG))
+            if (folder / CLIENTS).is_file():
+                clients.append(_named(read_clients(folder), added))
+            final = read_final(folder)
+            if final is not None:
+                finals.append(Final(*(_named(frame, added) for frame in final)))
+        final = Final.together(finals) if finals else Final(pd.DataFrame(), pd.DataFrame())
+        together = pd.concat(clients, ignore_index=True) if clients else pd.DataFrame()
+        return cls(found, tuple(configs), together, final)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups' names."""
+        return () if self.comparison.groups is None else self.comparison.groups.names
+
+    @property
+    def names(self) -> list[str]:
+        """Of the strategies."""
+        return self.comparison.names
+
+    @cached_property
+    def seeds(self) -> list[int]:
+        """The seeds, in the order of the run."""
+        return [int(seed) for seed in dict.fromkeys(self.comparison.rounds["seed"])]
+
+    @cached_property
+    def judged(self) -> list[Judged]:
+        """What speaks for and against each strategy, on the validation rows; empty where it is not known."""
+        if self.comparison.groups is None:
+            return []
+        try:
+            return judge(self.comparison.rounds, self.comparison.metric, self.comparison.groups)
+        except InputError:
+            return []
+
+    @cached_property
+    def to_take(self) -> Choice | None:
+        """The model to take."""
+        return pick(self.judged)
+
+    @property
+    def shown(self) -> tuple[int, int]:
+        """The model that the report is about: the one to take, or the first strategy's."""
+        if self.to_take is not None:
+            return self.to_take.line, self.to_take.seed
+        return 0, self.judged[0].seed if self.judged else self.seeds[0]
+
+    @cached_property
+    def models(self) -> list[tuple[int, int]]:
+        """The models that were measured in the last round: strategies and seeds."""
+        return [(line, seed) for line in range(len(self.names)) for seed in self._seeds_of(line)]
+
+    def _seeds_of(self, line: int) -> list[int]:
+        last = self.comparison.last_rounds
+        mine = last[self.line_of(last) == line]
+        return [seed for seed in self.seeds if seed in set(mine["seed"])]
+
+    @cached_property
+    def counts(self) -> Counts:
+        """(models, groups, 2, 2) the models on the test rows."""
+        last = self.comparison.last_rounds
+        found = {
+            (int(line), int(seed)): of
+            for line, seed, of in zip(self.line_of(last), last["seed"], counts_of(last), strict=True)
+        }
+        return np.stack([found[model] for model in self.models])
+
+    @cached_property
+    def audits(self) -> list[Audit]:
+        """What each model does to each group; empty for runs of older versions."""
+        groups = self.comparison.groups
+        return [] if groups is None else audits(self.counts, groups)
+
+    @cached_property
+    def fairness(self) -> dict[str, dict[str, Values]]:
+        """For each attribute and fairness metric, (models,) its values by the rule of the audit."""
+        groups = self.comparison.groups
+        if groups is None:
+            return {}
+        return {" x ".join(of): fairness_by(self.counts, groups, of) for of in crossings(groups)}
+
+    def of_line(self, line: int) -> list[int]:
+        """The places of a strategy's models."""
+        return [place for place, (of, _) in enumerate(self.models) if of == line]
+
+    def can_pair(self, line: int, other: int) -> bool:
+        """Whether two strategies were run with the same seeds."""
+        return line != other and self._seeds_of(line) == self._seeds_of(other)
+
+    @property
+    def test_to_train(self) -> float:
+        """How many test rows there are for a training row, where seeds draw them anew; else 0."""
+        held = any("test" in config for config in self.configs)
+        return 0.0 if held else RESPLIT
+
+    def line_of(self, frame: pd.DataFrame) -> NDArray[np.int64]:
+        """The number of the strategy of each row."""
+        keys = self.comparison.summary[["strategy", "metric", "settings"]]
+        place = {
+            (row.strategy, text(row.metric), row.settings): number
+            for number, row in enumerate(keys.itertuples(index=False))
+        }
+        rows = zip(frame["strategy"], frame["metric"].map(text), frame["settings"], strict=True)
+        return np.array([place.get(row, -1) for row in rows], dtype=np.int64)
+
+
+def _named(frame: pd.DataFrame, added: str) -> pd.DataFrame:
+    return frame.assign(strategy=frame["strategy"] + added) if added and len(frame) else frame
