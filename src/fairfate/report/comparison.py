@@ -57,7 +57,9 @@ class Comparison:
         crossed = tuple(line for text in objectives for line in small_groups(text))
         notes = (*run.table.notes, *again, *thresholds, *crossed)
         best = "" if run.best is None else f"{run.best.name}, seed {run.best.seed}"
-        return cls(run.rounds, run.plan.config.metric, notes, run.table.grouping, run.out, best)
+        sources = () if run.out is None else ((run.out, ""),)
+        metric, groups = run.plan.config.metric, run.table.grouping
+        return cls(run.rounds, metric, notes, groups, run.out, best, sources=sources)
 
     @classmethod
     def read(cls, folders: Sequence[Path]) -> list[Comparison]:

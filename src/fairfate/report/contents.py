@@ -27,7 +27,7 @@ from fairfate.report.audit import (
 from fairfate.report.comparison import fairest, remarks, said, sentence
 from fairfate.report.material import Material
 from fairfate.runs.config import PROVENANCE
-from fairfate.runs.results import BEST, MODELS, counts_of
+from fairfate.runs.results import counts_of
 
 FORMAT = 1
 PERFORMANCE = ("accuracy", "balanced_accuracy", "mcc")
@@ -103,7 +103,7 @@ def _answer(found: Material, line: float) -> dict[str, Any]:
     place = found.models.index((number, seed)) if (number, seed) in found.models else 0
     name = found.names[number]
     answer: dict[str, Any] = {
-        "take": None if chosen is None else {"strategy": name, "seed": seed, "file": f"{MODELS}/{BEST}"},
+        "take": None if chosen is None else {"strategy": name, "seed": seed, "file": found.model_file},
         "shown": {"strategy": name, "seed": seed, "line": number},
         "why": _why(found),
         "others": _others(found),
@@ -380,8 +380,8 @@ def audit_rows(found: Material) -> list[dict[str, Any]]:
 
 def _clients(found: Material) -> list[dict[str, Any]]:
     """How the model shown does at each client, on the rows that the client trained on."""
-    local, groups = found.final.local, found.comparison.groups
-    if not len(local) or groups is None:
+    local, groups = found.local, found.comparison.groups
+    if local is None or groups is None:
         return []
     number, seed = found.shown
     mine = local[(found.line_of(local) == number) & (local["seed"] == seed)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +20,9 @@ from fairfate.report.comparison import Comparison, text
 from fairfate.runs.choice import Choice, Judged, judge, pick
 from fairfate.runs.config import read_config
 from fairfate.runs.final import Final, read_final
-from fairfate.runs.results import CLIENTS, CONFIG, counts_of, read_clients
+from fairfate.runs.finished import Run
+from fairfate.runs.plan import dump_config
+from fairfate.runs.results import BEST, CLIENTS, CONFIG, MODELS, counts_of, read_clients
 
 RESPLIT = 1 / 3
 """Test rows over training rows, where each seed splits the data anew."""
@@ -33,10 +36,17 @@ class Material:
     configs: tuple[Mapping[str, Any], ...]
     clients: pd.DataFrame
     """Who took part in each round; empty where that is not known."""
-    final: Final
-    """The released models in detail; empty where that is not known."""
+    final: Final | None
+    """The released models in detail, where that is known."""
     progress: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """For each seed of an unfinished run, how many rounds it has done, and of how many."""
+
+    @classmethod
+    def of(cls, run: Run) -> Material:
+        """Of a run that has just finished."""
+        found = Comparison.of(run)
+        config = tomllib.loads(dump_config(run.plan, run.table))
+        return cls(found, (config,), run.clients, run.final)
 
     @classmethod
     def read(cls, folders: Sequence[Path]) -> list[Material]:
@@ -54,10 +64,27 @@ class Material:
                 clients.append(_named(read_clients(folder), added))
             final = read_final(folder)
             if final is not None:
-                finals.append(Final(*(_named(frame, added) for frame in final)))
-        final = Final.together(finals) if finals else Final(pd.DataFrame(), pd.DataFrame())
+                local = None if final.local is None else _named(final.local, added)
+                finals.append(Final(_named(final.scores, added), local))
+        final = Final.together(finals) if finals else None
         together = pd.concat(clients, ignore_index=True) if clients else pd.DataFrame()
         return cls(found, tuple(configs), together, final)
+
+    @property
+    def local(self) -> pd.DataFrame | None:
+        """The models' decisions at each client, where they are known."""
+        return None if self.final is None else self.final.local
+
+    @property
+    def model_file(self) -> str | None:
+        """The file of the model to take, within the run's folder."""
+        if len(self.comparison.sources) != 1:
+            return None
+        folder = self.comparison.sources[0][0] / MODELS
+        files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
+        if len(files) == 1 or (folder / BEST) in files:
+            return f"{MODELS}/{BEST if (folder / BEST) in files else files[0].name}"
+        return None
 
     @property
     def groups(self) -> tuple[str, ...]:

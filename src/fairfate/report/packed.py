@@ -74,7 +74,7 @@ def pack(found: Material, line: float) -> dict[str, Any]:
 def _detailed(found: Material) -> list[tuple[int, int]]:
     """The models that are shown in detail: all, or each strategy's best where there are very many."""
     groups = max(len(found.groups), 1)
-    clients = 0 if not len(found.final.local) else found.final.local["name"].nunique()
+    clients = 0 if found.local is None else found.local["name"].nunique()
     most = max(2 * BINS * groups, 4 * min(clients, MOST_CLIENTS) * groups)
     if len(found.models) * most <= MOST_NUMBERS or not found.judged:
         return found.models
@@ -187,9 +187,9 @@ def _rates(audit: Audit, places: Sequence[int]) -> dict[str, Any]:
 
 def _scores(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, Any] | None:
     """Test rows by model, group, label and score; and the models' thresholds."""
-    scores = found.final.scores
-    if not len(scores):
+    if found.final is None:
         return None
+    scores = found.final.scores
     first = scores[scores["bin"] == 0].reset_index(drop=True)
     lines = found.line_of(first)
     place = {
@@ -205,8 +205,8 @@ def _scores(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, A
 
 def _local(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, Any] | None:
     """The rows of each client by group, label and the models' decisions."""
-    local = found.final.local
-    if not len(local):
+    local = found.local
+    if local is None:
         return None
     names, hidden = _largest(local["name"], counts_of(local).sum(axis=(1, 2, 3)))
     local = local[local["name"].isin(names)]

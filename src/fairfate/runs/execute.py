@@ -229,7 +229,7 @@ def _open(folder: Path, config: str, force: bool) -> None:
 
 def _remove_results(folder: Path) -> None:
     """Remove what an earlier run wrote, and nothing else."""
-    for name in (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS, SCORES, LOCAL):
+    for name in (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS, SCORES, LOCAL, *results.REPORT_FILES):
         (folder / name).unlink(missing_ok=True)
     _clear_seeds(folder)
     results.clear_models(folder / MODELS)

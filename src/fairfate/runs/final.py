@@ -40,13 +40,16 @@ class Final(NamedTuple):
     scores: pd.DataFrame
     """A row for each model and bin: test rows by group and label with such a score, ``n_GROUP_LABEL``, and
     the models' decision thresholds, ``cut_GROUP``, as probabilities."""
-    local: pd.DataFrame
-    """A row for each model and client: its own rows, which it trained on, by group, label and decision."""
+    local: pd.DataFrame | None = None
+    """A row for each model and client: its own rows, which it trained on, by group, label and decision.
+    None where clients tell nobody of their rows."""
 
     @classmethod
     def together(cls, each: Sequence[Final]) -> Final:
         """Of all seeds."""
-        return cls(*(pd.concat(frames, ignore_index=True) for frames in zip(*each, strict=True)))
+        local = [one.local for one in each if one.local is not None]
+        scores = pd.concat([one.scores for one in each], ignore_index=True)
+        return cls(scores, pd.concat(local, ignore_index=True) if local else None)
 
 
 def describe(model: Model, released: Sequence[Released], federation: Federation, seed: int) -> Final:
@@ -111,6 +114,8 @@ def write_final(folder: Path, final: Final, names: tuple[str, str] = (SCORES, LO
     """Write both tables as Parquet; equal values give equal bytes."""
     paths = []
     for name, frame in zip(names, final, strict=True):
+        if frame is None:
+            continue
         kinds = dict.fromkeys(("strategy", "metric", "settings", "name"), pa.string())
         schema = pa.schema([(column, kinds.get(column) or _kind(str(column))) for column in frame.columns])
         table = pa.Table.from_pandas(frame, schema, preserve_index=False).replace_schema_metadata(None)
@@ -128,10 +133,10 @@ def read_final(folder: Path, names: tuple[str, str] = (SCORES, LOCAL)) -> Final 
     """Both tables; None for runs of older versions. A run on Flower has scores only."""
     if not (folder / names[0]).is_file():
         return None
-    frames = []
-    for name in names:
+    frames: list[pd.DataFrame] = []
+    for name in names[: 2 if (folder / names[1]).is_file() else 1]:
         try:
-            frames.append(pd.read_parquet(folder / name) if (folder / name).is_file() else pd.DataFrame())
+            frames.append(pd.read_parquet(folder / name))
         except (OSError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             raise InputError(f"run must hold a readable {name}, got '{folder}' ({reason})") from None

@@ -18,6 +18,7 @@ from fairfate.runs.choice import Choice, find_line
 from fairfate.runs.final import Final
 from fairfate.runs.groups import group_rates
 from fairfate.runs.plan import Plan
+from fairfate.runs.results import REPORT
 from fairfate.strategies import labels
 
 if TYPE_CHECKING:
@@ -63,6 +64,22 @@ class Run:
         from fairfate.report.figures import over_rounds  # the report is made from runs
 
         return over_rounds(self.rounds, metrics or ("accuracy", "sp", "eo", "eqo"), self.table.grouping)
+
+    def report(self, out: str | Path | None = None, *, fair_from: float = 0.8) -> Path:
+        """Write a page about the run that anybody can read; into its folder unless another file is named.
+
+        Parameters
+        ----------
+        out : HTML file; the same as JSON and CSV goes beside it
+        fair_from : the ratio of groups' rates that counts as enough
+        """
+        from fairfate.report.material import Material  # the report is made from runs
+        from fairfate.report.write import write_report
+
+        if out is None and self.out is None:
+            raise InputError("out must be an HTML file for a run without a folder, got none")
+        path = Path(out) if out is not None else Path(str(self.out)) / REPORT
+        return write_report([Material.of(self)], path, fair_from)
 
     def __repr__(self) -> str:
         """A few lines."""

@@ -30,6 +30,9 @@ CONFIG, ROUNDS, SUMMARY, MODELS, CELLS = (
     "cells",
 )
 CLIENTS = "clients.parquet"
+REPORT, CARD = "report.html", "model-card.md"
+REPORT_FILES = (REPORT, "report.json", "report-audit.csv", "report-tests.csv", CARD)
+"""What is made from the other files."""
 BEST = "best.safetensors"
 """The model to take, beside the others."""
 CONFIGS = "configs"

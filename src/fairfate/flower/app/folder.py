@@ -17,9 +17,11 @@ from fairfate.flower.app.settings import Settings
 from fairfate.flower.logs import log
 from fairfate.flower.strategy import FlowerStrategy
 from fairfate.models.fitted import FairModel
+from fairfate.report.write import report
 from fairfate.rounds.checkpoint import read_checkpoint
 from fairfate.runs import results
 from fairfate.runs.config import Config, config_text
+from fairfate.runs.final import Final, Released, score_table, write_final
 from fairfate.runs.groups import GROUPS, group_rates, write_groups
 from fairfate.strategies import labels, parse_spec
 
@@ -77,6 +79,10 @@ class RunFolder:
             },
         )
         model.save(self.path / results.MODELS / results.model_file(labels([spec])[0], settings.seed))
+        released = [Released(spec, strategy.released, strategy.thresholds)]
+        groups = len(data.schema.grouping)
+        scores = score_table(data.model, released, data.test.rows, groups, settings.seed)
+        write_final(self.path, Final(scores))
         if len(rounds):
             write_groups(self.path / GROUPS, group_rates(rounds, data.schema.grouping))
         results.write_summary(self.path / results.SUMMARY, results.summarise(rounds))
@@ -87,6 +93,8 @@ class RunFolder:
         write_bytes(self.path / results.CONFIG, text.encode())
         self.checkpoint.unlink(missing_ok=True)
         log(INFO, "Saved to %s", self.path)
+        if len(rounds):
+            log(INFO, "Report: %s", report([self.path]))
 
 
 def _config(settings: Settings, folder: Path, per_round: int | None) -> Config:
