@@ -228,8 +228,7 @@ def _measured(found: Material, number: int, metric: str, counts: Any) -> dict[st
         drawn = METRICS[metric](bootstrap(counts.reshape(-1, 2, 2)))
         low, high = np.quantile(drawn, [0.025, 0.975])
         value = float(METRICS[metric](counts))
-    each = np.asarray(found.comparison.per_seed(metric, number), dtype=np.float64)
-    return {**_interval(value, low, high), "seeds": _seeds(found, each, metric)}
+    return {**_interval(value, low, high), "seeds": _seeds(found, found.per_seed(metric, number), metric)}
 
 
 def _judged(found: Material, audit: Audit, verdict: Verdict, place: int, number: int) -> dict[str, Any]:
@@ -269,8 +268,7 @@ def _strategies(found: Material) -> list[dict[str, Any]]:
             "taken": found.to_take is not None and found.to_take.line == number,
         }
         for metric in dict.fromkeys((*PERFORMANCE, "acceptance", comparison.fairness)):
-            each = np.asarray(comparison.per_seed(metric, number), dtype=np.float64)
-            row[metric] = _seeds(found, each, metric)
+            row[metric] = _seeds(found, found.per_seed(metric, number), metric)
         row["fairness"] = {
             attribute: {metric: _seeds(found, values[found.of_line(number)]) for metric, values in by.items()}
             for attribute, by in found.fairness.items()
@@ -297,8 +295,7 @@ def tests(found: Material) -> dict[str, Any]:
 
 
 def _test(found: Material, number: int, reference: int, metric: str) -> dict[str, Any]:
-    per_seed = found.comparison.per_seed
-    mine, other = (np.asarray(per_seed(metric, of), dtype=np.float64) for of in (number, reference))
+    mine, other = found.per_seed(metric, number), found.per_seed(metric, reference)
     test = paired(mine, other, found.test_to_train)
     return {
         "strategy": found.names[number],

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import Counts, Values
+from fairfate.fairness.objective import bind
 from fairfate.report.audit import Audit, audits, crossings, fairness_by
 from fairfate.report.comparison import Comparison, text
 from fairfate.runs.choice import Choice, Judged, judge, pick
@@ -124,24 +125,30 @@ class Material:
         return 0, self.judged[0].seed if self.judged else self.seeds[0]
 
     @cached_property
+    def last(self) -> pd.DataFrame:
+        """The test rows of the last round, a row for each model, by strategy and seed."""
+        last = self.comparison.last_rounds
+        order = {seed: place for place, seed in enumerate(self.seeds)}
+        by = np.lexsort((last["seed"].map(order).to_numpy(), self.line_of(last)))
+        return last.iloc[by].reset_index(drop=True)
+
+    @cached_property
     def models(self) -> list[tuple[int, int]]:
         """The models that were measured in the last round: strategies and seeds."""
-        return [(line, seed) for line in range(len(self.names)) for seed in self._seeds_of(line)]
-
-    def _seeds_of(self, line: int) -> list[int]:
-        last = self.comparison.last_rounds
-        mine = last[self.line_of(last) == line]
-        return [seed for seed in self.seeds if seed in set(mine["seed"])]
+        return list(zip(self.line_of(self.last).tolist(), map(int, self.last["seed"]), strict=True))
 
     @cached_property
     def counts(self) -> Counts:
         """(models, groups, 2, 2) the models on the test rows."""
-        last = self.comparison.last_rounds
-        found = {
-            (int(line), int(seed)): of
-            for line, seed, of in zip(self.line_of(last), last["seed"], counts_of(last), strict=True)
-        }
-        return np.stack([found[model] for model in self.models])
+        return counts_of(self.last)
+
+    def per_seed(self, metric: str, line: int) -> Values:
+        """A metric or an objective of a strategy's models."""
+        places = self.of_line(line)
+        if metric in self.last:
+            return self.last[metric].to_numpy(dtype=np.float64)[places]
+        assert self.comparison.groups is not None
+        return np.asarray(bind(metric, self.comparison.groups)(self.counts[places]))
 
     @cached_property
     def audits(self) -> list[Audit]:
@@ -163,7 +170,8 @@ class Material:
 
     def can_pair(self, line: int, other: int) -> bool:
         """Whether two strategies were run with the same seeds."""
-        return line != other and self._seeds_of(line) == self._seeds_of(other)
+        mine, theirs = ([self.models[place][1] for place in self.of_line(of)] for of in (line, other))
+        return line != other and mine == theirs
 
     @property
     def test_to_train(self) -> float:

@@ -28,15 +28,16 @@ def render(folders: Sequence[Path], *, live: bool = False, line: float = FOUR_FI
     live : whether the page is served, and refreshes itself
     line : the ratio that groups' rates should reach
     """
-    return page(Material.read(folders), live=live, line=line)
+    material = Material.read(folders)
+    return page(material, [contents(found, line) for found in material], live=live)
 
 
-def page(material: Sequence[Material], *, live: bool = False, line: float = FOUR_FIFTHS) -> str:
-    """The page of what was gathered."""
-    parts = []
-    for number, found in enumerate(material):
-        told = contents(found, line)
-        parts.append({"number": number, "data": _script(pack(found, line)), **told})
+def page(material: Sequence[Material], told: Sequence[dict[str, Any]], *, live: bool = False) -> str:
+    """The page of what was gathered, and of what is said about it."""
+    parts = [
+        {"number": number, "data": _script(pack(found, said["line"])), **said}
+        for number, (found, said) in enumerate(zip(material, told, strict=True))
+    ]
     assets = {name: _asset(file) for name, file in ASSETS.items()}
     return _template().render(parts=parts, version=__version__, live=live, **assets)
 

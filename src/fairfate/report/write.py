@@ -39,7 +39,7 @@ def write_report(material: Sequence[Material], out: Path, line: float = FOUR_FIF
     write_bytes(f"{beside}.json", f"{text}\n".encode())
     _write_csv(Path(f"{beside}-audit.csv"), [row for found in material for row in audit_rows(found)])
     _write_csv(Path(f"{beside}-tests.csv"), [row for part in told for row in part["tests"]["rows"]])
-    write_bytes(out, page(material, line=line).encode())
+    write_bytes(out, page(material, told).encode())
     return out
 
 
