@@ -212,7 +212,7 @@
   // --- a chart: a figure with its name, a hint, the drawing, and its numbers as a table
 
   function figure(part, id, title, hint, draw, table) {
-    const body = el("div", {class: "body"}), tableBox = el("div", {class: "wide", tabindex: 0, role: "region", "aria-label": "Numbers: " + title});
+    const body = el("div", {class: "body"}), tableBox = el("div", {class: "wide"});
     const details = el("details", {}, el("summary", {text: "Numbers as a table"}), tableBox);
     const hintNode = el("p", {class: "hint"});
     const node = el("figure", {class: "chart", "data-chart": id}, el("figcaption", {text: title}), hintNode, body, details);
@@ -222,6 +222,7 @@
       const head = el("tr", {}, ...columns.map((c) => el("th", {scope: "col", text: c})));
       const lines = rows.map((row) => el("tr", {}, ...row.map((value, n) => (n ? el("td", {class: "num", text: value}) : el("th", {scope: "row"}, el("bdi", {text: value}))))));
       tableBox.replaceChildren(el("table", {}, el("caption", {text: caption}), el("thead", {}, head), el("tbody", {}, ...lines)));
+      scrollable();
     };
     details.addEventListener("toggle", fill);
     return {node, update() {
@@ -384,7 +385,10 @@
           xs.push(p.x); ys.push(p.y);
           marks.push(Plot.dot([p], {x: "x", y: "y", r: 6, fill: p.strategy.collapsed ? "none" : colour, stroke: colour, strokeWidth: 2, fillOpacity: opacity, strokeOpacity: opacity}));
         }
-        marks.push(Plot.text(labelled, {x: "x", y: "y", text: (d) => short(d.strategy.name, 30) + (d.strategy.collapsed ? " (collapsed)" : ""), dy: -13, textAnchor: (d) => (d.x > (Math.min(...xs) + Math.max(...xs)) / 2 ? "end" : "start"), stroke: "var(--paper)", strokeWidth: 4, fill: "currentColor", fontSize: 12}));
+        const middle = (Math.min(...xs) + Math.max(...xs)) / 2, name = (d) => short(d.strategy.name, 30) + (d.strategy.collapsed ? " (collapsed)" : "");
+        for (const [textAnchor, mine] of [["end", labelled.filter((d) => d.x > middle)], ["start", labelled.filter((d) => d.x <= middle)]]) {
+          marks.push(Plot.text(mine, {x: "x", y: "y", text: name, dy: -13, dx: textAnchor === "end" ? 8 : -8, textAnchor, stroke: "var(--paper)", strokeWidth: 4, fill: "currentColor", fontSize: 12}));
+        }
         marks.push(tip(all, {x: "x", y: "y", title: (d) => d.strategy.name + "\naccuracy " + fixed(d.x) + "\n" + state.metric.toUpperCase() + " " + fixed(d.y)}));
         const pad = (values, least) => { let a = Math.min(...values), b = Math.max(...values); const more = Math.max(least - (b - a), 0.12 * (b - a)) / 2; return [a - more, b + more]; };
         body.replaceChildren(drawing("Accuracy against " + part.metricName() + " of " + all.length + " strategies", {
@@ -517,7 +521,7 @@
     const nowCuts = () => state.cuts || own();
     const together = () => (state.together === null ? new Set(own()).size === 1 : state.together);
     const results = (cuts) => measure(merged(cellsAt(cuts), part.attribute), part.attribute.unknown);
-    const sliders = el("div", {class: "sliders"}), out = el("div", {class: "wide", tabindex: 0, role: "region", "aria-label": "Effect of the thresholds"});
+    const sliders = el("div", {class: "sliders"}), out = el("div", {class: "wide"});
     let built = "";
     function buildSliders() {
       const signature = [part.model, state.attribute, together()].join();
@@ -554,7 +558,7 @@
         }
         const before = results(own()), after = results(nowCuts());
         out.replaceChildren(el("table", {}, el("caption", {text: "On the test rows, by " + part.attributeName}),
-          el("thead", {}, el("tr", {}, el("th", {scope: "col", text: ""}), ...Object.values(NUMBERS).map((n) => el("th", {scope: "col", text: n})))),
+          el("thead", {}, el("tr", {}, el("th", {scope: "col", text: "thresholds"}), ...Object.values(NUMBERS).map((n) => el("th", {scope: "col", text: n})))),
           el("tbody", {}, ...[["as the model decides", before, "before"], ["with these thresholds", after, "after"]].map(([name, of, key]) => el("tr", {"data-row": key}, el("th", {scope: "row", text: name}), ...Object.keys(NUMBERS).map((k) => el("td", {class: "num", "data-metric": k, text: fixed(of[k])})))))));
         const wide = width(body, 820), curve = [];
         for (let k = 0; k <= 64; k++) {
@@ -707,12 +711,23 @@
 
   // --- start, redraw when the width changes, and follow a run that goes on
 
+  // what is wider than the screen can be reached and scrolled with the keyboard
+  function scrollable() {
+    for (const box of document.querySelectorAll(".wide")) {
+      if (box.scrollWidth > box.clientWidth) {
+        box.tabIndex = 0;
+        box.setAttribute("role", "region");
+        box.setAttribute("aria-label", box.querySelector("caption")?.textContent || "Table");
+      } else for (const name of ["tabindex", "role", "aria-label"]) box.removeAttribute(name);
+    }
+  }
   function start(kept = new Map()) {
     PARTS.clear();
     for (const root of document.querySelectorAll(".charts[data-part]")) {
       const number = root.dataset.part, data = JSON.parse(document.getElementById("p" + number + "-data").textContent);
       PARTS.set(number, new Part(root, data, kept.get(number)));
     }
+    scrollable();
     document.documentElement.dataset.drawn = "yes";
   }
   let before = document.documentElement.clientWidth, waiting = 0;
@@ -720,7 +735,7 @@
     if (document.documentElement.clientWidth === before) return;
     before = document.documentElement.clientWidth;
     clearTimeout(waiting);
-    waiting = setTimeout(() => { for (const part of PARTS.values()) part.update(); }, 120);
+    waiting = setTimeout(() => { for (const part of PARTS.values()) part.update(); scrollable(); }, 120);
   });
   start();
 
