@@ -716,7 +716,7 @@
     for (const box of document.querySelectorAll(".wide")) {
       if (box.scrollWidth > box.clientWidth) {
         box.tabIndex = 0;
-        box.setAttribute("role", "region");
+        box.setAttribute("role", "group");
         box.setAttribute("aria-label", box.querySelector("caption")?.textContent || "Table");
       } else for (const name of ["tabindex", "role", "aria-label"]) box.removeAttribute(name);
     }
