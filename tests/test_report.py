@@ -27,10 +27,12 @@ from fairfate.federation.streams import Streams
 from fairfate.report.audit import ABOVE, BELOW, COLLAPSED_MODEL, TOO_FEW, UNCLEAR, audits, fairness_by
 from fairfate.report.contents import contents
 from fairfate.report.material import Material
-from fairfate.report.packed import natural, quantised
+from fairfate.report.packed import natural, pack, quantised
 from fairfate.report.write import report, write_card
 from fairfate.runs.final import histograms_of, read_final
+from fairfate.runs.live import Seen, Writer, header, live_file
 from fairfate.runs.results import REPORT_FILES, counts_of, read_rounds
+from fairfate.strategies import parse_spec
 
 Call = Callable[..., Outcome]
 HOSTILE = '</script><img src=x onerror="alert(1)">'
@@ -458,3 +460,70 @@ def test_clients_are_in_the_order_that_people_count() -> None:
         "client 2",
         "client 10",
     ]
+
+
+# --- runs that have not finished
+
+
+def begun(folder: Path, done: dict[int, int], rounds: int = 50) -> Path:
+    """The folder of a run that is in its rounds ``done``, by seed."""
+    groups = Groups.single("sex", ("f", "m"))
+    specs = [parse_spec(text, "eqo") for text in ("fedavg", "fair_fate")]
+    for seed, last in done.items():
+        key = {"dataset": "d", "partition": "random", "protocol": "paper", "seed": seed}
+        writer = Writer(live_file(folder, seed), header(key, rounds, specs, groups), seconds=0.0)
+        counts = np.array([[[300, 100], [40, 160]], [[200, 150], [20, 230]]])
+        writer.add(last, lambda t, counts=counts: [Seen(counts + t, counts + t, {})] * 2)
+    seeds = ", ".join(map(str, done))
+    (folder / "config.toml").write_text(f'data = "d"\nrounds = {rounds}\nseeds = [{seeds}]\n')
+    return folder
+
+
+def test_an_unfinished_run_reports_what_there_is(tmp_path: Path, fairfate: Call) -> None:
+    folder = begun(tmp_path / "run", {1: 12, 2: 30})
+    (found,) = Material.read([folder])
+    told = contents(found)
+    assert told["unfinished"] == {"1": [12, 50], "2": [30, 50]}
+    assert told["about"]["rounds"] == 12  # as far as both are
+    assert told["answer"]["take"] is None
+    assert pack(found, 0.8)["rounds"][-1] == 30  # the charts show all
+    assert fairfate("report", str(folder)).code == 0
+    page = (folder / "report.html").read_text("utf-8")
+    assert "This run has not finished" in page
+    assert "seed 2: round 30 of 50" in page
+    assert "No model yet" in page
+    assert fairfate("report", str(folder), "--card").code == 0
+    assert "has not finished" in (folder / "model-card.md").read_text("utf-8")
+
+
+def test_finished_seeds_count_where_there_are_some(tmp_path: Path) -> None:
+    (found,) = Material.read([begun(tmp_path / "run", {1: 50, 2: 3})])
+    assert contents(found)["about"]["rounds"] == 50
+    assert [model for model in found.models if model[1] == 2] == []
+    assert found.seeds == [1, 2]
+
+
+def test_a_run_that_has_just_begun_says_so(tmp_path: Path, fairfate: Call) -> None:
+    folder = begun(tmp_path / "run", {1: 1})
+    shutil.rmtree(folder / "live")
+    done = fairfate("report", str(folder))
+    assert done.code == 2
+    assert "which has just begun" in " ".join(done.err.split())
+
+
+@pytest.mark.parametrize("sizes", [(200, 200), (100, 2000)])
+def test_the_interval_of_equalized_odds_covers(sizes: tuple[int, ...]) -> None:
+    """The mean of two ratios: simulated groups with known rates."""
+    rng, times = np.random.default_rng(5), 800
+    tpr, fpr = rng.uniform(0.3, 0.95, (times, 2)), rng.uniform(0.05, 0.5, (times, 2))
+    positives = np.round(rng.uniform(0.3, 0.7, (times, 2)) * sizes).astype(int)
+    negatives = np.array(sizes) - positives
+    tp, fp = rng.binomial(positives, tpr), rng.binomial(negatives, fpr)
+    counts = np.stack([negatives - fp, fp, positives - tp, tp], axis=-1).reshape(times, 2, 2, 2)
+    (audit,) = audits(counts, sexes("f", "m"))
+    true = [(r.min(axis=1) / r.max(axis=1)) for r in (tpr, fpr)]
+    held = 0
+    for n in range(times):
+        eqo = audit.verdicts(n)[2]
+        held += eqo.low <= (true[0][n] + true[1][n]) / 2 <= eqo.high
+    assert 0.93 <= held / times <= 0.975
