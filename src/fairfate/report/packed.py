@@ -84,14 +84,17 @@ def _detailed(found: Material) -> list[tuple[int, int]]:
 
 def _strategies(found: Material) -> list[dict[str, Any]]:
     """Names, colours and dashes; the model to take and the first strategy are drawn from the start."""
-    others, seen = iter([*PALETTE] * (len(found.names) // len(PALETTE) + 1)), set()
-    drawn = {0, found.shown[0]} if len(found.names) > 3 else set(range(len(found.names)))
+    others = iter([*PALETTE] * (len(found.names) // len(PALETTE) + 1))
+    bases = [str(name).partition("+")[0].partition(" [")[0] for name in found.comparison.summary["strategy"]]
+    shown = found.shown[0]
+    owner = {base: bases.index(base) for base in bases}
+    if bases[shown] == "fair_fate":
+        owner["fair_fate"] = shown
+    drawn = {0, shown} if len(found.names) > 3 else set(range(len(found.names)))
     rows = []
     for number, name in enumerate(found.names):
-        base = str(found.comparison.summary["strategy"].iloc[number]).partition("+")[0].partition(" [")[0]
-        known = COLOURS.get(base) if base in ("fedavg", "fair_fate") else None
-        colour = known if known is not None and base not in seen else next(others)
-        seen.add(base)
+        own = bases[number] in ("fedavg", "fair_fate") and owner[bases[number]] == number
+        colour = COLOURS[bases[number]] if own else next(others)
         rows.append(
             {
                 "name": name,

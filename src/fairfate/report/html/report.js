@@ -714,7 +714,7 @@
         for (const series of noted()) {
           const points = data.rounds.map((round, r) => ({round, value: part.at(series, state.strategy, state.modelSeed, r)})).filter((d) => Number.isFinite(d.value));
           body.append(el("p", {class: "hint", text: series.name}), drawing(series.name + " over the rounds", {
-            width: wide, height: 110, marginLeft, marginBottom: 30, marginTop: 8, x: {label: "round", domain: [0.5, rounds * every + 0.5], tickFormat: "d", labelArrow: "none"}, y: {label: null, domain: [0, Math.max(1, ...points.map((d) => d.value))], ticks: 3, grid: true},
+            width: wide, height: 116, marginLeft, marginBottom: 36, marginTop: 8, x: {label: "round", domain: [0.5, rounds * every + 0.5], tickFormat: "d", labelArrow: "none"}, y: {label: null, domain: [0, Math.max(1, ...points.map((d) => d.value))], ticks: 3, grid: true},
             marks: [Plot.lineY(points, {x: "round", y: "value", stroke: "var(--accent)", strokeWidth: 2, curve: series.key === "fair_clients" ? "step" : "linear"}), tip(points, {x: "round", y: "value", title: (d) => "round " + d.round + ": " + fixed(d.value)})],
           }));
         }
