@@ -272,6 +272,7 @@
     const {data, state} = part;
     let at = null;
     const read = el("p", {class: "read", role: "status"});
+    const help = el("p", {class: "hint only-screen", text: "Focus the chart and press the arrow keys to read the values of a round."});
     const shownSeries = () => [
       ...["accuracy", "balanced_accuracy", "mcc", "acceptance"].map((key) => part.find(key)),
       ...["sp", "eo", "eqo"].map((key) => part.fair(key)),
@@ -283,10 +284,9 @@
     const made = figure(part, "rounds", "Metrics over the rounds",
       () => (!state.drawn.size ? "No strategy is chosen." : part.oneSeed ? part.seedsName() + "." : "Lines are means over seeds; shaded is one standard deviation to either side, for up to three strategies.")
         + " A strategy that was measured in one round only is a dot."
-        + (data.every > 1 ? " One round in " + data.every + " is drawn." : "") + part.leftOut(shownSeries())
-        + " Focus the chart and press the arrow keys to read the values of a round.",
+        + (data.every > 1 ? " One round in " + data.every + " is drawn." : "") + part.leftOut(shownSeries()),
       (body) => {
-        if (!body.childNodes.length) body.append(...addZoom(), panels, read);
+        if (!body.childNodes.length) body.append(...addZoom(), help, panels, read);
         panels.replaceChildren(...shownSeries().map((series) => el("div", {class: "panel"}, el("p", {class: "name", text: title(series)}))));
         const wide = width(panels.firstElementChild || panels, 560);
         shownSeries().forEach((series, n) => panels.children[n].append(draw(series, wide)));
