@@ -1,8 +1,9 @@
 """How far a number can be trusted that was counted on few people, or measured with few seeds.
 
-Two questions, two kinds of intervals. *Over people*: had other people of the same kind been in the test rows
-(`wilson`, `difference`, `ratio`, `least_to_most`, `most_minus_least`, `bootstrap`)? *Over seeds*: had the rows
-been split in another way (`over_seeds`, `paired`)? All are 95 % intervals unless another ``z`` is given.
+Two questions, two kinds of intervals. *Over people*: what if other people of the same kind had been in
+the test rows (`wilson`, `difference`, `ratio`, `least_to_most`, `most_minus_least`, `bootstrap`)? *Over
+seeds*: what if the rows had been split in another way (`over_seeds`, `paired`)? All are 95 % intervals unless
+another ``z`` is given.
 
 Counts may be fractions (means over seeds). Arrays are broadcast, and what cannot be told is NaN.
 """
@@ -58,7 +59,7 @@ def difference(
 
     >>> low, high = difference([7, 0], [34, 20], [1, 0], [34, 20])
     >>> low.round(3).tolist(), high.round(3).tolist()
-    ([0.024, -0.165], [0.345, 0.165])
+    ([0.027, -0.165], [0.345, 0.165])
     """
     rate1, of1 = _rates(part1, whole1)
     rate2, of2 = _rates(part2, whole2)
@@ -76,12 +77,12 @@ def ratio(
 
     >>> low, high = ratio([7, 0, 3, 0], [34, 20, 20, 20], [1, 5, 0, 0], [34, 20, 20, 20])
     >>> low.round(3).tolist(), high.round(3).tolist()
-    ([1.198, 0.0, 0.867, 0.0], [43.364, 0.692, inf, inf])
+    ([1.209, 0.0, 0.829, 0.0], [43.033, 0.705, inf, inf])
     """
     rate1, of1 = _rates(part1, whole1)
     rate2, of2 = _rates(part2, whole2)
-    with np.errstate(divide="ignore"):
-        high = 1 / _least_ratio(rate2, of2, rate1, of1, z)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        high = np.fmax(1 / _least_ratio(rate2, of2, rate1, of1, z), rate1 / rate2)
     return _least_ratio(rate1, of1, rate2, of2, z), high
 
 
@@ -102,32 +103,35 @@ def least_to_most(part: ArrayLike, whole: ArrayLike, z: float = Z95) -> Extremes
 
     1 where all rates are 0, NaN where a group is empty. Of two groups, the interval is that of `ratio`, told
     as lesser to larger: if equal rates are in it, it reaches to 1, and its lower end is the worse of the two
-    directions. Of more groups, any pair may truly be the extreme one, and the pair that looks so was picked
-    for it. So each pair gets an interval at a level that is adjusted for the number of pairs (Bonferroni),
-    and the interval goes from the lowest of their lower ends to the lowest of their upper ends. It is wide
-    where one group is small: that group may be worse off than it looks.
+    directions.
+
+    Of more groups, any pair may truly be the extreme one, and the one that looks so was picked for it. The
+    lower end is the lowest among all pairs: the true one is among them. The upper end is the lowest too, of
+    intervals at a level that is adjusted for the number of pairs (Bonferroni), since it must be right for all
+    of them. The interval is wide where one group is small: that group may be worse off than it looks.
 
     Examples
     --------
     >>> found = least_to_most([30, 45], [100, 100])
     >>> float(found.value.round(3)), float(found.low.round(3)), float(found.high.round(3))
-    (0.667, 0.461, 0.958)
+    (0.667, 0.458, 0.96)
     >>> int(found.least), int(found.most)
     (0, 1)
     """
     lowest, highest, least, most = _extremes(part, whole)
     value = np.divide(lowest, highest, out=np.ones(lowest.shape), where=highest != 0)
-    ends = _of_pairs(ratio, part, whole, z)
+    each, together = _of_pairs(ratio, part, whole, z)
     with np.errstate(divide="ignore"):
-        low = np.minimum(ends[0], 1 / ends[1]).min(axis=-1, initial=1)
-        high = np.minimum(ends[1], 1 / ends[0]).min(axis=-1, initial=1)
+        low = np.minimum(each[0], 1 / each[1]).min(axis=-1, initial=1)
+        high = np.minimum(together[1], 1 / together[0]).min(axis=-1, initial=1)
     return Extremes(value, np.minimum(low, value), np.maximum(high, value), least, most)
 
 
 def most_minus_least(part: ArrayLike, whole: ArrayLike, z: float = Z95) -> Extremes:
     """Highest less lowest rate among the groups (last axis), as `metrics.sp_diff` and `eo_diff` have it.
 
-    NaN where a group is empty. The interval is made as in `least_to_most`; if it can be 0, it starts there.
+    NaN where a group is empty. The interval is made as in `least_to_most`: it starts at 0 if equal rates are
+    in it, and of more than two groups its lower end is adjusted for the number of pairs (Bonferroni).
 
     >>> found = most_minus_least([30, 45], [100, 100])
     >>> float(found.value.round(3)), float(found.low.round(3)), float(found.high.round(3))
@@ -135,9 +139,9 @@ def most_minus_least(part: ArrayLike, whole: ArrayLike, z: float = Z95) -> Extre
     """
     lowest, highest, least, most = _extremes(part, whole)
     value = highest - lowest
-    ends = _of_pairs(difference, part, whole, z)
-    low = np.maximum(ends[0], -ends[1]).max(axis=-1, initial=0)
-    high = np.maximum(ends[1], -ends[0]).max(axis=-1, initial=0)
+    each, together = _of_pairs(difference, part, whole, z)
+    low = np.maximum(together[0], -together[1]).max(axis=-1, initial=0)
+    high = np.maximum(each[1], -each[0]).max(axis=-1, initial=0)
     return Extremes(value, np.minimum(low, value), np.maximum(high, value), least, most)
 
 
@@ -147,8 +151,8 @@ def enough(
     """Whether a group is large enough for its rate to say something.
 
     There must be ``least`` people, and the rate's 95 % interval must be narrower than ``width``. By the
-    second rule a rate near a half needs 39 people. By the first, 0 of 10 says nothing, though its interval is
-    narrow: that rests on the model of independent draws alone.
+    second rule a rate near a half needs 39 people. By the first, 0 of 10 does not do, though its interval is
+    narrow (0 to 0.28): ten people are too few to stand for a group.
 
     >>> enough([0, 3, 15, 20], [10, 30, 30, 40]).tolist()
     [False, True, False, True]
@@ -184,8 +188,8 @@ def over_seeds(values: ArrayLike, test_to_train: float = TEST_TO_TRAIN) -> tuple
     Parameters
     ----------
     values : one for each seed
-    test_to_train : test rows for each training row; 0 where the test rows are the same for all seeds, and
-        the interval is about training on other rows only
+    test_to_train : test rows for each training row; 0 where all seeds train and test on the same rows, and
+        the interval is about the chance in training alone
 
     Returns
     -------
@@ -224,12 +228,12 @@ def paired(a: ArrayLike, b: ArrayLike, test_to_train: float = TEST_TO_TRAIN) -> 
 
     Nadeau and Bengio's (2003) test; see `over_seeds` for the correction. With ``test_to_train=0`` it is
     the usual paired t-test, which sees differences between equals far too often when seeds split the same
-    rows. If all differences are 0, p is 1. If all are the same and not 0, there is no spread to judge them by:
-    p and the interval are NaN, as they are with one seed.
+    rows. If all differences are 0, p is 1. If all are the same and not 0, there is no spread to judge them
+    by: p and the interval are NaN, as they are with one seed.
 
     >>> found = paired([0.80, 0.82, 0.81, 0.85], [0.78, 0.79, 0.80, 0.80])
     >>> float(found.difference.round(4)), float(found.p.round(3)), int(found.wins)
-    (0.0275, 0.103, 4)
+    (0.0275, 0.126, 4)
     """
     from scipy.special import stdtr
 
@@ -257,8 +261,8 @@ def paired(a: ArrayLike, b: ArrayLike, test_to_train: float = TEST_TO_TRAIN) -> 
 def holm(p_values: ArrayLike) -> Values:
     """p-values adjusted for there being several: Holm's (1979) step-down method, over the whole array.
 
-    Called different where the adjusted value is below 0.05, all of them together are wrong about a pair of
-    equals in 5 % of the cases at most. NaN stays NaN and does not count.
+    If only what is below 0.05 after it is called a difference, the chance that any of the calls is about
+    equals is 5 % at most, however many there are. NaN stays NaN and does not count.
 
     >>> holm([0.01, 0.04, float("nan"), 0.03]).round(3).tolist()
     [0.03, 0.06, nan, 0.06]
@@ -289,13 +293,13 @@ def _pulled_down(rate: Values, of: Values, pull: Values) -> Values:
     return root
 
 
-# Both score intervals. Given a difference or ratio, let p1 and p2 be the likeliest rates that have it, and
+# Both score intervals. Given a difference or a ratio, let p1 and p2 be the likeliest rates that have it, and
 # v1 = p1 (1 - p1) / n1 and v2 likewise their variances. By Lagrange there is one number, the pull, with
 #     difference:  rate1 - p1 = pull * v1  and  rate2 - p2 = -pull * v2
 #     ratio:       rate1 - p1 = pull * v1  and  rate2 - p2 = -pull * v2 * p1 / p2
-# so that p1 and p2 are known once the pull is, and the square of the score is pull * way, where way is
-# rate1 - rate2 - (p1 - p2), or rate1 - rate2 * p1 / p2. Both factors grow with the pull, so there is one pull at
-# which the score is z, and it is found by halving. It is sought by the share of the longest way that is gone.
+# so that p1 and p2 follow from the pull, and the square of the score is pull * way, where the way is
+# rate1 - rate2 - (p1 - p2), or rate1 - rate2 * p1 / p2. Both factors grow with the pull, so there is one pull
+# where the score is z. It is found by halving the share of the longest possible way.
 
 _HALVINGS = 60
 
@@ -363,17 +367,20 @@ def _extremes(part: ArrayLike, whole: ArrayLike) -> tuple[Values, Values, Number
     return rate.min(axis=-1), rate.max(axis=-1), least, most
 
 
-_Interval = Callable[[ArrayLike, ArrayLike, ArrayLike, ArrayLike, float], tuple[Values, Values]]
+_Ends = tuple[Values, Values]
+_Interval = Callable[[ArrayLike, ArrayLike, ArrayLike, ArrayLike, float], _Ends]
 
 
-def _of_pairs(interval: _Interval, part: ArrayLike, whole: ArrayLike, z: float) -> tuple[Values, Values]:
-    """Intervals of all pairs of groups that hold together at the level of ``z``, by Bonferroni's rule."""
+def _of_pairs(interval: _Interval, part: ArrayLike, whole: ArrayLike, z: float) -> tuple[_Ends, _Ends]:
+    """Intervals of all pairs of groups: each at the level of ``z``, and all of them together (Bonferroni)."""
     some, of = np.broadcast_arrays(np.asarray(part, np.float64), np.asarray(whole, np.float64))
     first, second = np.triu_indices(of.shape[-1], k=1)
-    if len(first) > 1:
-        outside = math.erfc(z / math.sqrt(2)) / 2
-        z = -NormalDist().inv_cdf(outside / len(first))
-    return interval(some[..., first], of[..., first], some[..., second], of[..., second], z)
+    pairs = some[..., first], of[..., first], some[..., second], of[..., second]
+    each = interval(*pairs, z)
+    if len(first) < 2:
+        return each, each
+    outside = math.erfc(z / math.sqrt(2)) / 2 / len(first)
+    return each, interval(*pairs, -NormalDist().inv_cdf(outside))
 
 
 def _of_seeds(values: ArrayLike) -> Values:

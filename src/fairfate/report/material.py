@@ -22,8 +22,9 @@ from fairfate.runs.choice import Choice, Judged, judge, pick
 from fairfate.runs.config import read_config
 from fairfate.runs.final import Final, read_final
 from fairfate.runs.finished import Run
+from fairfate.runs.folders import Unfinished, is_sweep, read_unfinished
 from fairfate.runs.plan import dump_config
-from fairfate.runs.results import BEST, CLIENTS, CONFIG, MODELS, counts_of, read_clients
+from fairfate.runs.results import BEST, CLIENTS, CONFIG, MODELS, ROUNDS, counts_of, read_clients
 
 RESPLIT = 1 / 3
 """Test rows over training rows, where each seed splits the data anew."""
@@ -42,6 +43,8 @@ class Material:
     """The released models in detail, where that is known."""
     progress: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """For each seed of an unfinished run, how many rounds it has done, and of how many."""
+    begun: pd.DataFrame | None = None
+    """All rounds of an unfinished run; those that are compared are of as many rounds in every seed."""
 
     @classmethod
     def of(cls, run: Run) -> Material:
@@ -52,8 +55,31 @@ class Material:
 
     @classmethod
     def read(cls, folders: Sequence[Path]) -> list[Material]:
-        """Of runs' and sweeps' folders; runs on the same data, split alike, are one."""
-        return [cls._of(found) for found in Comparison.read(folders)]
+        """Of runs' and sweeps' folders, also of runs that have not finished.
+
+        Runs on the same data, split alike, are one.
+        """
+        unfinished = {folder: found for folder in folders if (found := _unfinished(folder)) is not None}
+        finished = [folder for folder in folders if folder not in unfinished]
+        together = [cls._of(found) for found in Comparison.read(finished)]
+        return [*together, *(cls._begun(folder, found) for folder, found in unfinished.items())]
+
+    @classmethod
+    def _begun(cls, folder: Path, found: Unfinished) -> Material:
+        """Of a run that goes on, or was interrupted: its finished seeds or, if there is none, all so far."""
+        rounds, progress = found.rounds, found.progress
+        if not len(rounds):
+            raise InputError(
+                f"run must have measured a model, got '{folder}', whose strategies are at the end"
+            )
+        done = [seed for seed, (last, of) in progress.items() if last == of]
+        compared = rounds[rounds["seed"].isin(done)]
+        if not len(compared):
+            common = min(rounds.groupby("seed")["round"].max())
+            compared = rounds[rounds["round"] <= common]
+        sources = ((folder, ""),)
+        comparison = Comparison(compared, found.metric, found.notes, found.groups, sources=sources)
+        return cls(comparison, (read_config(folder / CONFIG),), found.clients, None, progress, rounds)
 
     @classmethod
     def _of(cls, found: Comparison) -> Material:
@@ -100,7 +126,12 @@ class Material:
     @cached_property
     def seeds(self) -> list[int]:
         """The seeds, in the order of the run."""
-        return [int(seed) for seed in dict.fromkeys(self.comparison.rounds["seed"])]
+        return [int(seed) for seed in dict.fromkeys(self.rounds["seed"])]
+
+    @property
+    def rounds(self) -> pd.DataFrame:
+        """All rounds that can be drawn."""
+        return self.comparison.rounds if self.begun is None else self.begun
 
     @cached_property
     def judged(self) -> list[Judged]:
@@ -114,15 +145,16 @@ class Material:
 
     @cached_property
     def to_take(self) -> Choice | None:
-        """The model to take."""
-        return pick(self.judged)
+        """The model to take; none before the run has finished."""
+        return None if self.progress else pick(self.judged)
 
     @property
     def shown(self) -> tuple[int, int]:
         """The model that the report is about: the one to take, or the first strategy's."""
-        if self.to_take is not None:
-            return self.to_take.line, self.to_take.seed
-        return 0, self.judged[0].seed if self.judged else self.seeds[0]
+        best = pick(self.judged)
+        if best is not None:
+            return best.line, best.seed
+        return 0, self.judged[0].seed if self.judged else int(self.comparison.rounds["seed"].iloc[0])
 
     @cached_property
     def last(self) -> pd.DataFrame:
@@ -188,6 +220,12 @@ class Material:
         }
         rows = zip(frame["strategy"], frame["metric"].map(text), frame["settings"], strict=True)
         return np.array([place.get(row, -1) for row in rows], dtype=np.int64)
+
+
+def _unfinished(folder: Path) -> Unfinished | None:
+    """What a run has found so far, if it has begun and not finished."""
+    begun = (folder / CONFIG).is_file() and not (folder / ROUNDS).exists() and not is_sweep(folder)
+    return read_unfinished(folder) if begun else None
 
 
 def _named(frame: pd.DataFrame, added: str) -> pd.DataFrame:

@@ -118,9 +118,9 @@ def _attribute(groups: Groups, audit: Audit) -> dict[str, Any]:
 
 def _series(found: Material) -> dict[str, Any]:
     """Every metric over the rounds: (strategies, seeds, rounds)."""
-    comparison = found.comparison
-    rounds = comparison.rounds
+    comparison, rounds = found.comparison, found.rounds
     test = rounds[rounds["split"] == "test"]
+    test = test[found.line_of(test) >= 0]
     numbers = np.array(sorted(set(test["round"])), dtype=np.int64)
     step = -(-len(numbers) // MOST_ROUNDS)
     drawn = np.unique(np.concatenate([numbers[::step], numbers[-1:]]))

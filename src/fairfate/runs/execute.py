@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,21 +15,23 @@ from fairfate.data import Table
 from fairfate.errors import InputError
 from fairfate.files import locked, remove_unfinished, write_bytes
 from fairfate.models.fitted import FairModel
+from fairfate.rounds.simulate import Trace
 from fairfate.runs import results
 from fairfate.runs.choice import choose
 from fairfate.runs.config import PROVENANCE
 from fairfate.runs.final import LOCAL, SCORES, Final, Released, describe, read_final, write_final
 from fairfate.runs.finished import Run
 from fairfate.runs.groups import GROUPS, group_rates, write_groups
-from fairfate.runs.job import Cell, fitted, perform, ready, run_cell, table_of
+from fairfate.runs.job import Cell, fitted, key_of, perform, ready, run_cell, table_of
+from fairfate.runs.live import Writer, clear_live, header, live_file, seen_in
 from fairfate.runs.plan import Plan, dump_config
 from fairfate.runs.pool import Progress, Report, cores
-from fairfate.runs.results import BEST, CELLS, CLIENTS, CONFIG, CONFIGS, MODELS, ROUNDS, SUMMARY
+from fairfate.runs.results import BEST, CELLS, CLIENTS, CONFIG, CONFIGS, MODELS, PARTS, ROUNDS, SUMMARY
 from fairfate.runs.store import Store, file_checksum
 from fairfate.strategies import labels, load_plugin
 
-PARTS, CHECKPOINTS = "clients", "checkpoints"
-"""Folders for the records of finished seeds, and for what is needed to go on in unfinished ones."""
+CHECKPOINTS = "checkpoints"
+"""Folder for what is needed to go on in unfinished seeds."""
 
 
 class Seed(NamedTuple):
@@ -120,16 +122,12 @@ def _finished(
             store.remove(cell)
         else:
             files = [folder / MODELS / results.model_file(name, seed) for name in names]
-            clients = pd.read_parquet(folder / PARTS / _part(seed))
+            clients = pd.read_parquet(results.part_file(folder, seed))
             models = [FairModel.load(file) for file in files]
             final = read_final(folder / PARTS, _final_parts(seed))
             assert final is not None  # its checksum was right
             frames[seed] = Seed(store.read(cell), clients, models, final)
     return frames, damaged
-
-
-def _part(seed: int) -> str:
-    return f"seed-{seed}.parquet"
 
 
 def _final_parts(seed: int) -> tuple[str, str]:
@@ -142,6 +140,7 @@ def _clear_seeds(folder: Path) -> None:
     Store(folder / CELLS).clear()
     _clear(folder / PARTS, "*seed-*.parquet")
     _clear(folder / CHECKPOINTS, "seed-*.safetensors")
+    clear_live(folder)
 
 
 def _clear(folder: Path, pattern: str) -> None:
@@ -153,7 +152,7 @@ def _clear(folder: Path, pattern: str) -> None:
 
 
 def _work(payload: tuple[Path | None, Table | None], cell: Cell, report: Report) -> Seed:
-    """All strategies of one seed; what is written is written at its end, the cell's file last."""
+    """All strategies of one seed; its results are written at its end, the cell's file last."""
     folder, sent = payload
     plan, table = cell.plan, table_of(cell) if sent is None else sent
     for plugin in plan.config.plugins:
@@ -167,6 +166,7 @@ def _work(payload: tuple[Path | None, Table | None], cell: Cell, report: Report)
         lambda: report(1),
         record_clients=True,
         checkpoint=checkpoint,
+        on_record=None if folder is None else _live(folder, cell, table),
     )
     models = fitted(plan, table, cell.seed, outcome)
     released = [Released(trace.spec, trace.params, trace.thresholds) for trace in outcome.traces]
@@ -176,7 +176,7 @@ def _work(payload: tuple[Path | None, Table | None], cell: Cell, report: Report)
     found = Seed(outcome.rounds, outcome.clients, models, final)
     if folder is None:
         return found
-    part = folder / PARTS / _part(cell.seed)
+    part = results.part_file(folder, cell.seed)
     results.write_clients(part, outcome.clients)
     parts = [part, *write_final(folder / PARTS, final, _final_parts(cell.seed))]
     saved = {f"{PARTS}/{path.name}": file_checksum(path) or "" for path in parts}
@@ -185,7 +185,16 @@ def _work(payload: tuple[Path | None, Table | None], cell: Cell, report: Report)
         saved[f"{MODELS}/{file.name}"] = file_checksum(file) or ""
     Store(folder / CELLS).write(cell, plan.specs, outcome.rounds, table.grouping, saved)
     _clear(folder / CHECKPOINTS, f"seed-{cell.seed}.safetensors")
+    clear_live(folder, cell.seed)
     return found
+
+
+def _live(folder: Path, cell: Cell, table: Table) -> Callable[[int, Sequence[Trace]], None]:
+    """Writes down now and then how the seed is doing."""
+    plan, seed = cell.plan, cell.seed
+    about = header(key_of(plan, seed), plan.training.rounds, plan.specs, table.grouping)
+    writer = Writer(live_file(folder, seed), about)
+    return lambda t, traces: writer.add(t, lambda number: seen_in(traces, number))
 
 
 def _jobs(plan: Plan, table: Table, cells: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from logging import INFO
@@ -14,6 +14,7 @@ from fairfate.data import FILE, Schema
 from fairfate.files import LOCK, locked, remove_unfinished, write_bytes
 from fairfate.flower.app.server import ServerData
 from fairfate.flower.app.settings import Settings
+from fairfate.flower.history import Round
 from fairfate.flower.logs import log
 from fairfate.flower.strategy import FlowerStrategy
 from fairfate.models.fitted import FairModel
@@ -23,7 +24,8 @@ from fairfate.runs import results
 from fairfate.runs.config import Config, config_text
 from fairfate.runs.final import Final, Released, score_table, write_final
 from fairfate.runs.groups import GROUPS, group_rates, write_groups
-from fairfate.strategies import labels, parse_spec
+from fairfate.runs.live import Seen, Writer, clear_live, header, live_file
+from fairfate.strategies import THRESHOLDS, labels, parse_spec
 
 CHECKPOINT, CLIENTS, SCHEMA_FILE = "checkpoint.safetensors", "clients.csv", "schema.json"
 WAIT_FOR_LOCK = 60.0
@@ -53,6 +55,25 @@ class RunFolder:
             return
         for name in (results.CONFIG, SCHEMA_FILE, CHECKPOINT):
             (self.path / name).unlink(missing_ok=True)
+
+    def record(self, settings: Settings, data: ServerData) -> Callable[[Sequence[Round]], None]:
+        """Writes every round down as it is done, as `fairfate run` does, for those who watch."""
+        spec = parse_spec(settings.strategy, settings.config.metric)
+        key = {
+            "dataset": settings.name,
+            "partition": f"column:{FILE}",
+            "protocol": settings.config.protocol,
+            "seed": settings.seed,
+        }
+        about = header(key, settings.training.rounds, [spec], data.schema.grouping)
+        writer = Writer(live_file(self.path, settings.seed), about, seconds=0.0)
+        after_the_last = spec.step(THRESHOLDS) is not None
+
+        def seen(done: Round) -> list[Seen]:
+            counts = (None, None) if after_the_last else (done.validation, done.test)
+            return [Seen(*counts, done.notes, done.clients)]
+
+        return lambda history: writer.add(len(history), lambda t: seen(history[t - 1]))
 
     def finish(self, settings: Settings, data: ServerData, strategy: FlowerStrategy) -> None:
         """Write rounds, model, clients and summary as `fairfate run` does; a summary means finished."""
@@ -92,6 +113,7 @@ class RunFolder:
         text = config_text(config, {**self.provenance, "server-sites": sites})
         write_bytes(self.path / results.CONFIG, text.encode())
         self.checkpoint.unlink(missing_ok=True)
+        clear_live(self.path)
         log(INFO, "Saved to %s", self.path)
         if len(rounds):
             log(INFO, "Report: %s", report([self.path]))
