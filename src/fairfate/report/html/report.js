@@ -29,7 +29,18 @@
     const middle = mean(values);
     return Math.sqrt(values.reduce((sum, v) => sum + (v - middle) ** 2, 0) / (values.length - 1));
   }
-  const short = (text, most = 26) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+  const short = (text, most) => ([...text].length > most ? [...text].slice(0, most - 1).join("") + "…" : text);
+  const ruler = document.createElement("canvas").getContext("2d");
+  ruler.font = "12px " + getComputedStyle(document.body).fontFamily;
+  // names beside an axis: cut to so many pixels, and the margin that they need
+  function beside(names, most) {
+    const cut = new Map(names.map((name) => {
+      let letters = Math.min(80, [...name].length), text = short(name, letters);
+      while (letters && ruler.measureText(text).width > most) text = short(name, letters--);
+      return [name, text];
+    }));
+    return {label: (name) => cut.get(name), margin: 18 + Math.ceil(Math.max(...[...cut.values()].map((text) => ruler.measureText(text).width)))};
+  }
   function bytes(text) {
     const raw = atob(text), found = new Uint8Array(raw.length);
     for (let i = 0; i < raw.length; i++) found[i] = raw.charCodeAt(i);
@@ -96,13 +107,16 @@
       this.state = {
         drawn: new Set(data.strategies.flatMap((s, n) => (s.drawn ? [n] : []))),
         seed: "all", metric: data.metric, attribute: 0, strategy: data.shown[0], modelSeed: data.shown[1],
-        from: 0, to: data.rounds.length - 1, cuts: null, together: null,
+        from: 0, to: data.rounds.length - 1, cuts: null, together: null, open: [],
       };
       if (kept) this.restore(kept);
       this.views = [];
       this.build();
     }
-    keep() { return {...this.state, drawn: [...this.state.drawn], last: this.state.to === this.data.rounds.length - 1, cuts: null}; }
+    keep() {
+      const open = [...this.root.querySelectorAll("details[open]")].map((details) => details.closest("[data-chart]").dataset.chart);
+      return {...this.state, drawn: [...this.state.drawn], last: this.state.to === this.data.rounds.length - 1, cuts: null, open};
+    }
     restore(kept) {
       const names = this.data.strategies.length, seeds = this.data.seeds.length;
       const drawn = kept.drawn.filter((n) => n < names);
@@ -227,7 +241,7 @@
 
   function figure(part, id, title, hint, draw, table) {
     const body = el("div", {class: "body"}), tableBox = el("div", {class: "wide"});
-    const details = el("details", {}, el("summary", {text: "Numbers as a table"}), tableBox);
+    const details = el("details", {open: part.state.open.includes(id)}, el("summary", {text: "Numbers as a table"}), tableBox);
     const hintNode = el("p", {class: "hint"});
     const node = el("figure", {class: "chart", "data-chart": id}, el("figcaption", {text: title}), hintNode, body, details);
     const fill = () => {
@@ -446,10 +460,10 @@
         kinds.forEach((kind) => panels.append(el("div", {class: "panel"}, el("p", {class: "name", text: RATES[kind]}))));
         kinds.forEach((kind, n) => {
           const rows = rates(kind), wide = width(panels.children[n], 560), names = rows.map((r) => r.group);
-          const label = (name) => short(name, wide < 300 ? 14 : 22);
+          const {label, margin} = beside(names, Math.min(134, wide / 3));
           const usable = rows.filter((r) => Number.isFinite(r.value));
           panels.children[n].append(drawing(RATES[kind] + " by " + part.attributeName, {
-            width: wide, height: 60 + 30 * rows.length, marginLeft: Math.min(150, 16 + 7 * Math.max(...names.map((x) => label(x).length))), marginRight: 20, marginTop: 8, marginBottom: 34,
+            width: wide, height: 60 + 30 * rows.length, marginLeft: margin, marginRight: 20, marginTop: 8, marginBottom: 34,
             x: {domain: [0, 1], label: null, grid: true, ticks: 5, tickFormat: "%"}, y: {domain: names, label: null, tickFormat: label},
             marks: [
               Plot.link(usable, {x1: "low", x2: "high", y1: "group", y2: "group", stroke: "var(--accent)", strokeWidth: 2}),
@@ -627,9 +641,9 @@
     return figure(part, "rows", "Rows over clients and groups", () => "Training rows that each client holds, seed " + data.seeds[part.state.modelSeed] + "." + others(data.local.hidden),
       (body) => {
         const wide = width(body, 820), flat = localCells(part).flatMap(({name, cells}) => cells.map((cell, g) => ({name, g, group: part.attribute.groups[g], rows: cell.reduce((a, b) => a + b, 0)})));
-        const names = data.local.clients, label = (name) => short(name, 20);
+        const names = data.local.clients, {label, margin} = beside(names, 144);
         body.replaceChildren(keys(part.attribute.groups, GROUP_COLOURS), drawing("Rows of each client by " + part.attributeName, {
-          width: wide, height: 60 + 20 * names.length, marginLeft: Math.min(160, 16 + 7 * Math.max(...names.map((n) => label(n).length))), marginBottom: 36, marginTop: 8,
+          width: wide, height: 60 + 20 * names.length, marginLeft: margin, marginBottom: 36, marginTop: 8,
           x: {label: "rows", grid: true, labelArrow: "none"}, y: {domain: names, label: null, tickFormat: label},
           marks: [
             Plot.barX(flat, {x: "rows", y: "name", z: "g", order: "g", fill: (d) => GROUP_COLOURS[d.g % GROUP_COLOURS.length], title: (d) => d.name + "\n" + d.group + ": " + d.rows.toLocaleString("en") + " rows", tip: {fill: "var(--paper)", stroke: "var(--soft)"}}),
@@ -664,9 +678,9 @@
       (body) => {
         const all = rows(), usable = all.filter((r) => Number.isFinite(r[metric()])), wide = width(body, 820), global = overall()[metric()];
         if (!usable.length) { body.replaceChildren(nothing("Undefined at every client: none has such people of two groups.")); return; }
-        const names = data.local.clients, label = (name) => short(name, 20), most = Math.max(...all.map((r) => r.rows));
+        const names = data.local.clients, {label, margin} = beside(names, 144), most = Math.max(...all.map((r) => r.rows));
         body.replaceChildren(drawing(NAMES[metric()] + " at each client", {
-          width: wide, height: 60 + 20 * names.length, marginLeft: Math.min(160, 16 + 7 * Math.max(...names.map((n) => label(n).length))), marginBottom: 36, marginTop: 8, marginRight: 30,
+          width: wide, height: 60 + 20 * names.length, marginLeft: margin, marginBottom: 36, marginTop: 8, marginRight: 30,
           x: {domain: [0, 1], label: NAMES[metric()] + " by " + part.attributeName, grid: true, labelArrow: "none"}, y: {domain: names, label: null, tickFormat: label},
           marks: [
             Plot.ruleX([data.line], {stroke: "var(--soft)", strokeDasharray: "3 3"}),
@@ -699,10 +713,9 @@
       (body) => {
         const cells = [], wide = width(body, 1140);
         clients.forEach((name, k) => { for (let r = 0; r < rounds; r++) { const o = outcome(k, r); if (o) cells.push({name, round: r * every + 1, o}); } });
-        const seen = [1, 2, 3, 4].filter((o) => cells.some((c) => c.o === o)), label = (name) => short(name, 20);
+        const seen = [1, 2, 3, 4].filter((o) => cells.some((c) => c.o === o)), {label, margin: marginLeft} = beside(clients, 144);
         const boxes = [];
         for (const {name, round, o} of cells) boxes.push({name, x1: round - every / 2, x2: round + every / 2, o, round});
-        const marginLeft = Math.min(160, 16 + 7 * Math.max(...clients.map((n) => label(n).length)));
         body.replaceChildren(keys(seen.map((o) => OUTCOMES[o]), seen.map((o) => OUTCOME_COLOURS[o])), drawing("What became of each client in each round", {
           width: wide, height: 50 + 16 * clients.length, marginLeft, marginBottom: 34, marginTop: 8,
           x: {label: "round", domain: [0.5, rounds * every + 0.5], tickFormat: "d", labelArrow: "none"}, y: {domain: clients, label: null, tickFormat: label, padding: 0.12},
@@ -762,6 +775,9 @@
     const token = location.search, status = document.getElementById("live");
     const events = new EventSource("events" + token);
     let busy = false, again = false;
+    // where something is, so that it can be found in the new page
+    const place = (node) => (node.closest("article")?.id ?? "") + " " + (node.closest("[data-chart]")?.dataset.chart ?? "");
+    const focusable = (at) => [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex]")].filter((node) => place(node) === at);
     async function refresh() {
       if (busy) { again = true; return; }
       busy = true;
@@ -770,11 +786,14 @@
         if (answer.ok) {
           const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
           const kept = new Map([...PARTS].map(([number, part]) => [number, part.keep()]));
-          const open = [...document.querySelectorAll("details[open]")].map((d) => d.closest("[data-chart]")?.dataset.chart);
+          const open = new Set([...document.querySelectorAll(".answer details[open]")].map(place));
+          const active = document.activeElement, near = focusable(place(active)).indexOf(active), top = scrollY;
           document.getElementById("content").replaceWith(document.adoptNode(fresh.getElementById("content")));
           document.title = fresh.title;
+          for (const details of document.querySelectorAll(".answer details")) details.open = open.has(place(details));
           start(kept);
-          for (const chart of document.querySelectorAll("[data-chart]")) if (open.includes(chart.dataset.chart)) chart.querySelector("details").open = true;
+          scrollTo(0, top);
+          if (near >= 0) focusable(place(active))[near]?.focus({preventScroll: true});
         }
       } finally {
         busy = false;
