@@ -130,7 +130,8 @@ def _mean(a: _Ratio, b: _Ratio) -> _Ratio:
     low = value - np.hypot(a.value - a.low, b.value - b.low) / 2
     high = value + np.hypot(a.high - a.value, b.high - b.value) / 2
     out = tuple(dict.fromkeys((*a.left_out, *b.left_out)))
-    return _Ratio(value, low, high, worse.least, worse.most, out)
+    ends = ("", "") if np.isnan(value) else (worse.least, worse.most)
+    return _Ratio(value, low, high, *ends, out)
 
 
 def audits(counts: Counts, groups: Groups) -> list[Audit]:

@@ -168,4 +168,4 @@ def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _text(value: str) -> str:
     """Somebody's words as Markdown shows them: in one line, and none of them a mark."""
     plain = " ".join(str(value).split())
-    return plain if plain == "---" else re.sub(r"([\\`*_\[\]<>|])", r"\\\1", plain)
+    return plain if plain == "---" else re.sub(r"([\\`*_~&\[\]<>|])", r"\\\1", plain)

@@ -50,12 +50,8 @@ class Comparison:
     @classmethod
     def of(cls, run: Run) -> Comparison:
         """Of a run that has just finished."""
-        takes = any(spec.step(THRESHOLDS) for spec in run.plan.specs)
-        thresholds = ("thresholds need the group of each person at prediction time",) if takes else ()
         again = tuple(f"{name} was damaged and has been run again" for name in run.damaged)
-        objectives = sorted({spec.metric for spec in run.plan.specs if spec.metric})
-        crossed = tuple(line for text in objectives for line in small_groups(text))
-        notes = (*run.table.notes, *again, *thresholds, *crossed)
+        notes = (*run.table.notes, *again)
         best = "" if run.best is None else f"{run.best.name}, seed {run.best.seed}"
         sources = () if run.out is None else ((run.out, ""),)
         metric, groups = run.plan.config.metric, run.table.grouping
@@ -327,6 +323,10 @@ def _wins(found: Comparison, metric: str, line: int) -> str:
 def remarks(found: Comparison) -> list[str]:
     """What a reader of the table should know: collapsed models, undefined metrics, runs cut short."""
     lines = list(found.notes)
+    if any(f"+{THRESHOLDS}" in str(label) for label in found.summary["strategy"]):
+        lines.append("thresholds need the group of each person at prediction time")
+    objectives = sorted({label for label in found.summary["metric"] if isinstance(label, str)})
+    lines += [line for objective in objectives for line in small_groups(objective)]
     low = [
         f"{name} in {k} of {found.seeds} seeds"
         for name, k in zip(found.names, found.collapsed, strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -65,7 +66,7 @@ def contents(found: Material, line: float = FOUR_FIFTHS) -> dict[str, Any]:
         "clients": _clients(found),
         "notes": remarks(found.comparison),
         "settings": [_settings(config) for config in found.configs],
-        "folders": [str(folder) for folder, _ in found.comparison.sources],
+        "folders": [str(_folder(path)) for path, _ in found.comparison.sources],
         "unfinished": {str(seed): list(of) for seed, of in found.progress.items()},
     }
 
@@ -155,8 +156,8 @@ def _worst(fairness: list[dict[str, Any]]) -> str:
     one = min(shares, key=lambda each: each["value"])
     low, high = one["lowest"], one["highest"]
     return (
-        f"{low['group']} (by {one['attribute']}), accepted in {low['acceptance']:.1%} of cases, against"
-        f" {high['acceptance']:.1%} of {high['group']}."
+        f"{low['group']} (by {one['attribute']}), accepted in {100 * low['acceptance']:.1f} % of cases,"
+        f" against {100 * high['acceptance']:.1f} % of {high['group']}."
     )
 
 
@@ -290,7 +291,8 @@ def tests(found: Material) -> dict[str, Any]:
             row["p-adjusted"] = _number(adjusted)
             row["said"] = _difference(row)
         rows += of_metric
-    correction = f"Holm, over the {len(found.names) - 1} strategies of each measure"
+    compared = len(found.names) - 1
+    correction = f"Holm, over {compared} {'strategy' if compared == 1 else 'strategies'} for each measure"
     return {"against": found.names[reference], "metrics": metrics, "correction": correction, "rows": rows}
 
 
@@ -409,6 +411,11 @@ def _seeds(found: Material, values: Values, metric: str = "") -> dict[str, float
     if len(values) < LEAST_SEEDS:
         return _interval(mean, math.nan, math.nan)
     return _interval(mean, max(low, -1.0 if metric == "mcc" else 0.0), min(high, 1.0))
+
+
+def _folder(path: Path) -> Path:
+    """Of a run that is named by its folder or by its rounds."""
+    return path if path.is_dir() else path.parent
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:

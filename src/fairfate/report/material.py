@@ -36,6 +36,7 @@ class Material:
 
     comparison: Comparison
     configs: tuple[Mapping[str, Any], ...]
+    """Of each folder; empty where it holds none."""
     clients: pd.DataFrame
     """Who took part in each round; empty where that is not known."""
     final: Final | None
@@ -85,8 +86,7 @@ class Material:
         configs, clients, finals = [], [], []
         for path, added in found.sources:
             folder = path if path.is_dir() else path.parent
-            if (folder / CONFIG).is_file():
-                configs.append(read_config(folder / CONFIG))
+            configs.append(read_config(folder / CONFIG) if (folder / CONFIG).is_file() else {})
             if (folder / CLIENTS).is_file():
                 clients.append(_named(read_clients(folder), added))
             final = read_final(folder)

@@ -65,6 +65,7 @@ def pack(found: Material, line: float) -> dict[str, Any]:
         data["models"] = [[line, found.seeds.index(seed)] for line, seed in detailed]
         places = [found.models.index(model) for model in detailed]
         data["rates"] = [_rates(audit, places) for audit in found.audits]
+        data["counts"] = _whole(found.counts[places])
         data["scores"] = _scores(found, detailed)
         data["local"] = _local(found, detailed)
         data["taking"] = _taking(found, detailed)
@@ -83,14 +84,17 @@ def _detailed(found: Material) -> list[tuple[int, int]]:
 
 def _strategies(found: Material) -> list[dict[str, Any]]:
     """Names, colours and dashes; the model to take and the first strategy are drawn from the start."""
-    others, seen = iter([*PALETTE] * (len(found.names) // len(PALETTE) + 1)), set()
-    drawn = {0, found.shown[0]} if len(found.names) > 3 else set(range(len(found.names)))
+    others = iter([*PALETTE] * (len(found.names) // len(PALETTE) + 1))
+    bases = [str(name).partition("+")[0].partition(" [")[0] for name in found.comparison.summary["strategy"]]
+    shown = found.shown[0]
+    owner = {base: bases.index(base) for base in bases}
+    if bases[shown] == "fair_fate":
+        owner["fair_fate"] = shown
+    drawn = {0, shown} if len(found.names) > 3 else set(range(len(found.names)))
     rows = []
     for number, name in enumerate(found.names):
-        base = str(found.comparison.summary["strategy"].iloc[number]).partition("+")[0].partition(" [")[0]
-        known = COLOURS.get(base) if base in ("fedavg", "fair_fate") else None
-        colour = known if known is not None and base not in seen else next(others)
-        seen.add(base)
+        own = bases[number] in ("fedavg", "fair_fate") and owner[bases[number]] == number
+        colour = COLOURS[bases[number]] if own else next(others)
         rows.append(
             {
                 "name": name,
@@ -209,16 +213,19 @@ def _local(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, An
     if local is None:
         return None
     names, hidden = _largest(local["name"], counts_of(local).sum(axis=(1, 2, 3)))
-    local = local[local["name"].isin(names)]
     held = np.zeros((len(detailed), len(names), len(found.groups), 2, 2), dtype=np.int64)
+    together = np.zeros((len(detailed), len(found.groups), 2, 2), dtype=np.int64)
     models = {model: n for n, model in enumerate(detailed)}
     places = {name: n for n, name in enumerate(names)}
     for line, seed, name, counts in zip(
         found.line_of(local), local["seed"], local["name"], counts_of(local), strict=True
     ):
-        if (int(line), int(seed)) in models:
+        if (int(line), int(seed)) not in models:
+            continue
+        together[models[int(line), int(seed)]] += counts
+        if name in places:
             held[models[int(line), int(seed)], places[name]] = counts
-    return {"clients": names, "hidden": hidden, **_whole(held)}
+    return {"clients": names, "hidden": hidden, "all": _whole(together), **_whole(held)}
 
 
 def _taking(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, Any] | None:
@@ -238,14 +245,13 @@ def _taking(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, A
         for line, seed in zip(found.line_of(clients), clients["seed"], strict=True)
     ]
     which = np.array(of)
-    rows = (clients["round"].to_numpy() - 1) % step == 0
-    usable = (which >= 0) & rows
-    where = (
-        which[usable],
-        clients["name"].map(places).to_numpy()[usable],
-        (clients["round"].to_numpy()[usable] - 1) // step,
-    )
-    held[where] = clients["outcome"].map(OUTCOMES).to_numpy()[usable]
+    client, became = clients["name"].map(places).to_numpy(), clients["outcome"].map(OUTCOMES).to_numpy()
+    times = np.zeros((len(detailed), len(names), len(OUTCOMES)), dtype=np.int64)
+    known = which >= 0
+    np.add.at(times, (which[known], client[known], became[known] - 1), 1)
+    drawn = known & ((clients["round"].to_numpy() - 1) % step == 0)
+    at = (clients["round"].to_numpy()[drawn] - 1) // step
+    held[which[drawn], client[drawn], at] = became[drawn]
     reasons = clients[clients["reason"].fillna("") != ""]
     told = Counter(zip(map(str, reasons["name"]), map(str, reasons["reason"]), strict=True)).most_common(20)
     return {
@@ -254,6 +260,7 @@ def _taking(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, A
         "every": step,
         "rounds": held.shape[2],
         "data": coded(held, np.uint8),
+        "times": _whole(times),
         "reasons": [[name, reason, times] for (name, reason), times in told],
     }
 

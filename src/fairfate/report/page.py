@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -55,7 +56,13 @@ def _template() -> Template:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters |= {"number": _number, "range": _range, "share": _share, "plainly": _plainly}
+    environment.filters |= {
+        "number": _number,
+        "range": _range,
+        "share": _share,
+        "plainly": _plainly,
+        "quoted": shlex.quote,
+    }
     return environment.from_string(_asset("report.html.j2"))
 
 
@@ -81,7 +88,7 @@ def _range(of: dict[str, Any], digits: int = 3) -> str:
 
 
 def _share(value: float | None) -> str:
-    return "undefined" if value is None else f"{100 * value:.1f} %"
+    return "undefined" if value is None else f"{100 * value:.1f}\u00a0%"
 
 
 def _plainly(value: Any) -> str:

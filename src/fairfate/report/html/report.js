@@ -22,14 +22,25 @@
     return node;
   }
   const fixed = (value, digits = 3) => (Number.isFinite(value) ? value.toFixed(digits) : "undefined");
-  const percent = (value) => (Number.isFinite(value) ? (100 * value).toFixed(1) + " %" : "undefined");
+  const percent = (value) => (Number.isFinite(value) ? (100 * value).toFixed(1) + "\u00a0%" : "undefined");
   const mean = (values) => (values.length ? values.reduce((a, b) => a + b, 0) / values.length : NaN);
   function spread(values) {
     if (values.length < 2) return NaN;
     const middle = mean(values);
     return Math.sqrt(values.reduce((sum, v) => sum + (v - middle) ** 2, 0) / (values.length - 1));
   }
-  const short = (text, most = 26) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+  const short = (text, most) => ([...text].length > most ? [...text].slice(0, most - 1).join("") + "…" : text);
+  const ruler = document.createElement("canvas").getContext("2d");
+  ruler.font = "12px " + getComputedStyle(document.body).fontFamily;
+  // names beside an axis: cut to so many pixels, and the margin that they need
+  function beside(names, most) {
+    const cut = new Map(names.map((name) => {
+      let letters = Math.min(80, [...name].length), text = short(name, letters);
+      while (letters && ruler.measureText(text).width > most) text = short(name, letters--);
+      return [name, text];
+    }));
+    return {label: (name) => cut.get(name), margin: 18 + Math.ceil(Math.max(...[...cut.values()].map((text) => ruler.measureText(text).width)))};
+  }
   function bytes(text) {
     const raw = atob(text), found = new Uint8Array(raw.length);
     for (let i = 0; i < raw.length; i++) found[i] = raw.charCodeAt(i);
@@ -96,13 +107,16 @@
       this.state = {
         drawn: new Set(data.strategies.flatMap((s, n) => (s.drawn ? [n] : []))),
         seed: "all", metric: data.metric, attribute: 0, strategy: data.shown[0], modelSeed: data.shown[1],
-        from: 0, to: data.rounds.length - 1, cuts: null, together: null,
+        from: 0, to: data.rounds.length - 1, cuts: null, together: null, open: [],
       };
       if (kept) this.restore(kept);
       this.views = [];
       this.build();
     }
-    keep() { return {...this.state, drawn: [...this.state.drawn], last: this.state.to === this.data.rounds.length - 1, cuts: null}; }
+    keep() {
+      const open = [...this.root.querySelectorAll("details[open]")].map((details) => details.closest("[data-chart]").dataset.chart);
+      return {...this.state, drawn: [...this.state.drawn], last: this.state.to === this.data.rounds.length - 1, cuts: null, open};
+    }
     restore(kept) {
       const names = this.data.strategies.length, seeds = this.data.seeds.length;
       const drawn = kept.drawn.filter((n) => n < names);
@@ -120,10 +134,24 @@
       if (!this.data.models) return -1;
       return this.data.models.findIndex(([line, seed]) => line === this.state.strategy && seed === this.state.modelSeed);
     }
-    metricName() { return this.state.metric in NAMES ? NAMES[this.state.metric] : this.state.metric; }
     find(key, attribute = "") { return this.series.get(key + "@" + attribute); }
     fair(metric = this.state.metric) { return this.find(metric, this.attributeName) || this.find(metric); }
     chosenSeeds() { return this.state.seed === "all" ? this.data.seeds.map((_, n) => n) : [this.state.seed]; }
+    get oneSeed() { return this.state.seed !== "all" || this.data.seeds.length === 1; }
+    seedsName() { return this.oneSeed ? "Seed " + this.data.seeds[this.chosenSeeds()[0]] : "Means over " + this.data.seeds.length + " seeds"; }
+    // what is undefined in some of the chosen seeds, though they were measured, is said and left out of means
+    leftOut(all) {
+      const accuracy = this.find("accuracy"), found = [];
+      for (const series of all) {
+        const seeds = this.chosenSeeds().filter((seed) => this.data.strategies.some((_, line) =>
+          Number.isFinite(this.final(accuracy, line, seed)) && !Number.isFinite(this.final(series, line, seed))));
+        if (seeds.length) found.push(this.seriesName(series) + " in " + (seeds.length === 1 ? "seed " : "seeds ") + seeds.map((seed) => this.data.seeds[seed]).join(", "));
+      }
+      return found.length ? " Undefined, since groups have too few people: " + found.join("; ") + "." : "";
+    }
+    seriesName(series) {
+      return series.kind !== "fair" ? series.name : (NAMES[series.key] || series.key) + (series.attribute ? " by " + series.attribute : "");
+    }
     at(series, line, seed, round) {
       return series.values[(line * this.data.seeds.length + seed) * this.data.rounds.length + round];
     }
@@ -213,7 +241,7 @@
 
   function figure(part, id, title, hint, draw, table) {
     const body = el("div", {class: "body"}), tableBox = el("div", {class: "wide"});
-    const details = el("details", {}, el("summary", {text: "Numbers as a table"}), tableBox);
+    const details = el("details", {open: part.state.open.includes(id)}, el("summary", {text: "Numbers as a table"}), tableBox);
     const hintNode = el("p", {class: "hint"});
     const node = el("figure", {class: "chart", "data-chart": id}, el("figcaption", {text: title}), hintNode, body, details);
     const fill = () => {
@@ -249,7 +277,7 @@
   const tip = (data, options) => Plot.tip(data, Plot.pointer({fill: "var(--paper)", stroke: "var(--soft)", fontSize: 12, ...options}));
   const nothing = (text) => el("p", {class: "nothing", text});
   function keys(names, colours) {
-    return el("ul", {class: "keys"}, ...names.map((name, n) => el("li", {}, (() => { const box = el("span", {class: "box"}); box.style.background = colours[n]; return box; })(), el("bdi", {text: name}))));
+    return el("ul", {class: "keys"}, ...names.map((name, n) => el("li", {}, (() => { const box = el("span", {class: "box"}); box.style.background = colours[n % colours.length]; return box; })(), el("bdi", {text: name}))));
   }
 
   // 1. metrics over the rounds
@@ -258,28 +286,25 @@
     const {data, state} = part;
     let at = null;
     const read = el("p", {class: "read", role: "status"});
+    const help = el("p", {class: "hint only-screen", text: "Focus the chart and press the arrow keys to read the values of a round."});
     const shownSeries = () => [
       ...["accuracy", "balanced_accuracy", "mcc", "acceptance"].map((key) => part.find(key)),
       ...["sp", "eo", "eqo"].map((key) => part.fair(key)),
       state.metric in NAMES ? null : part.find(state.metric),
     ].filter(Boolean);
     const lines = () => [...state.drawn].sort((a, b) => a - b);
-    const title = (series) => (series.kind === "fair" ? (NAMES[series.key] || series.key) + (part.several ? " by " + (series.attribute || part.attributeName) : "") : series.name);
-    const zoom = el("div", {class: "controls"});
+    const title = (series) => part.seriesName(series);
+    const panels = el("div", {class: "panels", tabindex: 0, role: "group", "aria-label": "Metrics over the rounds; arrow keys read values", on: {keydown: keyed}});
     const made = figure(part, "rounds", "Metrics over the rounds",
-      () => (state.drawn.size ? "Lines are means over seeds; shaded is one standard deviation to either side, for up to three strategies." : "No strategy is chosen.")
-        + (data.every > 1 ? " Every " + data.every + "th round is drawn." : "")
-        + " Focus the chart and press the arrow keys to read the values of a round.",
-      (body, node) => {
-        if (!zoom.childNodes.length) addZoom();
-        const panels = el("div", {class: "panels", tabindex: 0, role: "group", "aria-label": "Metrics over the rounds; arrow keys read values", on: {keydown: keyed}});
-        body.replaceChildren(zoom, panels, read);
-        for (const series of shownSeries()) {
-          const panel = el("div", {class: "panel"}, el("p", {class: "name", text: title(series)}));
-          panels.append(panel);
-        }
+      () => (!state.drawn.size ? "No strategy is chosen." : part.oneSeed ? part.seedsName() + "." : "Lines are means over seeds; shaded is one standard deviation to either side, for up to three strategies.")
+        + " A strategy that was measured in one round only is a dot."
+        + (data.every > 1 ? " One round in " + data.every + " is drawn." : "") + part.leftOut(shownSeries()),
+      (body) => {
+        if (!body.childNodes.length) body.append(...addZoom(), help, panels, read);
+        panels.replaceChildren(...shownSeries().map((series) => el("div", {class: "panel"}, el("p", {class: "name", text: title(series)}))));
         const wide = width(panels.firstElementChild || panels, 560);
         shownSeries().forEach((series, n) => panels.children[n].append(draw(series, wide)));
+        say();
       },
       () => {
         const every = Math.max(1, Math.floor((state.to - state.from + 1) / 20)), rows = [];
@@ -290,10 +315,10 @@
             if (values.some(Number.isFinite)) rows.push([String(data.rounds[r]), data.strategies[line].name, ...values.map((v) => fixed(v))]);
           }
         }
-        return {columns: ["round", "strategy", ...shownSeries().map(title)], rows, caption: "Means over " + (state.seed === "all" ? "all seeds" : "seed " + data.seeds[state.seed]) + ", test rows"};
+        return {columns: ["round", "strategy", ...shownSeries().map(title)], rows, caption: part.seedsName() + ", test rows." + part.leftOut(shownSeries())};
       });
     function addZoom() {
-      if (data.rounds.length < 3) return;
+      if (data.rounds.length < 3) return [];
       const ends = {};
       for (const key of ["from", "to"]) {
         const output = el("output", {text: data.rounds[state[key]]});
@@ -304,19 +329,23 @@
           input.value = value;
           output.textContent = data.rounds[value];
           made.update();
-          input.focus();
         }}});
-        ends[key] = el("div", {class: "field only-screen"}, el("label", {}, (key === "from" ? "Zoom from round " : "to round "), output, input));
+        ends[key] = el("div", {class: "field"}, el("label", {}, (key === "from" ? "Zoom from round " : "to round "), output, input));
       }
-      zoom.append(ends.from, ends.to);
+      return [el("div", {class: "controls only-screen"}, ends.from, ends.to)];
     }
     function keyed(event) {
       const move = {ArrowLeft: -1, ArrowRight: 1, Home: -1e9, End: 1e9}[event.key];
       if (!move) return;
       event.preventDefault();
-      at = Math.min(state.to, Math.max(state.from, (at === null ? state.from - 1 : at) + move));
+      at = (at === null ? state.from - 1 : at) + move;
+      say();
+    }
+    function say() {
+      if (at === null) return;
+      at = Math.min(state.to, Math.max(state.from, at));
       const parts = lines().map((line) => data.strategies[line].name + " " + shownSeries().map((series) => title(series) + " " + fixed(mean(part.chosenSeeds().map((s) => part.at(series, line, s, at)).filter(Number.isFinite)))).join(", "));
-      read.textContent = "Round " + data.rounds[at] + ": " + parts.join("; ");
+      read.textContent = "Round " + data.rounds[at] + ": " + (parts.join("; ") || "no strategy is chosen");
     }
     function draw(series, wide) {
       const marks = [], all = [], clip = (value) => Math.max(series.key === "mcc" ? -1 : 0, Math.min(1, value));
@@ -341,7 +370,7 @@
       if (high - low < 0.05) { low -= 0.03; high += 0.03; }
       const top = series.key === "mcc" || series.kind === "skill" || series.kind === "fair" ? Math.min(1, high) : high;
       return drawing(title(series) + " over the rounds, of " + lines().map((n) => data.strategies[n].name).join(", "), {
-        width: wide, height: 190, marginLeft: 44, marginRight: 12, marginTop: 12, marginBottom: 30,
+        width: wide, height: 190, marginLeft: 44, marginRight: 12, marginTop: 12, marginBottom: 36,
         x: {label: "round", domain: [data.rounds[state.from], data.rounds[state.to]], ticks: 5, tickFormat: "d", labelArrow: "none"}, y: {label: null, domain: [low, top], ticks: 5, grid: true}, marks,
       });
     }
@@ -365,7 +394,7 @@
       return alive.filter((p) => !alive.some((q) => q !== p && q.x >= p.x && q.y >= p.y && (q.x > p.x || q.y > p.y))).sort((a, b) => a.x - b.x);
     }
     return figure(part, "tradeoff", "Accuracy against fairness",
-      () => "In the last round; up and to the right is better. The line joins the strategies that no other one beats in both; collapsed ones are left out of it." + (state.seed === "all" && data.seeds.length > 1 ? " Bars are one standard deviation over seeds, small dots are seeds." : ""),
+      () => "In the last round; up and to the right is better. The line joins the strategies that no other one beats in both; collapsed ones are left out of it." + (part.oneSeed ? " " + part.seedsName() + "." : " Bars are one standard deviation over seeds, small dots are seeds.") + part.leftOut([part.fair()]),
       (body) => {
         const all = points(), best = front(all), wide = width(body, 820);
         if (!all.length) { body.replaceChildren(nothing("Undefined: no model has both numbers.")); return; }
@@ -391,14 +420,14 @@
         }
         marks.push(tip(all, {x: "x", y: "y", title: (d) => d.strategy.name + "\naccuracy " + fixed(d.x) + "\n" + state.metric.toUpperCase() + " " + fixed(d.y)}));
         const pad = (values, least) => { let a = Math.min(...values), b = Math.max(...values); const more = Math.max(least - (b - a), 0.12 * (b - a)) / 2; return [a - more, b + more]; };
-        body.replaceChildren(drawing("Accuracy against " + part.metricName() + " of " + all.length + " strategies", {
+        body.replaceChildren(drawing("Accuracy against " + part.seriesName(part.fair()) + " of " + all.length + " strategies", {
           width: wide, height: Math.min(460, 0.62 * wide + 80), marginLeft: 50, marginBottom: 40, marginTop: 24, marginRight: 20,
-          x: {label: "accuracy", domain: pad(xs, 0.04), grid: true, ticks: 6, labelArrow: "none"}, y: {label: part.metricName() + (part.several ? " by " + part.attributeName : ""), domain: pad(ys, 0.06), grid: true, labelArrow: "none"}, marks,
+          x: {label: "accuracy", domain: pad(xs, 0.04), grid: true, ticks: 6, labelArrow: "none"}, y: {label: part.seriesName(part.fair()), domain: pad(ys, 0.06), grid: true, labelArrow: "none"}, marks,
         }));
       },
       () => {
         const all = points(), best = front(all);
-        return {columns: ["strategy", "accuracy", "± over seeds", state.metric.toUpperCase(), "± over seeds", "on the front"], caption: "Means over seeds in the last round",
+        return {columns: ["strategy", "accuracy", "± over seeds", state.metric.toUpperCase(), "± over seeds", "on the front"], caption: part.seedsName() + ", test rows of the last round, " + part.seriesName(part.fair()) + "." + part.leftOut([part.fair()]),
           rows: all.map((p) => [p.strategy.name, fixed(p.x), fixed(p.sx), fixed(p.y), fixed(p.sy), p.strategy.collapsed ? "collapsed" : best.includes(p) ? "yes" : "no"])};
       });
   }
@@ -431,10 +460,10 @@
         kinds.forEach((kind) => panels.append(el("div", {class: "panel"}, el("p", {class: "name", text: RATES[kind]}))));
         kinds.forEach((kind, n) => {
           const rows = rates(kind), wide = width(panels.children[n], 560), names = rows.map((r) => r.group);
-          const label = (name) => short(name, wide < 300 ? 14 : 22);
+          const {label, margin} = beside(names, Math.min(134, wide / 3));
           const usable = rows.filter((r) => Number.isFinite(r.value));
           panels.children[n].append(drawing(RATES[kind] + " by " + part.attributeName, {
-            width: wide, height: 60 + 30 * rows.length, marginLeft: Math.min(150, 16 + 7 * Math.max(...names.map((x) => label(x).length))), marginRight: 20, marginTop: 8, marginBottom: 34,
+            width: wide, height: 60 + 30 * rows.length, marginLeft: margin, marginRight: 20, marginTop: 8, marginBottom: 34,
             x: {domain: [0, 1], label: null, grid: true, ticks: 5, tickFormat: "%"}, y: {domain: names, label: null, tickFormat: label},
             marks: [
               Plot.link(usable, {x1: "low", x2: "high", y1: "group", y2: "group", stroke: "var(--accent)", strokeWidth: 2}),
@@ -496,11 +525,11 @@
         });
         marks.push(tip(rows, {x: "score", y: "rate", title: (d) => d.group + "\nscore " + fixed(d.score, 2) + ": " + percent(d.rate) + " of " + d.people + " people"}));
         body.replaceChildren(keys(part.attribute.groups, GROUP_COLOURS), drawing("Calibration by " + part.attributeName, {
-          width: wide, height: Math.min(420, 0.75 * wide), marginLeft: 50, marginBottom: 40, marginTop: 18,
+          width: wide, height: Math.min(420, 0.75 * wide), marginLeft: 50, marginBottom: 40, marginTop: 26,
           x: {domain: [0, 1], label: "score (predicted probability)", grid: true, labelArrow: "none"}, y: {domain: [0, 1], label: "share with the favourable outcome", grid: true, labelArrow: "none"}, marks,
         }));
       },
-      () => ({columns: ["group", "mean score", "people", "with the favourable outcome", "95 % interval"], caption: modelName(part),
+      () => ({columns: ["group", "mean score", "people", "with the favourable outcome", "95 % interval"], caption: modelName(part) + ", by " + part.attributeName,
         rows: points().map((p) => [p.group, fixed(p.score), String(p.people), percent(p.rate), percent(p.low) + " to " + percent(p.high)])}));
   }
 
@@ -510,9 +539,13 @@
     if (!part.data.scores) return null;
     const {data, state} = part, {bins} = data.scores;
     const own = () => data.scores.cuts[part.model];
+    // where a threshold is the model's own the counts are exact; scores are held in steps only
     function cellsAt(cuts) {
-      const of = scoreCells(part);
+      const of = scoreCells(part), decided = own();
+      if (!part.counts) part.counts = whole(data.counts);
       return data.groups.map((_, g) => {
+        const at = (part.model * data.groups.length + g) * 4;
+        if (cuts[g] === decided[g]) return Array.from(part.counts.subarray(at, at + 4));
         const from = Math.round(cuts[g] * bins), cell = [0, 0, 0, 0];
         for (const y of [0, 1]) of(g, y).forEach((count, bin) => { cell[2 * y + (bin >= from ? 1 : 0)] += count; });
         return cell;
@@ -521,9 +554,13 @@
     const nowCuts = () => state.cuts || own();
     const together = () => (state.together === null ? new Set(own()).size === 1 : state.together);
     const results = (cuts) => measure(merged(cellsAt(cuts), part.attribute), part.attribute.unknown);
-    const sliders = el("div", {class: "sliders"}), out = el("div", {class: "wide"});
+    const box = el("input", {type: "checkbox", "data-key": "together", on: {change: () => { state.together = box.checked; made.update(); }}});
+    const reset = el("button", {type: "button", text: "As the model decides", on: {click: () => { state.cuts = null; made.update(); }}});
+    const first = el("div", {}, el("label", {}, box, " one threshold for all groups"), reset);
+    const sliders = el("div", {class: "sliders"}, first), out = el("div", {class: "wide"}), curves = el("div");
     let built = "";
     function buildSliders() {
+      box.checked = together();
       const signature = [part.model, state.attribute, together()].join();
       if (built === signature) return;
       built = signature;
@@ -539,22 +576,19 @@
         fields.push({input, output, which});
         return el("label", {}, el("bdi", {text}), " ", output, input);
       };
-      const box = el("input", {type: "checkbox", checked: together(), "data-key": "together", on: {change: () => { state.together = box.checked; built = ""; made.update(); }}});
-      const reset = el("button", {type: "button", text: "As the model decides", on: {click: () => { state.cuts = null; made.update(); }}});
-      sliders.replaceChildren(
-        el("div", {}, el("label", {}, box, " one threshold for all groups"), reset),
-        ...(together() ? [add("everybody", data.groups.map((_, g) => g))] : groups.map((group, a) => add(group, members[a]))));
+      while (first.nextSibling) first.nextSibling.remove();
+      sliders.append(...(together() ? [add("everybody", data.groups.map((_, g) => g))] : groups.map((group, a) => add(group, members[a]))));
       sliders.fields = fields;
     }
     const NUMBERS = {accuracy: "accuracy", balanced_accuracy: "balanced accuracy", mcc: "MCC", acceptance: "accepted", sp: "SP", eo: "EO", eqo: "EQO"};
     const made = figure(part, "thresholds", "Moving the thresholds", () => modelName(part) + ": people with a score above the threshold are accepted. The curves show one threshold for everybody; the table, what the sliders say. Thresholds that differ by group need the group of each person when decisions are made, which the law may forbid."
-      + (new Set(own()).size > 1 ? " This model has a threshold for each group: " + data.groups.map((g, n) => g + " " + fixed(own()[n], 2)).join(", ") + "." : ""),
+      + (new Set(own()).size > 1 ? " This model has a threshold for each group: " + data.groups.map((g, n) => g + ": " + fixed(own()[n], 2)).join("; ") + "." : ""),
       (body) => {
         buildSliders();
         for (const {input, output, which} of sliders.fields) {
-          const value = mean(which.map((g) => nowCuts()[g]));
-          input.value = Math.round(value * bins);
-          output.textContent = fixed(value, 2);
+          const mine = which.map((g) => nowCuts()[g]), ends = [...new Set([Math.min(...mine), Math.max(...mine)].map((v) => fixed(v, 2)))];
+          input.value = Math.round(mean(mine) * bins);
+          output.textContent = ends.join(" to ");
         }
         const before = results(own()), after = results(nowCuts());
         out.replaceChildren(el("table", {}, el("caption", {text: "On the test rows, by " + part.attributeName}),
@@ -571,17 +605,16 @@
         const cuts = [...new Set(nowCuts().map((c) => c.toFixed(4)))].map(Number);
         marks.push(Plot.ruleX(cuts, {stroke: "var(--accent)", strokeWidth: 1.5, strokeDasharray: "4 3"}));
         marks.push(tip(defined, {x: "at", y: "value", title: (d) => "threshold " + fixed(d.at, 2) + "\n" + d.name + " " + fixed(d.value)}));
-        const kept = document.activeElement && body.contains(document.activeElement) ? document.activeElement : null;
-        body.replaceChildren(sliders, out, keys(names, colours), drawing("Accuracy, MCC, share accepted and fairness against one threshold for everybody", {
+        if (!body.childNodes.length) body.append(sliders, out, curves);
+        curves.replaceChildren(keys(names, colours), drawing("Accuracy, MCC, share accepted and fairness against one threshold for everybody", {
           width: wide, height: Math.min(300, 0.5 * wide + 40), marginLeft: 44, marginBottom: 40, marginTop: 12,
           x: {domain: [0, 1], label: "threshold", grid: true, labelArrow: "none"}, y: {domain: [Math.min(0, ...defined.map((d) => d.value)), 1], label: null, grid: true}, marks,
         }));
-        if (kept) kept.focus();
       },
       () => {
         const rows = [];
         for (let k = 0; k <= 20; k++) { const of = results(data.groups.map(() => k / 20)); rows.push([fixed(k / 20, 2), ...Object.keys(NUMBERS).map((key) => fixed(of[key]))]); }
-        return {columns: ["threshold for everybody", ...Object.values(NUMBERS)], rows, caption: modelName(part)};
+        return {columns: ["threshold for everybody", ...Object.values(NUMBERS)], rows, caption: modelName(part) + ", by " + part.attributeName + "; thresholds to the nearest 1/" + bins};
       });
     return made;
   }
@@ -608,9 +641,9 @@
     return figure(part, "rows", "Rows over clients and groups", () => "Training rows that each client holds, seed " + data.seeds[part.state.modelSeed] + "." + others(data.local.hidden),
       (body) => {
         const wide = width(body, 820), flat = localCells(part).flatMap(({name, cells}) => cells.map((cell, g) => ({name, g, group: part.attribute.groups[g], rows: cell.reduce((a, b) => a + b, 0)})));
-        const names = data.local.clients, label = (name) => short(name, 20);
+        const names = data.local.clients, {label, margin} = beside(names, 144);
         body.replaceChildren(keys(part.attribute.groups, GROUP_COLOURS), drawing("Rows of each client by " + part.attributeName, {
-          width: wide, height: 60 + 20 * names.length, marginLeft: Math.min(160, 16 + 7 * Math.max(...names.map((n) => label(n).length))), marginBottom: 36, marginTop: 8,
+          width: wide, height: 60 + 20 * names.length, marginLeft: margin, marginBottom: 36, marginTop: 8,
           x: {label: "rows", grid: true, labelArrow: "none"}, y: {domain: names, label: null, tickFormat: label},
           marks: [
             Plot.barX(flat, {x: "rows", y: "name", z: "g", order: "g", fill: (d) => GROUP_COLOURS[d.g % GROUP_COLOURS.length], title: (d) => d.name + "\n" + d.group + ": " + d.rows.toLocaleString("en") + " rows", tip: {fill: "var(--paper)", stroke: "var(--soft)"}}),
@@ -633,9 +666,9 @@
       });
     }
     function overall() {
-      const cells = part.attribute.groups.map(() => [0, 0, 0, 0]);
-      for (const one of localCells(part)) one.cells.forEach((cell, g) => cell.forEach((n, k) => { cells[g][k] += n; }));
-      return measure(cells, part.attribute.unknown);
+      if (!part.everybody) part.everybody = whole(data.local.all);
+      const cells = data.groups.map((_, g) => { const at = (part.model * data.groups.length + g) * 4; return Array.from(part.everybody.subarray(at, at + 4)); });
+      return measure(merged(cells, part.attribute), part.attribute.unknown);
     }
     function lowest() {
       const sure = rows().filter((r) => r.sure[metric()]).sort((a, b) => a[metric()] - b[metric()]);
@@ -644,16 +677,16 @@
     return figure(part, "local", "Fairness at each client", () => modelName(part) + " on the rows that each client holds (and trained on), beside all clients' rows together (line). Hollow: fewer than two groups have " + LEAST_PEOPLE + " such people, too few to tell." + lowest() + others(data.local.hidden),
       (body) => {
         const all = rows(), usable = all.filter((r) => Number.isFinite(r[metric()])), wide = width(body, 820), global = overall()[metric()];
-        if (!usable.length) { body.replaceChildren(nothing("Undefined at every client: each has people of one group only.")); return; }
-        const names = data.local.clients, label = (name) => short(name, 20), most = Math.max(...all.map((r) => r.rows));
+        if (!usable.length) { body.replaceChildren(nothing("Undefined at every client: none has such people of two groups.")); return; }
+        const names = data.local.clients, {label, margin} = beside(names, 144), most = Math.max(...all.map((r) => r.rows));
         body.replaceChildren(drawing(NAMES[metric()] + " at each client", {
-          width: wide, height: 60 + 20 * names.length, marginLeft: Math.min(160, 16 + 7 * Math.max(...names.map((n) => label(n).length))), marginBottom: 36, marginTop: 8, marginRight: 30,
+          width: wide, height: 60 + 20 * names.length, marginLeft: margin, marginBottom: 36, marginTop: 8, marginRight: 30,
           x: {domain: [0, 1], label: NAMES[metric()] + " by " + part.attributeName, grid: true, labelArrow: "none"}, y: {domain: names, label: null, tickFormat: label},
           marks: [
             Plot.ruleX([data.line], {stroke: "var(--soft)", strokeDasharray: "3 3"}),
             ...(Number.isFinite(global) ? [Plot.ruleX([global], {stroke: "var(--accent)", strokeWidth: 2})] : []),
             Plot.dot(usable, {x: metric(), y: "name", r: (d) => 3 + 5 * Math.sqrt(d.rows / most), stroke: "#D55E00", strokeWidth: 1.5, fill: (d) => (d.sure[metric()] ? "#D55E00" : "var(--paper)")}),
-            Plot.text(all.filter((r) => !Number.isFinite(r[metric()])), {x: 0, y: "name", text: () => "undefined: only one group", textAnchor: "start", dx: 4, fill: "var(--soft)"}),
+            Plot.text(all.filter((r) => !Number.isFinite(r[metric()])), {x: 0, y: "name", text: () => "undefined: fewer than two groups", textAnchor: "start", dx: 4, fill: "var(--soft)"}),
             tip(usable, {x: metric(), y: "name", title: (d) => d.name + "\n" + metric().toUpperCase() + " " + fixed(d[metric()]) + ", accuracy " + fixed(d.accuracy) + "\n" + d.rows.toLocaleString("en") + " rows" + (d.sure[metric()] ? "" : "\ntoo few people to tell")}),
           ],
         }));
@@ -676,14 +709,13 @@
       return part.taking[(part.model * clients.length + k) * rounds + r];
     }
     const noted = () => server.map((key) => part.find(key)).filter((series) => series && data.rounds.some((_, r) => Number.isFinite(part.at(series, state.strategy, state.modelSeed, r))));
-    return figure(part, "taking", "Who took part, and who counted as fair", () => modelName(part) + (every > 1 ? ": every " + every + "th round." : ".") + others(data.taking.hidden),
+    return figure(part, "taking", "Who took part, and who counted as fair", () => modelName(part) + (every > 1 ? ": one round in " + every + " is drawn, the table counts all." : ".") + others(data.taking.hidden),
       (body) => {
         const cells = [], wide = width(body, 1140);
         clients.forEach((name, k) => { for (let r = 0; r < rounds; r++) { const o = outcome(k, r); if (o) cells.push({name, round: r * every + 1, o}); } });
-        const seen = [1, 2, 3, 4].filter((o) => cells.some((c) => c.o === o)), label = (name) => short(name, 20);
+        const seen = [1, 2, 3, 4].filter((o) => cells.some((c) => c.o === o)), {label, margin: marginLeft} = beside(clients, 144);
         const boxes = [];
         for (const {name, round, o} of cells) boxes.push({name, x1: round - every / 2, x2: round + every / 2, o, round});
-        const marginLeft = Math.min(160, 16 + 7 * Math.max(...clients.map((n) => label(n).length)));
         body.replaceChildren(keys(seen.map((o) => OUTCOMES[o]), seen.map((o) => OUTCOME_COLOURS[o])), drawing("What became of each client in each round", {
           width: wide, height: 50 + 16 * clients.length, marginLeft, marginBottom: 34, marginTop: 8,
           x: {label: "round", domain: [0.5, rounds * every + 0.5], tickFormat: "d", labelArrow: "none"}, y: {domain: clients, label: null, tickFormat: label, padding: 0.12},
@@ -695,17 +727,17 @@
         for (const series of noted()) {
           const points = data.rounds.map((round, r) => ({round, value: part.at(series, state.strategy, state.modelSeed, r)})).filter((d) => Number.isFinite(d.value));
           body.append(el("p", {class: "hint", text: series.name}), drawing(series.name + " over the rounds", {
-            width: wide, height: 110, marginLeft, marginBottom: 30, marginTop: 8, x: {label: "round", domain: [0.5, rounds * every + 0.5], tickFormat: "d", labelArrow: "none"}, y: {label: null, domain: [0, Math.max(1, ...points.map((d) => d.value))], ticks: 3, grid: true},
+            width: wide, height: 116, marginLeft, marginBottom: 36, marginTop: 8, x: {label: "round", domain: [0.5, rounds * every + 0.5], tickFormat: "d", labelArrow: "none"}, y: {label: null, domain: [0, Math.max(1, ...points.map((d) => d.value))], ticks: 3, grid: true},
             marks: [Plot.lineY(points, {x: "round", y: "value", stroke: "var(--accent)", strokeWidth: 2, curve: series.key === "fair_clients" ? "step" : "linear"}), tip(points, {x: "round", y: "value", title: (d) => "round " + d.round + ": " + fixed(d.value)})],
           }));
         }
-        if (data.taking.reasons.length) body.append(el("p", {class: "hint", text: "Reasons: " + data.taking.reasons.map(([name, reason, times]) => name + ": " + reason + " (" + times + " times)").join("; ")}));
+        if (data.taking.reasons.length) body.append(el("p", {class: "hint", text: "Reasons, of all strategies and seeds: " + data.taking.reasons.map(([name, reason, times]) => name + ": " + reason + " (" + times + " times)").join("; ")}));
       },
       () => ({columns: ["client", "rounds it was asked", "counted as fair", "dropped", "took no part"], caption: modelName(part),
         rows: clients.map((name, k) => {
-          const times = [0, 0, 0, 0, 0];
-          for (let r = 0; r < rounds; r++) times[outcome(k, r)]++;
-          return [name, String(times[1] + times[2] + times[3]), String(times[2]), String(times[3]), String(times[4])];
+          if (!part.times) part.times = whole(data.taking.times);
+          const [used, fair, dropped, refused] = part.times.subarray((part.model * clients.length + k) * 4);
+          return [name, ...[used + fair + dropped, fair, dropped, refused].map(String)];
         })}));
   }
 
@@ -743,6 +775,9 @@
     const token = location.search, status = document.getElementById("live");
     const events = new EventSource("events" + token);
     let busy = false, again = false;
+    // where something is, so that it can be found in the new page
+    const place = (node) => (node.closest("article")?.id ?? "") + " " + (node.closest("[data-chart]")?.dataset.chart ?? "");
+    const focusable = (at) => [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex]")].filter((node) => place(node) === at);
     async function refresh() {
       if (busy) { again = true; return; }
       busy = true;
@@ -751,11 +786,14 @@
         if (answer.ok) {
           const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
           const kept = new Map([...PARTS].map(([number, part]) => [number, part.keep()]));
-          const open = [...document.querySelectorAll("details[open]")].map((d) => d.closest("[data-chart]")?.dataset.chart);
+          const open = new Set([...document.querySelectorAll(".answer details[open]")].map(place));
+          const active = document.activeElement, near = focusable(place(active)).indexOf(active), top = scrollY;
           document.getElementById("content").replaceWith(document.adoptNode(fresh.getElementById("content")));
           document.title = fresh.title;
+          for (const details of document.querySelectorAll(".answer details")) details.open = open.has(place(details));
           start(kept);
-          for (const chart of document.querySelectorAll("[data-chart]")) if (open.includes(chart.dataset.chart)) chart.querySelector("details").open = true;
+          scrollTo(0, top);
+          if (near >= 0) focusable(place(active))[near]?.focus({preventScroll: true});
         }
       } finally {
         busy = false;
