@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,6 +46,7 @@ from fairfate.cli.options import (
     whole,
 )
 from fairfate.cli.screen import Bar, console, say, watching
+from fairfate.cli.watch import watched
 from fairfate.errors import InputError, ProcessDiedError, Stopped
 
 if TYPE_CHECKING:
@@ -105,9 +106,10 @@ def run(
     force: Annotated[bool, option("replace the results that the folder already has")] = False,
     groups: Annotated[bool, option("show every group under every strategy (also in groups.csv)")] = False,
     mlflow: Annotated[Word, option("log the run there too: sqlite:///mlflow.db or http://...")] = None,
+    live: Annotated[bool, option("show the run in the browser while it goes on; see 'watch'")] = False,
 ) -> None:
     """Train strategies on one dataset over several seeds and compare them."""
-    given = given_options(ctx, "config", "jobs", "out", "force", "groups", "mlflow")
+    given = given_options(ctx, "config", "jobs", "out", "force", "groups", "mlflow", "live")
     from fairfate.report.comparison import Comparison
     from fairfate.report.terminal import show_run
     from fairfate.runs.config import from_mapping, read_config
@@ -130,7 +132,7 @@ def run(
     total = len(plan.config.seeds) * plan.training.rounds
     screen = console()
     try:
-        with Bar("rounds", total) as bar:
+        with watched(folder) if live else nullcontext(), Bar("rounds", total) as bar:
             finished = execute(plan, table, out=folder, jobs=jobs, force=force, progress=bar.progress)
     except Stopped as stopped:
         stopped.advice = f"Finished seeds are kept; the same command with --out {folder} goes on."
