@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -47,6 +47,7 @@ from fairfate.cli.options import (
 )
 from fairfate.cli.report import FairFrom
 from fairfate.cli.screen import Bar, console, say, watching
+from fairfate.cli.watch import watched
 from fairfate.errors import InputError, ProcessDiedError, Stopped, check
 
 if TYPE_CHECKING:
@@ -108,9 +109,10 @@ def run(
     mlflow: Annotated[Word, option("log the run there too: sqlite:///mlflow.db or http://...")] = None,
     no_report: Annotated[bool, option("write no report.html")] = False,
     fair_from: FairFrom = None,
+    live: Annotated[bool, option("show the run in the browser while it goes on; see 'watch'")] = False,
 ) -> None:
     """Train strategies on one dataset over several seeds and compare them."""
-    others = ("config", "jobs", "out", "force", "groups", "mlflow", "no_report", "fair_from")
+    others = ("config", "jobs", "out", "force", "groups", "mlflow", "no_report", "fair_from", "live")
     given = given_options(ctx, *others)
     from fairfate.report.comparison import Comparison
     from fairfate.report.terminal import show_run
@@ -136,7 +138,7 @@ def run(
     total = len(plan.config.seeds) * plan.training.rounds
     screen = console()
     try:
-        with Bar("rounds", total) as bar:
+        with watched(folder) if live else nullcontext(), Bar("rounds", total) as bar:
             finished = execute(plan, table, out=folder, jobs=jobs, force=force, progress=bar.progress)
     except Stopped as stopped:
         stopped.advice = f"Finished seeds are kept; the same command with --out {folder} goes on."
