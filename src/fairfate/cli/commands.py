@@ -13,8 +13,10 @@ import typer
 
 from fairfate._version import __version__
 from fairfate.cli import data, flower, models, report
+from fairfate.cli.completion import DATASETS, METRICS, STRATEGIES
 from fairfate.cli.options import (
     DATA,
+    PROGRAM,
     STRATEGY,
     Categorical,
     ClickError,
@@ -59,7 +61,7 @@ __all__ = ["app", "data", "flower", "models", "report", "run_command"]
 @app.command()
 def run(
     ctx: typer.Context,
-    data: Annotated[Word, option(f"{DATA} (default: synthetic)")] = None,
+    data: Annotated[Word, option(f"{DATA} (default: synthetic)", words=DATASETS)] = None,
     validation: Annotated[
         Word, option("file with the server's rows; then all of --data is for training")
     ] = None,
@@ -79,8 +81,10 @@ def run(
     sep: Sep = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
-    strategy: Annotated[Words, option(STRATEGY)] = None,
-    metric: Annotated[Word, option("fairness strategies look at: sp|eo|eqo|0.5*sp+0.5*eo|...")] = None,
+    strategy: Annotated[Words, option(STRATEGY, words=STRATEGIES)] = None,
+    metric: Annotated[
+        Word, option("fairness strategies look at: sp|eo|eqo|0.5*sp+0.5*eo|...", words=METRICS)
+    ] = None,
     plugin: Plugin = None,
     partition: Partition = None,
     clients: Clients = None,
@@ -296,10 +300,19 @@ def show(
 def plot(
     run: Annotated[Path, typer.Argument(help="folder of a run or a sweep")],
     metric: Annotated[
-        Words, option("panel, also an objective (repeatable; default: accuracy, sp, eo, eqo)")
+        Words,
+        option(
+            "panel, also an objective (repeatable; default: accuracy, sp, eo, eqo)",
+            words=("accuracy", *METRICS),
+        ),
     ] = None,
     out: Annotated[Path | None, option("PNG, SVG or PDF file (default: in the folder)")] = None,
-    kind: Annotated[Word, option("rounds|tradeoff|both (default: both; with --out: rounds)")] = None,
+    kind: Annotated[
+        Word,
+        option(
+            "rounds|tradeoff|both (default: both; with --out: rounds)", words=("rounds", "tradeoff", "both")
+        ),
+    ] = None,
 ) -> None:
     """Draw metrics over the rounds, and accuracy against fairness, of a finished run or sweep."""
     from fairfate.report.draw import draw
@@ -329,7 +342,7 @@ def run_command() -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no ± still gets its numbers
     try:
-        return int(app(standalone_mode=False) or 0)
+        return int(app(standalone_mode=False, prog_name=PROGRAM) or 0)
     except ClickError as error:
         error.show()
         return int(error.exit_code)
