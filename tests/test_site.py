@@ -154,9 +154,10 @@ def test_a_method_is_documented_with_every_setting_and_its_default(name: str) ->
 @pytest.mark.parametrize("name", OURS)
 def test_a_strategy_is_measured_and_its_messages_are_told(name: str) -> None:
     (config, *_) = expand(read_config(ROOT / "examples" / "choosing.toml"))
-    assert name in {text.partition(":")[0].partition("+")[0] for text in config.strategies}
-    assert f"\n| `{name}` |" in (DOCS / "privacy.md").read_text()
-    assert f"\n| `{name}` |" in (DOCS / "choosing.md").read_text()
+    known = {text.partition(":")[0].partition("+")[0] for text in config.strategies}
+    assert name in known, "add it to examples/choosing.toml"
+    assert f"\n| `{name}` |" in (DOCS / "privacy.md").read_text(), "python tools/pages.py"
+    assert f"\n| `{name}` |" in (DOCS / "choosing.md").read_text(), "run the commands of docs/choosing.md"
 
 
 def test_pictures_are_small() -> None:
