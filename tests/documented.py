@@ -42,16 +42,10 @@ NEEDLESS = ("--jobs", "--out")
 """Options of `reproduce` that then make no difference, so that one command is run for several."""
 STUBS = ("pip", "pytest")
 """Programs that a page names and that do nothing here."""
-NEW = ("fairfate report", "fairfate watch", "--live", "--no-report")
+NEW: tuple[str, ...] = ()
 """Commands and options that pages speak of before they are there; a block with one of them must say so."""
-NEW_LINES = ("Report: ",)
-"""Beginnings of lines that they print."""
-UNMARKED = {"README.md": ("--seeds 10", "fairfate sweep"), "reproduction.md": ("fairfate reproduce",)}
-"""Commands on pages that carry no marks (the second is written by a program) and that are shortened."""
-OUTPUT = {"README.md": "Saved to "}
-"""What is in the `text` block that shows what the block before it prints, where no mark says so."""
-COMPLETED = {"README.md": ("--favourable yes --sensitive sex", " --out runs/people")}
-"""What the README leaves to the reader: its next commands speak of this folder."""
+UNMARKED = {"reproduction.md": ("fairfate reproduce",)}
+"""Commands on a page that a program writes, and that are shortened."""
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)[^\n`]*$")
 _MARK = re.compile(r"<!-- (?P<kind>not run|short|file|output)(?:: (?P<reason>.+?))? -->")
@@ -124,16 +118,11 @@ def runnable(page: Path) -> list[Block]:
     """The blocks of a page that are run or saved, shortened where the page says so."""
     found: list[Block] = []
     for block in blocks(page.read_text()):
-        if page.name in OUTPUT and block.language == "text" and OUTPUT[page.name] in block.code:
-            found[-1] = found[-1]._replace(output=block.code)
-        elif block.mark == "file":
+        if block.mark == "file":
             found.append(block)
         elif block.language in RUN and block.mark != "not run" and not (block.inline and block.is_new):
             short = block.mark == "short" or any(part in block.code for part in UNMARKED.get(page.name, ()))
             code = shorten(block.code) if short else block.code
-            if page.name in COMPLETED:
-                before, after = COMPLETED[page.name]
-                code = code.replace(before, before + after)
             found.append(block._replace(code=code, output=None if short else block.output))
     return found
 
@@ -221,10 +210,7 @@ def differs(shown: str, printed: str) -> str:
     """Why an output is not the one that a page shows; "" if it is. Blanks and ends of lines do not count."""
     marked = re.sub(r"^ *\.\.\.$", "\1", shown, flags=re.M)
     wanted, real = (
-        " ".join(
-            word for line in text.splitlines() if not line.startswith(NEW_LINES) for word in line.split()
-        )
-        for text in (marked, printed)
+        " ".join(word for line in text.splitlines() for word in line.split()) for text in (marked, printed)
     )
     pattern = r"\s*.*?\s*".join(re.escape(part.strip()) for part in wanted.split("\1"))
     if re.fullmatch(pattern, real, flags=re.S):
