@@ -27,6 +27,8 @@ def test_a_run_prints_a_table_a_sentence_and_where_it_saved(fairfate) -> None:
     assert "Saved to runs/synthetic-1/" in out
     saved = {path.name for path in Path("runs/synthetic-1").iterdir()}
     files = {"clients.parquet", "config.toml", "groups.csv", "rounds.parquet", "summary.csv"}
+    files |= {"scores.parquet", "local.parquet"}
+    files |= {"report.html", "report.json", "report-audit.csv", "report-tests.csv"}
     assert saved == {*files, "models"}
 
 

@@ -32,8 +32,8 @@ ROOMS = [
     "__main__",
 ]
 FILES = sorted(SOURCE.rglob("*.py"))
-FOR_USERS = {("finished.py", "fairfate.report.figures")}
-"""A convenience that users look for where the room's order would not have it: `Run.plot`."""
+FOR_USERS = {("finished.py", f"fairfate.report.{name}") for name in ("figures", "material", "write")}
+"""What users look for where the room's order would not have it: `Run.plot` and `Run.report`."""
 
 
 def room(path: Path) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import io
 import itertools
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fairfate._version import __version__
-from fairfate.cli import data, flower, models
+from fairfate.cli import data, flower, models, report
 from fairfate.cli.completion import DATASETS, METRICS, STRATEGIES
 from fairfate.cli.options import (
     DATA,
@@ -47,13 +47,15 @@ from fairfate.cli.options import (
     option,
     whole,
 )
+from fairfate.cli.report import FairFrom
 from fairfate.cli.screen import Bar, console, say, watching
-from fairfate.errors import InputError, ProcessDiedError, Stopped
+from fairfate.cli.watch import watched
+from fairfate.errors import InputError, ProcessDiedError, Stopped, check
 
 if TYPE_CHECKING:
     from fairfate.report.tracking import Tracking
 
-__all__ = ["app", "data", "flower", "models", "run_command"]
+__all__ = ["app", "data", "flower", "models", "report", "run_command"]
 
 
 @app.command()
@@ -109,9 +111,13 @@ def run(
     force: Annotated[bool, option("replace the results that the folder already has")] = False,
     groups: Annotated[bool, option("show every group under every strategy (also in groups.csv)")] = False,
     mlflow: Annotated[Word, option("log the run there too: sqlite:///mlflow.db or http://...")] = None,
+    no_report: Annotated[bool, option("write no report.html")] = False,
+    fair_from: FairFrom = None,
+    live: Annotated[bool, option("show the run in the browser while it goes on; see 'watch'")] = False,
 ) -> None:
     """Train strategies on one dataset over several seeds and compare them."""
-    given = given_options(ctx, "config", "jobs", "out", "force", "groups", "mlflow")
+    others = ("config", "jobs", "out", "force", "groups", "mlflow", "no_report", "fair_from", "live")
+    given = given_options(ctx, *others)
     from fairfate.report.comparison import Comparison
     from fairfate.report.terminal import show_run
     from fairfate.runs.config import from_mapping, read_config
@@ -119,6 +125,8 @@ def run(
     from fairfate.runs.plan import changes
     from fairfate.runs.prepare import prepare
 
+    if fair_from is not None:
+        check(0 < fair_from <= 1, "fair-from must be in (0, 1]", f"{fair_from:g}")
     values = read_config(config) if config is not None else {}
     from_file = {key: values.pop(key, None) for key in ("jobs", "out", "force")}
     jobs = from_file["jobs"] if jobs is None else jobs
@@ -134,7 +142,7 @@ def run(
     total = len(plan.config.seeds) * plan.training.rounds
     screen = console()
     try:
-        with Bar("rounds", total) as bar:
+        with watched(folder) if live else nullcontext(), Bar("rounds", total) as bar:
             finished = execute(plan, table, out=folder, jobs=jobs, force=force, progress=bar.progress)
     except Stopped as stopped:
         stopped.advice = f"Finished seeds are kept; the same command with --out {folder} goes on."
@@ -145,8 +153,18 @@ def run(
                 folder.rmdir()
                 folder.parent.rmdir()
     show_run(screen, Comparison.of(finished), groups)
+    if not no_report:
+        _write_report(folder, fair_from)
     if tracking is not None:
         console(soft_wrap=True).print(f"Logged to {tracking.shown} (run {tracking.log(finished)})")
+
+
+def _write_report(folder: Path, fair_from: float | None) -> None:
+    from fairfate.report.audit import FOUR_FIFTHS
+    from fairfate.report.write import report
+
+    path = report([folder], line=FOUR_FIFTHS if fair_from is None else fair_from)
+    console(soft_wrap=True).print(f"Report: {path}")
 
 
 def _tracking(uri: str) -> Tracking:

@@ -69,6 +69,7 @@ class FlowerStrategy(Base):
     averaged : last parts of the names of arrays that are averaged by example counts and not moved by the
         strategy, as whole-number arrays always are; the default are a batch norm's running figures
     weighted_by_key, arrayrecord_key, configrecord_key : as in Flower's FedAvg
+    on_round : called by `start` after every round with all rounds so far, once the checkpoint is written
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class FlowerStrategy(Base):
         weighted_by_key: str = "num-examples",
         arrayrecord_key: str = "arrays",
         configrecord_key: str = "config",
+        on_round: Callable[[Sequence[Round]], None] = lambda history: None,
     ) -> None:
         check(num_rounds is None or num_rounds >= 1, "num_rounds must be >= 1", num_rounds)
         parse_objective(metric)
@@ -130,6 +132,7 @@ class FlowerStrategy(Base):
         self.averaged = tuple(averaged)
         self.weighted_by_key = weighted_by_key
         self.arrayrecord_key, self.configrecord_key = arrayrecord_key, configrecord_key
+        self.on_round = on_round
         needs = self.spec.build(self._setup(num_rounds or 1)).needs
         for need, why in ((Need.SCORES, "scores models"), (Need.ROWS | Need.REPORTS, "counts groups")):
             if needs & need and validation is None:
@@ -223,6 +226,7 @@ class FlowerStrategy(Base):
                 result.arrays = arrays = aggregated
             _keep(result.train_metrics_clientapp, t, metrics)
             keep(t)  # what follows may fail; the round is safe
+            self.on_round(self.history)
             evaluate(t)
         self._finish(grid, model, result, timeout)
         log(INFO, "")

@@ -44,18 +44,18 @@ class Comparison:
     """The model to take, in words."""
     title: str = ""
     """What tells it from others of the same sweep."""
+    sources: tuple[tuple[Path, str], ...] = ()
+    """The runs' folders, and what was added to the names of each one's strategies to tell them apart."""
 
     @classmethod
     def of(cls, run: Run) -> Comparison:
         """Of a run that has just finished."""
-        takes = any(spec.step(THRESHOLDS) for spec in run.plan.specs)
-        thresholds = ("thresholds need the group of each person at prediction time",) if takes else ()
         again = tuple(f"{name} was damaged and has been run again" for name in run.damaged)
-        objectives = sorted({spec.metric for spec in run.plan.specs if spec.metric})
-        crossed = tuple(line for text in objectives for line in small_groups(text))
-        notes = (*run.table.notes, *again, *thresholds, *crossed)
+        notes = (*run.table.notes, *again)
         best = "" if run.best is None else f"{run.best.name}, seed {run.best.seed}"
-        return cls(run.rounds, run.plan.config.metric, notes, run.table.grouping, run.out, best)
+        sources = () if run.out is None else ((run.out, ""),)
+        metric, groups = run.plan.config.metric, run.table.grouping
+        return cls(run.rounds, metric, notes, groups, run.out, best, sources=sources)
 
     @classmethod
     def read(cls, folders: Sequence[Path]) -> list[Comparison]:
@@ -80,8 +80,14 @@ class Comparison:
     @classmethod
     def _together(cls, same: Sequence[tuple[Path, Held]]) -> Comparison:
         first, notes = same[0][1], dict.fromkeys(note for _, held in same for note in held.notes)
-        frames = _told_apart([held.rounds for _, held in same], [folder for folder, _ in same])
-        return cls(pd.concat(frames, ignore_index=True), first.metric, tuple(notes), first.groups)
+        folders = [folder for folder, _ in same]
+        added = _told_apart([held.rounds for _, held in same], folders)
+        frames = [
+            held.rounds.assign(strategy=held.rounds["strategy"] + text) if text else held.rounds
+            for (_, held), text in zip(same, added, strict=True)
+        ]
+        rounds, sources = pd.concat(frames, ignore_index=True), tuple(zip(folders, added, strict=True))
+        return cls(rounds, first.metric, tuple(notes), first.groups, sources=sources)
 
     @cached_property
     def summary(self) -> pd.DataFrame:
@@ -183,21 +189,23 @@ def text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _told_apart(frames: list[pd.DataFrame], folders: Sequence[Path]) -> list[pd.DataFrame]:
-    """A strategy that folders have with the same seed is called by its folder too."""
+def _told_apart(frames: list[pd.DataFrame], folders: Sequence[Path]) -> list[str]:
+    """What is added to strategies' names: the folder's, where folders have the same strategy and seed."""
     key = ["strategy", "metric", "settings", "seed"]
     repeated = pd.concat([frame[key].drop_duplicates() for frame in frames]).duplicated(key).any()
-    if not repeated:
-        return frames
-    return [
-        frame.assign(strategy=frame["strategy"] + f" [{folder.name}]")
-        for frame, folder in zip(frames, folders, strict=True)
-    ]
+    return [f" [{folder.name}]" if repeated else "" for folder in folders]
 
 
 def said(metric: str) -> str:
     """A metric's name in a sentence."""
     return metric.upper() if metric in FAIRNESS else metric
+
+
+def fairest(found: Comparison) -> int | None:
+    """The fairest of the strategies after the first that collapsed in no seed."""
+    fair = [found.mean(found.fairness, line) for line in range(len(found.summary))]
+    usable = [x for x in range(1, len(fair)) if not found.collapsed[x] and not math.isnan(fair[x])]
+    return max(usable, key=lambda line: fair[line]) if usable else None
 
 
 def sentence(found: Comparison) -> str:
@@ -209,11 +217,10 @@ def sentence(found: Comparison) -> str:
         return f"{said(metric)} is undefined: a group has no such test rows, so nothing can be said about it."
     if len(fair) == 1:
         return _alone(found, usable)
-    others = [line for line in usable if line > 0]
     aside = [line for line in lines[1:] if found.collapsed[line]]
-    if not others:
+    best = fairest(found)
+    if best is None:
         return " ".join(filter(None, [_none_left(found, aside), _base(found)]))
-    best = max(others, key=lambda line: fair[line])
     told = _against(found, best) if not found.collapsed[0] else _instead(found, best)
     return " ".join(filter(None, [told, _set_aside(found, [x for x in aside if fair[x] > fair[best]])]))
 
@@ -316,6 +323,10 @@ def _wins(found: Comparison, metric: str, line: int) -> str:
 def remarks(found: Comparison) -> list[str]:
     """What a reader of the table should know: collapsed models, undefined metrics, runs cut short."""
     lines = list(found.notes)
+    if any(f"+{THRESHOLDS}" in str(label) for label in found.summary["strategy"]):
+        lines.append("thresholds need the group of each person at prediction time")
+    objectives = sorted({label for label in found.summary["metric"] if isinstance(label, str)})
+    lines += [line for objective in objectives for line in small_groups(objective)]
     low = [
         f"{name} in {k} of {found.seeds} seeds"
         for name, k in zip(found.names, found.collapsed, strict=True)

@@ -20,7 +20,7 @@ from fairfate.errors import InputError, check
 from fairfate.fairness.metrics import METRICS
 from fairfate.runs.finished import Run
 from fairfate.runs.groups import GROUPS
-from fairfate.runs.results import BEST, CONFIG, KEYS, MODELS, SUMMARY, row_names
+from fairfate.runs.results import BEST, CONFIG, KEYS, MODELS, REPORT, SUMMARY, row_names
 
 EXPERIMENT = "fairfate"
 """Unless MLFLOW_EXPERIMENT_NAME names another."""
@@ -224,5 +224,5 @@ def _files(run: Run) -> list[Path]:
     """What is kept beside the numbers."""
     if run.out is None:
         return []
-    files = [run.out / MODELS / BEST, *(run.out / name for name in (GROUPS, SUMMARY, CONFIG))]
+    files = [run.out / MODELS / BEST, *(run.out / name for name in (GROUPS, SUMMARY, CONFIG, REPORT))]
     return [file for file in files if file.is_file()]

@@ -57,6 +57,7 @@ def simulate(
     record_clients: bool = False,
     checkpoint: Path | None = None,
     seconds: float = 30.0,
+    on_record: Callable[[int, Sequence[Trace]], None] | None = None,
 ) -> list[Trace]:
     """Run several strategies on the same split, clients and batches.
 
@@ -73,6 +74,7 @@ def simulate(
     on_round : called after every round
     record_clients : also keep who took part in each round
     checkpoint : file for what is needed to go on, written at most every ``seconds``; taken up if it is there
+    on_record : called after every round with its number and what the strategies have done so far
 
     Returns
     -------
@@ -87,6 +89,7 @@ def simulate(
     identity = {} if checkpoint is None else _identity(federation, specs, model, training, streams)
     saved = Checkpoint(checkpoint, identity, seconds)
     first = saved.load(servers, lines) + 1
+    traces = [line.trace for line in lines]
     for _ in range(1, first):
         on_round()
     for done in play(clients, servers, training.rounds, first):
@@ -95,10 +98,12 @@ def simulate(
             s = line.place
             line.trace.clients += client_rounds(done.number, done.replies[s], done.outcomes[s])
         saved.save(done.number, servers, lines)
+        if on_record is not None:
+            on_record(done.number, traces)
         on_round()
     for line in lines:
         line.finish(clients, setup)
-    return [line.trace for line in lines]
+    return traces
 
 
 def _identity(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +28,20 @@ class Choice(NamedTuple):
     seed: int
 
 
+@dataclass(frozen=True)
+class Judged:
+    """How a strategy does on the validation rows, in the mean over seeds, and whether it may be taken."""
+
+    name: str
+    accuracy: float
+    balanced_accuracy: float
+    fairness: float
+    seed: int
+    """That of its models which has the highest sum of accuracy and fairness."""
+    against: str = ""
+    """Why it may not be taken; empty if it may."""
+
+
 def choose(rounds: pd.DataFrame, metric: str, groups: Groups) -> Choice | None:
     """The model to take, or None if all have collapsed or fairness is undefined.
 
@@ -33,30 +49,59 @@ def choose(rounds: pd.DataFrame, metric: str, groups: Groups) -> Choice | None:
     accurate one's accuracy and keep 80 % of its balanced accuracy above one half, the fairest; of its seeds,
     the one with the highest sum of accuracy and fairness. All on the validation rows of the last round.
     """
+    return pick(judge(rounds, metric, groups))
+
+
+def pick(judged: Sequence[Judged]) -> Choice | None:
+    """The model to take of strategies that were judged."""
+    allowed = [line for line, one in enumerate(judged) if not one.against]
+    if not allowed:
+        return None
+    best = max(allowed, key=lambda line: (judged[line].fairness, judged[line].accuracy))
+    return Choice(best, judged[best].name, judged[best].seed)
+
+
+def judge(rounds: pd.DataFrame, metric: str, groups: Groups) -> list[Judged]:
+    """What speaks for and against each strategy; see `choose`."""
     last = rounds[(rounds["split"] == "validation") & (rounds["round"] == rounds["round"].max())]
     objective = next((name for name in last["metric"] if isinstance(name, str)), metric)
     scored = last.assign(fairness=bind(objective, groups)(counts_of(last)))
-    lines = [frame for _, frame in scored.groupby(KEYS, dropna=False, sort=False)]
+    lines = [frame.sort_values("seed") for _, frame in scored.groupby(KEYS, dropna=False, sort=False)]
+    if not lines:
+        return []
     names = row_names(pd.DataFrame([frame.iloc[0] for frame in lines]))
-    means = [frame[["accuracy", "balanced_accuracy", "fairness"]].mean(skipna=False) for frame in lines]
-    usable = [
-        line
-        for line, frame in enumerate(lines)
-        if (frame["mcc"] >= COLLAPSED).all() and not np.isnan(means[line]["fairness"])
-    ]
+    judged = [_judge(name, frame) for name, frame in zip(names, lines, strict=True)]
+    usable = [one for one in judged if not one.against]
     if not usable:
-        return None
-    top = means[max(usable, key=lambda line: means[line]["accuracy"])]
-    skilled = [
-        line
-        for line in usable
-        if means[line]["accuracy"] >= top["accuracy"] - TOLERANCE
-        and means[line]["balanced_accuracy"] - 0.5 >= KEEP * (top["balanced_accuracy"] - 0.5)
-    ]
-    best = max(skilled, key=lambda line: (means[line]["fairness"], means[line]["accuracy"]))
-    frame = lines[best].sort_values("seed")
+        return judged
+    top = max(usable, key=lambda one: one.accuracy)
+    return [one if one.against else replace(one, against=_too_weak(one, top)) for one in judged]
+
+
+def _judge(name: str, frame: pd.DataFrame) -> Judged:
+    means = frame[["accuracy", "balanced_accuracy", "fairness"]].mean(skipna=False)
     seed = int(frame["seed"].iloc[int((frame["accuracy"] + frame["fairness"]).to_numpy().argmax())])
-    return Choice(best, names[best], seed)
+    collapsed = int((~(frame["mcc"] >= COLLAPSED)).sum())
+    against = ""
+    if collapsed:
+        against = f"it collapsed in {collapsed} of {len(frame)} seeds: it hardly tells people apart"
+    elif np.isnan(means["fairness"]):
+        against = "its fairness is undefined: a group has no such validation rows"
+    accuracy, balanced, fairness = (float(value) for value in means)
+    return Judged(name, accuracy, balanced, fairness, seed, against)
+
+
+def _too_weak(one: Judged, top: Judged) -> str:
+    """What it has lost too much of against the most accurate strategy, if anything."""
+    if not one.accuracy >= top.accuracy - TOLERANCE:
+        lost = top.accuracy - one.accuracy
+        return f"it gives up {lost:.3f} accuracy against {top.name}, more than {TOLERANCE}"
+    if not one.balanced_accuracy - 0.5 >= KEEP * (top.balanced_accuracy - 0.5):
+        kept = (one.balanced_accuracy - 0.5) / (top.balanced_accuracy - 0.5)
+        return (
+            f"it keeps {kept:.0%} of what {top.name} has in balanced accuracy above one half, less than 80 %"
+        )
+    return ""
 
 
 def find_line(names: list[str], texts: list[str], wanted: str | None) -> int:

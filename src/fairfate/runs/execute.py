@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,20 +15,23 @@ from fairfate.data import Table
 from fairfate.errors import InputError
 from fairfate.files import locked, remove_unfinished, write_bytes
 from fairfate.models.fitted import FairModel
+from fairfate.rounds.simulate import Trace
 from fairfate.runs import results
 from fairfate.runs.choice import choose
 from fairfate.runs.config import PROVENANCE
+from fairfate.runs.final import LOCAL, SCORES, Final, Released, describe, read_final, write_final
 from fairfate.runs.finished import Run
 from fairfate.runs.groups import GROUPS, group_rates, write_groups
-from fairfate.runs.job import Cell, fitted, perform, ready, run_cell, table_of
+from fairfate.runs.job import Cell, fitted, key_of, perform, ready, run_cell, table_of
+from fairfate.runs.live import Writer, clear_live, header, live_file, seen_since
 from fairfate.runs.plan import Plan, dump_config
 from fairfate.runs.pool import Progress, Report, cores
-from fairfate.runs.results import BEST, CELLS, CLIENTS, CONFIG, CONFIGS, MODELS, ROUNDS, SUMMARY
+from fairfate.runs.results import BEST, CELLS, CLIENTS, CONFIG, CONFIGS, MODELS, PARTS, ROUNDS, SUMMARY
 from fairfate.runs.store import Store, file_checksum
 from fairfate.strategies import labels, load_plugin
 
-PARTS, CHECKPOINTS = "clients", "checkpoints"
-"""Folders for the records of finished seeds, and for what is needed to go on in unfinished ones."""
+CHECKPOINTS = "checkpoints"
+"""Folder for what is needed to go on in unfinished seeds."""
 
 
 class Seed(NamedTuple):
@@ -38,6 +41,7 @@ class Seed(NamedTuple):
     clients: pd.DataFrame
     models: list[FairModel]
     """One for each strategy."""
+    final: Final
 
 
 def execute(
@@ -86,16 +90,18 @@ def _execute(
             for key, model in models.items()
         }
     best = choose(rounds, plan.config.metric, table.grouping)
+    final = Final.together([frames[seed].final for seed in cells])
     summary = results.summarise(rounds)
     if folder is not None:
         results.write_rounds(folder / ROUNDS, rounds, table.grouping)
         results.write_clients(folder / CLIENTS, clients)
+        write_final(folder, final)
         write_groups(folder / GROUPS, group_rates(rounds, table.grouping))
         if best is not None:
             models[names[best.line], best.seed].save(folder / MODELS / BEST)
         results.write_summary(folder / SUMMARY, summary)
         _clear_seeds(folder)
-    return Run(plan, table, rounds, summary, clients, folder, tuple(damaged), models, best)
+    return Run(plan, table, rounds, summary, clients, folder, tuple(damaged), models, best, final)
 
 
 def _finished(
@@ -116,21 +122,25 @@ def _finished(
             store.remove(cell)
         else:
             files = [folder / MODELS / results.model_file(name, seed) for name in names]
-            clients = pd.read_parquet(folder / PARTS / _part(seed))
-            frames[seed] = Seed(store.read(cell), clients, [FairModel.load(file) for file in files])
+            clients = pd.read_parquet(results.part_file(folder, seed))
+            models = [FairModel.load(file) for file in files]
+            final = read_final(folder / PARTS, _final_parts(seed))
+            assert final is not None  # its checksum was right
+            frames[seed] = Seed(store.read(cell), clients, models, final)
     return frames, damaged
 
 
-def _part(seed: int) -> str:
-    return f"seed-{seed}.parquet"
+def _final_parts(seed: int) -> tuple[str, str]:
+    return f"scores-seed-{seed}.parquet", f"local-seed-{seed}.parquet"
 
 
 def _clear_seeds(folder: Path) -> None:
     """Remove what single seeds have left, once all of it is in the results."""
     remove_unfinished(folder, folder / CELLS)
     Store(folder / CELLS).clear()
-    _clear(folder / PARTS, "seed-*.parquet")
+    _clear(folder / PARTS, "*seed-*.parquet")
     _clear(folder / CHECKPOINTS, "seed-*.safetensors")
+    clear_live(folder)
 
 
 def _clear(folder: Path, pattern: str) -> None:
@@ -142,7 +152,7 @@ def _clear(folder: Path, pattern: str) -> None:
 
 
 def _work(payload: tuple[Path | None, Table | None], cell: Cell, report: Report) -> Seed:
-    """All strategies of one seed; what is written is written at its end, the cell's file last."""
+    """All strategies of one seed; its results are written at its end, the cell's file last."""
     folder, sent = payload
     plan, table = cell.plan, table_of(cell) if sent is None else sent
     for plugin in plan.config.plugins:
@@ -156,20 +166,35 @@ def _work(payload: tuple[Path | None, Table | None], cell: Cell, report: Report)
         lambda: report(1),
         record_clients=True,
         checkpoint=checkpoint,
+        on_record=None if folder is None else _live(folder, cell, table),
     )
     models = fitted(plan, table, cell.seed, outcome)
-    found = Seed(outcome.rounds, outcome.clients, models)
+    released = [Released(trace.spec, trace.params, trace.thresholds) for trace in outcome.traces]
+    schema = models[0].schema
+    network = plan.model(outcome.federation.inputs, schema)
+    final = describe(network, released, outcome.federation, cell.seed)
+    found = Seed(outcome.rounds, outcome.clients, models, final)
     if folder is None:
         return found
-    part = folder / PARTS / _part(cell.seed)
+    part = results.part_file(folder, cell.seed)
     results.write_clients(part, outcome.clients)
-    saved = {f"{PARTS}/{part.name}": file_checksum(part) or ""}
+    parts = [part, *write_final(folder / PARTS, final, _final_parts(cell.seed))]
+    saved = {f"{PARTS}/{path.name}": file_checksum(path) or "" for path in parts}
     for label, model in zip(labels(plan.specs), models, strict=True):
         file = model.save(folder / MODELS / results.model_file(label, cell.seed))
         saved[f"{MODELS}/{file.name}"] = file_checksum(file) or ""
     Store(folder / CELLS).write(cell, plan.specs, outcome.rounds, table.grouping, saved)
     _clear(folder / CHECKPOINTS, f"seed-{cell.seed}.safetensors")
+    clear_live(folder, cell.seed)
     return found
+
+
+def _live(folder: Path, cell: Cell, table: Table) -> Callable[[int, Sequence[Trace]], None]:
+    """Writes down now and then how the seed is doing."""
+    plan, seed = cell.plan, cell.seed
+    about = header(key_of(plan, seed), plan.training.rounds, plan.specs, table.grouping)
+    writer = Writer(live_file(folder, seed), about)
+    return lambda t, traces: writer.add(t, lambda first: seen_since(traces, first))
 
 
 def _jobs(plan: Plan, table: Table, cells: int) -> int:
@@ -189,7 +214,7 @@ def _open(folder: Path, config: str, force: bool) -> None:
     """Make the folder ready: new, or an interrupted run of the same config, or by force."""
     if (folder / CONFIGS).exists():
         raise InputError(f"out must not be the folder of a sweep, got '{folder}' with {CONFIGS}")
-    names = (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS, MODELS, CELLS)
+    names = (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS, SCORES, LOCAL, MODELS, CELLS)
     ours = [name for name in names if (folder / name).exists()]
     unfinished = (folder / CONFIG).exists() and not (folder / SUMMARY).exists()
     if (folder / SUMMARY).exists():
@@ -213,7 +238,7 @@ def _open(folder: Path, config: str, force: bool) -> None:
 
 def _remove_results(folder: Path) -> None:
     """Remove what an earlier run wrote, and nothing else."""
-    for name in (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS):
+    for name in (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS, SCORES, LOCAL, *results.REPORT_FILES):
         (folder / name).unlink(missing_ok=True)
     _clear_seeds(folder)
     results.clear_models(folder / MODELS)

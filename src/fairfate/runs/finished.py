@@ -15,8 +15,10 @@ from fairfate.data import Table
 from fairfate.errors import InputError, listing
 from fairfate.models.fitted import FairModel
 from fairfate.runs.choice import Choice, find_line
+from fairfate.runs.final import Final
 from fairfate.runs.groups import group_rates
 from fairfate.runs.plan import Plan
+from fairfate.runs.results import REPORT
 from fairfate.strategies import labels
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ class Run:
     """The models by the strategy's name in the tables and the seed."""
     best: Choice | None = None
     """The one to take, chosen by the validation rows; None if none can be recommended."""
+    final: Final | None = None
+    """The released models' scores on the test rows, and their decisions at each client."""
 
     def model(self, strategy: str | None = None, seed: int | None = None) -> FairModel:
         """A model: of the strategy and seed named, or the one to take."""
@@ -60,6 +64,22 @@ class Run:
         from fairfate.report.figures import over_rounds  # the report is made from runs
 
         return over_rounds(self.rounds, metrics or ("accuracy", "sp", "eo", "eqo"), self.table.grouping)
+
+    def report(self, out: str | Path | None = None, *, fair_from: float = 0.8) -> Path:
+        """Write a page about the run that anybody can read; into its folder unless another file is named.
+
+        Parameters
+        ----------
+        out : HTML file; the same as JSON and CSV goes beside it
+        fair_from : the ratio of groups' rates that counts as enough
+        """
+        from fairfate.report.material import Material  # the report is made from runs
+        from fairfate.report.write import write_report
+
+        if out is None and self.out is None:
+            raise InputError("out must be an HTML file for a run without a folder, got none")
+        path = Path(out) if out is not None else Path(str(self.out)) / REPORT
+        return write_report([Material.of(self)], path, fair_from)
 
     def __repr__(self) -> str:
         """A few lines."""

@@ -1,4 +1,4 @@
-"""What the folder of a finished run or sweep holds, read without its data and without changing it."""
+"""What the folder of a run or sweep holds, read without its data and without changing it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,19 @@ from fairfate.models.mlp import parse_hidden
 from fairfate.models.own import split
 from fairfate.models.training import Training
 from fairfate.runs.config import PROVENANCE, read_config
-from fairfate.runs.results import CELLS, CONFIG, CONFIGS, ROUNDS, groups_in, read_groups, read_rounds
+from fairfate.runs.live import join_clients, read_live_seeds
+from fairfate.runs.results import (
+    CELLS,
+    CONFIG,
+    CONFIGS,
+    ROUNDS,
+    SUMMARY,
+    empty_rounds,
+    groups_in,
+    part_file,
+    read_groups,
+    read_rounds,
+)
 from fairfate.runs.store import Store
 
 SWEPT = (
@@ -62,6 +74,86 @@ def read_folder(folder: Path) -> Iterator[Held]:
     file = (folder if folder.is_dir() else folder.parent) / CONFIG
     config = read_config(file) if file.is_file() else {}
     yield Held("", rounds, str(config.get("metric", "eqo")), read_groups(folder), _notes(config))
+
+
+class Unfinished(NamedTuple):
+    """What a run that goes on, or was interrupted, has found so far."""
+
+    rounds: pd.DataFrame
+    """As `read_rounds` gives them; none where every strategy is measured after the last round only."""
+    clients: pd.DataFrame
+    """Who took part; examples and metrics of clients are there for finished seeds only."""
+    groups: Groups | None
+    metric: str
+    """What its strategies look at, where they say nothing else."""
+    notes: tuple[str, ...]
+    """What was done to the data."""
+    progress: dict[int, tuple[int, int]]
+    """For each seed, the last round that is written down, and how many are planned."""
+
+
+def read_unfinished(folder: str | Path) -> Unfinished | None:
+    """All that an unfinished run's folder holds: finished seeds, and the others as far as they are.
+
+    Nothing is written, nothing is locked, and files may come and go meanwhile.
+
+    Returns
+    -------
+    None if the run is finished: `read_folder` reads it then.
+    """
+    place = Path(folder)
+    config = _begun(place)
+    live = {one.seed: one for one in read_live_seeds(place)}  # first, since a seed's end removes it last
+    whole: dict[int, list[tuple[dict[str, Any], pd.DataFrame]]] = {}
+    for header, rounds in Store(place / CELLS).whole():
+        whole.setdefault(int(header["cell"]["seed"]), []).append((header, rounds))
+    for seed, now in live.items():  # a plugin's strategies have a file of their own, perhaps not yet written
+        if seed in whole and sum(len(header["specs"]) for header, _ in whole[seed]) < now.strategies:
+            del whole[seed]
+    seeds = list(dict.fromkeys([*map(int, config.get("seeds", ())), *sorted({*whole, *live})]))
+    clients = [
+        _part(part_file(place, seed)) if seed in whole else live[seed].clients
+        for seed in seeds
+        if seed in whole or seed in live
+    ]
+    if (place / SUMMARY).exists():
+        return None
+    if not whole and not live:
+        raise InputError(
+            f"run must have been training for some seconds, got '{folder}', which has just begun"
+        )
+    headers = [header for found in whole.values() for header, _ in found]
+    groups = groups_in(headers[0]) if headers else next(iter(live.values())).groups
+    frames = [rounds for seed in seeds for _, rounds in whole.get(seed, ())]
+    frames += [live[seed].rounds for seed in seeds if seed in live and seed not in whole]
+    frames = [frame for frame in frames if len(frame)]
+    planned = int(config.get("rounds", 0)) or max((one.planned for one in live.values()), default=0)
+    return Unfinished(
+        pd.concat(frames, ignore_index=True) if frames else empty_rounds(groups),
+        join_clients(clients),
+        groups,
+        str(config.get("metric", "eqo")),
+        _notes(config),
+        {
+            seed: (planned if seed in whole else live[seed].done if seed in live else 0, planned)
+            for seed in seeds
+        },
+    )
+
+
+def _begun(folder: Path) -> dict[str, Any]:
+    """The config of a run that has begun."""
+    try:
+        return read_config(folder / CONFIG)
+    except (OSError, InputError):
+        raise InputError(f"run must be the folder of a run, got '{folder}' (no readable {CONFIG})") from None
+
+
+def _part(file: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(file)
+    except (OSError, ValueError):  # gone meanwhile
+        return pd.DataFrame()
 
 
 def _notes(config: Mapping[str, Any]) -> tuple[str, ...]:

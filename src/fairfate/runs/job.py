@@ -126,6 +126,7 @@ def run_cell(
     *,
     record_clients: bool = False,
     checkpoint: Path | None = None,
+    on_record: Callable[[int, Sequence[Trace]], None] | None = None,
 ) -> Outcome:
     """Train the strategies side by side, and take their steps; go on from a checkpoint if there is one."""
     streams = Streams(seed, plan.published)
@@ -140,19 +141,24 @@ def run_cell(
         on_round,
         record_clients=record_clients,
         checkpoint=checkpoint,
+        on_record=on_record,
     )
-    key = {
+    lines = [
+        Line(trace.spec, trace.rounds, {"validation": trace.validation, "test": trace.test}, trace.notes)
+        for trace in traces
+    ]
+    rounds = rounds_frame(key_of(plan, seed), lines, metrics_by(table.grouping))
+    return Outcome(rounds, traces, federation, _clients(traces, seed, table.grouping))
+
+
+def key_of(plan: Plan, seed: int) -> dict[str, Any]:
+    """What every row of a cell's rounds has in common."""
+    return {
         "dataset": plan.dataset,
         "partition": str(plan.partition),
         "protocol": plan.config.protocol,
         "seed": seed,
     }
-    lines = [
-        Line(trace.spec, trace.rounds, {"validation": trace.validation, "test": trace.test}, trace.notes)
-        for trace in traces
-    ]
-    rounds = rounds_frame(key, lines, metrics_by(table.grouping))
-    return Outcome(rounds, traces, federation, _clients(traces, seed, table.grouping))
 
 
 def fitted(plan: Plan, table: Table, seed: int, outcome: Outcome) -> list[FairModel]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import METRICS, Counts, Metric, acceptance
 from fairfate.files import read_arrays, replacing, write_bytes
-from fairfate.strategies import Notes, Spec, short_names
+from fairfate.strategies import Notes, short_names
 
 CONFIG, ROUNDS, SUMMARY, MODELS, CELLS = (
     "config.toml",
@@ -30,6 +30,11 @@ CONFIG, ROUNDS, SUMMARY, MODELS, CELLS = (
     "cells",
 )
 CLIENTS = "clients.parquet"
+REPORT, CARD = "report.html", "model-card.md"
+REPORT_FILES = (REPORT, "report.json", "report-audit.csv", "report-tests.csv", CARD)
+"""What is made from the other files."""
+PARTS = "clients"
+"""Folder for the records of finished seeds, until all are."""
 BEST = "best.safetensors"
 """The model to take, beside the others."""
 CONFIGS = "configs"
@@ -68,10 +73,23 @@ def counts_of(rounds: pd.DataFrame) -> Counts:
     return rounds[columns].to_numpy(dtype=np.int64).reshape(len(rounds), -1, 2, 2)
 
 
+class Named(Protocol):
+    """A strategy's names in tables: what a `Spec` has, or what a file says of one."""
+
+    @property
+    def label(self) -> str: ...  # noqa: D102
+
+    @property
+    def metric(self) -> str | None: ...  # noqa: D102
+
+    @property
+    def settings_json(self) -> str: ...  # noqa: D102
+
+
 class Line(NamedTuple):
     """What one strategy, with its steps, did in some rounds."""
 
-    spec: Spec
+    spec: Named
     rounds: Sequence[int]
     splits: Mapping[str, Sequence[Counts]]
     """For each split, (groups, 2, 2) counts of every round."""
@@ -139,6 +157,13 @@ def rounds_table(frame: pd.DataFrame, about: Mapping[str, Any]) -> pa.Table:
     return pa.table(columns, schema=pa.schema(fields)).replace_schema_metadata({_ABOUT: text})
 
 
+def empty_rounds(groups: Groups | None) -> pd.DataFrame:
+    """No rounds, with their columns."""
+    names = [*_COLUMNS, *count_columns(0 if groups is None else len(groups))]
+    found: pd.DataFrame = rounds_table(pd.DataFrame(columns=names), {}).to_pandas()
+    return found
+
+
 def write_rounds(path: Path, frame: pd.DataFrame, groups: Groups) -> None:
     """Write rounds as Parquet, with what the groups are."""
     with replacing(path) as temporary:
@@ -194,6 +219,11 @@ def write_clients(path: Path, frame: pd.DataFrame) -> None:
     table = pa.Table.from_pandas(frame, schema, preserve_index=False).replace_schema_metadata(None)
     with replacing(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
+
+
+def part_file(folder: Path, seed: int) -> Path:
+    """The record of the clients of one finished seed, while others are not finished."""
+    return folder / PARTS / f"seed-{seed}.parquet"
 
 
 def read_clients(path: str | Path) -> pd.DataFrame:

@@ -7,9 +7,10 @@ holds in its header, so that only what is missing is run.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,15 @@ class Store:
         for path in self.files:
             header = json.loads(pq.read_schema(path).metadata[_HEADER])
             self._files.setdefault(_text(header["cell"]), []).append((path, header))
+
+    def whole(self) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+        """The header and the rounds of each file that is whole, while others may write and remove some."""
+        for path in self.files:
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                content = path.read_bytes()
+                if path.stem.rpartition("_")[2] == _digest_of(content):
+                    table = pq.read_table(io.BytesIO(content))
+                    yield json.loads(table.schema.metadata[_HEADER]), table.to_pandas()
 
     def missing(self, cell: Cell) -> list[Spec]:
         """The cell's strategies that no file holds."""
@@ -131,4 +141,8 @@ def file_checksum(path: Path) -> str | None:
 
 
 def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:32]
+    return _digest_of(path.read_bytes())
+
+
+def _digest_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]

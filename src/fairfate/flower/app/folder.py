@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from logging import INFO
@@ -14,14 +14,18 @@ from fairfate.data import FILE, Schema
 from fairfate.files import LOCK, locked, remove_unfinished, write_bytes
 from fairfate.flower.app.server import ServerData
 from fairfate.flower.app.settings import Settings
+from fairfate.flower.history import Round
 from fairfate.flower.logs import log
 from fairfate.flower.strategy import FlowerStrategy
 from fairfate.models.fitted import FairModel
+from fairfate.report.write import report
 from fairfate.rounds.checkpoint import read_checkpoint
 from fairfate.runs import results
 from fairfate.runs.config import Config, config_text
+from fairfate.runs.final import Final, Released, score_table, write_final
 from fairfate.runs.groups import GROUPS, group_rates, write_groups
-from fairfate.strategies import labels, parse_spec
+from fairfate.runs.live import Seen, Writer, clear_live, header, live_file
+from fairfate.strategies import THRESHOLDS, labels, parse_spec
 
 CHECKPOINT, CLIENTS, SCHEMA_FILE = "checkpoint.safetensors", "clients.csv", "schema.json"
 WAIT_FOR_LOCK = 60.0
@@ -52,6 +56,27 @@ class RunFolder:
         for name in (results.CONFIG, SCHEMA_FILE, CHECKPOINT):
             (self.path / name).unlink(missing_ok=True)
 
+    def record(self, settings: Settings, data: ServerData) -> Callable[[Sequence[Round]], None]:
+        """Writes every round down as it is done, as `fairfate run` does, for those who watch."""
+        spec = parse_spec(settings.strategy, settings.config.metric)
+        key = {
+            "dataset": settings.name,
+            "partition": f"column:{FILE}",
+            "protocol": settings.config.protocol,
+            "seed": settings.seed,
+        }
+        about = header(key, settings.training.rounds, [spec], data.schema.grouping)
+        writer = Writer(live_file(self.path, settings.seed), about, seconds=0.0)
+        splits = () if spec.step(THRESHOLDS) is not None else ("validation", "test")
+
+        def since(done: Sequence[Round]) -> list[Seen]:
+            counts = {split: [getattr(one, split) for one in done] for split in splits}
+            measured = {split: of for split, of in counts.items() if not any(one is None for one in of)}
+            notes, clients = [one.notes for one in done], [client for one in done for client in one.clients]
+            return [Seen(measured.get("validation", ()), measured.get("test", ()), notes, clients)]
+
+        return lambda history: writer.add(len(history), lambda first: since(history[first - 1 :]))
+
     def finish(self, settings: Settings, data: ServerData, strategy: FlowerStrategy) -> None:
         """Write rounds, model, clients and summary as `fairfate run` does; a summary means finished."""
         spec, clients = strategy.spec, strategy.clients()
@@ -77,6 +102,10 @@ class RunFolder:
             },
         )
         model.save(self.path / results.MODELS / results.model_file(labels([spec])[0], settings.seed))
+        released = [Released(spec, strategy.released, strategy.thresholds)]
+        groups = len(data.schema.grouping)
+        scores = score_table(data.model, released, data.test.rows, groups, settings.seed)
+        write_final(self.path, Final(scores))
         if len(rounds):
             write_groups(self.path / GROUPS, group_rates(rounds, data.schema.grouping))
         results.write_summary(self.path / results.SUMMARY, results.summarise(rounds))
@@ -86,7 +115,10 @@ class RunFolder:
         text = config_text(config, {**self.provenance, "server-sites": sites})
         write_bytes(self.path / results.CONFIG, text.encode())
         self.checkpoint.unlink(missing_ok=True)
+        clear_live(self.path)
         log(INFO, "Saved to %s", self.path)
+        if len(rounds):
+            log(INFO, "Report: %s", report([self.path]))
 
 
 def _config(settings: Settings, folder: Path, per_round: int | None) -> Config:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from logging import INFO, WARNING
 from pathlib import Path
@@ -16,6 +17,7 @@ from fairfate.errors import check
 from fairfate.federation.split import held_out, pack
 from fairfate.flower.app.settings import Settings
 from fairfate.flower.app.site import DESCRIBE, SCHEMA, model_of
+from fairfate.flower.history import Round
 from fairfate.flower.logs import log, one_line
 from fairfate.flower.nodes import CLIENT, NAME, PROBLEM, Roster
 from fairfate.flower.steps import ASK
@@ -109,7 +111,12 @@ def _description(reply: Message) -> tuple[str, Any, str]:
         return name, None, "what it says of its columns cannot be read"
 
 
-def make_strategy(settings: Settings, data: ServerData, checkpoint: Path | None) -> FlowerStrategy:
+def make_strategy(
+    settings: Settings,
+    data: ServerData,
+    checkpoint: Path | None,
+    on_round: Callable[[Sequence[Round]], None] = lambda history: None,
+) -> FlowerStrategy:
     """The strategy that the settings name, for the built-in model or the app's own network."""
     return FlowerStrategy(
         settings.strategy,
@@ -130,4 +137,5 @@ def make_strategy(settings: Settings, data: ServerData, checkpoint: Path | None)
         averaged=(),  # everything is in the strategy's vector, as in the simulator
         ask_clients=True,
         query_config=ConfigRecord({SCHEMA: data.schema.to_json()}),
+        on_round=on_round,
     )

@@ -26,8 +26,8 @@ def main(grid: Grid, context: Context) -> None:
         folder.agree(data.schema)
 
         # Any strategy of fairfate, as a Flower strategy. It saves a checkpoint after every round and goes on
-        # from it if there is one.
-        strategy = make_strategy(settings, data, folder.checkpoint)
+        # from it if there is one; what each round found is written down for those who watch.
+        strategy = make_strategy(settings, data, folder.checkpoint, folder.record(settings, data))
         strategy.start(
             grid,
             data.initial,

@@ -1,0 +1,219 @@
+"""What models do to groups of people, with intervals, and whether the groups' rates lie far apart.
+
+The layout is the one that New York City's Local Law 144 asks for: the selection rate of every category and of
+the crossed categories, and its ratio to the rate of the most selected one. People of unknown category are
+counted and left out, and so are, from the ratios, categories with less than 2 % of the people.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairfate.data.columns import MISSING
+from fairfate.data.groups import Groups
+from fairfate.fairness.intervals import least_to_most, ratio, wilson
+from fairfate.fairness.metrics import COLLAPSED, COUNTED, Counts, Values, mcc
+
+LEAST_SHARE, LEAST_PEOPLE = 0.02, 30
+"""Of the people of known category; smaller categories are left out of ratios."""
+FOUR_FIFTHS = 0.8
+RATES = ("acceptance", "tpr", "fpr", "accuracy")
+
+ABOVE, BELOW, UNCLEAR, TOO_FEW = "above", "below", "unclear", "too few"
+"""What an interval says of the line that the user has drawn."""
+COLLAPSED_MODEL = "collapsed"
+
+
+class Interval(NamedTuple):
+    """A value and the ends of its 95 % interval; arrays of one shape."""
+
+    value: Values
+    low: Values
+    high: Values
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One fairness metric of one model against the line."""
+
+    metric: str
+    value: float
+    low: float
+    high: float
+    least: str
+    """The group with the lowest rate."""
+    most: str
+    said: str
+    """One of the words above."""
+    left_out: tuple[str, ...] = ()
+    """Groups of too few people."""
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """Some models and the groups of one attribute, or of several crossed: arrays of (models, groups)."""
+
+    attributes: tuple[str, ...]
+    groups: tuple[str, ...]
+    unknown: NDArray[np.bool_]
+    """(groups,) whether the category is not known."""
+    people: NDArray[np.int64]
+    positives: NDArray[np.int64]
+    """People whose outcome is the favourable one."""
+    selected: NDArray[np.int64]
+    parts: dict[str, tuple[NDArray[Any], NDArray[Any]]]
+    """Of each rate: how many, of how many."""
+    rates: dict[str, Interval]
+    ratios: dict[str, Interval]
+    """Of each rate to that of the group with the highest, among the groups that are compared."""
+    compared: dict[str, NDArray[np.bool_]]
+    """For each rate, whether the group counts in ratios: a known category, 30 people and 2 % of all."""
+    enough: dict[str, NDArray[np.bool_]]
+    """For each rate, whether there are enough people to tell."""
+    skill: Values
+    """(models,) MCC."""
+
+    @property
+    def attribute(self) -> str:
+        """The attributes' names in one."""
+        return " x ".join(self.attributes)
+
+    def verdicts(self, model: int, line: float = FOUR_FIFTHS) -> list[Verdict]:
+        """Each fairness metric of one model against a line that a ratio should reach."""
+        found = {name: self._compare(model, name) for name in ("acceptance", "tpr", "fpr")}
+        odds = _mean(found["tpr"], found["fpr"])
+        ratios = {"sp": found["acceptance"], "eo": found["tpr"], "eqo": odds}
+        return [self._verdict(metric, of, line, model) for metric, of in ratios.items()]
+
+    def _compare(self, model: int, rate: str) -> _Ratio:
+        """The least rate over the largest, among groups of enough people."""
+        usable = self.compared[rate][model]
+        out = tuple(self.groups[g] for g in np.flatnonzero(~self.unknown & ~usable))
+        if usable.sum() < 2:
+            return _Ratio(np.nan, np.nan, np.nan, "", "", out)
+        places = np.flatnonzero(usable)
+        part, whole = (values[model][places] for values in self.parts[rate])
+        value, low, high, least, most = least_to_most(part, whole)
+        ends = self.groups[places[int(least)]], self.groups[places[int(most)]]
+        return _Ratio(float(value), float(low), float(high), *ends, out)
+
+    def _verdict(self, metric: str, of: _Ratio, line: float, model: int) -> Verdict:
+        if np.isnan(of.value):
+            said = TOO_FEW
+        elif self.skill[model] < COLLAPSED:
+            said = COLLAPSED_MODEL
+        else:
+            said = ABOVE if of.low >= line else BELOW if of.high < line else UNCLEAR
+        return Verdict(metric, of.value, of.low, of.high, of.least, of.most, said, of.left_out)
+
+
+class _Ratio(NamedTuple):
+    value: float
+    low: float
+    high: float
+    least: str
+    most: str
+    left_out: tuple[str, ...]
+
+
+def _mean(a: _Ratio, b: _Ratio) -> _Ratio:
+    """The mean of two ratios that are of different people, with the groups of the worse one.
+
+    Its distances to the ends of the interval are those of the two, added as squares.
+    """
+    worse = a if a.value <= b.value or np.isnan(b.value) else b
+    value = (a.value + b.value) / 2
+    low = value - np.hypot(a.value - a.low, b.value - b.low) / 2
+    high = value + np.hypot(a.high - a.value, b.high - b.value) / 2
+    out = tuple(dict.fromkeys((*a.left_out, *b.left_out)))
+    ends = ("", "") if np.isnan(value) else (worse.least, worse.most)
+    return _Ratio(value, low, high, *ends, out)
+
+
+def audits(counts: Counts, groups: Groups) -> list[Audit]:
+    """The audit of (models, groups, 2, 2) counts by each attribute and, of several, by all crossed."""
+    return [_audit(groups.merge(counts, names), groups, names) for names in crossings(groups)]
+
+
+def _audit(counts: Counts, groups: Groups, attributes: tuple[str, ...]) -> Audit:
+    names, unknown = _categories(groups, attributes)
+    tn, fp, fn, tp = (counts[..., y, p] for y in (0, 1) for p in (0, 1))
+    people, positives, selected = tn + fp + fn + tp, tp + fn, tp + fp
+    wholes = {
+        "acceptance": (selected, people),
+        "tpr": (tp, positives),
+        "fpr": (fp, people - positives),
+        "accuracy": (tp + tn, people),
+    }
+    compared = {name: _compared(whole, unknown) for name, (_, whole) in wholes.items()}
+    return Audit(
+        attributes,
+        names,
+        unknown,
+        people,
+        positives,
+        selected,
+        wholes,
+        {name: _interval(*of) for name, of in wholes.items()},
+        {name: _to_highest(*of, compared[name]) for name, of in wholes.items() if name != "accuracy"},
+        compared,
+        {name: np.asarray(whole >= LEAST_PEOPLE) for name, (_, whole) in wholes.items()},
+        mcc(counts),
+    )
+
+
+def _categories(groups: Groups, attributes: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.bool_]]:
+    """The names of the groups that some attributes make, and which of them are unknown."""
+    if attributes == groups.attributes:
+        members = [[groups.values[a][value] for a, value in enumerate(member)] for member in groups.members]
+    else:
+        members = [[value] for value in groups.values[groups.attributes.index(attributes[0])]]
+    return tuple(map(", ".join, members)), np.array([MISSING in member for member in members])
+
+
+def _interval(part: NDArray[Any], whole: NDArray[Any]) -> Interval:
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value = np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
+    return Interval(value, *wilson(part, whole))
+
+
+def _to_highest(part: NDArray[Any], whole: NDArray[Any], compared: NDArray[np.bool_]) -> Interval:
+    """Each group's rate over that of the group with the highest; NaN for groups that are not compared."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        rates = np.where(compared & (whole > 0), part / np.maximum(whole, 1), -1.0)
+    most = rates.argmax(axis=1)[:, None]
+    top_part, top_whole = (np.take_along_axis(values, most, axis=1) for values in (part, whole))
+    top = np.take_along_axis(rates, most, axis=1)
+    usable = (rates >= 0) & (top >= 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value = np.where(usable, np.where(top > 0, rates / np.where(top > 0, top, 1), 1.0), np.nan)
+    low, high = ratio(part, whole, top_part, top_whole)
+    is_top = np.arange(part.shape[1])[None] == most
+    low, high = (np.where(is_top, 1.0, np.where(usable, ends, np.nan)) for ends in (low, high))
+    return Interval(value, low, high)
+
+
+def _compared(whole: NDArray[Any], unknown: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Where a rate is counted on enough people of a known category."""
+    known = np.where(unknown, 0, whole)
+    return np.asarray(known >= np.maximum(LEAST_PEOPLE, LEAST_SHARE * known.sum(axis=-1, keepdims=True)))
+
+
+def fairness_by(counts: Counts, groups: Groups, attributes: tuple[str, ...]) -> dict[str, Values]:
+    """The fairness metrics by some attributes from (..., groups, 2, 2) counts, by the rule of the audit.
+
+    A rate counts if it is of a known category, of 30 people or more, and of 2 % of all; NaN without two.
+    """
+    _, unknown = _categories(groups, attributes)
+    known = groups.merge(counts, attributes)[..., ~unknown, :, :]
+    return {name: metric(LEAST_PEOPLE, known) for name, metric in COUNTED.items()}
+
+
+def crossings(groups: Groups) -> list[tuple[str, ...]]:
+    """Each attribute alone and, where there are several, all of them together."""
+    alone: list[tuple[str, ...]] = [(name,) for name in groups.attributes]
+    return alone if len(alone) < 2 else [*alone, groups.attributes]

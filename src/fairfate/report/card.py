@@ -1,0 +1,171 @@
+"""A model card in Markdown, filled from the run; what the run cannot know is left to its owner."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+NAMES = {
+    "accuracy": "Accuracy",
+    "balanced_accuracy": "Balanced accuracy",
+    "mcc": "MCC",
+    "acceptance": "Share accepted",
+    "sp": "Statistical parity",
+    "eo": "Equality of opportunity",
+    "eqo": "Equalized odds",
+}
+
+
+def card(told: Mapping[str, Any]) -> str:
+    """The card of the model that a report is about."""
+    about, answer = told["about"], told["answer"]
+    shown = answer["shown"]
+    parts = [
+        _head(told),
+        f"# {_text(shown['strategy'])} on {_text(about['data'])}",
+        _summary(told),
+        "## How it was trained\n\n" + "\n".join(f"- {_text(fact)}" for fact in told["facts"]),
+        _settings(told),
+        _performance(answer),
+        _fairness(told),
+        *(_audit(of) for of in told["audit"]),
+        _limits(told),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _head(told: Mapping[str, Any]) -> str:
+    """What registries of models read."""
+    about = told["about"]
+    results = [
+        {"type": name, "value": round(of["value"], 4)}
+        for name, of in told["answer"]["measures"].items()
+        if of["value"] is not None
+    ]
+    lines = [
+        "---",
+        "library_name: fairfate",
+        "tags: [federated-learning, fairness, tabular-classification]",
+        f"datasets: [{json.dumps(about['data'])}]",
+        "metrics: [accuracy, balanced_accuracy, mcc]",
+        f"results: {json.dumps(results)}",
+        "---",
+    ]
+    return "\n".join(lines)
+
+
+def _summary(told: Mapping[str, Any]) -> str:
+    answer = told["answer"]
+    take, shown = answer["take"], answer["shown"]
+    if told["unfinished"]:
+        first = "The run has not finished; this card is of what there is so far."
+    elif take is None:
+        first = f"**No model of this run can be recommended.** {answer['why']}"
+    else:
+        first = f"The model of {take['strategy']}, seed {take['seed']}{_file(take)}. {answer['why']}"
+    if take is None:
+        first += f" The numbers below are those of {shown['strategy']}, seed {shown['seed']}."
+    lines = [_text(first)]
+    lines += [_text(text) for text in (answer["price"], answer["compared"]) if text]
+    return "\n\n".join(lines)
+
+
+def _file(take: Mapping[str, Any]) -> str:
+    return f" ({take['file']})" if take["file"] else ""
+
+
+def _settings(told: Mapping[str, Any]) -> str:
+    rows = []
+    for settings in told["settings"]:
+        for key, value in settings.items():
+            for name, of in value.items() if isinstance(value, Mapping) else [(key, value)]:
+                rows.append((name, ", ".join(map(str, of)) if isinstance(of, list) else str(of)))
+    return _table(("setting", "value"), [row for row in rows if row[1]])
+
+
+def _performance(answer: Mapping[str, Any]) -> str:
+    if not answer["measures"]:
+        return ""
+    rows = [
+        (NAMES[name], _number(of), _number(of["seeds"]) if of["seeds"]["low"] is not None else "")
+        for name, of in answer["measures"].items()
+    ]
+    heading = (
+        "measure",
+        "this model (95 % interval over people)",
+        "its strategy (mean, interval over seeds)",
+    )
+    return "## How good it is\n\n" + _table(heading, rows)
+
+
+def _fairness(told: Mapping[str, Any]) -> str:
+    answer, line = told["answer"], told["line"]
+    if not answer["fairness"]:
+        return ""
+    rows = []
+    for one in answer["fairness"]:
+        ends = f"{one['lowest']['group']} to {one['highest']['group']}" if "lowest" in one else ""
+        rows.append((one["attribute"], NAMES[one["metric"]], _number(one), ends, one["said"]))
+    heading = ("by", "metric", "ratio (95 % interval over people)", "lowest to highest", f"against {line:g}")
+    convention = " Four fifths is a convention, not a guarantee." if line == 0.8 else ""
+    return (
+        "## How fair it is\n\nThe lowest group's rate over the highest group's; 1 is equal."
+        f"{convention}\n\n{_table(heading, rows)}"
+    )
+
+
+def _audit(of: Mapping[str, Any]) -> str:
+    rows = [
+        (
+            row["group"],
+            f"{row['people']:,}",
+            f"{row['selected']:,}",
+            _number(row["acceptance"]),
+            _number(row["acceptance-ratio"]) if row["acceptance-ratio"]["compared"] else "left out",
+            _number(row["tpr"]),
+            _number(row["fpr"]),
+        )
+        for row in of["rows"]
+    ]
+    heading = ("group", "people", "selected", "selection rate", "impact ratio", "TPR", "FPR")
+    unknown = (
+        f"\n\n{of['unknown']:,} people of unknown {_text(of['attribute'])} are left out."
+        if of["unknown"]
+        else ""
+    )
+    return f"### By {_text(of['attribute'])}\n\n{_table(heading, rows)}{unknown}"
+
+
+def _limits(told: Mapping[str, Any]) -> str:
+    notes = [f"- {_text(note)}" for note in told["notes"]]
+    notes += [
+        f"- {_text(one['strategy'])} collapsed in {one['seeds']} seeds: it hardly tells people apart"
+        for one in told["answer"]["collapsed"]
+    ]
+    notes += [
+        "- Fairness was measured on the test rows of this run; it says nothing of people unlike them.",
+        "- For the owner to add: what the model is meant for and what it must not be used for, who is"
+        " responsible, and how people can object to a decision.",
+    ]
+    return "## Limits\n\n" + "\n".join(notes)
+
+
+def _number(of: Mapping[str, Any]) -> str:
+    if of["value"] is None:
+        return "undefined"
+    if of["low"] is None or of["high"] is None or of["low"] == of["high"]:
+        return f"{of['value']:.3f}"
+    return f"{of['value']:.3f} ({of['low']:.3f} to {of['high']:.3f})"
+
+
+def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heading, ["---"] * len(heading), *rows]
+    return "\n".join(f"| {' | '.join(map(_text, row))} |" for row in lines)
+
+
+def _text(value: str) -> str:
+    """Somebody's words as Markdown shows them: in one line, and none of them a mark."""
+    plain = " ".join(str(value).split())
+    return plain if plain == "---" else re.sub(r"([\\`*_~&\[\]<>|])", r"\\\1", plain)

@@ -1,0 +1,232 @@
+"""All that runs have left, gathered for a report."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fairfate.errors import InputError
+from fairfate.fairness.metrics import Counts, Values
+from fairfate.fairness.objective import bind
+from fairfate.report.audit import Audit, audits, crossings, fairness_by
+from fairfate.report.comparison import Comparison, text
+from fairfate.runs.choice import Choice, Judged, judge, pick
+from fairfate.runs.config import read_config
+from fairfate.runs.final import Final, read_final
+from fairfate.runs.finished import Run
+from fairfate.runs.folders import Unfinished, is_sweep, read_unfinished
+from fairfate.runs.plan import dump_config
+from fairfate.runs.results import BEST, CLIENTS, CONFIG, MODELS, ROUNDS, counts_of, read_clients
+
+RESPLIT = 1 / 3
+"""Test rows over training rows, where each seed splits the data anew."""
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """Strategies on the same data, and everything that is known of them."""
+
+    comparison: Comparison
+    configs: tuple[Mapping[str, Any], ...]
+    """Of each folder; empty where it holds none."""
+    clients: pd.DataFrame
+    """Who took part in each round; empty where that is not known."""
+    final: Final | None
+    """The released models in detail, where that is known."""
+    progress: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """For each seed of an unfinished run, how many rounds it has done, and of how many."""
+    begun: pd.DataFrame | None = None
+    """All rounds of an unfinished run; those that are compared are of as many rounds in every seed."""
+
+    @classmethod
+    def of(cls, run: Run) -> Material:
+        """Of a run that has just finished."""
+        found = Comparison.of(run)
+        config = tomllib.loads(dump_config(run.plan, run.table))
+        return cls(found, (config,), run.clients, run.final)
+
+    @classmethod
+    def read(cls, folders: Sequence[Path]) -> list[Material]:
+        """Of runs' and sweeps' folders, also of runs that have not finished.
+
+        Runs on the same data, split alike, are one.
+        """
+        unfinished = {folder: found for folder in folders if (found := _unfinished(folder)) is not None}
+        finished = [folder for folder in folders if folder not in unfinished]
+        together = [cls._of(found) for found in Comparison.read(finished)]
+        return [*together, *(cls._begun(folder, found) for folder, found in unfinished.items())]
+
+    @classmethod
+    def _begun(cls, folder: Path, found: Unfinished) -> Material:
+        """Of a run that goes on, or was interrupted: its finished seeds or, if there is none, all so far."""
+        rounds, progress = found.rounds, found.progress
+        if not len(rounds):
+            raise InputError(
+                f"run must have measured a model, got '{folder}', whose strategies are at the end"
+            )
+        done = [seed for seed, (last, of) in progress.items() if last == of]
+        compared = rounds[rounds["seed"].isin(done)]
+        if not len(compared):
+            common = min(rounds.groupby("seed")["round"].max())
+            compared = rounds[rounds["round"] <= common]
+        sources = ((folder, ""),)
+        comparison = Comparison(compared, found.metric, found.notes, found.groups, sources=sources)
+        return cls(comparison, (read_config(folder / CONFIG),), found.clients, None, progress, rounds)
+
+    @classmethod
+    def _of(cls, found: Comparison) -> Material:
+        configs, clients, finals = [], [], []
+        for path, added in found.sources:
+            folder = path if path.is_dir() else path.parent
+            configs.append(read_config(folder / CONFIG) if (folder / CONFIG).is_file() else {})
+            if (folder / CLIENTS).is_file():
+                clients.append(_named(read_clients(folder), added))
+            final = read_final(folder)
+            if final is not None:
+                local = None if final.local is None else _named(final.local, added)
+                finals.append(Final(_named(final.scores, added), local))
+        final = Final.together(finals) if finals else None
+        together = pd.concat(clients, ignore_index=True) if clients else pd.DataFrame()
+        return cls(found, tuple(configs), together, final)
+
+    @property
+    def local(self) -> pd.DataFrame | None:
+        """The models' decisions at each client, where they are known."""
+        return None if self.final is None else self.final.local
+
+    @property
+    def model_file(self) -> str | None:
+        """The file of the model to take, within the run's folder."""
+        if len(self.comparison.sources) != 1:
+            return None
+        folder = self.comparison.sources[0][0] / MODELS
+        files = sorted(folder.glob("*.safetensors")) if folder.is_dir() else []
+        if len(files) == 1 or (folder / BEST) in files:
+            return f"{MODELS}/{BEST if (folder / BEST) in files else files[0].name}"
+        return None
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups' names."""
+        return () if self.comparison.groups is None else self.comparison.groups.names
+
+    @property
+    def names(self) -> list[str]:
+        """Of the strategies."""
+        return self.comparison.names
+
+    @cached_property
+    def seeds(self) -> list[int]:
+        """The seeds, in the order of the run."""
+        return [int(seed) for seed in dict.fromkeys(self.rounds["seed"])]
+
+    @property
+    def rounds(self) -> pd.DataFrame:
+        """All rounds that can be drawn."""
+        return self.comparison.rounds if self.begun is None else self.begun
+
+    @cached_property
+    def judged(self) -> list[Judged]:
+        """What speaks for and against each strategy, on the validation rows; empty where it is not known."""
+        if self.comparison.groups is None:
+            return []
+        try:
+            return judge(self.comparison.rounds, self.comparison.metric, self.comparison.groups)
+        except InputError:
+            return []
+
+    @cached_property
+    def to_take(self) -> Choice | None:
+        """The model to take; none before the run has finished."""
+        return None if self.progress else pick(self.judged)
+
+    @property
+    def shown(self) -> tuple[int, int]:
+        """The model that the report is about: the one to take, or the first strategy's."""
+        best = pick(self.judged)
+        if best is not None:
+            return best.line, best.seed
+        return 0, self.judged[0].seed if self.judged else int(self.comparison.rounds["seed"].iloc[0])
+
+    @cached_property
+    def last(self) -> pd.DataFrame:
+        """The test rows of the last round, a row for each model, by strategy and seed."""
+        last = self.comparison.last_rounds
+        order = {seed: place for place, seed in enumerate(self.seeds)}
+        by = np.lexsort((last["seed"].map(order).to_numpy(), self.line_of(last)))
+        return last.iloc[by].reset_index(drop=True)
+
+    @cached_property
+    def models(self) -> list[tuple[int, int]]:
+        """The models that were measured in the last round: strategies and seeds."""
+        return list(zip(self.line_of(self.last).tolist(), map(int, self.last["seed"]), strict=True))
+
+    @cached_property
+    def counts(self) -> Counts:
+        """(models, groups, 2, 2) the models on the test rows."""
+        return counts_of(self.last)
+
+    def per_seed(self, metric: str, line: int) -> Values:
+        """A metric or an objective of a strategy's models."""
+        places = self.of_line(line)
+        if metric in self.last:
+            return self.last[metric].to_numpy(dtype=np.float64)[places]
+        assert self.comparison.groups is not None
+        return np.asarray(bind(metric, self.comparison.groups)(self.counts[places]))
+
+    @cached_property
+    def audits(self) -> list[Audit]:
+        """What each model does to each group; empty for runs of older versions."""
+        groups = self.comparison.groups
+        return [] if groups is None else audits(self.counts, groups)
+
+    @cached_property
+    def fairness(self) -> dict[str, dict[str, Values]]:
+        """For each attribute and fairness metric, (models,) its values by the rule of the audit."""
+        groups = self.comparison.groups
+        if groups is None:
+            return {}
+        return {" x ".join(of): fairness_by(self.counts, groups, of) for of in crossings(groups)}
+
+    def of_line(self, line: int) -> list[int]:
+        """The places of a strategy's models."""
+        return [place for place, (of, _) in enumerate(self.models) if of == line]
+
+    def can_pair(self, line: int, other: int) -> bool:
+        """Whether two strategies were run with the same seeds."""
+        mine, theirs = ([self.models[place][1] for place in self.of_line(of)] for of in (line, other))
+        return line != other and mine == theirs
+
+    @property
+    def test_to_train(self) -> float:
+        """How many test rows there are for a training row, where seeds draw them anew; else 0."""
+        held = any("test" in config for config in self.configs)
+        return 0.0 if held else RESPLIT
+
+    def line_of(self, frame: pd.DataFrame) -> NDArray[np.int64]:
+        """The number of the strategy of each row."""
+        keys = self.comparison.summary[["strategy", "metric", "settings"]]
+        place = {
+            (row.strategy, text(row.metric), row.settings): number
+            for number, row in enumerate(keys.itertuples(index=False))
+        }
+        rows = zip(frame["strategy"], frame["metric"].map(text), frame["settings"], strict=True)
+        return np.array([place.get(row, -1) for row in rows], dtype=np.int64)
+
+
+def _unfinished(folder: Path) -> Unfinished | None:
+    """What a run has found so far, if it has begun and not finished."""
+    begun = (folder / CONFIG).is_file() and not (folder / ROUNDS).exists() and not is_sweep(folder)
+    return read_unfinished(folder) if begun else None
+
+
+def _named(frame: pd.DataFrame, added: str) -> pd.DataFrame:
+    return frame.assign(strategy=frame["strategy"] + added) if added and len(frame) else frame

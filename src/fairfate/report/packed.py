@@ -1,0 +1,278 @@
+"""The numbers that the page draws, small enough to travel inside it."""
+
+from __future__ import annotations
+
+import base64
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fairfate.data.groups import Groups
+from fairfate.fairness.metrics import Values
+from fairfate.fairness.objective import bind
+from fairfate.fairness.thresholds import BINS
+from fairfate.report.audit import Audit, crossings, fairness_by
+from fairfate.report.lines import COLOURS
+from fairfate.report.material import Material
+from fairfate.rounds.record import DROPPED, FAIR, REFUSED, USED
+from fairfate.runs.final import histograms_of
+from fairfate.runs.results import counts_of
+
+MOST_ROUNDS = 200
+"""Points of a curve; of longer runs every second, third, ... round is drawn."""
+MOST_CLIENTS = 60
+"""That are drawn; the others are in the files."""
+MOST_NUMBERS = 300_000
+"""Of one kind in the page; above it, only each strategy's best seed is shown in detail."""
+PALETTE = ("#0072B2", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#8C6D1F", "#6A4C93", "#7F7F7F")
+OUTCOMES = {USED: 1, FAIR: 2, DROPPED: 3, REFUSED: 4}
+ABSENT = 65535
+"""Stands for a value that is undefined or not there."""
+SKILL = {
+    "accuracy": "accuracy",
+    "balanced_accuracy": "balanced accuracy",
+    "mcc": "MCC",
+    "acceptance": "share accepted",
+}
+SERVER = {
+    "lam": "λ, weight of the fair update",
+    "beta": "β, momentum",
+    "fair_clients": "clients counted as fair",
+}
+
+
+def pack(found: Material, line: float) -> dict[str, Any]:
+    """Everything that the charts of one comparison need."""
+    groups = found.comparison.groups
+    data: dict[str, Any] = {
+        "line": line,
+        "metric": found.comparison.fairness if found.comparison.fairness in ("sp", "eo", "eqo") else "eqo",
+        "objective": found.comparison.fairness,
+        "strategies": _strategies(found),
+        "seeds": found.seeds,
+        "shown": [found.shown[0], found.seeds.index(found.shown[1])],
+        "taken": found.to_take is not None,
+        "groups": list(groups.names) if groups is not None else [],
+        "attributes": [] if groups is None else [_attribute(groups, audit) for audit in found.audits],
+        **_series(found),
+    }
+    if groups is not None:
+        detailed = _detailed(found)
+        data["models"] = [[line, found.seeds.index(seed)] for line, seed in detailed]
+        places = [found.models.index(model) for model in detailed]
+        data["rates"] = [_rates(audit, places) for audit in found.audits]
+        data["counts"] = _whole(found.counts[places])
+        data["scores"] = _scores(found, detailed)
+        data["local"] = _local(found, detailed)
+        data["taking"] = _taking(found, detailed)
+    return data
+
+
+def _detailed(found: Material) -> list[tuple[int, int]]:
+    """The models that are shown in detail: all, or each strategy's best where there are very many."""
+    groups = max(len(found.groups), 1)
+    clients = 0 if found.local is None else found.local["name"].nunique()
+    most = max(2 * BINS * groups, 4 * min(clients, MOST_CLIENTS) * groups)
+    if len(found.models) * most <= MOST_NUMBERS or not found.judged:
+        return found.models
+    return [(line, one.seed) for line, one in enumerate(found.judged) if (line, one.seed) in found.models]
+
+
+def _strategies(found: Material) -> list[dict[str, Any]]:
+    """Names, colours and dashes; the model to take and the first strategy are drawn from the start."""
+    others = iter([*PALETTE] * (len(found.names) // len(PALETTE) + 1))
+    bases = [str(name).partition("+")[0].partition(" [")[0] for name in found.comparison.summary["strategy"]]
+    shown = found.shown[0]
+    owner = {base: bases.index(base) for base in bases}
+    if bases[shown] == "fair_fate":
+        owner["fair_fate"] = shown
+    drawn = {0, shown} if len(found.names) > 3 else set(range(len(found.names)))
+    rows = []
+    for number, name in enumerate(found.names):
+        own = bases[number] in ("fedavg", "fair_fate") and owner[bases[number]] == number
+        colour = COLOURS[bases[number]] if own else next(others)
+        rows.append(
+            {
+                "name": name,
+                "colour": "var(--ink)" if colour == COLOURS["fedavg"] else colour,
+                "dash": ("", "6 3", "2 2", "8 3 2 3")[(number // 8) % 4],
+                "collapsed": found.comparison.collapsed[number],
+                "drawn": number in drawn,
+            }
+        )
+    return rows
+
+
+def _attribute(groups: Groups, audit: Audit) -> dict[str, Any]:
+    return {
+        "name": audit.attribute,
+        "groups": list(audit.groups),
+        "unknown": [bool(of) for of in audit.unknown],
+        "index": groups.index_of(audit.attributes).tolist(),
+    }
+
+
+def _series(found: Material) -> dict[str, Any]:
+    """Every metric over the rounds: (strategies, seeds, rounds)."""
+    comparison, rounds = found.comparison, found.rounds
+    test = rounds[rounds["split"] == "test"]
+    test = test[found.line_of(test) >= 0]
+    numbers = np.array(sorted(set(test["round"])), dtype=np.int64)
+    step = -(-len(numbers) // MOST_ROUNDS)
+    drawn = np.unique(np.concatenate([numbers[::step], numbers[-1:]]))
+    test = test[test["round"].isin(drawn)]
+    seed_of = {seed: place for place, seed in enumerate(found.seeds)}
+    where = (
+        found.line_of(test),
+        test["seed"].map(seed_of).to_numpy(),
+        np.searchsorted(drawn, test["round"].to_numpy()),
+    )
+    shape = len(found.names), len(found.seeds), len(drawn)
+    values: list[tuple[str, str, str, str, Values]] = []
+    for key, name in SKILL.items():
+        if key in test:
+            values.append((key, name, "skill", "", test[key].to_numpy(dtype=np.float64)))
+    if comparison.groups is not None:
+        counts = counts_of(test)
+        for of in crossings(comparison.groups):
+            for key, by in fairness_by(counts, comparison.groups, of).items():
+                values.append((key, key.upper(), "fair", " x ".join(of), by))
+        if comparison.fairness not in ("sp", "eo", "eqo"):
+            bound = bind(comparison.fairness, comparison.groups)(counts)
+            values.append((comparison.fairness, comparison.fairness, "fair", "", bound))
+    else:
+        for key in ("sp", "eo", "eqo"):
+            values.append((key, key.upper(), "fair", "", test[key].to_numpy(dtype=np.float64)))
+    for key, name in SERVER.items():
+        noted = test[key].to_numpy(dtype=np.float64) if key in test else np.full(len(test), np.nan)
+        if not np.isnan(noted).all():
+            values.append((key, name, "server", "", noted))
+    packed = []
+    for key, name, kind, attribute, column in values:
+        cube = np.full(shape, np.nan)
+        cube[where] = column
+        packed.append({"key": key, "name": name, "kind": kind, "attribute": attribute, **quantised(cube)})
+    return {"rounds": drawn.tolist(), "every": step, "series": packed}
+
+
+def quantised(values: NDArray[Any]) -> dict[str, Any]:
+    """Numbers as 16-bit steps between the least and the largest: an error of at most 1/131068 of the span."""
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
+    scale = (high - low) / (ABSENT - 1) or 1.0
+    steps = np.where(np.isfinite(values), np.round((values - low) / scale), ABSENT)
+    return {"low": low, "step": scale, "data": coded(steps, np.uint16)}
+
+
+def coded(values: NDArray[Any], kind: type[Any]) -> str:
+    """Numbers as base64."""
+    little = np.ascontiguousarray(values, dtype=np.dtype(kind).newbyteorder("<"))
+    return base64.b64encode(little.tobytes()).decode("ascii")
+
+
+def _whole(values: NDArray[np.int64]) -> dict[str, Any]:
+    """Counts in as few bytes as hold the largest."""
+    wide = int(values.max(initial=0)) > ABSENT
+    return {"wide": wide, "data": coded(values, np.uint32 if wide else np.uint16)}
+
+
+def _rates(audit: Audit, places: Sequence[int]) -> dict[str, Any]:
+    """Rates with intervals: (values and ends, models, groups)."""
+    found: dict[str, Any] = {"people": _whole(audit.people[places])}
+    for name, of in audit.rates.items():
+        found[name] = quantised(np.stack([ends[places] for ends in of]))
+        found[f"{name}-enough"] = coded(audit.enough[name][places], np.uint8)
+    return found
+
+
+def _scores(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, Any] | None:
+    """Test rows by model, group, label and score; and the models' thresholds."""
+    if found.final is None:
+        return None
+    scores = found.final.scores
+    first = scores[scores["bin"] == 0].reset_index(drop=True)
+    lines = found.line_of(first)
+    place = {
+        (int(line), int(seed)): n for n, (line, seed) in enumerate(zip(lines, first["seed"], strict=True))
+    }
+    if any(model not in place for model in detailed):
+        return None
+    chosen = [place[model] for model in detailed]
+    cuts = first[[name for name in first.columns if str(name).startswith("cut_")]].to_numpy()
+    counts = histograms_of(scores)[chosen]
+    return {"bins": BINS, **_whole(counts), "cuts": np.round(cuts[chosen], 6).tolist()}
+
+
+def _local(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, Any] | None:
+    """The rows of each client by group, label and the models' decisions."""
+    local = found.local
+    if local is None:
+        return None
+    names, hidden = _largest(local["name"], counts_of(local).sum(axis=(1, 2, 3)))
+    held = np.zeros((len(detailed), len(names), len(found.groups), 2, 2), dtype=np.int64)
+    together = np.zeros((len(detailed), len(found.groups), 2, 2), dtype=np.int64)
+    models = {model: n for n, model in enumerate(detailed)}
+    places = {name: n for n, name in enumerate(names)}
+    for line, seed, name, counts in zip(
+        found.line_of(local), local["seed"], local["name"], counts_of(local), strict=True
+    ):
+        if (int(line), int(seed)) not in models:
+            continue
+        together[models[int(line), int(seed)]] += counts
+        if name in places:
+            held[models[int(line), int(seed)], places[name]] = counts
+    return {"clients": names, "hidden": hidden, "all": _whole(together), **_whole(held)}
+
+
+def _taking(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, Any] | None:
+    """What became of each client in each round, as a digit."""
+    clients = found.clients
+    if not len(clients):
+        return None
+    names, hidden = _largest(clients["name"], np.ones(len(clients)))
+    clients = clients[clients["name"].isin(names)]
+    last = int(clients["round"].max())
+    step = -(-last // MOST_ROUNDS)
+    held = np.zeros((len(detailed), len(names), -(-last // step)), dtype=np.uint8)
+    models = {model: n for n, model in enumerate(detailed)}
+    places = {name: n for n, name in enumerate(names)}
+    of = [
+        models.get((int(line), int(seed)), -1)
+        for line, seed in zip(found.line_of(clients), clients["seed"], strict=True)
+    ]
+    which = np.array(of)
+    client, became = clients["name"].map(places).to_numpy(), clients["outcome"].map(OUTCOMES).to_numpy()
+    times = np.zeros((len(detailed), len(names), len(OUTCOMES)), dtype=np.int64)
+    known = which >= 0
+    np.add.at(times, (which[known], client[known], became[known] - 1), 1)
+    drawn = known & ((clients["round"].to_numpy() - 1) % step == 0)
+    at = (clients["round"].to_numpy()[drawn] - 1) // step
+    held[which[drawn], client[drawn], at] = became[drawn]
+    reasons = clients[clients["reason"].fillna("") != ""]
+    told = Counter(zip(map(str, reasons["name"]), map(str, reasons["reason"]), strict=True)).most_common(20)
+    return {
+        "clients": names,
+        "hidden": hidden,
+        "every": step,
+        "rounds": held.shape[2],
+        "data": coded(held, np.uint8),
+        "times": _whole(times),
+        "reasons": [[name, reason, times] for (name, reason), times in told],
+    }
+
+
+def _largest(names: pd.Series[str], weights: NDArray[Any]) -> tuple[list[str], int]:
+    """The clients that are drawn, in the order of their names, and how many others there are."""
+    sums = pd.Series(weights, index=names.to_numpy()).groupby(level=0).sum()
+    kept = sums.sort_values(ascending=False, kind="stable").index[:MOST_CLIENTS]
+    return sorted(map(str, kept), key=natural), len(sums) - len(kept)
+
+
+def natural(name: str) -> tuple[Any, ...]:
+    """Sorts ``client 2`` before ``client 10``."""
+    text, digits = name.rstrip("0123456789"), name[len(name.rstrip("0123456789")) :]
+    return text, int(digits) if digits.isascii() and digits else -1, name

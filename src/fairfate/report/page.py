@@ -1,0 +1,98 @@
+"""The report as one HTML file that needs nothing else: no network, no other file."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined, Template
+
+from fairfate._version import __version__
+from fairfate.report.audit import FOUR_FIFTHS
+from fairfate.report.contents import contents
+from fairfate.report.material import Material
+from fairfate.report.packed import pack
+
+
+def render(folders: Sequence[Path], *, live: bool = False, line: float = FOUR_FIFTHS) -> str:
+    """The page of some runs or sweeps.
+
+    Parameters
+    ----------
+    folders : their folders
+    live : whether the page is served, and refreshes itself
+    line : the ratio that groups' rates should reach
+    """
+    material = Material.read(folders)
+    return page(material, [contents(found, line) for found in material], live=live)
+
+
+def page(material: Sequence[Material], told: Sequence[dict[str, Any]], *, live: bool = False) -> str:
+    """The page of what was gathered, and of what is said about it."""
+    parts = [
+        {"number": number, "data": _script(pack(found, said["line"])), **said}
+        for number, (found, said) in enumerate(zip(material, told, strict=True))
+    ]
+    assets = {name: _asset(file) for name, file in ASSETS.items()}
+    return _template().render(parts=parts, version=__version__, live=live, **assets)
+
+
+ASSETS = {"plot": "plot.min.js", "script": "report.js", "style": "report.css"}
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files("fairfate.report") / "html" / name).read_text("utf-8")
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters |= {
+        "number": _number,
+        "range": _range,
+        "share": _share,
+        "plainly": _plainly,
+        "quoted": shlex.quote,
+    }
+    return environment.from_string(_asset("report.html.j2"))
+
+
+def _script(data: Any) -> str:
+    """JSON that nothing in it can end: a group may be called ``</script>``."""
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    return "undefined" if value is None else f"{value:.{digits}f}"
+
+
+def _range(of: dict[str, Any], digits: int = 3) -> str:
+    """The ends of an interval, in brackets; nothing where there is none."""
+    if of["low"] is None and of["high"] is None:
+        return ""
+    ends = (
+        "0" if of["low"] is None else f"{of['low']:.{digits}f}",
+        "∞" if of["high"] is None else f"{of['high']:.{digits}f}",
+    )
+    return f"({ends[0]} to {ends[1]})"
+
+
+def _share(value: float | None) -> str:
+    return "undefined" if value is None else f"{100 * value:.1f}\u00a0%"
+
+
+def _plainly(value: Any) -> str:
+    """A setting as people write it."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return str(value)

@@ -1,0 +1,72 @@
+"""The report's files: the page, the same as JSON, the audit and the tests as CSV, and a model card."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from fairfate._version import __version__
+from fairfate.errors import InputError, check
+from fairfate.files import write_bytes
+from fairfate.report.audit import FOUR_FIFTHS
+from fairfate.report.card import card
+from fairfate.report.contents import audit_rows, contents
+from fairfate.report.material import Material
+from fairfate.report.page import page
+from fairfate.runs.results import CARD, REPORT
+
+
+def write_report(material: Sequence[Material], out: Path, line: float = FOUR_FIFTHS) -> Path:
+    """Write the page, and beside it what it says as JSON and CSV; returns the page's path.
+
+    Parameters
+    ----------
+    material : what runs have left
+    out : the HTML file; the others have its name and their own endings
+    line : the ratio that groups' rates should reach
+    """
+    check(0 < line <= 1, "fair-from must be in (0, 1]", f"{line:g}")
+    check(out.suffix.lower() in (".html", ".htm"), "out must be an HTML file", f"'{out}'")
+    if out.is_dir():
+        raise InputError(f"out must be an HTML file, got '{out}' (a folder)")
+    told = [contents(found, line) for found in material]
+    text = json.dumps({"version": __version__, "parts": told}, indent=1, ensure_ascii=False, allow_nan=False)
+    beside = out.with_suffix("")
+    write_bytes(f"{beside}.json", f"{text}\n".encode())
+    _write_csv(Path(f"{beside}-audit.csv"), [row for found in material for row in audit_rows(found)])
+    _write_csv(Path(f"{beside}-tests.csv"), [row for part in told for row in part["tests"]["rows"]])
+    write_bytes(out, page(material, told).encode())
+    return out
+
+
+def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    text = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    write_bytes(path, text.getvalue().encode())
+
+
+def report(folders: Sequence[Path], out: Path | None = None, line: float = FOUR_FIFTHS) -> Path:
+    """Write the report of some runs or sweeps: into the folder of the only one, or here for several."""
+    return write_report(Material.read(folders), out or _usual(folders, REPORT), line)
+
+
+def write_card(folders: Sequence[Path], out: Path | None = None, line: float = FOUR_FIFTHS) -> Path:
+    """Write the model card of a run."""
+    material = Material.read(folders)
+    check(len(material) == 1, "run must be one run, or several on the same data, for a card", len(material))
+    path = out or _usual(folders, CARD)
+    write_bytes(path, card(contents(material[0], line)).encode())
+    return path
+
+
+def _usual(folders: Sequence[Path], name: str) -> Path:
+    if len(folders) > 1:
+        return Path(name)
+    return (folders[0] if folders[0].is_dir() else folders[0].parent) / name
