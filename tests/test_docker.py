@@ -139,6 +139,12 @@ def free_ports(number: int) -> list[int]:
         return [int(probe.getsockname()[1]) for probe in probes]
 
 
+def end_all(process: subprocess.Popen[Any]) -> None:
+    """A container's end is the end of all in it."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
 class Containers:
     """The entrypoint's roles as processes: each in a session of its own, with a party's folders and ports."""
 
@@ -200,15 +206,20 @@ class Containers:
             )
 
     def run(self, name: str, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        process = subprocess.Popen(
             [ENTRYPOINT, *words],
             env=self.environment(name),
             cwd=self.folder / name / "state",
-            capture_output=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
-            check=False,
-            timeout=300,
+            start_new_session=True,
         )
+        try:
+            out, err = process.communicate(timeout=300)
+        finally:
+            end_all(process)
+        return subprocess.CompletedProcess(words, process.returncode, out, err)
 
     def wait_until_healthy(self, name: str) -> None:
         end = time.monotonic() + 120
@@ -228,8 +239,7 @@ class Containers:
         try:
             return process.wait(30)
         finally:
-            with contextlib.suppress(ProcessLookupError):  # a container's end is the end of all in it
-                os.killpg(process.pid, signal.SIGKILL)
+            end_all(process)
 
 
 @pytest.fixture
