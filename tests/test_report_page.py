@@ -863,6 +863,24 @@ def test_the_chart_is_not_left_by_its_own_keys(visit: Open, page: Path) -> None:
 # --- for everybody, on every screen
 
 
+def test_sliders_are_said_as_they_are_shown(shared: Visit) -> None:
+    """Their own values are numbers of steps."""
+    told = shared.page.locator("input[type=range]").evaluate_all(
+        """(all) => all.map((one) =>
+          [one.ariaValueText, one.closest("label").querySelector("output").textContent])"""
+    )
+    assert len(told) > 2
+    assert all(said.removeprefix("round ") == shown for said, shown in told)
+
+
+def test_without_javascript_there_are_the_answer_and_the_audit(visit: Open, page: Path) -> None:
+    opened = visit(page, java_script_enabled=False)
+    assert "The charts need JavaScript" in opened.page.locator("noscript").inner_text()
+    assert opened.page.locator("#p0-answer-h").inner_text().startswith("Take the model of ")
+    assert opened.page.locator(".audit table").count() == 6
+    assert opened.page.locator("figure").count() == 0
+
+
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a small run that has everything: crossed groups, some of them small or unknown."""

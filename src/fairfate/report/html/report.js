@@ -247,7 +247,7 @@
 
   function figure(part, id, title, hint, draw, table) {
     const body = el("div", {class: "body"}), tableBox = el("div", {class: "wide"});
-    const details = el("details", {open: part.state.open.includes(id)}, el("summary", {text: "Numbers as a table"}), tableBox);
+    const details = el("details", {open: part.state.open.includes(id)}, el("summary", {text: "Numbers as a table", "aria-label": "Numbers as a table: " + title}), tableBox);
     const hintNode = el("p", {class: "hint"});
     const node = el("figure", {class: "chart", "data-chart": id}, el("figcaption", {text: title}), hintNode, body, details);
     const fill = () => {
@@ -328,12 +328,13 @@
       const ends = {};
       for (const key of ["from", "to"]) {
         const output = el("output", {text: data.rounds[state[key]]});
-        const input = el("input", {type: "range", min: 0, max: data.rounds.length - 1, value: state[key], "data-key": key, on: {input: () => {
+        const input = el("input", {type: "range", min: 0, max: data.rounds.length - 1, value: state[key], "aria-valuetext": "round " + data.rounds[state[key]], "data-key": key, on: {input: () => {
           let value = Number(input.value);
           value = key === "from" ? Math.min(value, state.to - 1) : Math.max(value, state.from + 1);
           state[key] = value;
           input.value = value;
           output.textContent = data.rounds[value];
+          input.setAttribute("aria-valuetext", "round " + data.rounds[value]);
           made.update();
         }}});
         ends[key] = el("div", {class: "field"}, el("label", {}, (key === "from" ? "Zoom from round " : "to round "), output, input));
@@ -596,6 +597,7 @@
           const mine = which.map((g) => nowCuts()[g]), ends = [...new Set([Math.min(...mine), Math.max(...mine)].map((v) => fixed(v, 2)))];
           input.value = Math.round(mean(mine) * bins);
           output.textContent = ends.join(" to ");
+          input.setAttribute("aria-valuetext", ends.join(" to "));
         }
         const before = results(own()), after = results(nowCuts());
         out.replaceChildren(el("table", {}, el("caption", {text: "On the test rows, by " + part.attributeName}),
