@@ -311,6 +311,11 @@ def drawn(opened: Visit, part: int = 0) -> dict[str, list[dict[str, Any]]]:
             role: svg.getAttribute("role"), name: svg.getAttribute("aria-label"),
             marks: svg.querySelectorAll("path[d], circle, rect, line").length,
             wide: svg.getBoundingClientRect().width,
+            outside: [...svg.querySelectorAll("path, circle, rect, line, text")].filter((node) => {
+              const box = svg.getBoundingClientRect(), mine = node.getBoundingClientRect();
+              return mine.left < box.left - 4 || mine.right > box.right + 4
+                || mine.top < box.top - 4 || mine.bottom > box.bottom + 4;
+            }).map((node) => node.outerHTML.slice(0, 100)),
             odd: [...svg.querySelectorAll("*")].flatMap((node) => [...node.attributes])
               .filter((a) => /NaN|Infinity|undefined/.test(a.value)).map((a) => a.name + "=" + a.value),
           }))]))""",
@@ -331,9 +336,19 @@ def test_all_charts_are_drawn(visit: Open, page: Path, width: int) -> None:
             assert one["marks"] > 3
             assert 200 < one["wide"] <= width
             assert one["odd"] == []
+            assert one["outside"] == []
     assert len(found["rounds"]) == 7
     assert len(found["rates"]) == 3
     assert len({one["name"] for one in found["rounds"]}) == 7
+
+
+@pytest.mark.parametrize("line", [0.05, 1.0])
+def test_a_line_far_from_all_values_stays_within_its_chart(visit: Open, tmp_path: Path, line: float) -> None:
+    opened = visit(report([write_run(tmp_path / "run", SEXES)], line=line))
+    found = drawn(opened)
+    assert [one["outside"] for name in ("rounds", "tradeoff", "local") for one in found[name]] == [[]] * 9
+    assert f"The line is {line}." in opened.page.locator(".verdicts caption").inner_text()
+    assert "convention of United States" not in opened.page.locator(".answer").inner_text()
 
 
 # --- the numbers
@@ -848,6 +863,24 @@ def test_the_chart_is_not_left_by_its_own_keys(visit: Open, page: Path) -> None:
 # --- for everybody, on every screen
 
 
+def test_sliders_are_said_as_they_are_shown(shared: Visit) -> None:
+    """Their own values are numbers of steps."""
+    told = shared.page.locator("input[type=range]").evaluate_all(
+        """(all) => all.map((one) =>
+          [one.ariaValueText, one.closest("label").querySelector("output").textContent])"""
+    )
+    assert len(told) > 2
+    assert all(said.removeprefix("round ") == shown for said, shown in told)
+
+
+def test_without_javascript_there_are_the_answer_and_the_audit(visit: Open, page: Path) -> None:
+    opened = visit(page, java_script_enabled=False)
+    assert "The charts need JavaScript" in opened.page.locator("noscript").inner_text()
+    assert opened.page.locator("#p0-answer-h").inner_text().startswith("Take the model of ")
+    assert opened.page.locator(".audit table").count() == 6
+    assert opened.page.locator("figure").count() == 0
+
+
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of a small run that has everything: crossed groups, some of them small or unknown."""
@@ -994,7 +1027,7 @@ def test_names_are_shown_as_they_are(visit: Open, nasty: Path) -> None:
     command = shlex.split(page.locator("code.command").text_content())
     assert command == ["fairfate", "run", "--config", str(nasty / "config.toml"), "--out", "again"]
     for chart, drawings in drawn(opened).items():
-        assert all(one["odd"] == [] for one in drawings), chart
+        assert [one["odd"] + one["outside"] for one in drawings] == [[]] * len(drawings), chart
     assert "\ufffd" not in page.evaluate("document.body.textContent")
     halves = page.evaluate(
         "[...document.querySelectorAll('svg text')].some((t) => !t.textContent.isWellFormed())"
@@ -1127,7 +1160,10 @@ def words(opened: Visit, part: int = 0) -> str:
 def check_drawn(opened: Visit, charts: Sequence[str] = CHARTS, part: int = 0) -> None:
     found = drawn(opened, part)
     assert tuple(found) == tuple(charts)
-    assert all(one["marks"] > 2 and one["odd"] == [] for drawings in found.values() for one in drawings)
+    for one in (one for drawings in found.values() for one in drawings):
+        assert one["marks"] > 2
+        assert one["odd"] == []
+        assert one["outside"] == []
 
 
 def test_several_runs_are_parts_of_one_page(visit: Open, tmp_path: Path) -> None:

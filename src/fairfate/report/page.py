@@ -58,6 +58,7 @@ def _template() -> Template:
     )
     environment.filters |= {
         "number": _number,
+        "chance": _chance,
         "range": _range,
         "share": _share,
         "plainly": _plainly,
@@ -74,6 +75,11 @@ def _script(data: Any) -> str:
 
 def _number(value: float | None, digits: int = 3) -> str:
     return "undefined" if value is None else f"{value:.{digits}f}"
+
+
+def _chance(value: float) -> str:
+    """A p-value."""
+    return "below 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _range(of: dict[str, Any], digits: int = 3) -> str:

@@ -32,14 +32,16 @@
   const short = (text, most) => ([...text].length > most ? [...text].slice(0, most - 1).join("") + "…" : text);
   const ruler = document.createElement("canvas").getContext("2d");
   ruler.font = "12px " + getComputedStyle(document.body).fontFamily;
+  const long = (text) => Math.ceil(ruler.measureText(text).width);
+  function cut(text, most) {
+    let letters = Math.min(120, [...text].length), found = short(text, letters);
+    while (letters && long(found) > most) found = short(text, letters--);
+    return found;
+  }
   // names beside an axis: cut to so many pixels, and the margin that they need
   function beside(names, most) {
-    const cut = new Map(names.map((name) => {
-      let letters = Math.min(80, [...name].length), text = short(name, letters);
-      while (letters && ruler.measureText(text).width > most) text = short(name, letters--);
-      return [name, text];
-    }));
-    return {label: (name) => cut.get(name), margin: 18 + Math.ceil(Math.max(...[...cut.values()].map((text) => ruler.measureText(text).width)))};
+    const labels = new Map(names.map((name) => [name, cut(name, most)]));
+    return {label: (name) => labels.get(name), margin: 18 + Math.max(...[...labels.values()].map(long))};
   }
   function bytes(text) {
     const raw = atob(text), found = new Uint8Array(raw.length);
@@ -149,6 +151,10 @@
       }
       return found.length ? " Undefined, since groups have too few people: " + found.join("; ") + "." : "";
     }
+    // the line that ratios should reach, where the chart goes so far
+    limit([low, high]) {
+      return this.data.line >= low && this.data.line <= high ? [Plot.ruleY([this.data.line], {stroke: "var(--soft)", strokeDasharray: "3 3"})] : [];
+    }
     seriesName(series) {
       return series.kind !== "fair" ? series.name : (NAMES[series.key] || series.key) + (series.attribute ? " by " + series.attribute : "");
     }
@@ -241,7 +247,7 @@
 
   function figure(part, id, title, hint, draw, table) {
     const body = el("div", {class: "body"}), tableBox = el("div", {class: "wide"});
-    const details = el("details", {open: part.state.open.includes(id)}, el("summary", {text: "Numbers as a table"}), tableBox);
+    const details = el("details", {open: part.state.open.includes(id)}, el("summary", {text: "Numbers as a table", "aria-label": "Numbers as a table: " + title}), tableBox);
     const hintNode = el("p", {class: "hint"});
     const node = el("figure", {class: "chart", "data-chart": id}, el("figcaption", {text: title}), hintNode, body, details);
     const fill = () => {
@@ -322,12 +328,13 @@
       const ends = {};
       for (const key of ["from", "to"]) {
         const output = el("output", {text: data.rounds[state[key]]});
-        const input = el("input", {type: "range", min: 0, max: data.rounds.length - 1, value: state[key], "data-key": key, on: {input: () => {
+        const input = el("input", {type: "range", min: 0, max: data.rounds.length - 1, value: state[key], "aria-valuetext": "round " + data.rounds[state[key]], "data-key": key, on: {input: () => {
           let value = Number(input.value);
           value = key === "from" ? Math.min(value, state.to - 1) : Math.max(value, state.from + 1);
           state[key] = value;
           input.value = value;
           output.textContent = data.rounds[value];
+          input.setAttribute("aria-valuetext", "round " + data.rounds[value]);
           made.update();
         }}});
         ends[key] = el("div", {class: "field"}, el("label", {}, (key === "from" ? "Zoom from round " : "to round "), output, input));
@@ -350,7 +357,6 @@
     function draw(series, wide) {
       const marks = [], all = [], clip = (value) => Math.max(series.key === "mcc" ? -1 : 0, Math.min(1, value));
       const chosen = lines().map((line) => ({line, curve: part.curve(series, line)}));
-      if (series.kind === "fair") marks.push(Plot.ruleY([data.line], {stroke: "var(--soft)", strokeDasharray: "3 3"}));
       if (chosen.length <= 3) {
         for (const {line, curve} of chosen) {
           const banded = curve.filter((d) => Number.isFinite(d.std));
@@ -369,6 +375,7 @@
       if (series.kind === "fair") high = Math.max(high, data.line);
       if (high - low < 0.05) { low -= 0.03; high += 0.03; }
       const top = series.key === "mcc" || series.kind === "skill" || series.kind === "fair" ? Math.min(1, high) : high;
+      if (series.kind === "fair") marks.unshift(...part.limit([low, top]));
       return drawing(title(series) + " over the rounds, of " + lines().map((n) => data.strategies[n].name).join(", "), {
         width: wide, height: 190, marginLeft: 44, marginRight: 12, marginTop: 12, marginBottom: 36,
         x: {label: "round", domain: [data.rounds[state.from], data.rounds[state.to]], ticks: 5, tickFormat: "d", labelArrow: "none"}, y: {label: null, domain: [low, top], ticks: 5, grid: true}, marks,
@@ -400,7 +407,7 @@
         if (!all.length) { body.replaceChildren(nothing("Undefined: no model has both numbers.")); return; }
         const faint = (p) => (state.drawn.has(p.line) ? 1 : 0.35);
         const labelled = all.filter((p) => best.includes(p) || state.drawn.has(p.line) || p.strategy.collapsed);
-        const marks = [Plot.ruleY([data.line], {stroke: "var(--soft)", strokeDasharray: "3 3"}), Plot.line(best, {x: "x", y: "y", stroke: "var(--soft)", strokeWidth: 1.5})];
+        const marks = [Plot.line(best, {x: "x", y: "y", stroke: "var(--soft)", strokeWidth: 1.5})];
         const ys = [], xs = [];
         for (const p of all) {
           const colour = p.strategy.collapsed ? "var(--soft)" : p.strategy.colour, opacity = faint(p);
@@ -420,9 +427,10 @@
         }
         marks.push(tip(all, {x: "x", y: "y", title: (d) => d.strategy.name + "\naccuracy " + fixed(d.x) + "\n" + state.metric.toUpperCase() + " " + fixed(d.y)}));
         const pad = (values, least) => { let a = Math.min(...values), b = Math.max(...values); const more = Math.max(least - (b - a), 0.12 * (b - a)) / 2; return [a - more, b + more]; };
+        marks.unshift(...part.limit(pad(ys, 0.06)));
         body.replaceChildren(drawing("Accuracy against " + part.seriesName(part.fair()) + " of " + all.length + " strategies", {
           width: wide, height: Math.min(460, 0.62 * wide + 80), marginLeft: 50, marginBottom: 40, marginTop: 24, marginRight: 20,
-          x: {label: "accuracy", domain: pad(xs, 0.04), grid: true, ticks: 6, labelArrow: "none"}, y: {label: part.seriesName(part.fair()), domain: pad(ys, 0.06), grid: true, labelArrow: "none"}, marks,
+          x: {label: "accuracy", domain: pad(xs, 0.04), grid: true, ticks: 6, labelArrow: "none"}, y: {label: cut(part.seriesName(part.fair()), wide - 60), domain: pad(ys, 0.06), grid: true, labelArrow: "none"}, marks,
         }));
       },
       () => {
@@ -589,6 +597,7 @@
           const mine = which.map((g) => nowCuts()[g]), ends = [...new Set([Math.min(...mine), Math.max(...mine)].map((v) => fixed(v, 2)))];
           input.value = Math.round(mean(mine) * bins);
           output.textContent = ends.join(" to ");
+          input.setAttribute("aria-valuetext", ends.join(" to "));
         }
         const before = results(own()), after = results(nowCuts());
         out.replaceChildren(el("table", {}, el("caption", {text: "On the test rows, by " + part.attributeName}),
@@ -681,7 +690,7 @@
         const names = data.local.clients, {label, margin} = beside(names, 144), most = Math.max(...all.map((r) => r.rows));
         body.replaceChildren(drawing(NAMES[metric()] + " at each client", {
           width: wide, height: 60 + 20 * names.length, marginLeft: margin, marginBottom: 36, marginTop: 8, marginRight: 30,
-          x: {domain: [0, 1], label: NAMES[metric()] + " by " + part.attributeName, grid: true, labelArrow: "none"}, y: {domain: names, label: null, tickFormat: label},
+          x: {domain: [0, 1], label: cut(NAMES[metric()] + " by " + part.attributeName, wide - 60), grid: true, labelArrow: "none"}, y: {domain: names, label: null, tickFormat: label},
           marks: [
             Plot.ruleX([data.line], {stroke: "var(--soft)", strokeDasharray: "3 3"}),
             ...(Number.isFinite(global) ? [Plot.ruleX([global], {stroke: "var(--accent)", strokeWidth: 2})] : []),
