@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import re
 import signal
 import socket
@@ -567,6 +569,28 @@ def test_a_farewell_waits_for_those_who_watch_and_not_for_nobody(
 # -- what it costs ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it would be for the whole process")
+def test_the_thread_that_makes_pages_steps_back_after_the_first(
+    shown: Shown, serve: Callable[[Watch], Watch]
+) -> None:
+    seen: list[int] = []
+    usual = os.nice(0)
+
+    def render() -> str:
+        seen.append(os.nice(0))
+        return shown.render()
+
+    watch = Watch(render, lambda: shown.stamp, pace=Pace(0.0, 0.0), look=0.005, steps_back=True)
+    shown.problem = InputError("just begun")
+    serve(watch)
+    for number in range(1, 5):
+        assert ask(watch).code == 200
+        assert seen[-1] == (usual if number < 4 else 19)
+        shown.stamp += 1
+        shown.problem = None if number > 1 else shown.problem
+    assert os.nice(0) == usual
+
+
 def test_nothing_is_rendered_while_nobody_looks(watch: Watch, shown: Shown) -> None:
     for _ in range(20):
         shown.stamp += 1
@@ -606,18 +630,38 @@ def test_one_page_is_made_at_a_time_and_the_last_one_is_served_meanwhile(watch: 
     assert all(body.startswith(b"<p>state ") for body in bodies)
 
 
+def test_who_asks_does_not_wait_long_for_a_page(
+    shown: Shown, serve: Callable[[Watch], Watch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Watch.current, "__defaults__", (0.05, False))
+    shown.pause = 0.7
+    watch = serve(shown.watch())
+    body = ask(watch).body.decode()
+    assert "The page is being made." in body
+    assert 'data-version="0"' in body
+    with Stream(watch, query="&since=0") as stream:
+        assert stream.event() == ("changed", 1)
+        assert b"state 0," in ask(watch).body
+        shown.stamp += 1
+        assert b"state 0," in ask(watch).body
+        assert stream.event() == ("changed", 2)
+
+
 class Clock:
     """A clock, and a render that takes CPU time by it."""
 
     def __init__(self) -> None:
         self.now, self.cpu, self.costs, self.stamp, self.finished = 0.0, 0.0, 0.0, 0, False
         self.times: list[float] = []
+        self.fails = 0.0
         pace = Pace(clock=lambda: self.now, cpu=lambda: self.cpu)
         self.pages = Pages(self.render, lambda: self.stamp, lambda: self.finished, pace)
 
     def render(self) -> str:
         self.times.append(self.now)
         self.cpu += self.costs
+        if self.now < self.fails:
+            raise InputError("it has just begun")
         return f"at {self.now}"
 
     def run(self, seconds: float, step: float = 0.5) -> None:
@@ -636,6 +680,16 @@ def test_a_render_is_followed_by_fifty_times_its_own_time(costs: float, apart: f
     assert gaps[0] == 2.0  # what the first one took was loading libraries
     assert set(gaps[1:]) == {apart}
     assert clock.cpu <= 500 * max(0.02, 0.01) + 2 * costs
+
+
+def test_pages_that_cannot_be_made_keep_the_pace_as_well() -> None:
+    clock = Clock()
+    clock.costs, clock.fails = 0.25, 100.0
+    clock.run(200)
+    gaps = [after - before for before, after in zip(clock.times, clock.times[1:], strict=False)]
+    first = next(number for number, at in enumerate(clock.times) if at >= 100)
+    assert gaps[0] == gaps[first] == 2.0  # both had something to load
+    assert {gap for number, gap in enumerate(gaps) if number not in (0, first)} == {12.5}
 
 
 def test_the_end_is_rendered_at_once_and_once() -> None:
@@ -791,14 +845,25 @@ def test_the_command_ends_at_once(started: Any, tmp_path: Path, number: int, cod
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-def test_the_thread_that_makes_pages_lets_others_go_first(started: Any) -> None:
+def test_once_there_is_a_page_others_go_first(started: Any) -> None:
     process = started("watch", "o")
     there = told(process.stdout.readline())
+
+    def nice() -> dict[int, int]:
+        tasks = Path(f"/proc/{process.pid}/task").glob("*/stat")
+        return {int(task.parent.name): int(task.read_text().rpartition(")")[2].split()[16]) for task in tasks}
+
+    assert set(nice().values()) == {os.nice(0)}
     assert ask(there).code == 200
-    tasks = Path(f"/proc/{process.pid}/task").glob("*/stat")
-    nice = {int(task.parent.name): int(task.read_text().rpartition(")")[2].split()[16]) for task in tasks}
-    assert nice[process.pid] == 0  # it answers signals and browsers at once
-    assert 19 in nice.values()
+    assert set(nice().values()) == {os.nice(0)}  # there is no run to show yet
+    finish = ["run", "--data", "synthetic:rows=300", "--rounds", "2", "--seeds", "1", "--out", "o"]
+    assert started(*finish).wait(LONG) == 0
+    with Stream(there) as stream:
+        while stream.event()[0] != "finished":
+            pass
+        if importlib.util.find_spec("fairfate.report.page") is not None:
+            until(lambda: 19 in nice().values(), "stepping back")
+    assert nice()[process.pid] == os.nice(0)  # signals and browsers are answered at once
 
 
 def test_the_command_waits_for_a_run_and_sees_its_end(started: Any, tmp_path: Path) -> None:

@@ -33,8 +33,8 @@ LONGEST_LINE, LONGEST_HEAD = 4096, 65536
 """Bytes of a request's first line, and of all its lines."""
 READING, WRITING = 10.0, 30.0
 """Seconds that a browser may take to ask, and to take the answer."""
-WAITING = 30.0
-"""Seconds to wait for a page that is being made."""
+WAITING = 2.0
+"""Seconds that a browser waits for a page that is being made; then it gets the last one."""
 HEARTBEAT, LOOK = 15.0, 0.5
 """Seconds between signs of life in a stream, and between looks at the folder."""
 LEAST, SHARE = 2.0, 50.0
@@ -82,8 +82,6 @@ def is_finished(folder: Path) -> bool:
 class Pace:
     """When to render again: seldom enough that it hardly takes any time from the run.
 
-    What the first rendering takes does not count: it loads what all others need.
-
     Parameters
     ----------
     least : seconds from one rendering to the next
@@ -99,22 +97,16 @@ class Pace:
         cpu: Callable[[], float] = time.process_time,
     ) -> None:
         self.least, self.share, self.clock, self.cpu = least, share, clock, cpu
-        self._next, self._first = -float("inf"), True
+        self._next = -float("inf")
 
     @property
     def due(self) -> bool:
         """Whether it is time."""
         return self.clock() >= self._next
 
-    @contextmanager
-    def rendering(self) -> Iterator[None]:
-        """While a page is made."""
-        began = self.cpu()
-        try:
-            yield
-        finally:
-            took = 0.0 if self._first else self.cpu() - began
-            self._next, self._first = self.clock() + max(self.least, self.share * took), False
+    def rest(self, took: float) -> None:
+        """After a rendering that took so much CPU time."""
+        self._next = self.clock() + max(self.least, self.share * took)
 
 
 class Shown(NamedTuple):
@@ -148,7 +140,8 @@ class Pages:
         self.render, self.stamp, self.finished, self.pace = render, stamp, finished, pace
         self.shown = Shown()
         self._of: object = None
-        self._text, self._is_good = "", False
+        self._text, self.is_good = "", False
+        """Whether it is a page of the run, and not one that says why there is none."""
 
     def refresh(self) -> bool:
         """Make the page if need be and if it is time; tells whether there is a new one."""
@@ -157,8 +150,10 @@ class Pages:
         before = self.shown
         if before.version and (of == self._of or not (self.pace.due or finished > before.finished)):
             return False
-        with self.pace.rendering():
-            text = self._make()
+        began, was_good = self.pace.cpu(), self.is_good
+        text = self._make()
+        is_loading = not before.version or self.is_good > was_good  # what all others need, once and for all
+        self.pace.rest(0.0 if is_loading else self.pace.cpu() - began)
         version = before.version + (text != self._text)
         self._of, self._text = of, text
         content = text.replace(VERSION, str(version)).encode("utf-8", "replace")
@@ -167,18 +162,13 @@ class Pages:
 
     def _make(self) -> str:
         try:
-            content, good = self.render(), True
-        except (InputError, OSError) as error:
-            content, good = waiting_page(str(error)), False
+            text = self.render()
+            self.is_good = True
         except Exception as error:  # a fault of ours ends neither the run nor the watching
-            content, good = (
-                waiting_page(f"The page could not be made ({type(error).__name__}: {error})"),
-                False,
-            )
-        if self._is_good and not good:
-            return self._text
-        self._is_good = good
-        return content
+            known = isinstance(error, InputError | OSError)
+            why = str(error) if known else f"The page could not be made ({type(error).__name__}: {error})"
+            text = self._text if self.is_good else waiting_page(why)
+        return text
 
 
 def waiting_page(why: str) -> str:
@@ -229,7 +219,7 @@ class Watch:
     allow_remote : whether the host may be one that other machines can reach
     pace : how often to render
     heartbeat, look : seconds between signs of life in a stream, and between calls of ``stamp``
-    steps_back : whether the thread that renders lets everything else on this machine go first
+    steps_back : whether the thread that renders lets everything else go first, once there is a first page
     """
 
     def __init__(
@@ -294,9 +284,6 @@ class Watch:
 
     def _look(self) -> None:
         """Make the page anew while somebody watches, and whenever somebody asks for it."""
-        if self.steps_back and hasattr(os, "nice"):  # on Linux, for this thread alone
-            with suppress(OSError):
-                os.nice(19)
         pause = self.look
         while not self.closing:
             with self._looking:
@@ -304,8 +291,11 @@ class Watch:
                 needed = self._is_wanted or len(self._streams) > 0
                 self._is_wanted, self._is_busy = False, True
             began = time.thread_time()
+            was_good = self.pages.is_good
             if needed and self.pages.refresh():
                 self.notify()
+            if self.steps_back and self.pages.is_good > was_good:
+                step_back()
             pause = max(self.look, min(100 * (time.thread_time() - began), LEAST))
             with self._looking:
                 self._looks, self._is_busy = self._looks + 1, False
@@ -331,7 +321,7 @@ class Watch:
     def farewell(self, seconds: float) -> None:
         """Tell those who watch how it ended, and let them fetch the last page."""
         end = time.monotonic() + seconds
-        if not self.streams:
+        if not self._server.connections:
             return
         self.current(seconds, newest=True)
         quiet = time.monotonic()
@@ -387,6 +377,13 @@ class Watch:
 
 def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def step_back() -> None:
+    """Let everything else on this machine go before this thread (Linux) or this process, where possible."""
+    if hasattr(os, "nice"):
+        with suppress(OSError):
+            os.nice(19)
 
 
 # -- how it is asked -------------------------------------------------------------------------------------
@@ -554,10 +551,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _page(self) -> None:
         watch = self.server.watch
         shown = watch.current() if self.command == "GET" else watch.pages.shown
-        if self.command == "GET" and not shown.version:
-            self._answer(503)
-            return
-        self._answer(200, shown.content, _PAGE)
+        content = shown.content or waiting_page("The page is being made.").replace(VERSION, "0").encode()
+        self._answer(200, content, _PAGE)
 
     def _events(self, query: dict[str, list[str]]) -> None:
         watch = self.server.watch
