@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from command import QUICK
 from fairfate.data.groups import Groups
 from fairfate.fairness import metrics
 from fairfate.fairness.objective import metrics_by
@@ -171,3 +172,11 @@ def test_a_run_that_was_cut_short_is_told() -> None:
     rising = found.rounds.assign(mcc=found.rounds["round"] / 100 + 0.2)
     cut = Comparison(rising, "eqo", (), TWO)
     assert remarks(cut)[-1].startswith("not converged: fedavg; more rounds or a larger learning rate")
+
+
+def test_an_objective_that_no_strategy_looks_at_is_measured_all_the_same(fairfate) -> None:
+    done = fairfate(
+        "run", *QUICK, "--metric", "worst(eo, sp)", "--strategy", "fedavg", "--strategy", "fedmom"
+    )
+    assert done.code == 0
+    assert "undefined" not in done.out

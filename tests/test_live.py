@@ -28,7 +28,7 @@ from fairfate.models.training import Training
 from fairfate.rounds.simulate import Trace, simulate
 from fairfate.runs import execute
 from fairfate.runs.folders import read_unfinished
-from fairfate.runs.live import LIVE, Seen, Writer, header, live_file, read_live, read_live_seeds, seen_in
+from fairfate.runs.live import LIVE, Seen, Writer, header, live_file, read_live, read_live_seeds, seen_since
 from fairfate.runs.results import read_clients
 from fairfate.strategies import Setup, parse_spec
 from interruptions import everything
@@ -55,12 +55,23 @@ def counts(t: int) -> np.ndarray:
     return np.arange(8).reshape(2, 2, 2) + t
 
 
-def seen(t: int) -> list[Seen]:
-    return [Seen(counts(t), counts(t + 1), {}), Seen(counts(t), counts(t), {"lam": t / 3, "fair": [1, 0, 1]})]
+def add(writer: Writer, t: int) -> None:
+    """Rounds up to ``t`` of two strategies."""
+
+    def since(first: int) -> list[Seen]:
+        rounds = range(first, t + 1)
+        one, other = [counts(r) for r in rounds], [counts(r + 1) for r in rounds]
+        notes = [{"lam": r / 3, "fair": [1, 0, 1]} for r in rounds]
+        return [Seen(one, other, [{}] * len(rounds)), Seen(other, one, notes)]
+
+    writer.add(t, since)
 
 
 def written(path: Path, about: dict[str, Any], rounds: int = 20) -> Path:
-    Writer(path, about, seconds=0.0).add(rounds, seen)
+    """A file, as if a line had been written after every round."""
+    writer = Writer(path, about, seconds=0.0)
+    for t in range(1, rounds + 1):
+        add(writer, t)
     return path
 
 
@@ -74,14 +85,14 @@ def test_it_writes_at_most_once_a_second_and_all_that_is_new_at_once(
     writer, lengths = Writer(file, about, clock=clock), []
     for t in range(1, 41):
         clock.now += 0.125
-        writer.add(t, seen)
-        lengths.append(len(file.read_text().splitlines()) - 1 if file.exists() else 0)
+        add(writer, t)
+        lengths.append(read_live_seeds(tmp_path)[0].done if file.exists() else 0)
     assert lengths[6] == 0  # a run shorter than a second writes nothing
     assert sorted(set(lengths)) == [0, 8, 16, 24, 32, 40]
     first, *rows = map(json.loads, file.read_text().splitlines())
     assert (first["format"], first["dataset"], first["seed"], first["rounds"]) == (1, "d", 7, 50)
     assert first["strategies"][1][:2] == ["fair_fate", "sp"]
-    assert [row["round"] for row in rows] == list(range(1, 41))
+    assert [row["rounds"] for row in rows] == [[1, 8], [9, 16], [17, 24], [25, 32], [33, 40]]
     rounds, clients, groups = read_live(tmp_path)
     assert len(rounds) == 40 * 2 * 2
     assert len(clients) == 0
@@ -93,37 +104,37 @@ def test_a_round_that_is_not_written_costs_less_than_a_microsecond(
     tmp_path: Path, about: dict[str, Any]
 ) -> None:
     writer = Writer(live_file(tmp_path, 7), about, seconds=1e9)
-    took = min(timeit.repeat(lambda: writer.add(1, seen), number=2000, repeat=50)) / 2000
+    took = min(timeit.repeat(lambda: writer.add(1, lambda first: []), number=2000, repeat=50)) / 2000
     assert took < 1e-6
 
 
 def test_a_writer_begins_its_file_anew(tmp_path: Path, about: dict[str, Any]) -> None:
     file = written(live_file(tmp_path, 7), about, 30)
     with file.open("ab") as opened:
-        opened.write(b'{"round":31,"of":[{"valid')  # killed while writing
+        opened.write(b'{"rounds":[31,31],"of":[{"valid')  # killed while writing
     writer = Writer(file, about, seconds=0.0)
     assert read_live_seeds(tmp_path)[0].done == 30
-    writer.add(12, seen)
-    writer.add(13, seen)
-    assert [json.loads(line)["round"] for line in file.read_text().splitlines()[1:]] == list(range(1, 14))
+    add(writer, 12)
+    add(writer, 13)
+    assert [json.loads(line)["rounds"] for line in file.read_text().splitlines()[1:]] == [[1, 12], [13, 13]]
 
 
 def test_what_cannot_be_written_is_no_error(tmp_path: Path, about: dict[str, Any]) -> None:
     (tmp_path / LIVE).write_text("a file where the folder should be")
     writer = Writer(live_file(tmp_path, 7), about, seconds=0.0)
-    writer.add(1, seen)
+    add(writer, 1)
     (tmp_path / LIVE).unlink()
-    writer.add(2, seen)
+    add(writer, 2)
     assert read_live_seeds(tmp_path)[0].done == 2
 
 
 def test_a_file_that_is_taken_away_is_begun_anew(tmp_path: Path, about: dict[str, Any]) -> None:
     writer = Writer(live_file(tmp_path, 7), about, seconds=0.0)
-    writer.add(3, seen)
+    add(writer, 3)
     shutil.rmtree(tmp_path / LIVE)
-    writer.add(4, seen)
+    add(writer, 4)
     assert read_live_seeds(tmp_path) == []
-    writer.add(5, seen)
+    add(writer, 5)
     assert len(read_live(tmp_path)[0]) == 5 * 2 * 2
 
 
@@ -149,19 +160,26 @@ def test_a_line_that_is_not_whole_is_not_read(tmp_path: Path, about: dict[str, A
         b"null",
         b"[]",
         b"{}",
-        b'{"round":2}',
-        b'{"round":"x","of":[{},{}]}',
-        b'{"round":2,"of":[{}]}',
-        b'{"round":2,"of":[1,2]}',
-        b'{"round":2,"of":[{"test":[1,2]},{}]}',
-        b'{"round":2,"of":[{"test":[1,2,3,4,5,6,7,-8]},{}]}',
-        b'{"round":2,"of":[{"test":[1,2,3,4,5,6,7,0.5]},{}]}',
-        b'{"round":2,"of":[{"test":[1,2,3,4,5,6,7,1' + b"0" * 40 + b"]},{}]}",
-        b'{"round":2,"of":[{"notes":{"lam":"x"}},{}]}',
-        b'{"round":2,"of":[{"clients":[["a"]]},{}]}',
-        b'{"round":0,"of":[{},{}]}',
-        b'{"round":51,"of":[{},{}]}',
-        b'{"round":Infinity,"of":[{},{}]}',
+        b'{"rounds":[2,2]}',
+        b'{"rounds":2,"of":[{"notes":{}},{"notes":{}}]}',
+        b'{"rounds":["x",2],"of":[{"notes":{}},{"notes":{}}]}',
+        b'{"rounds":[2,2],"of":[{"notes":{}}]}',
+        b'{"rounds":[2,2],"of":[{},{}]}',
+        b'{"rounds":[2,2],"of":[1,2]}',
+        b'{"rounds":[2,2],"of":[{"notes":{},"test":[1,2]},{"notes":{}}]}',
+        b'{"rounds":[2,2],"of":[{"notes":{},"test":[1,2,3,4,5,6,7,-8]},{"notes":{}}]}',
+        b'{"rounds":[2,2],"of":[{"notes":{},"test":[1,2,3,4,5,6,7,0.5]},{"notes":{}}]}',
+        b'{"rounds":[2,2],"of":[{"notes":{},"test":[1,2,3,4,5,6,7,"8"]},{"notes":{}}]}',
+        b'{"rounds":[2,2],"of":[{"notes":{},"test":[1,2,3,4,5,6,7,1' + b"0" * 40 + b']},{"notes":{}}]}',
+        b'{"rounds":[2,2],"of":[{"notes":{"lam":["x"]}},{"notes":{}}]}',
+        b'{"rounds":[2,2],"of":[{"notes":{"lam":[1,2]}},{"notes":{}}]}',
+        b'{"rounds":[2,2],"of":[{"notes":{},"clients":[2],"became":[0]},{"notes":{}}]}',
+        b'{"rounds":[2,2],"of":[{"notes":{},"clients":[2],"became":[0],"who":[["a"]]},{"notes":{}}]}',
+        b'{"rounds":[2,2],"of":[{"notes":{},"clients":[9],"became":[0],"who":[["a","b","c"]]},{"notes":{}}]}',
+        b'{"rounds":[0,2],"of":[{"notes":{}},{"notes":{}}]}',
+        b'{"rounds":[2,1],"of":[{"notes":{}},{"notes":{}}]}',
+        b'{"rounds":[2,51],"of":[{"notes":{}},{"notes":{}}]}',
+        b'{"rounds":[2,Infinity],"of":[{"notes":{}},{"notes":{}}]}',
         b"[" * 100_000,
     ],
 )
@@ -272,14 +290,14 @@ def test_a_simulation_that_goes_on_tells_all_its_rounds(small: Table, tmp_path: 
     training = Training(rounds=8, per_round=3, epochs=1, batch_size=10, learning_rate=0.01)
     about = header({**KEY, "seed": 1}, 8, specs, small.grouping)
 
-    def play(stop: int) -> list[list[int]]:
+    def play(stop: int) -> list[list[list[int]]]:
         writer = Writer(live_file(tmp_path, 1), about, seconds=0.0)
         told = []
 
         def record(t: int, traces: Any) -> None:
-            writer.add(t, lambda number: seen_in(traces, number))
+            writer.add(t, lambda first: seen_since(traces, first))
             lines = live_file(tmp_path, 1).read_text().splitlines()
-            told.append([json.loads(line)["round"] for line in lines[1:]])
+            told.append([json.loads(line)["rounds"] for line in lines[1:]])
             if t == stop:
                 raise KeyboardInterrupt
 
@@ -299,7 +317,7 @@ def test_a_simulation_that_goes_on_tells_all_its_rounds(small: Table, tmp_path: 
 
     with pytest.raises(KeyboardInterrupt):
         play(5)
-    assert play(0) == [list(range(1, t + 1)) for t in (6, 7, 8)]
+    assert play(0) == [[[1, 6]], [[1, 6], [7, 7]], [[1, 6], [7, 7], [8, 8]]]
     again = read_live(tmp_path)
     (tmp_path / "checkpoint.safetensors").unlink()
     play(0)
@@ -383,7 +401,8 @@ def test_a_killed_run_tells_what_it_has_found_and_goes_on(tmp_path: Path) -> Non
 def test_a_run_can_be_read_at_any_moment_of_its_life(tmp_path: Path) -> None:
     """From its first to its last: each answer is whole, progress never goes back, and None is the end."""
     process, out, last, answers = eager(tmp_path, "o", pause=0.03), tmp_path / "o", 0, 0
-    while process.poll() is None or not (out / "summary.csv").exists():
+    while not (out / "summary.csv").exists():
+        assert process.poll() in (None, 0), process.communicate()
         time.sleep(0.001)
         try:
             found = read_unfinished(out)
@@ -503,7 +522,7 @@ def test_the_ready_app_writes_every_round_down(tmp_path: Path, strategy: str) ->
         assert len(found.rounds) == 0
 
 
-def test_a_trace_tells_of_each_round_alone(small: Table) -> None:
+def test_a_trace_tells_of_what_is_new_alone(small: Table) -> None:
     streams = Streams(1)
     federation = build(small, parse_partition("random"), 6, streams)
     training = Training(rounds=4, per_round=2, epochs=1, batch_size=10, learning_rate=0.01)
@@ -516,7 +535,7 @@ def test_a_trace_tells_of_each_round_alone(small: Table) -> None:
         streams,
         record_clients=True,
     )
-    for t in range(1, 5):
-        for one, trace in zip(seen_in(traces, t), traces, strict=True):
-            assert list(one.clients) == [client for client in trace.clients if client.round == t]
-            assert one.test is trace.test[t - 1]
+    for t in range(1, 6):
+        for one, trace in zip(seen_since(traces, t), traces, strict=True):
+            assert list(one.clients) == [client for client in trace.clients if client.round >= t]
+            assert len(one.test) == len(one.notes) == 5 - t

@@ -473,7 +473,8 @@ def begun(folder: Path, done: dict[int, int], rounds: int = 50) -> Path:
         key = {"dataset": "d", "partition": "random", "protocol": "paper", "seed": seed}
         writer = Writer(live_file(folder, seed), header(key, rounds, specs, groups), seconds=0.0)
         counts = np.array([[[300, 100], [40, 160]], [[200, 150], [20, 230]]])
-        writer.add(last, lambda t, counts=counts: [Seen(counts + t, counts + t, {})] * 2)
+        each = [counts + t for t in range(1, last + 1)]
+        writer.add(last, lambda first, each=each: [Seen(each, each, [{}] * len(each))] * 2)
     seeds = ", ".join(map(str, done))
     (folder / "config.toml").write_text(f'data = "d"\nrounds = {rounds}\nseeds = [{seeds}]\n')
     return folder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import sys
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,8 +13,10 @@ import typer
 
 from fairfate._version import __version__
 from fairfate.cli import data, flower, models, report
+from fairfate.cli.completion import DATASETS, METRICS, STRATEGIES
 from fairfate.cli.options import (
     DATA,
+    PROGRAM,
     STRATEGY,
     Categorical,
     ClickError,
@@ -47,6 +49,7 @@ from fairfate.cli.options import (
 )
 from fairfate.cli.report import FairFrom
 from fairfate.cli.screen import Bar, console, say, watching
+from fairfate.cli.watch import watched
 from fairfate.errors import InputError, ProcessDiedError, Stopped, check
 
 if TYPE_CHECKING:
@@ -58,7 +61,7 @@ __all__ = ["app", "data", "flower", "models", "report", "run_command"]
 @app.command()
 def run(
     ctx: typer.Context,
-    data: Annotated[Word, option(f"{DATA} (default: synthetic)")] = None,
+    data: Annotated[Word, option(f"{DATA} (default: synthetic)", words=DATASETS)] = None,
     validation: Annotated[
         Word, option("file with the server's rows; then all of --data is for training")
     ] = None,
@@ -78,8 +81,10 @@ def run(
     sep: Sep = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
-    strategy: Annotated[Words, option(STRATEGY)] = None,
-    metric: Annotated[Word, option("fairness strategies look at: sp|eo|eqo|0.5*sp+0.5*eo|...")] = None,
+    strategy: Annotated[Words, option(STRATEGY, words=STRATEGIES)] = None,
+    metric: Annotated[
+        Word, option("fairness strategies look at: sp|eo|eqo|0.5*sp+0.5*eo|...", words=METRICS)
+    ] = None,
     plugin: Plugin = None,
     partition: Partition = None,
     clients: Clients = None,
@@ -108,9 +113,10 @@ def run(
     mlflow: Annotated[Word, option("log the run there too: sqlite:///mlflow.db or http://...")] = None,
     no_report: Annotated[bool, option("write no report.html")] = False,
     fair_from: FairFrom = None,
+    live: Annotated[bool, option("show the run in the browser while it goes on; see 'watch'")] = False,
 ) -> None:
     """Train strategies on one dataset over several seeds and compare them."""
-    others = ("config", "jobs", "out", "force", "groups", "mlflow", "no_report", "fair_from")
+    others = ("config", "jobs", "out", "force", "groups", "mlflow", "no_report", "fair_from", "live")
     given = given_options(ctx, *others)
     from fairfate.report.comparison import Comparison
     from fairfate.report.terminal import show_run
@@ -136,7 +142,7 @@ def run(
     total = len(plan.config.seeds) * plan.training.rounds
     screen = console()
     try:
-        with Bar("rounds", total) as bar:
+        with watched(folder) if live else nullcontext(), Bar("rounds", total) as bar:
             finished = execute(plan, table, out=folder, jobs=jobs, force=force, progress=bar.progress)
     except Stopped as stopped:
         stopped.advice = f"Finished seeds are kept; the same command with --out {folder} goes on."
@@ -294,10 +300,19 @@ def show(
 def plot(
     run: Annotated[Path, typer.Argument(help="folder of a run or a sweep")],
     metric: Annotated[
-        Words, option("panel, also an objective (repeatable; default: accuracy, sp, eo, eqo)")
+        Words,
+        option(
+            "panel, also an objective (repeatable; default: accuracy, sp, eo, eqo)",
+            words=("accuracy", *METRICS),
+        ),
     ] = None,
     out: Annotated[Path | None, option("PNG, SVG or PDF file (default: in the folder)")] = None,
-    kind: Annotated[Word, option("rounds|tradeoff|both (default: both; with --out: rounds)")] = None,
+    kind: Annotated[
+        Word,
+        option(
+            "rounds|tradeoff|both (default: both; with --out: rounds)", words=("rounds", "tradeoff", "both")
+        ),
+    ] = None,
 ) -> None:
     """Draw metrics over the rounds, and accuracy against fairness, of a finished run or sweep."""
     from fairfate.report.draw import draw
@@ -327,7 +342,7 @@ def run_command() -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no ± still gets its numbers
     try:
-        return int(app(standalone_mode=False) or 0)
+        return int(app(standalone_mode=False, prog_name=PROGRAM) or 0)
     except ClickError as error:
         error.show()
         return int(error.exit_code)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fairfate.cli.completion import DATASETS, complete
 from fairfate.cli.options import (
     DATA,
     Categorical,
@@ -55,7 +56,7 @@ def list_data(
 @data_app.command()
 def describe(
     ctx: typer.Context,
-    data: Annotated[str, typer.Argument(help=DATA)],
+    data: Annotated[str, typer.Argument(help=DATA, autocompletion=complete(*DATASETS))],
     target: Target = None,
     favourable: Favourable = None,
     sensitive: Sensitive = None,
@@ -110,7 +111,9 @@ def describe(
 
 @data_app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="adult, compas, law or dutch")],
+    name: Annotated[
+        str, typer.Argument(help="adult, compas, law or dutch", autocompletion=complete(*DATASETS[1:]))
+    ],
     to: Annotated[Path | None, option("folder (default: the cache)")] = None,
 ) -> None:
     """Download a dataset from its public home, check it and bring it into the documented form."""

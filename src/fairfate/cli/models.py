@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from fairfate.cli.completion import complete
 from fairfate.cli.options import Decimal, Encoding, Sep, Whole, Word, app, option, whole
 from fairfate.cli.screen import console, say
 
@@ -73,7 +74,15 @@ def evaluate(
 @app.command()
 def export(
     run: RunOrModel,
-    form: Annotated[str, typer.Option("--format", help="onnx|skops|json", show_default=False)],
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            help="onnx|skops|json",
+            show_default=False,
+            autocompletion=complete("onnx", "skops", "json"),
+        ),
+    ],
     strategy: Which = None,
     seed: Seed = None,
     out: Annotated[Path | None, option("file (default: model.onnx etc. in the run's folder)")] = None,

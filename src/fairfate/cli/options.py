@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
+
+from fairfate.cli.completion import complete, show_or_install
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # of Click, which Typer brings in one form or another
 ClickError: Any = typer.BadParameter.__mro__[2]
@@ -16,12 +18,45 @@ class Command(TyperCommand):
     """A command whose options count once, unless they are repeatable: the last of several does not win."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse repeated options, then parse as usual."""
-        _, _, given = self.make_parser(ctx).parse_args(list(args))
+        """Refuse repeated options (a shell that completes a word is told nothing), then parse as usual."""
+        given = self.make_parser(ctx).parse_args(list(args))[2] if not ctx.resilient_parsing else []
         for param in dict.fromkeys(given):
             single = param.param_type_name == "option" and not param.multiple
             if single and given.count(param) > 1:
                 raise UsageError(f"{param.opts[0]} must be given once, got it {given.count(param)} times")
+        return super().parse_args(ctx, args)
+
+
+ORDER = (
+    "run",
+    "show",
+    "report",
+    "watch",
+    "plot",
+    "predict",
+    "evaluate",
+    "export",
+    "strategies",
+    "data",
+    "sweep",
+    "reproduce",
+    "flower",
+)
+"""The commands as a newcomer needs them; others follow."""
+
+
+class Commands(TyperGroup):
+    """All commands, wherever they are defined."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """In their order."""
+        known = super().list_commands(ctx)
+        return [name for name in ORDER if name in known] + [name for name in known if name not in ORDER]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse as usual, but for a shell's name after one of Typer's two options."""
+        if len(args) == 2 and args[0] in ("--show-completion", "--install-completion"):
+            show_or_install(args[0], args[1], PROGRAM)
         return super().parse_args(ctx, args)
 
 
@@ -36,10 +71,13 @@ class App(typer.Typer):
         return super().command(name, **{"cls": Command, **options})
 
 
+PROGRAM = "fairfate"
+"""Its name also under ``python -m fairfate``: shells complete that."""
+
 app = App(
+    cls=Commands,
     help="Train and compare group-fair models in federated learning.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -50,10 +88,13 @@ flower_app = App(help="Federations on Flower.", no_args_is_help=True)
 app.add_typer(flower_app, name="flower")
 
 
-def option(text: str, parser: Callable[[str], Any] | None = None) -> Any:
-    """An option with its help; its default is in the text."""
+def option(text: str, parser: Callable[[str], Any] | None = None, words: Sequence[str] = ()) -> Any:
+    """An option with its help, in which its default is, and words that a shell completes."""
     metavar = "NUMBER" if parser else None
-    return typer.Option(help=text, show_default=False, parser=parser, metavar=metavar)
+    completion = complete(*words) if words else None
+    return typer.Option(
+        help=text, show_default=False, parser=parser, metavar=metavar, autocompletion=completion
+    )
 
 
 def given_options(ctx: typer.Context, *others: str) -> dict[str, Any]:
@@ -93,16 +134,32 @@ Drop = Annotated[Words, option("column to leave out (repeatable)")]
 Categorical = Annotated[Words, option("column to read as text (repeatable)")]
 Keep = Annotated[Words, option("column to use although it looks like an identifier (repeatable)")]
 MinGroup = Annotated[Whole, option("groups with fewer rows are merged (default: 50; 0 for never)", whole)]
-MissingGroup = Annotated[Word, option("rows without a group: keep (default: a group)|drop|refuse")]
+MissingGroup = Annotated[
+    Word,
+    option("rows without a group: keep (default: a group)|drop|refuse", words=("keep", "drop", "refuse")),
+]
 Encode = Annotated[
-    Word, option("inputs: auto|onehot|ordinal|none (default: auto; ordinal for the paper's datasets)")
+    Word,
+    option(
+        "inputs: auto|onehot|ordinal|none (default: auto; ordinal for the paper's datasets)",
+        words=("auto", "onehot", "ordinal", "none"),
+    ),
 ]
 Sep = Annotated[Word, option("separator of CSV files (default: found out)")]
 Decimal = Annotated[Word, option("decimal mark of numbers in files: . or , (default: found out)")]
 Encoding = Annotated[Word, option("text encoding of files, such as latin-1 (default: found out)")]
-Partition = Annotated[Word, option("random | dirichlet:SIGMA | column:NAME (default: dirichlet:0.5)")]
+Partition = Annotated[
+    Word,
+    option(
+        "random | dirichlet:SIGMA | column:NAME (default: dirichlet:0.5)",
+        words=("random", "dirichlet:0.5", "column:"),
+    ),
+]
 Clients = Annotated[Whole, option("number of clients (default: the paper's, else 10)", whole)]
-Protocol = Annotated[Word, option("paper (exact) or published (as the printed numbers were made)")]
+Protocol = Annotated[
+    Word,
+    option("paper (exact) or published (as the printed numbers were made)", words=("paper", "published")),
+]
 DataDir = Annotated[Word, option("folder to look in first for adult.csv etc.")]
 Plugin = Annotated[Words, option("Python file that registers strategies of your own (repeatable)")]
 

@@ -64,6 +64,11 @@ class Bar(Progress):
         )
         self.what, self.task, self.drawn = what, self.add_task("starting", total=total), 0.0
 
+    def stop(self) -> None:
+        """Leave no trace of a bar that was never drawn: Rich before 14.3 ends it with an empty line."""
+        if not self.disable:
+            super().stop()
+
     def progress(self, done: float) -> None:
         """So much work is done in all."""
         self.update(self.task, completed=done, description=self.what)

@@ -93,7 +93,8 @@ class Comparison:
     def summary(self) -> pd.DataFrame:
         """One line for each strategy, with the mean of each objective that is no metric by itself."""
         found = summarise(self.rounds)
-        texts = [text for text in dict.fromkeys(found["metric"].dropna()) if text not in self.rounds.columns]
+        spoken_of = dict.fromkeys([*found["metric"].dropna(), self.metric])
+        texts = [text for text in spoken_of if text not in self.rounds.columns]
         if texts and self.groups is not None:
             last = self.last_rounds.assign(**self._objectives(texts))
             means = last.groupby(KEYS, dropna=False, sort=False)[texts].mean(skipna=False)

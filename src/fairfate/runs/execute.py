@@ -23,7 +23,7 @@ from fairfate.runs.final import LOCAL, SCORES, Final, Released, describe, read_f
 from fairfate.runs.finished import Run
 from fairfate.runs.groups import GROUPS, group_rates, write_groups
 from fairfate.runs.job import Cell, fitted, key_of, perform, ready, run_cell, table_of
-from fairfate.runs.live import Writer, clear_live, header, live_file, seen_in
+from fairfate.runs.live import Writer, clear_live, header, live_file, seen_since
 from fairfate.runs.plan import Plan, dump_config
 from fairfate.runs.pool import Progress, Report, cores
 from fairfate.runs.results import BEST, CELLS, CLIENTS, CONFIG, CONFIGS, MODELS, PARTS, ROUNDS, SUMMARY
@@ -194,7 +194,7 @@ def _live(folder: Path, cell: Cell, table: Table) -> Callable[[int, Sequence[Tra
     plan, seed = cell.plan, cell.seed
     about = header(key_of(plan, seed), plan.training.rounds, plan.specs, table.grouping)
     writer = Writer(live_file(folder, seed), about)
-    return lambda t, traces: writer.add(t, lambda number: seen_in(traces, number))
+    return lambda t, traces: writer.add(t, lambda first: seen_since(traces, first))
 
 
 def _jobs(plan: Plan, table: Table, cells: int) -> int:

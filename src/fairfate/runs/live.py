@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from bisect import bisect_left
@@ -26,7 +25,6 @@ from fairfate.runs.results import (
     about_groups,
     empty_rounds,
     groups_in,
-    noted,
     rounds_frame,
     rounds_table,
 )
@@ -37,21 +35,21 @@ LIVE = "live"
 SECONDS = 1.0
 """How often a file grows, at most."""
 FORMAT = 1
-_DAMAGED = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+_DAMAGED = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 """What reading a damaged line may end in."""
 _SPLITS = ("validation", "test")
 _CLIENT = ["round", "name", "outcome", "reason", "strategy", "metric", "settings", "seed"]
 
 
 class Seen(NamedTuple):
-    """What one strategy did in one round."""
+    """What one strategy did in some rounds, one after another."""
 
-    validation: Counts | None
-    """(groups, 2, 2) the released model on the validation rows; None where only the last one counts."""
-    test: Counts | None
-    notes: Notes
+    validation: Sequence[Counts]
+    """(groups, 2, 2) the released model on the validation rows; none where only the last one counts."""
+    test: Sequence[Counts]
+    notes: Sequence[Notes]
     clients: Sequence[ClientRound] = ()
-    """Who was asked, and what became of it; empty where that is not recorded."""
+    """Who was asked, and what became of it; none where that is not recorded."""
 
 
 def live_file(folder: Path, seed: int) -> Path:
@@ -109,14 +107,14 @@ class Writer:
         self.path, self.about, self.seconds, self.clock = path, about, seconds, clock
         self._next, self._written = clock() + seconds, 0
 
-    def add(self, t: int, seen: Callable[[int], Sequence[Seen]]) -> None:
-        """After round ``t``; ``seen`` tells what each strategy did in a round, this one or an earlier one."""
+    def add(self, t: int, since: Callable[[int], Sequence[Seen]]) -> None:
+        """After round ``t``; ``since`` tells what each strategy did in a round and all later ones."""
         if self.clock() < self._next:
             return
-        lines = [_dump(self.about)] if self._written == 0 else []
-        lines += [_dump(_row(number, seen(number))) for number in range(self._written + 1, t + 1)]
+        first = self._written + 1
+        rows = {"rounds": [first, t], "of": [_packed(seen) for seen in since(first)]}
         try:
-            self._append("".join(lines).encode())
+            self._append((_dump(self.about) if first == 1 else b"") + _dump(rows))
             self._written = t
         except OSError:
             self._written = 0
@@ -135,46 +133,53 @@ class Writer:
             os.close(handle)
 
 
-def seen_in(traces: Sequence[Trace], t: int) -> list[Seen]:
-    """What the strategies of a simulation did in a round."""
-    return [_seen(trace, t) for trace in traces]
-
-
-def _seen(trace: Trace, t: int) -> Seen:
-    place = t - 1
-    first = bisect_left(trace.clients, t, key=_round)
-    clients = trace.clients[first : bisect_left(trace.clients, t + 1, lo=first, key=_round)]
-    if not trace.rounds:  # thresholds are chosen, and the model measured, after the last round
-        return Seen(None, None, trace.notes[place], clients)
-    return Seen(trace.validation[place], trace.test[place], trace.notes[place], clients)
+def seen_since(traces: Sequence[Trace], first: int) -> list[Seen]:
+    """What the strategies of a simulation did in a round and all later ones."""
+    found = []
+    for trace in traces:
+        clients = trace.clients[bisect_left(trace.clients, first, key=_round) :]
+        place = first - 1  # of the counts: none where thresholds are chosen after the last round
+        found.append(Seen(trace.validation[place:], trace.test[place:], trace.notes[place:], clients))
+    return found
 
 
 def _round(client: ClientRound) -> int:
     return client.round
 
 
-def _row(t: int, seen: Sequence[Seen]) -> dict[str, Any]:
-    return {"round": t, "of": [_packed(one) for one in seen]}
-
-
 def _packed(seen: Seen) -> dict[str, Any]:
+    """As JSON values: lists of numbers, since a run does this for each of its rounds and has no time."""
     found: dict[str, Any] = {
-        split: counts.ravel().tolist()
+        split: np.array(counts).ravel().tolist()
         for split, counts in zip(_SPLITS, seen[:2], strict=True)
-        if counts is not None
+        if len(counts)
     }
-    *numbers, others = noted(seen.notes)
-    told = dict(zip(("lam", "beta", "fair"), map(float, numbers), strict=True))
-    told = {name: number for name, number in told.items() if not math.isnan(number)}
-    if told or others:
-        found["notes"] = told | (json.loads(others) if others else {})
+    names = dict.fromkeys(name for notes in seen.notes for name in notes)
+    columns = {name: [_number(name, notes.get(name)) for notes in seen.notes] for name in names}
+    found["notes"] = {name: of for name, of in columns.items() if any(value is not None for value in of)}
     if seen.clients:
-        found["clients"] = [[client.name, client.outcome, client.reason] for client in seen.clients]
+        who: dict[tuple[Any, ...], int] = {}
+        found["clients"] = [client.round for client in seen.clients]
+        found["became"] = [who.setdefault(client[1:4], len(who)) for client in seen.clients]
+        found["who"] = list(who)
     return found
 
 
-def _dump(value: Mapping[str, Any]) -> str:
-    return json.dumps(value, separators=(",", ":")) + "\n"
+def _number(name: str, value: Any) -> float | None:
+    """A note that is a number, or how many clients are fair; the others are for clients."""
+    if isinstance(value, float):
+        return float(value)
+    if name == "fair" and value is not None:
+        is_yes_or_no = isinstance(value, np.ndarray) and value.dtype == np.bool_
+        return int(np.count_nonzero(value)) if is_yes_or_no else float(np.sum(value))
+    return None if value is None or np.ndim(value) else float(value)
+
+
+_ENCODER = json.JSONEncoder(separators=(",", ":"), check_circular=False)
+
+
+def _dump(value: Mapping[str, Any]) -> bytes:
+    return _ENCODER.encode(value).encode() + b"\n"
 
 
 # -- reading ---------------------------------------------------------------------------------------------
@@ -252,8 +257,7 @@ def _read_file(path: Path) -> LiveSeed | None:
     rows: dict[int, list[Seen]] = {}
     for line in lines:
         with suppress(*_DAMAGED):
-            t, seen = _unpacked(json.loads(line), len(told), len(groups))
-            rows |= {t: seen} if 1 <= t <= planned else {}
+            rows |= _unpacked(json.loads(line), planned, len(told), len(groups))
     rounds = _rounds({**key, "seed": seed}, told, rows, groups)
     clients = _clients(seed, told, rows)
     return LiveSeed(seed, max(rows, default=0), planned, len(told), rounds, clients, groups)
@@ -265,29 +269,35 @@ def _text(value: object) -> Any:
     return value
 
 
-def _unpacked(row: Any, strategies: int, groups: int) -> tuple[int, list[Seen]]:
-    """The inverse of `_row`; ValueError and the like for what no writer has written."""
-    t, seen = int(row["round"]), []
+def _unpacked(row: Any, planned: int, strategies: int, groups: int) -> dict[int, list[Seen]]:
+    """For each round of a line, what each strategy did; ValueError or so for what no writer has written."""
+    first, last = map(int, row["rounds"])
+    if not 1 <= first <= last <= planned or len(row["of"]) != strategies:
+        raise ValueError("not rounds")
+    found: dict[int, list[Seen]] = {t: [] for t in range(first, last + 1)}
     for one in row["of"]:
-        validation, test = (_counts(one.get(split), groups) for split in _SPLITS)
-        notes = {str(name): float(value) for name, value in one.get("notes", {}).items()}
-        clients = [
-            ClientRound(t, str(name), str(outcome), str(reason))
-            for name, outcome, reason in one.get("clients", ())
-        ]
-        seen.append(Seen(validation, test, notes, clients))
-    if len(seen) != strategies:
-        raise ValueError("not a round")
-    return t, seen
+        validation, test = (_counts(one.get(split), len(found), groups) for split in _SPLITS)
+        notes: list[dict[str, float]] = [{} for _ in found]
+        for name, values in one["notes"].items():
+            for of, value in zip(notes, values, strict=True):
+                of |= {} if value is None else {str(name): float(value)}
+        clients: dict[int, list[ClientRound]] = {t: [] for t in found}
+        for t, became in zip(one.get("clients", ()), one.get("became", ()), strict=True):
+            name, outcome, reason = map(str, one["who"][became])
+            clients[t].append(ClientRound(t, name, outcome, reason))
+        for t, seen, tested, noted in zip(found, validation, test, notes, strict=True):
+            found[t].append(Seen(seen, tested, [noted], clients[t]))
+    return found
 
 
-def _counts(values: Any, groups: int) -> Counts | None:
+def _counts(values: Any, rounds: int, groups: int) -> Sequence[Sequence[Counts]]:
+    """For each round, the counts, or none."""
     if values is None:
-        return None
-    counts = np.array(values, dtype=np.int64).reshape(groups, 2, 2)
-    if not all(type(value) is int for value in values) or (counts < 0).any():
+        return [()] * rounds
+    counts = np.array(values)
+    if counts.dtype.kind != "i" or (counts < 0).any():
         raise ValueError("not counts")
-    return counts
+    return [[of_round] for of_round in counts.astype(np.int64).reshape(rounds, groups, 2, 2)]
 
 
 def _rounds(
@@ -296,13 +306,14 @@ def _rounds(
     lines = []
     for place, spec in enumerate(told):
         mine = {t: rows[t][place] for t in sorted(rows)}
-        mine = {t: seen for t, seen in mine.items() if seen.validation is not None or seen.test is not None}
-        counts: dict[str, list[Counts]] = {}
-        for split in _SPLITS:
-            found = [of for of in (getattr(seen, split) for seen in mine.values()) if of is not None]
-            counts |= {split: found} if mine and len(found) == len(mine) else {}
+        mine = {t: seen for t, seen in mine.items() if seen.validation or seen.test}
+        counts = {
+            split: [of for seen in mine.values() for of in getattr(seen, split)]
+            for split in _SPLITS
+            if mine and all(getattr(seen, split) for seen in mine.values())
+        }
         if counts:
-            lines.append(Line(spec, list(mine), counts, [seen.notes for seen in mine.values()]))
+            lines.append(Line(spec, list(mine), counts, [seen.notes[0] for seen in mine.values()]))
     if not lines:
         return empty_rounds(groups)
     return _as_read(rounds_frame(key, lines, metrics_by(groups)))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import platform
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +150,11 @@ def _partition(config: Config, table: Table) -> Partition:
 
 def dump_config(plan: Plan, table: Table) -> str:
     """The resolved config as TOML, with the version and the data's checksum; `read_config` reads it."""
-    provenance: dict[str, object] = {"data-checksum": f"sha256:{table.checksum}", "data-rows": len(table)}
+    provenance: dict[str, object] = {
+        "software": _software(),
+        "data-checksum": f"sha256:{table.checksum}",
+        "data-rows": len(table),
+    }
     for plugin in plan.config.plugins:
         digest = hashlib.sha256(Path(plugin).read_bytes()).hexdigest()
         name = f"plugin {Path(plugin).name}"
@@ -157,6 +163,12 @@ def dump_config(plan: Plan, table: Table) -> str:
         provenance["model"] = f"sha256:{plan.network.digest}"
     notes = [_EXAMPLE.sub("", note) for note in table.notes]
     return config_text(plan.config, {**provenance, "data-notes": notes})
+
+
+def _software() -> str:
+    """The versions that numbers may depend on."""
+    packages = (f"{name} {version(name)}" for name in ("numpy", "numba", "pandas", "scikit-learn"))
+    return ", ".join([f"Python {platform.python_version()}", *packages])
 
 
 _EXAMPLE = re.compile(r",? (such as|got) '.*'( = [^\s,;]+)?")

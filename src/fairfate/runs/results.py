@@ -118,8 +118,8 @@ def rounds_frame(
     columns["split"] = [split for line in lines for split in line.splits for _ in line.rounds]
     columns |= {name: metric(counts) for name, metric in metrics.items()}
     columns["acceptance"] = acceptance(counts)
-    notes = [note for line in lines for note in [*map(noted, line.notes)] * len(line.splits)]
-    columns |= dict(zip(("lam", "beta", "fair_clients", "notes"), zip(*notes, strict=True), strict=True))
+    noted = [note for line in lines for note in [*map(_noted, line.notes)] * len(line.splits)]
+    columns |= dict(zip(("lam", "beta", "fair_clients", "notes"), zip(*noted, strict=True), strict=True))
     columns |= dict(zip(count_columns(counts.shape[1]), counts.reshape(len(counts), -1).T, strict=True))
     return pd.DataFrame(columns)
 
@@ -127,7 +127,7 @@ def rounds_frame(
 _OWN_COLUMN = ("lam", "beta", "fair")
 
 
-def noted(notes: Notes) -> tuple[float, float, float, str | None]:
+def _noted(notes: Notes) -> tuple[float, float, float, str | None]:
     """A round's notes as columns: those that every strategy of the paper has, and the others as JSON."""
     if not notes:
         return math.nan, math.nan, math.nan, None

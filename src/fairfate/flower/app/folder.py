@@ -67,13 +67,15 @@ class RunFolder:
         }
         about = header(key, settings.training.rounds, [spec], data.schema.grouping)
         writer = Writer(live_file(self.path, settings.seed), about, seconds=0.0)
-        after_the_last = spec.step(THRESHOLDS) is not None
+        splits = () if spec.step(THRESHOLDS) is not None else ("validation", "test")
 
-        def seen(done: Round) -> list[Seen]:
-            counts = (None, None) if after_the_last else (done.validation, done.test)
-            return [Seen(*counts, done.notes, done.clients)]
+        def since(done: Sequence[Round]) -> list[Seen]:
+            counts = {split: [getattr(one, split) for one in done] for split in splits}
+            measured = {split: of for split, of in counts.items() if not any(one is None for one in of)}
+            notes, clients = [one.notes for one in done], [client for one in done for client in one.clients]
+            return [Seen(measured.get("validation", ()), measured.get("test", ()), notes, clients)]
 
-        return lambda history: writer.add(len(history), lambda t: seen(history[t - 1]))
+        return lambda history: writer.add(len(history), lambda first: since(history[first - 1 :]))
 
     def finish(self, settings: Settings, data: ServerData, strategy: FlowerStrategy) -> None:
         """Write rounds, model, clients and summary as `fairfate run` does; a summary means finished."""

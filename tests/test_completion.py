@@ -1,0 +1,136 @@
+"""Shells complete commands, options and names, without the weight of a run."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairfate.cli.completion import DATASETS, METRICS, STRATEGIES
+from fairfate.data import SOURCES
+from fairfate.fairness.metrics import FAIRNESS
+
+MODULE = [sys.executable, "-m", "fairfate"]
+
+
+def ask(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*MODULE, *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def completions(line: str) -> list[str]:
+    """What bash is told for the last word of a line."""
+    words = line.split(" ")
+    done = ask(_FAIRFATE_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1))
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("fairfate ru", ["run"]),
+        ("fairfate data f", ["fetch"]),
+        ("fairfate run --strat", ["--strategy"]),
+        ("fairfate run --strategy fedavg --strategy fa", ["fair_fate", "fairfed", "fairgrad"]),
+        ("fairfate run --data a", ["adult"]),
+        ("fairfate run --data people.c", []),  # then bash offers files
+        ("fairfate data describe ", list(DATASETS)),
+        ("fairfate data fetch ", list(DATASETS[1:])),
+        ("fairfate export runs/x --format s", ["skops"]),
+        ("fairfate show ru", []),
+        ("fairfate run --seeds 1 --seeds 2 --strat", ["--strategy"]),  # refused later, not now
+    ],
+)
+def test_words_are_completed(line: str, expected: list[str]) -> None:
+    assert completions(line) == expected
+
+
+def test_the_names_that_shells_are_told_are_those_that_there_are() -> None:
+    known = "from fairfate.strategies import entries; print(*[entry.name for entry in entries()])"
+    listed = subprocess.run([sys.executable, "-c", known], capture_output=True, text=True, check=True).stdout
+    assert sorted(STRATEGIES) == listed.split()  # not those of plugins that other tests have loaded
+    assert sorted(DATASETS) == sorted(["synthetic", *SOURCES])
+    assert set(METRICS) == set(FAIRNESS)
+
+
+def test_completing_loads_nothing_heavy() -> None:
+    code = (
+        "import sys; sys.argv = ['fairfate']\n"
+        "try:\n    from fairfate.__main__ import main; main()\n"
+        "except SystemExit: sys.exit(sum(m in sys.modules for m in ['numpy', 'pandas', 'numba', 'flwr']))"
+    )
+    line = {"_FAIRFATE_COMPLETE": "complete_bash", "COMP_WORDS": "fairfate run --strategy fed"}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **line, "COMP_CWORD": "3"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "fedavg" in done.stdout
+
+
+def test_bash_completes_with_the_script_that_it_is_given(tmp_path: Path) -> None:
+    """In bash itself, through the function that the script defines."""
+    program = tmp_path / "fairfate"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(MODULE)} "$@"\n')
+    program.chmod(0o700)
+    script = (
+        'eval "$(fairfate --show-completion bash)"\n'
+        "COMP_WORDS=(fairfate sh) COMP_CWORD=1\n"
+        "_fairfate_completion fairfate\n"
+        'echo "${COMPREPLY[*]}"\ncomplete -p fairfate\n'
+    )
+    path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-c", script], env=path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stdout == "show\ncomplete -o default -F _fairfate_completion fairfate\n", done.stderr
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish", "powershell"])
+def test_other_shells_have_a_script_too(shell: str) -> None:
+    done = ask("--show-completion", shell)
+    assert done.returncode == 0
+    assert "_FAIRFATE_COMPLETE" in done.stdout
+
+
+def test_an_unknown_shell_is_named() -> None:
+    done = ask("--show-completion", "tcsh")
+    assert done.returncode == 2
+    assert "must name one of bash, zsh, fish, powershell, pwsh, got 'tcsh'" in done.stderr
+
+
+def test_installing_writes_into_the_home_folder_only(tmp_path: Path) -> None:
+    done = ask("--install-completion", "bash", HOME=str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [".bashrc", "fairfate.sh"]
+    assert str(tmp_path / ".bash_completions" / "fairfate.sh") in done.stdout
+
+
+def test_the_module_is_the_command() -> None:
+    assert ask("--version").stdout.startswith("fairfate 0.")
+    assert ask("--help").stdout.startswith("Usage: fairfate ")
+    assert ask("nonsense").returncode == 2
+
+
+def test_commands_are_listed_as_a_newcomer_needs_them() -> None:
+    shown = ask("--help", COLUMNS="100").stdout.partition("Commands:\n")[2].splitlines()
+    names = [line.split()[0] for line in shown if line.startswith("  ") and line[2] != " "]
+    usual = ["run", "show", "report", "watch", "plot", "predict", "evaluate", "export", "strategies", "data"]
+    usual += ["sweep", "reproduce", "flower"]
+    assert names == [name for name in usual if name in names]
+    assert {"run", "show", "flower"} <= set(names)

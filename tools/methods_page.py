@@ -1,0 +1,295 @@
+"""docs/methods.md: every strategy and step with its equations, reference and settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from fairfate.errors import plain
+from fairfate.strategies import STEPS, Need, Setup, entries, parse_spec
+from fairfate.strategies.registry import Entry
+from fairfate.strategies.settings import ObjectiveSetting, Setting
+
+HEAD = """\
+# Methods
+
+Written by `python tools/pages.py`: settings, defaults and ranges come from the code. How strategies and steps are named and
+combined is on the page [strategies](strategies.md), which of them to take on [choose a strategy](choosing.md), and what they
+make clients tell on [what the server learns](privacy.md).
+
+| sign | is |
+| --- | --- |
+| {θ}, {θ_k} | the server's model at the start of a round; client {k}'s after training |
+| {Δ_k} = {θ_k} − {θ} | the client's update |
+| {n_k}, {n} | rows of client {k}; of all clients of the round |
+| {α_N} = {Σ_k} ({n_k} / {n}) {Δ_k} | the mean update, by rows |
+| {t}, {T} | the round, from 1; the number of rounds |
+| {F}(·) | the fairness objective on the server's validation rows, in [0, 1]; 1 is fair |
+| {s}, {y}, {ŷ} | a row's group, label and prediction |
+| {p} | the predicted probability of the favourable outcome |
+| BCE | binary cross-entropy, the usual loss of a row |
+
+All rules are those of the protocol `paper`; [deviations](deviations.md) says what `published` does otherwise.
+"""
+
+NEEDS = {
+    Need.SCORES: "the server scores each client's model on its validation rows (label and group)",
+    Need.LOCAL: "a client measures the model on its own rows, and tells nobody",
+    Need.REPORTS: "a client reports how the model it was sent does on its own rows: sums by group and label",
+    Need.ROWS: "a client tells its number of rows by group and label",
+}
+
+
+class Method(NamedTuple):
+    """What a paper says."""
+
+    title: str
+    reference: str
+    rules: tuple[tuple[str, str], ...]
+    """Equations, each with the same in words."""
+    more: str = ""
+
+
+DEMON = (
+    "β_t = β_0 (1 − t/T) / ((1 − β_0) + β_0 (1 − t/T))",
+    "momentum falls from nearly β_0 to 0 in the last round",
+)
+REWEIGHED = "θ ← θ + α_N"
+
+METHODS = {
+    "fedavg": Method(
+        "Federated averaging",
+        "McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks from"
+        " Decentralized Data, AISTATS 2017",
+        (("θ ← θ + α_N", "add the clients' mean update, weighted by their rows"),),
+        "The reference for all others. It does not look at groups.",
+    ),
+    "fedmom": Method(
+        "Federated averaging with momentum",
+        "Liu, Chen, Chen, Zhang: Accelerating Federated Learning via Momentum Gradient Descent, IEEE TPDS 2020,"
+        " doi 10.1109/TPDS.2020.2975189",
+        (
+            ("v ← β v + (1 − β) α_N", "a running mean of the mean updates"),
+            ("θ ← θ + v", "move by it"),
+        ),
+    ),
+    "feddemon": Method(
+        "Federated averaging with decaying momentum",
+        "Fernandes, Silva, Arrais, Cardoso, Ribeiro: Decay Momentum for Improving Federated Learning, ESANN 2021,"
+        " doi 10.14428/esann/2021.ES2021-106",
+        (DEMON, ("v ← β_t v + (1 − β_t) α_N", "as in `fedmom`"), ("θ ← θ + v", "move by it")),
+    ),
+    "fedavg_lr": Method(
+        "Local reweighing",
+        "Abay, Zhou, Baracaldo, Rajamoni, Chuba, Ludwig: Mitigating Bias in Federated Learning, arXiv 2012.02447,"
+        " 2020; the weights are those of Kamiran and Calders 2012",
+        (
+            (
+                "w(s, y) = P_k(s) P_k(y) / P_k(s, y)",
+                "under these weights group and label are independent; 1 for an empty cell",
+            ),
+            ("loss_k = mean of w(s, y) · BCE", "each client weighs its own rows by its own counts"),
+            (REWEIGHED, "the server averages as usual"),
+        ),
+        "Nobody hears of a client's counts.",
+    ),
+    "fedavg_gr": Method(
+        "Global reweighing",
+        "Abay et al. 2020, as above",
+        (
+            ("w(s, y) = P(s) P(y) / P(s, y)", "from the rows of all clients of the round together"),
+            ("loss_k = mean of w(s, y) · BCE", "all clients use the same weights"),
+            (REWEIGHED, "the server averages as usual"),
+        ),
+    ),
+    "fedval": Method(
+        "Averaging by fairness",
+        "Mehrabi, de Lichy, McKay, He, Campbell: Towards Multi-Objective Statistically Fair Federated Learning,"
+        " arXiv 2201.09917, 2022",
+        (
+            (
+                "F_k = F(θ_k)",
+                "how fair each client's model is on the validation rows; 0 where that is undefined",
+            ),
+            ("θ ← Σ_k (F_k + 0.001) θ_k / Σ_k (F_k + 0.001)", "average the models by it"),
+        ),
+    ),
+    "fair_fate": Method(
+        "FAIR-FATE",
+        "Salazar, Fernandes, Araújo, Abreu: FAIR-FATE: Fair Federated Learning with Momentum, ICCS 2023,"
+        " doi 10.1007/978-3-031-35995-8_37",
+        (
+            ("S_t = {k : F(θ_k) ≥ F(θ)}", "the fair set: clients at least as fair as the server's model"),
+            (
+                "α_F = Σ_{k ∈ S} F_k Δ_k / Σ_{k ∈ S} F_k",
+                "their mean update, by fairness; 0 if the set is empty",
+            ),
+            DEMON,
+            ("v ← β_t v + (1 − β_t) α_F", "a running mean of the fair updates"),
+            ("λ_t = min(λ_0 (1 + ρ)^t, MAX)", "the share of fairness grows"),
+            ("θ ← θ + λ_t v + (1 − λ_t) α_N", "mix the fair momentum with the mean update"),
+        ),
+        "[In pictures](fair-fate.md). `momentum` and `growth` are there for the 3 × 3"
+        " [ablation grid](strategies.md#the-ablation-grid). [Known weaknesses](strategies.md#known-weaknesses-of-fair-fate).",
+    ),
+    "fairfed": Method(
+        "FairFed",
+        "Ezzeldin, Yan, He, Ferrara, Avestimehr: FairFed: Enabling Group Fairness in Federated Learning, AAAI 2023,"
+        " arXiv 2110.00857",
+        (
+            (
+                "g_k = |F_k − F_all|",
+                "signed differences between groups of the model that was sent, on the client's own rows"
+                " and on all; accuracies where one is undefined",
+            ),
+            (
+                "w_k ← max(w_k − β (g_k − mean g), 0)",
+                "clients like the whole gain weight; at first w_k = n_k / n",
+            ),
+            ("θ ← θ + Σ_k w_k Δ_k / Σ_k w_k", "average by these weights"),
+        ),
+        "`variant=exp`: weights n_k · exp(−β g_k), without memory. Clients reweigh their own losses as in `fedavg_lr`;"
+        " `local=none`: not.",
+    ),
+    "prejudice": Method(
+        "Federated prejudice remover",
+        "Abay et al. 2020, after Kamishima, Akaho, Asoh, Sakuma: Fairness-Aware Classifier with Prejudice Remover"
+        " Regularizer, ECML PKDD 2012",
+        (
+            (
+                "loss_k = mean of BCE + η · I(ŷ; s)",
+                "the mutual information of prediction and group has a price",
+            ),
+            (
+                "∂I/∂p = logit q_s − logit r",
+                "its slope for a row of group s: q_s is the mean p of the group, r that of all",
+            ),
+            (REWEIGHED, "the server averages as usual"),
+        ),
+        "`scope` says whose rows q and r are means over: each `batch`, the `client`'s rows (again before every epoch), or all"
+        " clients of the round before (`global`). With a large η, models tend to give everybody one answer.",
+    ),
+    "ffalm": Method(
+        "FFALM",
+        "Dunda, Song: Fairness-aware Federated Minimax Optimization with Convergence Guarantee, arXiv 2307.04417, 2023",
+        (
+            (
+                "d_k = L_0 − L_1",
+                "mean losses of the two groups on the client's rows, again before every epoch",
+            ),
+            (
+                "loss_k = mean of BCE + λ d_k + (b/2) d_k^2",
+                "an augmented Lagrangian; a row's weight is kept within 0 and 10",
+            ),
+            (
+                "λ ← λ + r Σ_k (n_k/n) d_k",
+                "the server moves the multiplier; a client without one of the groups adds 0",
+            ),
+            (
+                "b ← min(g b, 100),  r ← r / g",
+                "the penalty grows and the step shrinks by `growth` g each round",
+            ),
+            (REWEIGHED, "the server averages as usual"),
+        ),
+        "`beta` and `rate` are b and r at the start. Two groups only. `labels=favourable` compares losses of rows with the"
+        " favourable label.",
+    ),
+    "fairgrad": Method(
+        "Fed-FairGrad",
+        "Maheshwari, Perrot: FairGrad: Fairness Aware Gradient Descent, TMLR 2023, arXiv 2206.10923",
+        (
+            (
+                "f = c + C · err",
+                "how much better off each (group, label) is, from error rates on the clients' rows",
+            ),
+            (
+                "u ← max(0, u + η (f − ε)),  l ← max(0, l − η (f + ε))",
+                "multipliers follow it; η is `rate`, ε is `epsilon`",
+            ),
+            ("w = (P + (u − l)^T C) / P", "loss weights: P are shares of (group, label); at least `floor`"),
+            (REWEIGHED, "the server averages as usual"),
+        ),
+        "C and c depend on the metric, which is `sp`, `eo` or `eqo` alone. A weight below 0 raises a row's loss.",
+    ),
+}
+
+STEP_METHODS = {
+    "average": Method(
+        "Average",
+        "Polyak, Juditsky: Acceleration of Stochastic Approximation by Averaging, SIAM Journal on Control and"
+        " Optimization 30, 1992; Ruppert 1988",
+        (("released = mean of θ over the last `share` of the rounds", "training goes on from θ itself"),),
+        "No client notices. It gives back much of what differing clients take ([measured](choosing.md)).",
+    ),
+    "thresholds": Method(
+        "Thresholds",
+        "after Hardt, Price, Srebro: Equality of Opportunity in Supervised Learning, NeurIPS 2016; without random decisions",
+        (
+            ("ŷ = 1 where logit p > c_s", "one threshold for each group"),
+            ("c = argmax F", "the fairest of some hundred for each group,"),
+            ("accuracy ≥ accuracy_0 − `tolerance`", "of those that keep the model's own accuracy nearly"),
+            ("B ≥ 1/2 + `keep` (B_0 − 1/2)", "and its balanced accuracy B above one half: no collapse"),
+        ),
+        "Decisions then need each person's group. `from=clients`: from histograms of scores by group and label that each"
+        " client sends once, after training.",
+    ),
+}
+
+
+def page() -> str:
+    """The whole page; KeyError for a strategy that nobody has described."""
+    ours = [entry for entry in entries() if entry.build.__module__.startswith("fairfate.")]
+    order = [*(name for name in METHODS), *(entry.name for entry in ours if entry.name not in METHODS)]
+    ours.sort(key=lambda entry: order.index(entry.name))
+    index = "".join(f"| [`{e.name}`](#{e.name}) | {e.summary} |\n" for e in ours)
+    index += "".join(f"| [`+{name}`](#{name}) | {step.summary} |\n" for name, step in STEPS.items())
+    parts = [re.sub(r"\{([^{}]+)\}", lambda m: math(m[1]), HEAD), f"| name | |\n| --- | --- |\n{index}"]
+    parts += [_section(entry.name, METHODS[entry.name], entry.settings, _needs(entry)) for entry in ours]
+    parts += [_section(name, STEP_METHODS[name], step.settings, "", "+") for name, step in STEPS.items()]
+    return "\n".join(parts)
+
+
+def _section(name: str, method: Method, settings: Mapping[str, Setting], needs: str, sign: str = "") -> str:
+    rules = "".join(f"| {math(rule)} | {math(words)} |\n" for rule, words in method.rules)
+    parts = [f"## {sign}{name}\n", f"**{method.title}.** {method.reference}.\n"]
+    parts += [f"| rule | in words |\n| --- | --- |\n{rules}"]
+    parts += [f"{method.more}\n"] if method.more else []
+    parts += [f"Needs: {needs}.\n"] if needs else []
+    if settings:
+        rows = "".join(
+            f"| `{key}` | {_default(one)} | {_rule(one)} | {one.help} |\n" for key, one in settings.items()
+        )
+        parts += [f"| setting | default | range | |\n| --- | --- | --- | --- |\n{rows}"]
+    else:
+        parts += ["No settings.\n"]
+    return "\n".join(parts)
+
+
+def _needs(entry: Entry) -> str:
+    found = parse_spec(entry.name, "eqo").build(Setup(num_rounds=10)).needs
+    return "; ".join(words for need, words in NEEDS.items() if need in found)
+
+
+def _default(setting: Setting) -> str:
+    return "the run's `--metric`" if setting.default is None else f"`{plain(setting.default)}`"
+
+
+def _rule(setting: Setting) -> str:
+    if isinstance(setting, ObjectiveSetting):
+        return "an [objective](strategies.md#objectives-what-fair-means-to-a-strategy)"
+    return setting.rule.replace("|", ", ").removeprefix("one of ")
+
+
+def math(text: str) -> str:
+    """Subscripts and powers as HTML, which is read in a browser and on code hosts alike.
+
+    >>> math("θ ← θ + Σ_{k ∈ S} F_k^2")
+    'θ ← θ + Σ<sub>k ∈ S</sub> F<sub>k</sub><sup>2</sup>'
+    """
+    parts = re.split(r"(`[^`]*`)", text)
+    for place in range(0, len(parts), 2):
+        part = parts[place].replace("|", "\\|")
+        part = re.sub(r"_(?:\{([^{}]+)\}|(\w+))", lambda m: f"<sub>{m[1] or m[2]}</sub>", part)
+        parts[place] = re.sub(r"\^(?:\{([^{}]+)\}|(\w+))", lambda m: f"<sup>{m[1] or m[2]}</sup>", part)
+    return "".join(parts)

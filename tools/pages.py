@@ -1,0 +1,54 @@
+"""Write the pages and tables that are made from the code and from measurements; ``--check`` only compares.
+
+python tools/pages.py
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import choosing_tables
+import cli_page
+import methods_page
+import needs_table
+
+DOCS = Path(__file__).parent.parent / "docs"
+WHOLE: dict[str, Callable[[], str]] = {"cli.md": cli_page.page, "methods.md": methods_page.page}
+PARTS: dict[str, dict[str, Callable[[], str]]] = {
+    "privacy.md": {"needs": needs_table.table},
+    "choosing.md": choosing_tables.TABLES,
+}
+"""Tables inside of pages, between ``<!-- generated: NAME -->`` and ``<!-- end -->``."""
+
+
+def pages() -> dict[Path, str]:
+    """What each page should be."""
+    found = {DOCS / name: make() for name, make in WHOLE.items()}
+    for name, tables in PARTS.items():
+        text = (DOCS / name).read_text()
+        for key, make in tables.items():
+            pattern = rf"(<!-- generated: {key} -->\n).*?(<!-- end -->)"
+            text, count = re.subn(pattern, lambda m, make=make: f"{m[1]}{make()}{m[2]}", text, flags=re.S)
+            if count != 1:
+                raise ValueError(f"{name} must have one place for the table '{key}', got {count}")
+        found[DOCS / name] = text
+    return found
+
+
+def main() -> int:
+    """Write, or compare; the exit code is 1 if a page is not current."""
+    stale = [path for path, text in pages().items() if not path.is_file() or path.read_text() != text]
+    if "--check" in sys.argv:
+        for path in stale:
+            sys.stderr.write(f"docs/{path.name} is not current: python tools/pages.py\n")
+        return int(bool(stale))
+    for path, text in pages().items():
+        path.write_text(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
