@@ -31,7 +31,7 @@ from fairfate import run
 from fairfate.data.groups import Groups
 from fairfate.report.page import render
 from fairfate.report.write import report, write_card
-from fairfate.runs.results import read_groups
+from fairfate.runs.results import read_groups, write_rounds
 from fairfate.runs.sweep import expand, sweep
 from made_up_runs import Named, first_format, settings, write_run
 
@@ -426,6 +426,7 @@ def test_zooming_in_on_some_rounds(visit: Open, page: Path) -> None:
     assert [row[0] for row in opened.table("rounds")[1]] == [str(t) for t in range(10, 15) for _ in "ab"]
     assert lines_of(opened) == [[5, 5]] * 7
     assert opened.chart("rounds").locator("output").all_inner_texts() == ["10", "14"]
+    assert opened.page.locator("input[data-key=to]").get_attribute("aria-valuetext") == "round 14"
     opened.slide("input[data-key=from]", 20)  # no further than the other end
     assert opened.page.locator("input[data-key=from]").input_value() == "12"
     assert lines_of(opened) == [[2, 2]] * 7
@@ -493,6 +494,21 @@ def test_accuracy_against_fairness(
             other != mine and other[0] >= mine[0] and other[1] >= mine[1] for other in points.values()
         )
         assert row[5] == ("no" if beaten else "yes")
+
+
+def test_equally_fair_strategies_on_the_front(visit: Open, tmp_path: Path) -> None:
+    """Of two that are equally fair the less accurate one is beaten; of two equals none is."""
+    names = ("good", "worse", "again")
+    folder = write_run(tmp_path / "run", SEXES, [Named(name, None) for name in names], seeds=1, rounds=2)
+    rounds = pd.read_parquet(folder / "rounds.parquet")
+    for name, errors in zip(names, (10, 20, 10), strict=True):
+        counts = np.array([[[90 - errors, 10 + errors], [errors, 100 - errors]]] * 2)
+        mine = rounds["strategy"] == name
+        rounds.loc[mine, [f"n_{g}_{y}_{p}" for g, y, p in np.ndindex(2, 2, 2)]] = counts.ravel()
+        rounds.loc[mine, ["accuracy", "mcc"]] = [measured(counts)[key] for key in ("accuracy", "mcc")]
+    write_rounds(folder / "rounds.parquet", rounds, SEXES)
+    opened = visit(report([folder]))
+    assert [row[5] for row in opened.table("tradeoff")[1]] == ["yes", "no", "yes"]
 
 
 @pytest.mark.parametrize(
@@ -715,6 +731,124 @@ def test_who_took_part(shared: Visit, files: Files, strategy: str, seed: int) ->
     assert (sum(int(row[2]) for row in rows) > 0) == (strategy == "fair_fate")
     drawings = [one["name"] for one in drawn(opened)["taking"]]
     assert ("clients counted as fair over the rounds" in drawings) == (strategy == "fair_fate")
+
+
+# --- what is drawn, read back by the scales of the drawings
+
+
+def read_back(opened: Visit, chart: str, marks: str) -> list[list[tuple[float, float]]]:
+    """For each drawing, the values of its marks; of an axis of names, the place of the name."""
+    found: list[list[tuple[float, float]]] = opened.chart(chart).evaluate(
+        """(chart, marks) => [...chart.querySelectorAll("svg:not(.swatch)")].map((svg) => {
+          const back = ["x", "y"].map((axis) => {
+            const scale = svg.scale(axis), half = (scale.bandwidth ?? 0) / 2;
+            if (scale.invert) return scale.invert;
+            const places = scale.domain.map((name) => scale.apply(name) + half);
+            return (at) => places.findIndex((place) => Math.abs(place - at) < 1);
+          });
+          const points = (node) => {
+            const [x, y, w, h] = ["x", "y", "width", "height"].map((name) => Number(node.getAttribute(name)));
+            if (node.tagName === "circle") return [[node.cx.baseVal.value, node.cy.baseVal.value]];
+            if (node.tagName === "rect") return [[x, y + h / 2], [x + w, y + h / 2]];
+            return node.getAttribute("d").slice(1).split("L").map((pair) => pair.split(",").map(Number));
+          };
+          return [...svg.querySelectorAll(marks)].flatMap(points).map(([x, y]) => [back[0](x), back[1](y)]);
+        })""",
+        marks,
+    )
+    return found
+
+
+def near(found: Sequence[Sequence[float]], expected: Sequence[Sequence[float]]) -> bool:
+    return np.shape(found) == np.shape(expected) and np.allclose(found, expected, atol=0.0015)
+
+
+def numbers(texts: Sequence[str]) -> list[float]:
+    return [float(text.removesuffix(" %")) / (100 if text.endswith(" %") else 1) for text in texts]
+
+
+@pytest.mark.parametrize("seed", [None, 3])
+def test_the_lines_are_those_of_the_table(shared: Visit, seed: int | None) -> None:
+    opened = chosen(shared, "sex", seed)
+    _, rows, _ = opened.table("rounds")
+    panels = read_back(opened, "rounds", "g[stroke-width='2'] path")
+    for column, panel in enumerate(panels, start=2):
+        lines = [
+            [(float(row[0]), float(row[column])) for row in rows if row[1] == name] for name in STRATEGIES[:2]
+        ]
+        assert near(panel, lines[0] + lines[1])
+    dots = read_back(opened, "rounds", "circle[r='5']")  # measured at the end only
+    assert near([dot for panel in dots for dot in panel], [(24, value) for value in numbers(rows[-1][2:])])
+
+
+def test_the_other_drawings_show_the_numbers_of_their_tables(shared: Visit) -> None:
+    opened = chosen(shared, "sex", metric="sp", model=("fair_fate", 2))
+    (dots,) = read_back(opened, "tradeoff", "circle[r='6']")
+    rows = opened.table("tradeoff")[1]
+    assert near(dots, [(float(row[1]), float(row[3])) for row in rows])
+    (front,) = read_back(opened, "tradeoff", "g[stroke-width='1.5'] path")
+    assert near(front, sorted((float(row[1]), float(row[3])) for row in rows if row[5] == "yes"))
+
+    rows = opened.table("rates")[1]
+    for panel, (dots, ends) in enumerate(
+        zip(
+            read_back(opened, "rates", "circle"),
+            read_back(opened, "rates", "g[stroke-width='2'] path"),
+            strict=True,
+        )
+    ):
+        assert near(dots, [(numbers([row[2 + 2 * panel]])[0], g) for g, row in enumerate(rows)])
+        expected = [
+            (end, g) for g, row in enumerate(rows) for end in numbers(row[3 + 2 * panel].split(" to "))
+        ]
+        assert near(ends, expected)
+
+    (dots,) = read_back(opened, "calibration", "circle")
+    rows = [row for row in opened.table("calibration")[1] if int(row[2]) >= 10]
+    assert near(dots, [(float(row[1]), numbers([row[3]])[0]) for row in rows])
+
+    (curves,) = read_back(opened, "thresholds", "g[stroke-width='2'] path")
+    rows = opened.table("thresholds")[1]
+    at_half = [value for at, value in curves if at == pytest.approx(0.5)]
+    assert np.allclose(at_half, numbers([rows[10][n] for n in (1, 3, 4, 5)]), atol=0.0015)
+
+    (bars,) = read_back(opened, "rows", "rect")
+    rows = opened.table("rows")[1]
+    ends = [[x for x, client in bars if client == k] for k in range(len(rows))]
+    assert all(max(of) == pytest.approx(int(row[-2]), abs=1) for of, row in zip(ends, rows, strict=True))
+    assert all(sorted(of)[1] == pytest.approx(int(row[1]), abs=1) for of, row in zip(ends, rows, strict=True))
+
+    (dots,) = read_back(opened, "local", "circle")
+    rows = opened.table("local")[1][1:]
+    values = [(row[4].partition(" ")[0], client) for client, row in enumerate(rows)]
+    expected = [(float(text), client) for text, client in values if text != "undefined"]
+    assert near(sorted(dots, key=lambda dot: dot[1]), expected)
+    (lines,) = opened.chart("local").evaluate(
+        """(chart) => [[...chart.querySelectorAll("svg line[x1]")].map((line) =>
+          chart.querySelector("svg").scale("x").invert(Number(line.getAttribute("x1"))))]"""
+    )
+    overall = float(opened.table("local")[1][0][4])
+    assert any(value == pytest.approx(overall, abs=0.001) for value in lines)
+    assert any(value == pytest.approx(0.8, abs=0.001) for value in lines)
+
+
+def test_who_took_part_is_drawn_in_its_round(shared: Visit, files: Files) -> None:
+    opened = chosen(shared, model=("fair_fate", 3))
+    found = opened.chart("taking").evaluate(
+        """(chart) => {
+          const svg = chart.querySelector("svg"), x = svg.scale("x"), y = svg.scale("y");
+          return [...svg.querySelectorAll("rect")].map((rect) => {
+            const {x: left, y: top, width} = rect.getBBox();
+            const name = y.domain.find((one) => Math.abs(y.apply(one) - top) < 1);
+            return [Math.round(x.invert(left + width / 2)), name, rect.getAttribute("fill")];
+          });
+        }"""
+    )
+    mine = files.of(files.clients, "fair_fate", 3)
+    colours = mine["outcome"].map({"used": "var(--used)", "fair": "var(--fair)"})
+    expected = set(zip(mine["round"], mine["name"], colours, strict=True))
+    assert len(expected) == len(found)
+    assert {tuple(one) for one in found} == expected
 
 
 def test_what_the_answer_says_is_what_the_charts_say(visit: Open, page: Path, files: Files) -> None:
