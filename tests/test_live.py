@@ -194,6 +194,13 @@ def test_damaged_lines_are_left_out(tmp_path: Path, about: dict[str, Any], line:
     assert len(read_live(tmp_path)[0]) == 0
 
 
+def test_a_round_counts_once(tmp_path: Path, about: dict[str, Any]) -> None:
+    file = written(live_file(tmp_path, 7), about, 4)
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*lines, *lines[2:4]]))
+    assert read_live(tmp_path)[0]["round"].value_counts().unique().tolist() == [4]
+
+
 def test_without_anything_there_are_no_rounds_but_their_columns(tmp_path: Path) -> None:
     rounds, clients, groups = read_live(tmp_path)
     assert len(rounds) == len(clients) == 0

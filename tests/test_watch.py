@@ -374,7 +374,10 @@ def test_it_listens_at_the_other_loopback_address_as_well(
 # -- how many --------------------------------------------------------------------------------------------
 
 
-def test_of_fifty_streams_sixteen_are_taken_and_places_become_free(watch: Watch) -> None:
+def test_of_fifty_streams_sixteen_are_taken_and_places_become_free(
+    shown: Shown, serve: Callable[[Watch], Watch]
+) -> None:
+    watch = serve(shown.watch(heartbeat=1e6))
     with ExitStack() as opened:
         codes = []
         for _ in range(50):
@@ -387,7 +390,7 @@ def test_of_fifty_streams_sixteen_are_taken_and_places_become_free(watch: Watch)
                 stream.sock.close()
         assert codes == [200] * STREAMS + [503] * (50 - STREAMS)
         assert ask(watch).code == 200
-    until(lambda: watch.streams == 0, "the end of all streams")  # well before the next sign of life
+    until(lambda: watch.streams == 0, "the end of all streams")  # long before the next sign of life
     with Stream(watch) as stream:
         assert stream.code == 200
 
