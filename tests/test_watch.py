@@ -86,8 +86,9 @@ class Stream:
         self.sock.close()
 
     def until(self, end: bytes, seconds: float = LONG) -> bytes:
-        self.sock.settimeout(seconds)
+        limit = time.monotonic() + seconds
         while end not in self.rest:
+            self.sock.settimeout(max(0.001, limit - time.monotonic()))
             part = self.sock.recv(65536)
             if not part:
                 raise EOFError
@@ -97,8 +98,9 @@ class Stream:
 
     def event(self, seconds: float = LONG) -> tuple[str, int]:
         """The next event's name and number, heartbeats aside."""
+        limit = time.monotonic() + seconds
         while True:
-            lines = self.until(b"\n\n", seconds).decode().split("\n")
+            lines = self.until(b"\n\n", limit - time.monotonic()).decode().split("\n")
             fields = dict(line.split(": ", 1) for line in lines if not line.startswith(":"))
             if "event" in fields:
                 assert fields["id"] == fields["data"]
