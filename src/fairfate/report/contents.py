@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from fairfate._version import __version__
@@ -47,7 +46,7 @@ def contents(found: Material, line: float = FOUR_FIFTHS) -> dict[str, Any]:
         "thresholds": _thresholds(found),
         "notes": _notes(found),
         "settings": [_settings(config) for config in found.configs],
-        "folders": [str(_folder(path)) for path, _ in found.comparison.sources],
+        "folders": _folders(found),
         "unfinished": {str(seed): list(of) for seed, of in found.progress.items()},
     }
 
@@ -277,9 +276,10 @@ def _clients(found: Material) -> list[dict[str, Any]]:
     return rows
 
 
-def _folder(path: Path) -> Path:
-    """Of a run that is named by its folder or by its rounds."""
-    return path if path.is_dir() else path.parent
+def _folders(found: Material) -> list[str]:
+    """Where the runs are; one alone is not named, so that its report is the same wherever it is."""
+    paths = [path if path.is_dir() else path.parent for path, _ in found.comparison.sources]
+    return list(map(str, paths)) if len(paths) > 1 else []
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
