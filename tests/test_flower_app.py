@@ -210,7 +210,8 @@ def test_a_run_leaves_what_fairfate_run_leaves(ready: ReadyApp, lines: list[str]
     ready.serve(ready.grid(config), config)
     names = sorted(path.name for path in ready.result().iterdir())
     left = ["clients.csv", "clients.parquet", "config.toml", "groups.csv", "models", "rounds.parquet"]
-    assert names == [*left, "schema.json", "summary.csv"]
+    made = ["report-audit.csv", "report-tests.csv", "report.html", "report.json", "scores.parquet"]
+    assert names == sorted([*left, *made, "schema.json", "summary.csv"])
     clients = pd.read_csv(ready.result() / "clients.csv")
     assert clients[["round", "name"]].values.tolist() == [
         [t, name] for t in (1, 2) for name in ("north", "south", "west")
