@@ -136,7 +136,7 @@ def test_undefined() -> None:
 
 def test_the_first_strategy_collapsed() -> None:
     told = sentence(compare({"fedavg": [NOBODY] * 2, "fair_fate": [FAIR] * 2}))
-    assert told.startswith("fedavg itself collapsed in 2 of 2 seeds (MCC 0.000)")
+    assert told.startswith("fedavg itself collapsed in 2 of 2 seeds (mean MCC 0.000)")
     assert "The fairest of the others is fair_fate: EQO 0.962, accuracy 0.823, MCC 0.576." in told
     alone = sentence(compare({"fedavg": [NOBODY] * 2}))
     assert alone.startswith("fedavg itself collapsed in 2 of 2 seeds")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -128,6 +129,15 @@ def test_what_cannot_be_written_is_no_error(tmp_path: Path, about: dict[str, Any
     assert read_live_seeds(tmp_path)[0].done == 2
 
 
+def test_what_is_written_in_pieces_is_whole(
+    tmp_path: Path, about: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = os.write
+    monkeypatch.setattr(os, "write", lambda handle, content: write(handle, content[:7]))
+    written(live_file(tmp_path, 7), about, 3)
+    assert len(read_live(tmp_path)[0]) == 3 * 2 * 2
+
+
 def test_a_file_that_is_taken_away_is_begun_anew(tmp_path: Path, about: dict[str, Any]) -> None:
     writer = Writer(live_file(tmp_path, 7), about, seconds=0.0)
     add(writer, 3)
@@ -192,6 +202,13 @@ def test_damaged_lines_are_left_out(tmp_path: Path, about: dict[str, Any], line:
     assert sorted(set(rounds["round"])) == [1, 3, 4]
     file.write_bytes(b"\n".join([line, *lines[1:]]) + b"\n")  # and without its first line it says nothing
     assert len(read_live(tmp_path)[0]) == 0
+
+
+def test_a_round_counts_once(tmp_path: Path, about: dict[str, Any]) -> None:
+    file = written(live_file(tmp_path, 7), about, 4)
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join([*lines, *lines[2:4]]))
+    assert read_live(tmp_path)[0]["round"].value_counts().unique().tolist() == [4]
 
 
 def test_without_anything_there_are_no_rounds_but_their_columns(tmp_path: Path) -> None:
@@ -389,10 +406,13 @@ def test_a_killed_run_tells_what_it_has_found_and_goes_on(tmp_path: Path) -> Non
     (cell,) = (out / "cells").glob("*.parquet")
     content = cell.read_bytes()
     cell.write_bytes(content[:-9])  # the run would do it again
+    other = cell.with_name(f"{cell.stem.rpartition('_')[0]}_{'0' * 32}.parquet")
+    other.write_bytes(content)  # its content is not what its name says
     again = read_unfinished(out)
     assert again is not None
     assert again.progress == {1: (0, 20), 2: (13, 20), 3: (0, 20)}
     cell.write_bytes(content)
+    other.unlink()
     assert ended(eager(tmp_path, "o")) == 0
     assert everything(out) == everything(tmp_path / "whole")
     assert read_unfinished(out) is None

@@ -145,7 +145,8 @@ def test_small_and_unknown_categories_are_left_out_of_ratios() -> None:
     (audit,) = audits(counts, sexes("f", "m", "tiny", "(missing)"))
     assert audit.compared["acceptance"][0].tolist() == [True, True, False, False]
     sp = audit.verdicts(0)[0]
-    assert (sp.least, sp.most, sp.left_out) == ("f", "m", ("tiny",))
+    (pair,) = sp.pairs
+    assert (pair.least, pair.most, sp.left_out) == ("f", "m", ("tiny",))
     assert np.isnan(audit.ratios["acceptance"].value[0, 2:]).all()
     by = fairness_by(counts, sexes("f", "m", "tiny", "(missing)"), ("sex",))
     assert by["sp"][0] == pytest.approx(sp.value)

@@ -36,6 +36,18 @@ class Interval(NamedTuple):
     high: Values
 
 
+class Pair(NamedTuple):
+    """The least rate of some kind over the largest, and whose they are."""
+
+    rate: str
+    value: float
+    low: float
+    high: float
+    least: str
+    most: str
+    left_out: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Verdict:
     """One fairness metric of one model against the line."""
@@ -44,9 +56,8 @@ class Verdict:
     value: float
     low: float
     high: float
-    least: str
-    """The group with the lowest rate."""
-    most: str
+    pairs: tuple[Pair, ...]
+    """The groups that it compares: for equalized odds, those of the two rates that it is the mean of."""
     said: str
     """One of the words above."""
     left_out: tuple[str, ...] = ()
@@ -85,53 +96,51 @@ class Audit:
     def verdicts(self, model: int, line: float = FOUR_FIFTHS) -> list[Verdict]:
         """Each fairness metric of one model against a line that a ratio should reach."""
         found = {name: self._compare(model, name) for name in ("acceptance", "tpr", "fpr")}
-        odds = _mean(found["tpr"], found["fpr"])
-        ratios = {"sp": found["acceptance"], "eo": found["tpr"], "eqo": odds}
-        return [self._verdict(metric, of, line, model) for metric, of in ratios.items()]
+        ratios = {"sp": ("acceptance",), "eo": ("tpr",), "eqo": ("tpr", "fpr")}
+        return [
+            self._verdict(metric, tuple(found[rate] for rate in rates), line, model)
+            for metric, rates in ratios.items()
+        ]
 
-    def _compare(self, model: int, rate: str) -> _Ratio:
+    def has_small_groups(self, model: int) -> bool:
+        """Whether some known group is left out of a ratio."""
+        return bool(any((~self.unknown & ~of[model]).any() for of in self.compared.values()))
+
+    def _compare(self, model: int, rate: str) -> Pair:
         """The least rate over the largest, among groups of enough people."""
         usable = self.compared[rate][model]
         out = tuple(self.groups[g] for g in np.flatnonzero(~self.unknown & ~usable))
         if usable.sum() < 2:
-            return _Ratio(np.nan, np.nan, np.nan, "", "", out)
+            return Pair(rate, np.nan, np.nan, np.nan, "", "", out)
         places = np.flatnonzero(usable)
         part, whole = (values[model][places] for values in self.parts[rate])
         value, low, high, least, most = least_to_most(part, whole)
         ends = self.groups[places[int(least)]], self.groups[places[int(most)]]
-        return _Ratio(float(value), float(low), float(high), *ends, out)
+        return Pair(rate, float(value), float(low), float(high), *ends, out)
 
-    def _verdict(self, metric: str, of: _Ratio, line: float, model: int) -> Verdict:
+    def _verdict(self, metric: str, pairs: tuple[Pair, ...], line: float, model: int) -> Verdict:
+        of = _mean(pairs)
         if np.isnan(of.value):
             said = TOO_FEW
         elif self.skill[model] < COLLAPSED:
             said = COLLAPSED_MODEL
         else:
             said = ABOVE if of.low >= line else BELOW if of.high < line else UNCLEAR
-        return Verdict(metric, of.value, of.low, of.high, of.least, of.most, said, of.left_out)
+        left_out = tuple(dict.fromkeys(group for pair in pairs for group in pair.left_out))
+        shown = () if np.isnan(of.value) else pairs
+        value, low, high = map(float, of)
+        return Verdict(metric, value, low, high, shown, said, left_out)
 
 
-class _Ratio(NamedTuple):
-    value: float
-    low: float
-    high: float
-    least: str
-    most: str
-    left_out: tuple[str, ...]
+def _mean(pairs: tuple[Pair, ...]) -> Interval:
+    """The mean of ratios that are of different people.
 
-
-def _mean(a: _Ratio, b: _Ratio) -> _Ratio:
-    """The mean of two ratios that are of different people, with the groups of the worse one.
-
-    Its distances to the ends of the interval are those of the two, added as squares.
+    Its distances to the ends of the interval are those of the ratios, added as squares.
     """
-    worse = a if a.value <= b.value or np.isnan(b.value) else b
-    value = (a.value + b.value) / 2
-    low = value - np.hypot(a.value - a.low, b.value - b.low) / 2
-    high = value + np.hypot(a.high - a.value, b.high - b.value) / 2
-    out = tuple(dict.fromkeys((*a.left_out, *b.left_out)))
-    ends = ("", "") if np.isnan(value) else (worse.least, worse.most)
-    return _Ratio(value, low, high, *ends, out)
+    values, lows, highs = (np.array([pair[place] for pair in pairs]) for place in (1, 2, 3))
+    value = values.mean()
+    low = value - np.sqrt(((values - lows) ** 2).sum()) / len(pairs)
+    return Interval(value, low, value + np.sqrt(((highs - values) ** 2).sum()) / len(pairs))
 
 
 def audits(counts: Counts, groups: Groups) -> list[Audit]:

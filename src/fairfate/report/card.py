@@ -68,7 +68,7 @@ def _summary(told: Mapping[str, Any]) -> str:
     if take is None:
         first += f" The numbers below are those of {shown['strategy']}, seed {shown['seed']}."
     lines = [_text(first)]
-    lines += [_text(text) for text in (answer["price"], answer["compared"]) if text]
+    lines += [_text(text) for text in (answer["warning"], answer["price"], answer["compared"]) if text]
     return "\n\n".join(lines)
 
 

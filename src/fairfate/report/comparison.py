@@ -235,8 +235,8 @@ def _base(found: Comparison) -> str:
     if not found.collapsed[0]:
         return ""
     return (
-        f"{found.names[0]} itself collapsed in {found.collapsed[0]} of {found.seeds} seeds (MCC"
-        f" {found.mean('mcc', 0):.3f}): it hardly tells people apart, so its fairness says nothing."
+        f"{found.names[0]} itself collapsed in {found.collapsed[0]} of {found.seeds} seeds (mean MCC"
+        f" {found.mean('mcc', 0):.3f}): there it hardly tells people apart, so its mean fairness says little."
     )
 
 

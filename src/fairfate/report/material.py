@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import Counts, Values
 from fairfate.fairness.objective import bind
+from fairfate.models.fitted import FairModel
 from fairfate.report.audit import Audit, audits, crossings, fairness_by
 from fairfate.report.comparison import Comparison, text
 from fairfate.runs.choice import Choice, Judged, judge, pick
@@ -25,6 +26,7 @@ from fairfate.runs.finished import Run
 from fairfate.runs.folders import Unfinished, is_sweep, read_unfinished
 from fairfate.runs.plan import dump_config
 from fairfate.runs.results import BEST, CLIENTS, CONFIG, MODELS, ROUNDS, counts_of, read_clients
+from fairfate.strategies import THRESHOLDS
 
 RESPLIT = 1 / 3
 """Test rows over training rows, where each seed splits the data anew."""
@@ -113,6 +115,18 @@ class Material:
             return f"{MODELS}/{BEST if (folder / BEST) in files else files[0].name}"
         return None
 
+    @cached_property
+    def outcome(self) -> str:
+        """What the favourable outcome is, where a model's file says so."""
+        name = self.model_file
+        if name is None:
+            return ""
+        try:
+            schema = FairModel.load(self.comparison.sources[0][0] / name).schema
+        except (InputError, OSError):
+            return ""
+        return f"'{schema.labels[1]}' in the column '{schema.target}'"
+
     @property
     def groups(self) -> tuple[str, ...]:
         """The groups' names."""
@@ -187,6 +201,42 @@ class Material:
         """What each model does to each group; empty for runs of older versions."""
         groups = self.comparison.groups
         return [] if groups is None else audits(self.counts, groups)
+
+    @property
+    def place_of_shown(self) -> int:
+        """Where the model shown is among the models."""
+        return self.models.index(self.shown) if self.shown in self.models else 0
+
+    @property
+    def rows_of_shown(self) -> dict[str, int]:
+        """The rows of each split that the model shown is measured on."""
+        rounds, (_, seed) = self.comparison.rounds, self.shown
+        mine = rounds[(rounds["round"] == self.comparison.last) & (rounds["seed"] == seed)]
+        first = mine.drop_duplicates("split")
+        return dict(zip(first["split"], map(int, counts_of(first).sum(axis=(1, 2, 3))), strict=True))
+
+    @property
+    def majority(self) -> float:
+        """The accuracy of one answer for all on the test rows of the model shown."""
+        if self.comparison.groups is None:
+            return float("nan")
+        labels = self.counts[self.place_of_shown].sum(axis=(0, 2))
+        return float(labels.max() / labels.sum())
+
+    @property
+    def cuts(self) -> list[float] | None:
+        """The thresholds of the model shown, as probabilities, by group."""
+        if self.final is None:
+            return None
+        scores, (line, seed) = self.final.scores, self.shown
+        mine = scores[(self.line_of(scores) == line) & (scores["seed"] == seed)]
+        columns = [name for name in scores.columns if str(name).startswith("cut_")]
+        return [float(cut) for cut in mine[columns].iloc[0]] if len(mine) else None
+
+    def takes_thresholds(self, line: int) -> bool:
+        """Whether a strategy decides by thresholds of its own for each group."""
+        label = str(self.comparison.summary["strategy"].iloc[line]).partition(" [")[0]
+        return THRESHOLDS in label.split("+")
 
     @cached_property
     def fairness(self) -> dict[str, dict[str, Values]]:

@@ -28,7 +28,7 @@ MOST_CLIENTS = 60
 """That are drawn; the others are in the files."""
 MOST_NUMBERS = 300_000
 """Of one kind in the page; above it, only each strategy's best seed is shown in detail."""
-PALETTE = ("#0072B2", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#8C6D1F", "#6A4C93", "#7F7F7F")
+PALETTE = ("#0072B2", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#8C6D1F", "#6A4C93", "#B22222", "#20808D")
 OUTCOMES = {USED: 1, FAIR: 2, DROPPED: 3, REFUSED: 4}
 ABSENT = 65535
 """Stands for a value that is undefined or not there."""

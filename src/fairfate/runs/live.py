@@ -254,13 +254,14 @@ def _read_file(path: Path) -> LiveSeed | None:
         told = [_Told(*map(_text, one)) for one in about["strategies"]]
     except _DAMAGED:
         return None
-    rows: dict[int, list[Seen]] = {}
+    blocks: list[_Block] = []
     for line in lines:
         with suppress(*_DAMAGED):
-            rows |= _unpacked(json.loads(line), planned, len(told), len(groups))
-    rounds = _rounds({**key, "seed": seed}, told, rows, groups)
-    clients = _clients(seed, told, rows)
-    return LiveSeed(seed, max(rows, default=0), planned, len(told), rounds, clients, groups)
+            block = _Block.read(json.loads(line), planned, len(told), len(groups))
+            blocks += [block] if not blocks or block.rounds[0] > blocks[-1].rounds[-1] else []
+    done = blocks[-1].rounds[-1] if blocks else 0
+    rounds = _rounds({**key, "seed": seed}, told, blocks, groups)
+    return LiveSeed(seed, done, planned, len(told), rounds, _clients(seed, told, blocks), groups)
 
 
 def _text(value: object) -> Any:
@@ -269,51 +270,66 @@ def _text(value: object) -> Any:
     return value
 
 
-def _unpacked(row: Any, planned: int, strategies: int, groups: int) -> dict[int, list[Seen]]:
-    """For each round of a line, what each strategy did; ValueError or so for what no writer has written."""
-    first, last = map(int, row["rounds"])
-    if not 1 <= first <= last <= planned or len(row["of"]) != strategies:
-        raise ValueError("not rounds")
-    found: dict[int, list[Seen]] = {t: [] for t in range(first, last + 1)}
-    for one in row["of"]:
-        validation, test = (_counts(one.get(split), len(found), groups) for split in _SPLITS)
-        notes: list[dict[str, float]] = [{} for _ in found]
-        for name, values in one["notes"].items():
-            for of, value in zip(notes, values, strict=True):
-                of |= {} if value is None else {str(name): float(value)}
-        clients: dict[int, list[ClientRound]] = {t: [] for t in found}
-        for t, became in zip(one.get("clients", ()), one.get("became", ()), strict=True):
-            name, outcome, reason = map(str, one["who"][became])
-            clients[t].append(ClientRound(t, name, outcome, reason))
-        for t, seen, tested, noted in zip(found, validation, test, notes, strict=True):
-            found[t].append(Seen(seen, tested, [noted], clients[t]))
-    return found
+class _Part(NamedTuple):
+    """What a line says of one strategy."""
+
+    counts: dict[str, Counts]
+    """For each split that was measured, (rounds, groups, 2, 2)."""
+    notes: list[dict[str, float]]
+    """Of each round."""
+    clients: list[list[Any]]
+    """Columns: round, name, outcome, reason."""
 
 
-def _counts(values: Any, rounds: int, groups: int) -> Sequence[Sequence[Counts]]:
-    """For each round, the counts, or none."""
-    if values is None:
-        return [()] * rounds
+class _Block(NamedTuple):
+    """A line: some rounds that follow each other."""
+
+    rounds: range
+    parts: list[_Part]
+    """For each strategy."""
+
+    @classmethod
+    def read(cls, row: Any, planned: int, strategies: int, groups: int) -> _Block:
+        """The inverse of what a writer does; ValueError and the like for what none has written."""
+        first, last = map(int, row["rounds"])
+        if not 1 <= first <= last <= planned or len(row["of"]) != strategies:
+            raise ValueError("not rounds")
+        rounds = range(first, last + 1)
+        return cls(rounds, [_part(one, rounds, groups) for one in row["of"]])
+
+
+def _part(one: Any, rounds: range, groups: int) -> _Part:
+    counts = {split: _counts(one[split], len(rounds), groups) for split in _SPLITS if split in one}
+    notes: list[dict[str, float]] = [{} for _ in rounds]
+    for name, values in one["notes"].items():
+        for of, value in zip(notes, values, strict=True):
+            if value is not None:
+                of[name] = float(value)
+    at, became = one.get("clients", []), one.get("became", [])
+    if not set(at) <= set(rounds) or len(at) != len(became):
+        raise ValueError("not clients")
+    who = [[str(text) for text in (name, outcome, reason)] for name, outcome, reason in one.get("who", [])]
+    return _Part(counts, notes, [at, *([who[place][of] for place in became] for of in range(3))])
+
+
+def _counts(values: Any, rounds: int, groups: int) -> Counts:
     counts = np.array(values)
     if counts.dtype.kind != "i" or (counts < 0).any():
         raise ValueError("not counts")
-    return [[of_round] for of_round in counts.astype(np.int64).reshape(rounds, groups, 2, 2)]
+    return counts.astype(np.int64).reshape(rounds, groups, 2, 2)
 
 
 def _rounds(
-    key: Mapping[str, Any], told: Sequence[_Told], rows: Mapping[int, Sequence[Seen]], groups: Groups
+    key: Mapping[str, Any], told: Sequence[_Told], blocks: Sequence[_Block], groups: Groups
 ) -> pd.DataFrame:
     lines = []
     for place, spec in enumerate(told):
-        mine = {t: rows[t][place] for t in sorted(rows)}
-        mine = {t: seen for t, seen in mine.items() if seen.validation or seen.test}
-        counts = {
-            split: [of for seen in mine.values() for of in getattr(seen, split)]
-            for split in _SPLITS
-            if mine and all(getattr(seen, split) for seen in mine.values())
-        }
-        if counts:
-            lines.append(Line(spec, list(mine), counts, [seen.notes[0] for seen in mine.values()]))
+        mine = [(block.rounds, block.parts[place]) for block in blocks if block.parts[place].counts]
+        splits = [split for split in _SPLITS if mine and all(split in part.counts for _, part in mine)]
+        if splits:
+            counts = {split: [of for _, part in mine for of in part.counts[split]] for split in splits}
+            numbers = [t for rounds, _ in mine for t in rounds]
+            lines.append(Line(spec, numbers, counts, [note for _, part in mine for note in part.notes]))
     if not lines:
         return empty_rounds(groups)
     return _as_read(rounds_frame(key, lines, metrics_by(groups)))
@@ -325,11 +341,12 @@ def _as_read(frame: pd.DataFrame) -> pd.DataFrame:
     return found
 
 
-def _clients(seed: int, told: Sequence[_Told], rows: Mapping[int, Sequence[Seen]]) -> pd.DataFrame:
-    found = [
-        (client.round, client.name, client.outcome, client.reason, *spec, seed)
-        for place, spec in enumerate(told)
-        for t in sorted(rows)
-        for client in rows[t][place].clients
-    ]
-    return pd.DataFrame(found, columns=_CLIENT)
+def _clients(seed: int, told: Sequence[_Told], blocks: Sequence[_Block]) -> pd.DataFrame:
+    columns: list[list[Any]] = [[] for _ in _CLIENT]
+    for place, spec in enumerate(told):
+        for block in blocks:
+            mine = block.parts[place].clients
+            about = ([value] * len(mine[0]) for value in (*spec, seed))
+            for column, values in zip(columns, (*mine, *about), strict=True):
+                column += values
+    return pd.DataFrame(dict(zip(_CLIENT, columns, strict=True)))

@@ -204,7 +204,7 @@
           if (input.checked) state.drawn.add(n); else state.drawn.delete(n);
           this.update("drawn");
         }}});
-        checks.append(el("label", {}, input, swatch(strategy), el("bdi", {text: strategy.name + (strategy.collapsed ? " (collapsed)" : "")})));
+        checks.append(el("label", {}, input, swatch(strategy), el("bdi", {text: strategy.name + (strategy.collapsed ? " (" + collapses(this, strategy) + ")" : "")})));
       });
       box.append(el("fieldset", {class: "field"}, el("legend", {text: "Strategies in the first two charts"}), checks));
       if (data.seeds.length > 1) box.append(this.choice("Seeds", "seed", [["all", "all " + data.seeds.length], ...data.seeds.map((s, n) => [n, "seed " + s])]));
@@ -237,6 +237,8 @@
       return el("div", {class: "field only-screen", "data-control": key}, el("label", {}, label, document.createElement("br"), select));
     }
   }
+
+  const collapses = (part, strategy) => "collapsed in " + strategy.collapsed + " of " + part.data.seeds.length;
 
   function swatch(strategy) {
     const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
@@ -413,7 +415,7 @@
         const all = points(), best = front(all), wide = width(body, 820);
         if (!all.length) { body.replaceChildren(nothing("Undefined: no model has both numbers.")); return; }
         const faint = (p) => (state.drawn.has(p.line) ? 1 : 0.35);
-        const labelled = all.filter((p) => best.includes(p) || state.drawn.has(p.line) || p.strategy.collapsed);
+        const labelled = all.filter((p) => best.includes(p) || state.drawn.has(p.line));
         const marks = [Plot.line(best, {x: "x", y: "y", stroke: "var(--soft)", strokeWidth: 1.5})];
         const ys = [], xs = [];
         for (const p of all) {
@@ -428,7 +430,7 @@
           xs.push(p.x); ys.push(p.y);
           marks.push(Plot.dot([p], {x: "x", y: "y", r: 6, fill: p.strategy.collapsed ? "none" : colour, stroke: colour, strokeWidth: 2, fillOpacity: opacity, strokeOpacity: opacity}));
         }
-        const middle = (Math.min(...xs) + Math.max(...xs)) / 2, name = (d) => short(d.strategy.name, 30) + (d.strategy.collapsed ? " (collapsed)" : "");
+        const middle = (Math.min(...xs) + Math.max(...xs)) / 2, name = (d) => short(d.strategy.name, 30) + (d.strategy.collapsed ? " (" + collapses(part, d.strategy) + ")" : "");
         for (const [textAnchor, mine] of [["end", labelled.filter((d) => d.x > middle)], ["start", labelled.filter((d) => d.x <= middle)]]) {
           marks.push(Plot.text(mine, {x: "x", y: "y", text: name, dy: -13, dx: textAnchor === "end" ? 8 : -8, textAnchor, stroke: "var(--paper)", strokeWidth: 4, fill: "currentColor", fontSize: 12}));
         }
@@ -443,7 +445,7 @@
       () => {
         const all = points(), best = front(all);
         return {columns: ["strategy", "accuracy", "± over seeds", state.metric.toUpperCase(), "± over seeds", "on the front"], caption: part.seedsName() + ", test rows of the last round, " + part.seriesName(part.fair()) + "." + part.leftOut([part.fair()]),
-          rows: all.map((p) => [p.strategy.name, fixed(p.x), fixed(p.sx), fixed(p.y), fixed(p.sy), p.strategy.collapsed ? "collapsed" : best.includes(p) ? "yes" : "no"])};
+          rows: all.map((p) => [p.strategy.name, fixed(p.x), fixed(p.sx), fixed(p.y), fixed(p.sy), p.strategy.collapsed ? collapses(part, p.strategy) : best.includes(p) ? "yes" : "no"])};
       });
   }
 
@@ -528,7 +530,17 @@
       return found;
     }
     const LEAST = 10;
-    return figure(part, "calibration", "Calibration by group", () => modelName(part) + ": of the people who get such a score, how many have the favourable outcome? On the diagonal, a score of 0.7 means 70 of 100. Steps with fewer than " + LEAST + " people are in the table only.",
+    // each group's mean score beside the share that has the favourable outcome
+    function verdict() {
+      return part.attribute.groups.map((group, g) => {
+        const mine = points().filter((p) => p.g === g), people = mine.reduce((a, p) => a + p.people, 0);
+        if (people < LEAST_PEOPLE) return "";
+        const score = mine.reduce((a, p) => a + p.score * p.people, 0) / people, rate = mine.reduce((a, p) => a + p.rate * p.people, 0) / people;
+        const off = Math.abs(rate - score) < 0.005 ? "right on average" : "on average " + fixed(Math.abs(rate - score), 2) + (rate > score ? " too low" : " too high");
+        return " The scores of " + group + " are " + off + ": mean score " + fixed(score, 2) + ", " + percent(rate) + " have the favourable outcome.";
+      }).join("");
+    }
+    return figure(part, "calibration", "Calibration by group", () => modelName(part) + ": of the people who get such a score, how many have the favourable outcome? On the diagonal, a score of 0.7 means 70 of 100. Steps with fewer than " + LEAST + " people are in the table only." + verdict(),
       (body) => {
         const all = points(), rows = all.filter((p) => p.people >= LEAST), wide = width(body, 620);
         const marks = [Plot.line([[0, 0], [1, 1]], {stroke: "var(--soft)", strokeDasharray: "3 3"})];
@@ -687,8 +699,11 @@
       return measure(merged(cells, part.attribute), part.attribute.unknown);
     }
     function lowest() {
-      const sure = rows().filter((r) => r.sure[metric()]).sort((a, b) => a[metric()] - b[metric()]);
-      return sure.length ? " Lowest: " + sure[0].name + " with " + fixed(sure[0][metric()]) + "." : "";
+      const sure = rows().filter((r) => r.sure[metric()]).sort((a, b) => a[metric()] - b[metric()]), all = overall()[metric()];
+      const together = Number.isFinite(all) ? " All clients together: " + fixed(all) + "." : "";
+      if (sure.length === 1) return together + " Only " + sure[0].name + " has enough people, with " + fixed(sure[0][metric()]) + ".";
+      if (sure.length) return together + " Lowest where there are enough people: " + sure[0].name + " with " + fixed(sure[0][metric()]) + ".";
+      return together + " No client has enough people.";
     }
     return figure(part, "local", "Fairness at each client", () => modelName(part) + " on the rows that each client holds (and trained on), beside all clients' rows together (line). Hollow: fewer than two groups have " + LEAST_PEOPLE + " such people, too few to tell." + lowest() + others(data.local.hidden),
       (body) => {
@@ -702,7 +717,7 @@
             Plot.ruleX([data.line], {stroke: "var(--soft)", strokeDasharray: "3 3"}),
             ...(Number.isFinite(global) ? [Plot.ruleX([global], {stroke: "var(--accent)", strokeWidth: 2})] : []),
             Plot.dot(usable, {x: metric(), y: "name", r: (d) => 3 + 5 * Math.sqrt(d.rows / most), stroke: "#D55E00", strokeWidth: 1.5, fill: (d) => (d.sure[metric()] ? "#D55E00" : "var(--paper)")}),
-            Plot.text(all.filter((r) => !Number.isFinite(r[metric()])), {x: 0, y: "name", text: () => "undefined: fewer than two groups", textAnchor: "start", dx: 4, fill: "var(--soft)"}),
+            Plot.text(all.filter((r) => !Number.isFinite(r[metric()])), {x: 0, y: "name", text: () => "too few people of a second group", textAnchor: "start", dx: 4, fill: "var(--soft)"}),
             tip(usable, {x: metric(), y: "name", title: (d) => d.name + "\n" + metric().toUpperCase() + " " + fixed(d[metric()]) + ", accuracy " + fixed(d.accuracy) + "\n" + d.rows.toLocaleString("en") + " rows" + (d.sure[metric()] ? "" : "\ntoo few people to tell")}),
           ],
         }));
@@ -725,7 +740,8 @@
       return part.taking[(part.model * clients.length + k) * rounds + r];
     }
     const noted = () => server.map((key) => part.find(key)).filter((series) => series && data.rounds.some((_, r) => Number.isFinite(part.at(series, state.strategy, state.modelSeed, r))));
-    return figure(part, "taking", "Who took part, and who counted as fair", () => modelName(part) + (every > 1 ? ": one round in " + every + " is drawn, the table counts all." : ".") + others(data.taking.hidden),
+    const sorts = () => clients.some((_, k) => Array.from({length: rounds}, (_, r) => outcome(k, r)).includes(2));
+    return figure(part, "taking", "Who took part, and who counted as fair", () => modelName(part) + (sorts() ? "" : " (a strategy that counts no client as fair or unfair)") + (every > 1 ? ": one round in " + every + " is drawn, the table counts all." : ".") + others(data.taking.hidden),
       (body) => {
         const cells = [], wide = width(body, 1140);
         clients.forEach((name, k) => { for (let r = 0; r < rounds; r++) { const o = outcome(k, r); if (o) cells.push({name, round: r * every + 1, o}); } });
