@@ -191,18 +191,21 @@ def _interval(part: NDArray[Any], whole: NDArray[Any]) -> Interval:
 
 
 def _to_highest(part: NDArray[Any], whole: NDArray[Any], compared: NDArray[np.bool_]) -> Interval:
-    """Each group's rate over that of the group with the highest; NaN for groups that are not compared."""
+    """Each group's rate over that of the group with the highest; NaN for groups that are not compared.
+
+    One group alone is not compared with anybody.
+    """
     with np.errstate(invalid="ignore", divide="ignore"):
         rates = np.where(compared & (whole > 0), part / np.maximum(whole, 1), -1.0)
     most = rates.argmax(axis=1)[:, None]
     top_part, top_whole = (np.take_along_axis(values, most, axis=1) for values in (part, whole))
     top = np.take_along_axis(rates, most, axis=1)
-    usable = (rates >= 0) & (top >= 0)
+    usable = (rates >= 0) & ((rates >= 0).sum(axis=1, keepdims=True) > 1)
     with np.errstate(invalid="ignore", divide="ignore"):
         value = np.where(usable, np.where(top > 0, rates / np.where(top > 0, top, 1), 1.0), np.nan)
     low, high = ratio(part, whole, top_part, top_whole)
     is_top = np.arange(part.shape[1])[None] == most
-    low, high = (np.where(is_top, 1.0, np.where(usable, ends, np.nan)) for ends in (low, high))
+    low, high = (np.where(usable, np.where(is_top, 1.0, ends), np.nan) for ends in (low, high))
     return Interval(value, low, high)
 
 

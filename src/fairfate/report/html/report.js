@@ -100,6 +100,12 @@
 
   // --- one comparison
 
+  const LINES = ["drawn", "seed", "metric", "attribute"], MODEL = ["strategy", "modelSeed"];
+  const USES = {
+    rounds: LINES, tradeoff: LINES, rates: ["attribute", ...MODEL], calibration: ["attribute", ...MODEL],
+    thresholds: ["metric", "attribute", ...MODEL], rows: ["attribute", ...MODEL], local: ["metric", "attribute", ...MODEL], taking: MODEL,
+  };
+
   class Part {
     constructor(root, data, kept) {
       this.root = root;
@@ -187,7 +193,8 @@
       }
       this.update();
     }
-    update() { for (const view of this.views) view.update(); }
+    // all charts, or those that depend on what was changed
+    update(key) { for (const view of this.views) if (!key || USES[view.node.dataset.chart].includes(key)) view.update(); }
 
     controls() {
       const {data, state} = this, box = el("div", {class: "controls", role: "group", "aria-label": "What the charts show"});
@@ -195,7 +202,7 @@
       data.strategies.forEach((strategy, n) => {
         const input = el("input", {type: "checkbox", checked: state.drawn.has(n), "data-strategy": n, on: {change: () => {
           if (input.checked) state.drawn.add(n); else state.drawn.delete(n);
-          this.update();
+          this.update("drawn");
         }}});
         checks.append(el("label", {}, input, swatch(strategy), el("bdi", {text: strategy.name + (strategy.collapsed ? " (" + collapses(this, strategy) + ")" : "")})));
       });
@@ -224,7 +231,7 @@
         const value = select.value;
         this.state[key] = key === "metric" || value === "all" ? value : Number(value);
         if (changed) changed();
-        this.update();
+        this.update(key);
       }}});
       for (const [value, text] of options) select.append(el("option", {value, text, selected: String(this.state[key]) === String(value)}));
       return el("div", {class: "field only-screen", "data-control": key}, el("label", {}, label, document.createElement("br"), select));
@@ -654,7 +661,7 @@
       return {name, cells: merged(cells, part.attribute), rows: cells.flat().reduce((a, b) => a + b, 0)};
     });
   }
-  const others = (n) => (n ? " " + n + " smaller clients are in the files only." : "");
+  const others = (n) => (n ? " " + n + (n === 1 ? " smaller client is" : " smaller clients are") + " in the files only." : "");
 
   function rowsView(part) {
     if (!part.data.local) return null;
