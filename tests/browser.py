@@ -6,12 +6,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Locator
+    from playwright.sync_api import Browser, BrowserContext, Locator
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--renderer-process-limit=1")
@@ -40,15 +41,21 @@ def started() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=program(), args=list(FLAGS))
         yield browser
         browser.close()
+        _context.cache_clear()
+
+
+@cache
+def _context(browser: Browser, **options: Any) -> BrowserContext:
+    """Pages of one kind share a context, which takes longer to open than they do."""
+    return browser.new_context(**options)
 
 
 class Visit:
     """A page that is open."""
 
     def __init__(self, browser: Browser, width: int = 1000, **options: Any) -> None:
-        viewport = {"width": width, "height": 900}
-        self.context = browser.new_context(viewport=viewport, **options)  # type: ignore[arg-type]
-        self.page = self.context.new_page()
+        self.page = _context(browser, **options).new_page()
+        self.page.set_viewport_size({"width": width, "height": 900})
         self.said: list[str] = []
         """Console messages, errors and dialogs."""
         self.asked: list[str] = []
@@ -127,4 +134,4 @@ class Visit:
 
     def close(self) -> None:
         """Close it."""
-        self.context.close()
+        self.page.close()
