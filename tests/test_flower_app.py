@@ -106,6 +106,7 @@ ALL = [
     "fedavg",
     "fedavg_lr",
     "fedavg_gr",
+    "fedprox:mu=1",
     "fairfed",
     "fairfed:variant=exp,metric=sp",
     "prejudice:scope=batch",

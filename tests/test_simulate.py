@@ -43,6 +43,7 @@ ALL = [
     "prejudice:scope=global",
     "ffalm",
     "fairgrad:rate=0.1",
+    "fedprox:mu=1",
     "fedavg+average",
     "fedval+average+thresholds:from=clients",
 ]

@@ -17,6 +17,7 @@ STRATEGIES = [
     "fedavg_gr",
     "fedmom",
     "feddemon",
+    "fedprox",
     "fedval:metric=sp",
     "fedval:metric=eqo",
     "fair_fate:metric=sp",
@@ -71,7 +72,7 @@ def run(strategy: Strategy, cohorts: list[Cohort], parameters: int = 7):
 @pytest.fixture(params=[(text, published) for text in STRATEGIES for published in (False, True)], ids=str)
 def strategy(request: pytest.FixtureRequest) -> Strategy:
     text, published = request.param
-    return parse_spec(text, "eqo").build(Setup(ROUNDS, published))
+    return parse_spec(text, "eqo").build(Setup(ROUNDS, published, learning_rate=0.1))
 
 
 def test_every_registered_strategy_is_under_test() -> None:
@@ -155,7 +156,7 @@ def test_the_state_survives_a_checkpoint(strategy: Strategy) -> None:
 
 @pytest.mark.parametrize("text", [t for t in STRATEGIES if t.split(":")[0] not in ("fedmom", "feddemon")])
 def test_equal_deltas_move_the_model_by_no_more_than_that_delta(text: str) -> None:
-    strategy = parse_spec(text, "eqo").build(Setup(ROUNDS))
+    strategy = parse_spec(text, "eqo").build(Setup(ROUNDS, learning_rate=0.1))
     cohort = make_cohort()
     same = np.tile(np.float32([1, 2, 3, 4, 5, 6, 7]), (4, 1))
     cohort = cohort._replace(deltas=same)

@@ -17,7 +17,13 @@ from fairfate.strategies import LossTerms, Setup, Strategy, parse_spec, plain_lo
 
 def strategy_of(config: Mapping[str, Any], groups: Groups) -> Strategy:
     """The strategy that the server's message names."""
-    setup = Setup(int(config["num-rounds"]), config.get("protocol") == "published", groups)
+    rate = config.get("learning-rate")
+    setup = Setup(
+        int(config["num-rounds"]),
+        config.get("protocol") == "published",
+        groups,
+        None if rate is None else float(rate),
+    )
     return parse_spec(str(config["strategy"]), "eqo").build(setup)
 
 

@@ -62,6 +62,7 @@ class FlowerStrategy(Base):
     max_norm : L2 norm above which an update is dropped; None compares the updates of a round with each
         other, infinity takes all
     max_examples : most examples that a client may count for
+    learning_rate : of the clients' SGD, for strategies that must know it (``qffl``)
     checkpoint : file that holds the run after every round; where it exists, `start` goes on from it
     ask_clients : send each new node a query for its name (see the documentation); the default asks only
         for strategies that need the clients' counts
@@ -91,6 +92,7 @@ class FlowerStrategy(Base):
         max_wait: float = 600.0,
         max_norm: float | None = None,
         max_examples: float | None = None,
+        learning_rate: float | None = None,
         checkpoint: str | Path | None = None,
         ask_clients: bool | None = None,
         query_config: ConfigRecord | None = None,
@@ -112,7 +114,8 @@ class FlowerStrategy(Base):
             ("min_available_nodes", min_available_nodes),
         ):
             check(least >= 0, f"{name} must be >= 0", least)
-        for name, limit in (("max_norm", max_norm), ("max_examples", max_examples)):
+        limits = {"max_norm": max_norm, "max_examples": max_examples, "learning_rate": learning_rate}
+        for name, limit in limits.items():
             check(limit is None or limit > 0, f"{name} must be > 0", limit)
         check(max_wait > 0, "max_wait must be > 0", max_wait)
         self.spec: Spec = parse_spec(strategy, metric)
@@ -127,7 +130,7 @@ class FlowerStrategy(Base):
         )
         self.min_train_nodes, self.min_evaluate_nodes = min_train_nodes, min_evaluate_nodes
         self.min_available_nodes = min_available_nodes
-        self.limits = Limits(max_norm, max_examples)
+        self.limits, self.learning_rate = Limits(max_norm, max_examples), learning_rate
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.averaged = tuple(averaged)
         self.weighted_by_key = weighted_by_key
@@ -159,7 +162,7 @@ class FlowerStrategy(Base):
 
     def _setup(self, num_rounds: int) -> Setup:
         groups = TWO_GROUPS if self.validation is None else self.validation.grouping
-        return Setup(num_rounds, self.protocol == "published", groups)
+        return Setup(num_rounds, self.protocol == "published", groups, self.learning_rate)
 
     # -- the loop ------------------------------------------------------------------------------------------
 
@@ -351,7 +354,8 @@ class FlowerStrategy(Base):
         assert self.num_rounds is not None
         if model.server.strategy.local_loss is None and Need.REPORTS not in self.needs:
             return {}
-        return {"strategy": self.spec.base.text, "num-rounds": self.num_rounds, "protocol": self.protocol}
+        told = {"strategy": self.spec.base.text, "num-rounds": self.num_rounds, "protocol": self.protocol}
+        return told if self.learning_rate is None else {**told, "learning-rate": self.learning_rate}
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -451,6 +455,7 @@ class FlowerStrategy(Base):
             "averaged": list(self.averaged),
             "clients": [self.per_round, self.fraction_train, self.min_train_nodes],
             "limits": [self.limits.max_norm, self.limits.max_examples],
+            **({} if self.learning_rate is None else {"learning_rate": self.learning_rate}),
             "rows": [rows.checksum for rows in (self.validation, self.test) if rows is not None],
             "version": __version__,
         }

@@ -4,6 +4,7 @@ from fairfate.strategies.fair_fate import at_least_as_fair, fair_fate, fairer_no
 from fairfate.strategies.fairfed import fairfed
 from fairfate.strategies.fairgrad import fairgrad
 from fairfate.strategies.fedavg import fedavg
+from fairfate.strategies.fedprox import fedprox
 from fairfate.strategies.fedval import fedval
 from fairfate.strategies.ffalm import ffalm
 from fairfate.strategies.momentum import momentum
@@ -73,6 +74,7 @@ __all__ = [
     "fedavg",
     "fedavg_gr",
     "fedavg_lr",
+    "fedprox",
     "fedval",
     "ffalm",
     "labels",

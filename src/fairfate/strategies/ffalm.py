@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairfate.errors import check
 from fairfate.strategies.registry import Setup, register
 from fairfate.strategies.settings import Choice, Number
 from fairfate.strategies.strategy import (
@@ -94,5 +93,5 @@ def ffalm(*, beta: float, rate: float, growth: float, only_label_one: bool = Fal
     labels=Choice("all", "rows whose losses are compared", ("all", "favourable")),
 )
 def _build(setup: Setup, beta: float, rate: float, growth: float, labels: str) -> Strategy:
-    check(len(setup.groups) == 2, "ffalm must be run with two groups", len(setup.groups))
+    setup.check_two_groups("ffalm")
     return ffalm(beta=beta, rate=rate, growth=growth, only_label_one=labels == "favourable")

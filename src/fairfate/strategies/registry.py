@@ -29,6 +29,8 @@ class Setup:
     num_rounds: int
     published: bool = False
     groups: Groups = TWO_GROUPS
+    learning_rate: float | None = None
+    """Of the clients' SGD, where it is known."""
 
     def fairness(self, metric: str) -> Metric:
         """An objective under the run's protocol, as a function of counts."""
@@ -37,6 +39,10 @@ class Setup:
     def gap(self, metric: str) -> Metric:
         """The same as a signed difference between the groups; 0 is fair."""
         return bind(metric, self.groups, difference=True)
+
+    def check_two_groups(self, name: str) -> None:
+        """For a strategy whose rule compares one group with the other."""
+        check(len(self.groups) == 2, f"{name} must be run with two groups", len(self.groups))
 
 
 @dataclass(frozen=True)

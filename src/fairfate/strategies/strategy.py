@@ -45,6 +45,8 @@ class LossTerms(NamedTuple):
     """(groups, 2) what a row's predicted probability costs; negative values draw it up."""
     prejudice: float = 0.0
     """Times the mutual information of prediction and group within the batch (Kamishima et al. 2012)."""
+    prox: float = 0.0
+    """Times half the squared distance from the model that was sent out (Li et al. 2020)."""
 
 
 class Cohort(NamedTuple):
@@ -110,6 +112,8 @@ class Strategy(NamedTuple):
     """Epochs after which ``local_loss`` is called again, with statistics of the client's current model."""
     release: Callable[[Any], Vector] | None = None
     """The model to measure, save and deploy, where that is not the one that is trained further."""
+    group_blind: bool = False
+    """Whether it would do the same if everybody were in one group, whatever it asks of clients."""
 
 
 def scores(fairness: Metric, cohort: Cohort) -> tuple[Values, Values]:
