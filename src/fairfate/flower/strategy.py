@@ -137,13 +137,14 @@ class FlowerStrategy(Base):
         self.arrayrecord_key, self.configrecord_key = arrayrecord_key, configrecord_key
         self.on_round = on_round
         needs = self.spec.build(self._setup(num_rounds or 1)).needs
-        for need, why in ((Need.SCORES, "scores models"), (Need.ROWS | Need.REPORTS, "counts groups")):
+        counting = Need.ROWS | Need.ALL_ROWS | Need.REPORTS
+        for need, why in ((Need.SCORES, "scores models"), (counting, "counts groups")):
             if needs & need and validation is None:
                 raise InputError(f"validation must be given for {self.spec.name}, which {why}, got none")
         if self.spec.step(THRESHOLDS) is not None and validation is None:
             raise InputError("validation must be given for thresholds, which are measured on it, got none")
         self.needs = needs
-        self.told_rows = Need.ROWS in needs
+        self.told_rows = bool(needs & (Need.ROWS | Need.ALL_ROWS))
         asks = self.told_rows if ask_clients is None else ask_clients
         if self.told_rows and not asks:
             raise InputError(f"ask_clients must be left out or True for {self.spec.name}, got False")
@@ -314,7 +315,8 @@ class FlowerStrategy(Base):
         chosen = self.streams.cohort(server_round, len(clients), size).tolist() if size else []
         sampled = [clients[position] for position in chosen]
         log(INFO, "configure_train: %d of %d clients: %s", size, len(clients), _names(sampled))
-        rows = rows_told(sampled, self.limits.max_examples) if self.told_rows and sampled else None
+        telling = [*self.roster.known.values()] if Need.ALL_ROWS in self.needs else sampled
+        rows = rows_told(telling, self.limits.max_examples) if self.told_rows and sampled else None
         broadcast = model.server.broadcast(rows) if sampled else None
         self._asked = []
         for client in sampled:

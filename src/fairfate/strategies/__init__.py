@@ -1,14 +1,22 @@
 """How a federation learns: one paper, one file. Importing this registers all of them."""
 
+from fairfate.strategies.adaptive import adam, adaptive, yogi
+from fairfate.strategies.afl import afl
+from fairfate.strategies.f3 import best_ratio, f3, fairest
 from fairfate.strategies.fair_fate import at_least_as_fair, fair_fate, fairer_normalised
+from fairfate.strategies.fairbatch import fairbatch
 from fairfate.strategies.fairfed import fairfed
 from fairfate.strategies.fairgrad import fairgrad
 from fairfate.strategies.fedavg import fedavg
+from fairfate.strategies.fedfb import fedfb_odds, fedfb_parity
+from fairfate.strategies.fedgft import fedgft
+from fairfate.strategies.fedminmax import fedminmax
 from fairfate.strategies.fedprox import fedprox
 from fairfate.strategies.fedval import fedval
 from fairfate.strategies.ffalm import ffalm
 from fairfate.strategies.momentum import momentum
 from fairfate.strategies.prejudice import prejudice
+from fairfate.strategies.qffl import qffl
 from fairfate.strategies.registry import (
     Entry,
     Setup,
@@ -22,7 +30,14 @@ from fairfate.strategies.registry import (
     short_names,
 )
 from fairfate.strategies.reweighing import fedavg_gr, fedavg_lr, local_reweighing, reweigh
-from fairfate.strategies.settings import METRIC, Choice, Number, ObjectiveSetting
+from fairfate.strategies.settings import (
+    METRIC,
+    ONE_METRIC,
+    Choice,
+    MetricSetting,
+    Number,
+    ObjectiveSetting,
+)
 from fairfate.strategies.steps import AVERAGE, STEPS, THRESHOLDS, Average, Step
 from fairfate.strategies.strategy import (
     NO_NOTES,
@@ -36,7 +51,10 @@ from fairfate.strategies.strategy import (
     Statistics,
     Strategy,
     Vector,
+    divide,
     plain_loss,
+    rows_so_far,
+    told_weights,
     weighted_mean,
     weighted_means,
 )
@@ -45,6 +63,7 @@ __all__ = [
     "AVERAGE",
     "METRIC",
     "NO_NOTES",
+    "ONE_METRIC",
     "STEPS",
     "THRESHOLDS",
     "Average",
@@ -53,6 +72,7 @@ __all__ = [
     "Cohort",
     "Entry",
     "LossTerms",
+    "MetricSetting",
     "ModelState",
     "Need",
     "Notes",
@@ -65,15 +85,27 @@ __all__ = [
     "Step",
     "Strategy",
     "Vector",
+    "adam",
+    "adaptive",
+    "afl",
     "at_least_as_fair",
+    "best_ratio",
+    "divide",
     "entries",
+    "f3",
     "fair_fate",
+    "fairbatch",
     "fairer_normalised",
+    "fairest",
     "fairfed",
     "fairgrad",
     "fedavg",
     "fedavg_gr",
     "fedavg_lr",
+    "fedfb_odds",
+    "fedfb_parity",
+    "fedgft",
+    "fedminmax",
     "fedprox",
     "fedval",
     "ffalm",
@@ -85,9 +117,13 @@ __all__ = [
     "parse_spec",
     "plain_loss",
     "prejudice",
+    "qffl",
     "register",
     "reweigh",
+    "rows_so_far",
     "short_names",
+    "told_weights",
     "weighted_mean",
     "weighted_means",
+    "yogi",
 ]

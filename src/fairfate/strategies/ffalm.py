@@ -18,6 +18,7 @@ from fairfate.strategies.strategy import (
     Statistics,
     Strategy,
     Vector,
+    divide,
     weighted_mean,
 )
 
@@ -37,8 +38,7 @@ class FfalmState(NamedTuple):
 def loss_gap(statistics: Statistics, labels: slice) -> Vector:
     """(...,) mean loss of group 0 less that of group 1 on rows with some labels; NaN if a group has none."""
     rows = statistics.rows[..., labels].sum(axis=-1)
-    loss = statistics.loss[..., labels].sum(axis=-1)
-    means = np.divide(loss, rows, out=np.full(rows.shape, np.nan), where=rows > 0)
+    means = divide(statistics.loss[..., labels].sum(axis=-1), rows)
     return np.asarray(means[..., 0] - means[..., 1])
 
 

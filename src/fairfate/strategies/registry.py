@@ -13,7 +13,7 @@ from types import ModuleType
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check, listing, plain, unknown
-from fairfate.fairness.metrics import Metric
+from fairfate.fairness.metrics import GAPS, Metric
 from fairfate.fairness.objective import bind
 from fairfate.strategies.settings import Setting, read_settings, resolve_settings
 from fairfate.strategies.steps import THRESHOLDS, Step, parse_steps, split_steps
@@ -36,9 +36,9 @@ class Setup:
         """An objective under the run's protocol, as a function of counts."""
         return bind(metric, self.groups, published=self.published)
 
-    def gap(self, metric: str) -> Metric:
-        """The same as a signed difference between the groups; 0 is fair."""
-        return bind(metric, self.groups, difference=True)
+    def gap(self, metric: str, gaps: Mapping[str, Metric] = GAPS) -> Metric:
+        """The same as a difference between the groups, signed unless others are given; 0 is fair."""
+        return bind(metric, self.groups, difference=True, gaps=gaps)
 
     def check_two_groups(self, name: str) -> None:
         """For a strategy whose rule compares one group with the other."""

@@ -33,7 +33,9 @@ class Need(Flag):
     REPORTS = auto()
     """The same of the model that was sent out, told to the server: ``cohort.local``."""
     ROWS = auto()
-    """Each client's number of rows by group and label, for ``broadcast``."""
+    """Number of rows by group and label of each client of the round, for ``broadcast``."""
+    ALL_ROWS = auto()
+    """The same of all clients, also of those that do not take part in the round."""
 
 
 class LossTerms(NamedTuple):
@@ -103,7 +105,7 @@ class Strategy(NamedTuple):
     """At the server: the state after a round."""
     broadcast: Callable[[Any, CellRows | None], Vector] | None = None
     """At the server: numbers that this round's clients are told beside the model, from the state and, with
-    ``Need.ROWS``, these clients' rows by (client, group, label)."""
+    ``Need.ROWS``, these clients' rows by (client, group, label), or all clients' with ``Need.ALL_ROWS``."""
     local_loss: Callable[[Vector | None, CellRows, Statistics | None], LossTerms] | None = None
     """At a client: its loss, from what was broadcast, its rows by (group, label) and, with ``Need.LOCAL``,
     the statistics of the model it has on them."""
@@ -125,6 +127,24 @@ def scores(fairness: Metric, cohort: Cohort) -> tuple[Values, Values]:
 def plain_loss(rows: CellRows) -> LossTerms:
     """The usual cross-entropy."""
     return LossTerms(np.ones(rows.shape))
+
+
+def told_weights(told: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
+    """A client's loss with the weights that the server tells it; the usual one before there are some."""
+    return LossTerms(np.ones(rows.shape) if told is None or not len(told) else told.reshape(rows.shape))
+
+
+def rows_so_far(known: Mapping[str, Vector], cohort: Cohort) -> tuple[dict[str, Vector], Values]:
+    """Rows by (group, label) of every client that has reported so far, by its name, and their sum."""
+    assert cohort.local is not None
+    every = {**known, **dict(zip(cohort.clients, cohort.local.rows, strict=True))}
+    return every, np.sum(list(every.values()), axis=0).astype(np.float64)
+
+
+def divide(sums: Vector, rows: Vector) -> Values:
+    """Means from sums; NaN where there are no rows."""
+    out = np.full(np.shape(sums), np.nan)
+    return np.asarray(np.divide(sums, rows, out=out, where=np.asarray(rows) > 0))
 
 
 _BLOCK = 400_000
