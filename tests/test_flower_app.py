@@ -120,6 +120,7 @@ ALL = [
     "fairbatch:alpha=0.05",
     "fedgft:gamma=5",
     "fedminmax:rate=0.1",
+    "dual_reweighing",
     "fairfed",
     "fairfed:variant=exp,metric=sp",
     "prejudice:scope=batch",

@@ -11,6 +11,7 @@ from fairfate.strategies import (
     Setup,
     Statistics,
     Strategy,
+    dual_reweighing,
     fairbatch,
     fedavg_gr,
     fedfb_odds,
@@ -63,7 +64,7 @@ def weights(strategy: Strategy, *reports: Statistics) -> np.ndarray:
     return strategy.local_loss(strategy.broadcast(state, None), ROWS, None).weight
 
 
-# -- FedFB and FairBatch -------------------------------------------------------------------------------------
+# -- FedFB and FairBatch ------------------------------------------------------------------------------------
 
 LOSS = np.array([[9.0, 8.0], [20.0, 6.0]])
 
@@ -150,7 +151,7 @@ def test_fairbatch_for_parity_favours_the_group_that_is_favoured_less() -> None:
     assert found == pytest.approx(np.array([[1 - 0.01 / 0.3, 1], [1 + 0.01 / 0.4, 1]]))
 
 
-# -- FedGFT --------------------------------------------------------------------------------------------------
+# -- FedGFT -------------------------------------------------------------------------------------------------
 
 
 def test_fedgft_by_hand() -> None:
@@ -203,7 +204,57 @@ def test_fedgft_keeps_the_difference_while_a_group_is_away() -> None:
     assert (alone.push == 0).all()
 
 
-# -- FedMinMax, FedProx, global reweighing -------------------------------------------------------------------
+# -- Dual reweighing ----------------------------------------------------------------------------------------
+
+# accepted: label 0 (5, 20) of (30, 40), label 1 (7, 18) of (10, 20)
+SOME_WRONG = np.array([[5, 3], [20, 2]])
+
+
+@pytest.mark.parametrize(
+    ("metric", "low", "high"),
+    [
+        ("sp", (12 / 40 - 38 / 60) / 2, (12 / 40 - 38 / 60) / 2),
+        ("eo", 0.0, (0.7 - 0.9) / 2),
+        ("eqo", (5 / 30 - 20 / 40) / 2, (0.7 - 0.9) / 2),
+    ],
+)
+def test_dual_reweighing_by_hand(metric: str, low: float, high: float) -> None:
+    """Group 0 is favoured less: with label 0 it counts less, with label 1 more, and group 1 the other way."""
+    expected = np.exp([[low, -high], [-low, high]])
+    found = weights(dual_reweighing(metric), report(ROWS, wrong=SOME_WRONG))
+    assert found == pytest.approx(expected)
+    twice = weights(dual_reweighing(metric, rate=0.5), *[report(ROWS, wrong=SOME_WRONG)] * 2)
+    assert twice == pytest.approx(expected)
+
+
+def test_dual_reweighing_stays_within_bounds() -> None:
+    far = report(ROWS, wrong=np.array([[0, 10], [40, 0]]))
+    found = weights(dual_reweighing("sp", rate=100.0, keep=0.0), far)
+    assert np.log(found) == pytest.approx(np.array([[-3, 3], [3, -3]]))
+
+
+def test_dual_reweighing_shrinks_while_the_model_is_of_little_use() -> None:
+    good, useless = report(ROWS, wrong=SOME_WRONG), report(ROWS, wrong=ROWS // 2)
+    strategy = dual_reweighing("eqo", keep=0.8)
+    state, multipliers, guarded = strategy.init(np.zeros(1)), [], []
+    for t, local in enumerate([good] * 10 + [useless] * 10 + [good] * 10, start=1):
+        state = strategy.aggregate(state, cohort(local, t))
+        multipliers.append(state.notes["multiplier"])
+        guarded.append(state.notes["guarded"])
+    assert not any(guarded[:12])
+    assert all(guarded[12:20])
+    assert multipliers[19] < multipliers[12] < multipliers[11]
+    assert not guarded[-1]
+    unguarded = weights(dual_reweighing("eqo", keep=0.0), *[good] * 10, *[useless] * 10)
+    assert np.log(unguarded).max() > multipliers[19]
+
+
+def test_dual_reweighing_leaves_an_absent_group_alone() -> None:
+    gone = report(np.array([[30, 10], [0, 0]]), wrong=np.array([[5, 3], [0, 0]]))
+    assert (weights(dual_reweighing("eqo"), gone) == 1).all()
+
+
+# -- FedMinMax, FedProx, global reweighing ------------------------------------------------------------------
 
 
 def test_fedminmax_by_hand() -> None:

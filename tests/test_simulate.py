@@ -57,6 +57,7 @@ ALL = [
     "fairbatch:alpha=0.05",
     "fedgft:gamma=5",
     "fedminmax:rate=0.5",
+    "dual_reweighing",
     "fedavg+average",
     "fedval+average+thresholds:from=clients",
 ]

@@ -29,6 +29,7 @@ ZERO = {
     "fedgft": "gamma=0",
     "fedminmax": "rate=0",
     "afl": "rate=0",
+    "dual_reweighing": "rate=0",
 }
 MORE = ["prejudice:eta=0,scope=batch", "prejudice:eta=0,scope=global", "fedfb:metric=sp,alpha=0"]
 EQUAL = [

@@ -2,6 +2,7 @@
 
 from fairfate.strategies.adaptive import adam, adaptive, yogi
 from fairfate.strategies.afl import afl
+from fairfate.strategies.dual_reweighing import dual_reweighing
 from fairfate.strategies.f3 import best_ratio, f3, fairest
 from fairfate.strategies.fair_fate import at_least_as_fair, fair_fate, fairer_normalised
 from fairfate.strategies.fairbatch import fairbatch
@@ -91,6 +92,7 @@ __all__ = [
     "at_least_as_fair",
     "best_ratio",
     "divide",
+    "dual_reweighing",
     "entries",
     "f3",
     "fair_fate",
