@@ -224,6 +224,19 @@ def test_every_strategy_is_what_its_pure_functions_say(spec: str) -> None:
     assert vector(result.arrays) == pytest.approx(state.params, abs=1e-6)
 
 
+def test_what_a_strategy_must_know_is_asked_for_before_anything_runs() -> None:
+    with pytest.raises(InputError, match="learning_rate must be given for qffl"):
+        FlowerStrategy("qffl", validation=validation())
+    with pytest.raises(InputError, match="learning_rate must be > 0, got 0"):
+        FlowerStrategy("qffl", validation=validation(), learning_rate=0)
+    told = FlowerStrategy("qffl", validation=validation(), learning_rate=0.5, fraction_evaluate=0)
+    assert told.spec.name == "qffl"
+    with pytest.raises(InputError, match="server_step must be run in the ready app"):
+        FlowerStrategy("server_step", validation=validation())
+    with pytest.raises(InputError, match="validation must be given for server_step"):
+        FlowerStrategy("server_step")
+
+
 # -- every reply is checked ------------------------------------------------------------------------------
 
 GOOD = {"w": np.ones(3, dtype=np.float32), "b": np.ones(1, dtype=np.float32)}

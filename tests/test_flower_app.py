@@ -121,6 +121,7 @@ ALL = [
     "fedgft:gamma=5",
     "fedminmax:rate=0.1",
     "dual_reweighing",
+    "server_step",
     "fairfed",
     "fairfed:variant=exp,metric=sp",
     "prejudice:scope=batch",

@@ -21,9 +21,11 @@ from fairfate.strategies import (
     fedval,
     parse_spec,
     qffl,
+    server_step,
     yogi,
 )
 from fairfate.strategies.f3 import VIOLATIONS, Order
+from fairfate.strategies.server_step import unfairness_slope
 from fairfate.strategies.simplex import project
 
 
@@ -255,3 +257,46 @@ def test_afl_changes_shares_among_the_clients_of_a_round() -> None:
 def test_the_projection_onto_the_simplex(values, expected) -> None:
     assert project(np.array(values)) == pytest.approx(expected)
     assert project(np.array(values) * 2, 2.0) == pytest.approx(np.array(expected) * 2)
+
+
+# -- A step at the server ------------------------------------------------------------------------------------
+
+# mean P(1): label 0 (.2, .5), label 1 (.6, .7); of groups (.3, .566667)
+SERVER_ROWS = np.array([[30, 10], [40, 20]])
+SEEN = Statistics(
+    np.stack([SERVER_ROWS, SERVER_ROWS * 0], axis=-1),
+    SERVER_ROWS * np.array([[0.2, 0.6], [0.5, 0.7]]),
+    SERVER_ROWS * 0.5,
+)
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        # 2 (q_s - mean) n / n_s
+        ("sp", [[-0.266667 / 0.4] * 2, [0.266667 / 0.6] * 2]),
+        ("eo", [[0, -0.1 / 0.1], [0, 0.1 / 0.2]]),
+        ("eqo", [[-0.3 / 0.3, -0.1 / 0.1], [0.3 / 0.4, 0.1 / 0.2]]),
+    ],
+)
+def test_the_slope_of_unfairness_by_hand(metric: str, expected) -> None:
+    assert unfairness_slope(SEEN, metric) == pytest.approx(np.array(expected), abs=1e-5)
+
+
+def test_the_slope_of_unfairness_without_a_group() -> None:
+    rows = np.array([[30, 10], [0, 0]])
+    alone = Statistics(np.stack([rows, rows * 0], axis=-1), rows * 0.4, rows * 0.5)
+    assert (unfairness_slope(alone, "eqo") == 0).all()
+
+
+def test_a_step_at_the_server_has_the_length_it_is_told() -> None:
+    strategy = server_step("sp", metrics.sp, rho=0.5, target=0.9)
+    unfair = np.array([[[9, 1], [9, 1]], [[1, 9], [1, 9]]])
+    two = cohort(np.array([[3.0, 0.0], [3.0, 8.0]]), np.array([10, 10]))._replace(
+        server_counts=unfair, descend=lambda params, loss: np.array([0.0, -7.0])
+    )
+    assert step(strategy, two, 2) == pytest.approx([3.0, 4.0 - 0.5 * 5])
+    fair = two._replace(server_counts=np.stack([unfair[0]] * 2))
+    assert step(strategy, fair, 2) == pytest.approx([3.0, 4.0])
+    flat = two._replace(descend=lambda params, loss: np.zeros(2))
+    assert step(strategy, flat, 2) == pytest.approx([3.0, 4.0])

@@ -58,6 +58,7 @@ ALL = [
     "fedgft:gamma=5",
     "fedminmax:rate=0.5",
     "dual_reweighing",
+    "server_step:rho=0.3",
     "fedavg+average",
     "fedval+average+thresholds:from=clients",
 ]

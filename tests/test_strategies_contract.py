@@ -9,7 +9,7 @@ import pytest
 
 from fairfate.rounds.checkpoint import pack, unpack
 from fairfate.rounds.local import local_terms
-from fairfate.strategies import Cohort, Setup, Statistics, Strategy, entries, parse_spec, weighted_mean
+from fairfate.strategies import Cohort, Loss, Setup, Statistics, Strategy, entries, parse_spec, weighted_mean
 
 STRATEGIES = [
     "fedavg",
@@ -42,6 +42,9 @@ STRATEGIES = [
     "fedgft:metric=eqo",
     "fedminmax:rate=1",
     "fedminmax:risks=cells",
+    "server_step:metric=sp",
+    "server_step:metric=eo,rho=1",
+    "server_step:metric=eqo,target=0.9",
     "dual_reweighing:metric=sp",
     "dual_reweighing:metric=eo,keep=0",
     "dual_reweighing:metric=eqo,keep=1",
@@ -80,7 +83,15 @@ def make_cohort(t: int = 1, clients: int = 4, parameters: int = 7, seed: int = 0
         server_counts=rng.integers(1, 40, (2, 2, 2)),
         clients=tuple(f"client {number}" for number in range(clients)),
         local=make_statistics(rng, clients),
+        descend=descend,
     )
+
+
+def descend(params: np.ndarray, loss: Loss) -> np.ndarray:
+    """A step that depends on the model and on the loss, whose rows are always the same ones."""
+    statistics = make_statistics(np.random.default_rng(9), 1)
+    terms = loss(Statistics(*(of[0] for of in statistics)))
+    return -params * np.float32(np.abs(terms.push).sum())
 
 
 def make_statistics(rng: np.random.Generator, clients: int) -> Statistics:
@@ -173,7 +184,7 @@ def test_works_with_one_client(strategy: Strategy) -> None:
     assert np.isfinite(run(strategy, [make_cohort(clients=1)]).params).all()
 
 
-ALONE_OTHERWISE = ("fedmom", "feddemon", "fair_fate", "fedadam", "fedyogi", "qffl:q=2")
+ALONE_OTHERWISE = ("fedmom", "feddemon", "fair_fate", "fedadam", "fedyogi", "qffl:q=2", "server_step")
 """Those that do more than to average: a lone client's update is not the server's."""
 
 
@@ -221,7 +232,7 @@ def test_the_state_survives_a_checkpoint(strategy: Strategy) -> None:
     np.testing.assert_array_equal(one, other)
 
 
-NOT_A_MEAN = ("fedmom", "feddemon", "fedadam", "fedyogi")
+NOT_A_MEAN = ("fedmom", "feddemon", "fedadam", "fedyogi", "server_step")
 
 
 @pytest.mark.parametrize("text", [t for t in STRATEGIES if t.split(":")[0] not in NOT_A_MEAN])

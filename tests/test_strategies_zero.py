@@ -30,6 +30,7 @@ ZERO = {
     "fedminmax": "rate=0",
     "afl": "rate=0",
     "dual_reweighing": "rate=0",
+    "server_step": "rho=0",
 }
 MORE = ["prejudice:eta=0,scope=batch", "prejudice:eta=0,scope=global", "fedfb:metric=sp,alpha=0"]
 EQUAL = [

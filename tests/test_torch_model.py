@@ -127,7 +127,7 @@ def test_a_model_trains_alike_alone_and_beside_others(kind) -> None:
 @pytest.mark.parametrize("kind", [tanh, with_norm, with_dropout])
 def test_strategies_alone_and_side_by_side(kind) -> None:
     federation, training = small(), Training(rounds=8, epochs=1, learning_rate=0.1)
-    names = ["fedavg", "fair_fate", "fedmom", "prejudice", "fairfed"]
+    names = ["fedavg", "fair_fate", "fedmom", "prejudice", "fairfed", "fedprox:mu=1", "server_step"]
 
     def run(texts):
         specs = [parse_spec(text, "eqo") for text in texts]

@@ -41,7 +41,7 @@ from fairfate.models.training import Training
 from fairfate.rounds.simulate import Trace, simulate
 from fairfate.runs.plan import a_third
 from fairfate.runs.prepare import check_metric
-from fairfate.strategies import THRESHOLDS, Need, Setup, Spec, parse_spec
+from fairfate.strategies import ON_VALIDATION, THRESHOLDS, Need, Setup, Spec, parse_spec
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -433,7 +433,7 @@ def _check_looks(spec: Spec, table: Table, parts: Mapping[str, NDArray[np.int64]
     """Find out before anything is trained whether the strategy's objectives are defined where it looks."""
     setup = Setup(max(rounds, 1), groups=table.grouping, learning_rate=1.0)
     strategy, step = spec.build(setup), spec.step(THRESHOLDS)
-    looks = [("validation", spec.base.metric)] if Need.SCORES in strategy.needs else []
+    looks = [("validation", spec.base.metric)] if strategy.needs & ON_VALIDATION else []
     if step is not None:
         looks.append(("training" if step["from"] == "clients" else "validation", str(step["metric"])))
     for part, metric in looks:

@@ -30,10 +30,10 @@ from fairfate.flower.nodes import Client, Roster
 from fairfate.flower.replies import BROADCAST, Limits, Replies, read_replies
 from fairfate.flower.saved import Saved
 from fairfate.flower.steps import ask_histograms, take_thresholds
-from fairfate.flower.validation import Measure
+from fairfate.flower.validation import BuiltIn, Measure
 from fairfate.rounds import server as rounds
 from fairfate.rounds.record import REFUSED, ClientRound, client_rounds
-from fairfate.strategies import AVERAGE, THRESHOLDS, Average, Need, Setup, Spec, parse_spec
+from fairfate.strategies import AVERAGE, ON_VALIDATION, THRESHOLDS, Average, Need, Setup, Spec, parse_spec
 from fairfate.strategies.registry import TWO_GROUPS
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -138,9 +138,14 @@ class FlowerStrategy(Base):
         self.on_round = on_round
         needs = self.spec.build(self._setup(num_rounds or 1)).needs
         counting = Need.ROWS | Need.ALL_ROWS | Need.REPORTS
-        for need, why in ((Need.SCORES, "scores models"), (counting, "counts groups")):
+        for need, why in ((ON_VALIDATION, "scores models"), (counting, "counts groups")):
             if needs & need and validation is None:
                 raise InputError(f"validation must be given for {self.spec.name}, which {why}, got none")
+        if Need.DESCENT in needs and not isinstance(validation, BuiltIn):
+            raise InputError(
+                f"{self.spec.name} must be run in the ready app, where the server can train the model,"
+                " got predictions only"
+            )
         if self.spec.step(THRESHOLDS) is not None and validation is None:
             raise InputError("validation must be given for thresholds, which are measured on it, got none")
         self.needs = needs

@@ -22,7 +22,11 @@ def local_terms(
     """A client's loss in a strategy, checked."""
     if strategy.local_loss is None:
         return plain_loss(rows)
-    terms = strategy.local_loss(broadcast, rows, local)
+    return check_terms(strategy.local_loss(broadcast, rows, local), rows)
+
+
+def check_terms(terms: LossTerms, rows: CellRows) -> LossTerms:
+    """The same, found to be finite and to fit rows by (group, label)."""
     for name in ("weight", "push"):
         value = getattr(terms, name)
         if value is None and name == "push":

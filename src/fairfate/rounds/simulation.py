@@ -15,8 +15,9 @@ from fairfate.federation.streams import Streams
 from fairfate.models.model import Model, Models
 from fairfate.models.training import Training
 from fairfate.rounds import local
+from fairfate.rounds.descent import descend
 from fairfate.rounds.server import Dropped, Replies, Server, stack
-from fairfate.strategies import Need
+from fairfate.strategies import Loss, Need, Vector
 
 
 class Simulation:
@@ -46,6 +47,10 @@ class Simulation:
     def test(self, models: Models) -> Counts:
         """(models, groups, 2, 2) on the test rows."""
         return self.model.count(models, self.federation.test)
+
+    def descend(self, params: Vector, loss: Loss) -> Vector:
+        """What a step of training on the validation rows adds to a model."""
+        return descend(self.model, self.federation.validation, params, loss)
 
     def train(self, t: int, servers: Sequence[Server]) -> list[Replies]:
         """One round: each server's replies. A client without rows sends nothing."""

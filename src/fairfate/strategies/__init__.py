@@ -31,6 +31,7 @@ from fairfate.strategies.registry import (
     short_names,
 )
 from fairfate.strategies.reweighing import fedavg_gr, fedavg_lr, local_reweighing, reweigh
+from fairfate.strategies.server_step import server_step
 from fairfate.strategies.settings import (
     METRIC,
     ONE_METRIC,
@@ -42,8 +43,11 @@ from fairfate.strategies.settings import (
 from fairfate.strategies.steps import AVERAGE, STEPS, THRESHOLDS, Average, Step
 from fairfate.strategies.strategy import (
     NO_NOTES,
+    ON_VALIDATION,
     CellRows,
     Cohort,
+    Descend,
+    Loss,
     LossTerms,
     ModelState,
     Need,
@@ -65,13 +69,16 @@ __all__ = [
     "METRIC",
     "NO_NOTES",
     "ONE_METRIC",
+    "ON_VALIDATION",
     "STEPS",
     "THRESHOLDS",
     "Average",
     "CellRows",
     "Choice",
     "Cohort",
+    "Descend",
     "Entry",
+    "Loss",
     "LossTerms",
     "MetricSetting",
     "ModelState",
@@ -123,6 +130,7 @@ __all__ = [
     "register",
     "reweigh",
     "rows_so_far",
+    "server_step",
     "short_names",
     "told_weights",
     "weighted_mean",

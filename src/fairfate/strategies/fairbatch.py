@@ -23,7 +23,7 @@ from fairfate.strategies.strategy import (
     weighted_mean,
 )
 
-Step = Callable[[Statistics], Values]
+Moves = Callable[[Statistics], Values]
 """(2,) by how much the share of group 1 among all rows of each label is to grow, from a round's sums."""
 
 
@@ -50,7 +50,7 @@ def shares_to_weights(moved: Values, rows: CellRows | Values) -> Values:
     return np.where(share > 0, 1 + np.stack([-moved, moved]) / np.where(share > 0, share, 1), 1.0)
 
 
-def moving_shares(step_of: Step) -> Strategy:
+def moving_shares(moves: Moves) -> Strategy:
     """FedAvg on losses in which the shares of two groups among the rows of each label move by steps.
 
     A row weighs its cell's share divided by the cell's part of the rows of all clients that have reported so
@@ -63,7 +63,7 @@ def moving_shares(step_of: Step) -> Strategy:
         known, rows = rows_so_far(state.rows, cohort)
         share = rows / max(rows.sum(), 1)
         before = state.moved if len(state.moved) else np.zeros(2)
-        moved = np.clip(before + step_of(cohort.local.total()), -share[1], share[0])
+        moved = np.clip(before + moves(cohort.local.total()), -share[1], share[0])
         notes = {"moved_0": float(moved[0]), "moved_1": float(moved[1])}
         return ShareState(params, known, moved, shares_to_weights(moved, rows).ravel(), notes)
 
@@ -90,7 +90,7 @@ def fairbatch(metric: str, alpha: float) -> Strategy:
     logarithm: the group that is favoured less gets a larger share of label 1, or a smaller one of label 0.
     """
 
-    def step(now: Statistics) -> Values:
+    def moves(now: Statistics) -> Values:
         if metric == "sp":
             rejected = now.rows - now.probability
             gap = np.nan_to_num(np.subtract(*divide(rejected, _of_group(now.rows))[::-1])) * [-1, 1]
@@ -101,7 +101,7 @@ def fairbatch(metric: str, alpha: float) -> Strategy:
         found[label] = alpha * np.sign(gap[label])
         return found
 
-    return moving_shares(step)
+    return moving_shares(moves)
 
 
 def _of_group(rows: CellRows) -> CellRows:

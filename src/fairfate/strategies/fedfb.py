@@ -92,7 +92,7 @@ def fedfb_odds(
     sums : compare sums and not means, as a public implementation reads the paper
     """
 
-    def steps(now: Statistics) -> Values:
+    def moves(now: Statistics) -> Values:
         found, rows = surrogate_sums(now, surrogate), now.rows
         gaps = found[1] - found[0] if sums else loss_gaps(found, rows)
         d = np.array([gaps[label] if label in labels else 0.0 for label in (0, 1)])
@@ -100,7 +100,7 @@ def fedfb_odds(
         length = np.linalg.norm(d)
         return np.asarray(step * d / length if length > 0 else d)
 
-    return moving_shares(steps)
+    return moving_shares(moves)
 
 
 @register(

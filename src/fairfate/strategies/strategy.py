@@ -36,6 +36,12 @@ class Need(Flag):
     """Number of rows by group and label of each client of the round, for ``broadcast``."""
     ALL_ROWS = auto()
     """The same of all clients, also of those that do not take part in the round."""
+    DESCENT = auto()
+    """To train a model on the server's validation rows: ``cohort.descend``."""
+
+
+ON_VALIDATION = Need.SCORES | Need.DESCENT
+"""Where a strategy looks at the server's validation rows."""
 
 
 class LossTerms(NamedTuple):
@@ -49,6 +55,13 @@ class LossTerms(NamedTuple):
     """Times the mutual information of prediction and group within the batch (Kamishima et al. 2012)."""
     prox: float = 0.0
     """Times half the squared distance from the model that was sent out (Li et al. 2020)."""
+
+
+Loss = Callable[[Statistics], LossTerms]
+"""A loss on some rows, from statistics of the model on them."""
+Descend = Callable[[Vector, Loss], Vector]
+"""What one step of training on the validation rows, all in one batch, adds to a model: with plain SGD, less
+the gradient of the loss."""
 
 
 class Cohort(NamedTuple):
@@ -69,6 +82,8 @@ class Cohort(NamedTuple):
     """Their names; a client keeps its name."""
     local: Statistics | None = None
     """The model that was sent out, on each client's own rows; with ``Need.REPORTS``."""
+    descend: Descend | None = None
+    """A step of training at the server; with ``Need.DESCENT``."""
 
 
 Notes = Mapping[str, Any]
