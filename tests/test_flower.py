@@ -626,6 +626,18 @@ def test_a_client_that_trains_on_other_rows_than_it_told_is_dropped() -> None:
     assert "examples where it had told of" in gone.reason
 
 
+def test_weights_from_all_clients_counts_never_change() -> None:
+    def told(counts: str | None) -> set[tuple[float, ...]]:
+        here = grid()
+        strategy = FedAvgGR(validation(), counts=counts, per_round=2, fraction_evaluate=0)
+        strategy.start(here, start_model(), num_rounds=5)
+        sent = [m.content["config"] for m in here.sent if m.metadata.message_type == "train"]
+        return {tuple(config["broadcast"]) for config in sent}
+
+    assert len(told("once")) == 1
+    assert len(told(None)) > 1
+
+
 def test_absurd_counts_neither_overflow_nor_outweigh_the_limit() -> None:
     def weights(rows: list[int], limit: float | None) -> list[float]:
         here = grid([17, 58])

@@ -25,7 +25,7 @@ def fedprox(mu: float) -> Strategy:
 @register(
     "fedprox",
     "fedavg; losses that hold clients near the model they were sent",
-    "Li et al. 2020 (MLSys)",
+    "Li et al., MLSys 2020",
     mu=Number(0.1, "how strongly", high=1000.0),
 )
 def _build(setup: Setup, mu: float) -> Strategy:

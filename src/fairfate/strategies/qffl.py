@@ -46,7 +46,7 @@ def qffl(q: float, learning_rate: float) -> Strategy:
 @register(
     "qffl",
     "clients with a larger loss count more",
-    "Li et al. 2020 (ICLR)",
+    "Li et al., ICLR 2020",
     q=Number(0.1, "how much more", high=100.0),
 )
 def _build(setup: Setup, q: float) -> Strategy:
