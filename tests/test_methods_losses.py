@@ -145,6 +145,16 @@ def test_fairbatch_for_odds_moves_the_label_with_the_larger_gap() -> None:
     assert found == pytest.approx(np.array([[1, 1.1], [1, 0.95]]))
 
 
+def test_fairbatch_for_opportunity_never_moves_label_0() -> None:
+    loss = ROWS * np.array([[0.1, 0.4], [0.9, 0.5]])  # gaps .8 and .1
+    assert weights(fairbatch("eo", 0.01), report(ROWS, loss=loss)) == pytest.approx(
+        np.array([[1, 0.9], [1, 1.05]])
+    )
+    assert weights(fairbatch("eqo", 0.01), report(ROWS, loss=loss)) == pytest.approx(
+        np.array([[1 - 0.01 / 0.3, 1], [1.025, 1]])
+    )
+
+
 def test_fairbatch_for_parity_favours_the_group_that_is_favoured_less() -> None:
     # mean P(0) over a group's rows: label 0 (24, 16) / (40, 60), label 1 (2, 2) / (40, 60); group 0 has less
     found = weights(fairbatch("sp", 0.01), report(ROWS, probability=ROWS - np.array([[24, 2], [16, 2]])))
@@ -242,6 +252,9 @@ def test_dual_reweighing_shrinks_while_the_model_is_of_little_use() -> None:
         multipliers.append(state.notes["multiplier"])
         guarded.append(state.notes["guarded"])
     assert not any(guarded[:12])
+    # balanced accuracy of the good one: 1 - (25 / 70 + 5 / 30) / 2
+    fresh = strategy.aggregate(strategy.init(np.zeros(1)), cohort(good))
+    assert fresh.notes["skill"] == pytest.approx(0.1 * (0.5 - (25 / 70 + 5 / 30) / 2))
     assert all(guarded[12:20])
     assert multipliers[19] < multipliers[12] < multipliers[11]
     assert not guarded[-1]
@@ -319,3 +332,51 @@ def test_fedfb_parity_takes_three_groups() -> None:
 def test_rules_for_single_metrics_say_so(name: str) -> None:
     with pytest.raises(InputError, match=f"{name}: metric must be sp, eo or eqo, got '0.5\\*sp\\+0.5\\*eo'"):
         parse_spec(f"{name}:metric=0.5*sp+0.5*eo", "eqo")
+
+
+SOME = report(
+    ROWS,
+    loss=ROWS * np.array([[0.1, 0.4], [0.9, 0.5]]),
+    probability=ROWS * np.array([[0.2, 0.6], [0.5, 0.7]]),
+    wrong=SOME_WRONG,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy"),
+    [
+        ("fedminmax", fedminmax(0.01)),
+        ("fedminmax:rate=0.1,risks=cells", fedminmax(0.1, cells=True)),
+        ("fedfb:metric=sp", fedfb_parity(0.3)),
+        ("fedfb:metric=sp,alpha=0.1,surrogate=error", fedfb_parity(0.1, "error")),
+        ("fedfb", fedfb_odds(0.005)),
+        ("fedfb:metric=eo,step=0.02,gaps=sums", fedfb_odds(0.02, labels=(1,), sums=True)),
+        ("fedfb:surrogate=error", fedfb_odds(0.005, surrogate="error")),
+        ("fairbatch", fairbatch("eqo", 0.005)),
+        ("fairbatch:metric=sp,alpha=0.01", fairbatch("sp", 0.01)),
+        ("dual_reweighing", dual_reweighing("eqo")),
+        ("dual_reweighing:metric=sp,rate=0.5,keep=0", dual_reweighing("sp", rate=0.5, keep=0.0)),
+        ("fedprox", fedprox(0.1)),
+    ],
+)
+def test_a_name_with_settings_is_that_rule(text: str, strategy: Strategy) -> None:
+    named = parse_spec(text, "eqo").build(Setup(3))
+    if strategy.broadcast is None:
+        assert named.local_loss(None, ROWS, None).prox == strategy.local_loss(None, ROWS, None).prox
+        return
+    assert weights(named, SOME, SOME).tolist() == weights(strategy, SOME, SOME).tolist()
+    assert (weights(named, SOME, SOME) != 1).any()
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy"),
+    [
+        ("fedgft", fedgft("eqo", 1.0)),
+        ("fedgft:metric=eo,gamma=3,penalty=absolute", fedgft("eo", 3.0, sign=True)),
+    ],
+)
+def test_a_name_with_settings_is_that_price(text: str, strategy: Strategy) -> None:
+    named = parse_spec(text, "eqo").build(Setup(3))
+    pushes = [of.aggregate(of.init(np.zeros(1)), cohort(SOME)).push for of in (named, strategy)]
+    assert pushes[0].tolist() == pushes[1].tolist()
+    assert (pushes[0] != 0).any()

@@ -300,3 +300,44 @@ def test_a_step_at_the_server_has_the_length_it_is_told() -> None:
     assert step(strategy, fair, 2) == pytest.approx([3.0, 4.0])
     flat = two._replace(descend=lambda params, loss: np.zeros(2))
     assert step(strategy, flat, 2) == pytest.approx([3.0, 4.0])
+
+
+EVERYTHING = FOUR._replace(
+    local=cohort(np.zeros((4, 1)), N, loss=np.array([0.5, 2.0, 0.1, 1.0])).local,
+    server_counts=np.array([[[9, 1], [9, 1]], [[1, 9], [1, 9]]]),
+    descend=lambda params, loss: np.array([-7.0]),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "strategy"),
+    [
+        ("fair_best:metric=eo", f3(metrics.eo_diff, fairest, min_mcc=0.05)),
+        ("fair_avg:metric=eo", f3(metrics.eo_diff, fairest, alpha=0.5, min_mcc=0.05)),
+        (
+            "fair_avg:metric=eo,alpha=0.7,weights=equal,min_mcc=-1",
+            f3(metrics.eo_diff, fairest, alpha=0.7, equal=True),
+        ),
+        ("fair_acc_avg:metric=eo", f3(metrics.eo_diff, best_ratio, alpha=0.5, min_mcc=0.05)),
+        (
+            "fair_acc_avg:metric=sp,weights=equal,against=overall",
+            f3(VIOLATIONS["overall"]["sp"], best_ratio, alpha=0.5, min_mcc=0.05, equal=True),
+        ),
+        ("fedval:metric=eo,floor=0.2,sharpness=3", fedval(metrics.eo, floor=0.2, sharpness=3.0)),
+        ("fedadam", adaptive(adam, rate=0.1)),
+        ("fedyogi", adaptive(yogi, rate=0.01)),
+        ("qffl", qffl(0.1, 0.05)),
+        ("afl:rate=0.3,start=equal", afl(0.3, equal=True)),
+        ("afl", afl(0.01)),
+        ("server_step:metric=eo", server_step("eo", metrics.eo, rho=0.3)),
+        ("server_step:metric=sp,target=0.1", server_step("sp", metrics.sp, rho=0.3, target=0.1)),
+    ],
+)
+def test_a_name_with_settings_is_that_rule(text: str, strategy: Strategy) -> None:
+    named = parse_spec(text, "eqo").build(Setup(3, learning_rate=0.05))
+    one, other = named.init(np.zeros(1)), strategy.init(np.zeros(1))
+    for t in (1, 2):
+        one, other = (
+            of.aggregate(s, EVERYTHING._replace(round=t)) for of, s in ((named, one), (strategy, other))
+        )
+    assert one.params == other.params

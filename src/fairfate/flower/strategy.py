@@ -27,7 +27,7 @@ from fairfate.flower.global_model import GlobalModel
 from fairfate.flower.history import Round, account, clients_of, plain_notes, rounds_of
 from fairfate.flower.logs import log
 from fairfate.flower.nodes import Client, Roster
-from fairfate.flower.replies import BROADCAST, Limits, Replies, read_replies
+from fairfate.flower.replies import BROADCAST, LEARNING_RATE, Limits, Replies, read_replies
 from fairfate.flower.saved import Saved
 from fairfate.flower.steps import ask_histograms, take_thresholds
 from fairfate.flower.validation import BuiltIn, Measure
@@ -362,7 +362,7 @@ class FlowerStrategy(Base):
         if model.server.strategy.local_loss is None and Need.REPORTS not in self.needs:
             return {}
         told = {"strategy": self.spec.base.text, "num-rounds": self.num_rounds, "protocol": self.protocol}
-        return told if self.learning_rate is None else {**told, "learning-rate": self.learning_rate}
+        return told if self.learning_rate is None else {**told, LEARNING_RATE: self.learning_rate}
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
