@@ -211,6 +211,18 @@ def test_survives_undefined_fairness(strategy: Strategy) -> None:
     assert told is None or np.isfinite(told).all()
 
 
+@pytest.mark.parametrize("text", STRATEGIES)
+def test_reports_of_absurd_losses_do_not_end_a_run(text: str) -> None:
+    """Replies are checked to be finite, but not their sums: what is told must be, and so is the model."""
+    strategy, cohort = parse_spec(text, "eqo").build(Setup(ROUNDS, learning_rate=0.1)), make_cohort()
+    absurd = cohort._replace(local=cohort.local._replace(loss=np.full((4, 2, 2), 1.7e308)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        state = run(strategy, [absurd, make_cohort(2)])
+        told = None if strategy.broadcast is None else strategy.broadcast(state, np.ones((2, 2, 2), np.int64))
+    assert told is None or np.isfinite(told).all()
+    assert np.isfinite(state.params).all()
+
+
 def test_a_clients_loss_is_finite_and_of_its_rows_shape(strategy: Strategy) -> None:
     cohort_rows = np.array([[[3, 0], [4, 5]], [[0, 0], [0, 7]], [[1, 1], [1, 1]]])
     state = strategy.init(np.zeros(7, np.float32))

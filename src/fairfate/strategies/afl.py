@@ -17,7 +17,7 @@ from fairfate.strategies.strategy import (
     Notes,
     Strategy,
     Vector,
-    divide,
+    client_losses,
     weighted_mean,
 )
 
@@ -59,7 +59,7 @@ def afl(rate: float, *, equal: bool = False) -> Strategy:
         used = weights if weights.sum() > 0 else own
         params = state.params + weighted_mean(cohort.deltas, used)
 
-        loss = np.nan_to_num(divide(cohort.local.loss.sum(axis=(-1, -2)), cohort.num_examples))
+        loss = client_losses(cohort.local)
         share = used / total
         share_after = project(share + rate * (loss - loss.mean()), float(share.sum()))
         moved = dict(zip(cohort.clients, (share_after - own / total).tolist(), strict=True))

@@ -63,7 +63,7 @@ def fedminmax(rate: float, *, cells: bool = False) -> Strategy:
         over: tuple[int, ...] = () if cells else (-1,)
         risk = divide(now.loss.sum(axis=over), now.rows.sum(axis=over)).ravel()
         last, moved = (of if len(of) else np.zeros(len(risk)) for of in (state.risk, state.moved))
-        risk = np.where(np.isnan(risk), last, risk)
+        risk = np.where(np.isfinite(risk), risk, last)
         rho = rows.sum(axis=over).ravel() / max(rows.sum(), 1.0)
         mu = project(rho + moved + rate * (risk - risk.mean()), float(rho.sum()))
         weight = np.where(rho > 0, mu / np.where(rho > 0, rho, 1.0), 1.0)

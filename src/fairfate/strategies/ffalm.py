@@ -53,7 +53,7 @@ def ffalm(*, beta: float, rate: float, growth: float, only_label_one: bool = Fal
 
     def aggregate(state: FfalmState, cohort: Cohort) -> FfalmState:
         assert cohort.local is not None
-        gaps = np.nan_to_num(loss_gap(cohort.local, labels), nan=0.0)
+        gaps = np.nan_to_num(loss_gap(cohort.local, labels), nan=0.0, posinf=0.0, neginf=0.0)
         lam = state.lam + state.rate * float(gaps @ cohort.num_examples / cohort.num_examples.sum())
         return FfalmState(
             state.params + weighted_mean(cohort.deltas, cohort.num_examples),

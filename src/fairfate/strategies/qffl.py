@@ -7,7 +7,7 @@ import numpy as np
 from fairfate.errors import InputError
 from fairfate.strategies.registry import Setup, register
 from fairfate.strategies.settings import Number
-from fairfate.strategies.strategy import Cohort, ModelState, Need, Strategy, divide, weighted_mean
+from fairfate.strategies.strategy import Cohort, ModelState, Need, Strategy, client_losses, weighted_mean
 
 LEAST_LOSS = 1e-10
 
@@ -31,8 +31,7 @@ def qffl(q: float, learning_rate: float) -> Strategy:
 
     def aggregate(state: ModelState, cohort: Cohort) -> ModelState:
         assert cohort.local is not None
-        rows, sums = cohort.local.rows.sum(axis=(-1, -2)), cohort.local.loss.sum(axis=(-1, -2))
-        loss = np.nan_to_num(divide(sums, rows)) + LEAST_LOSS
+        loss = client_losses(cohort.local) + LEAST_LOSS
         weights, length = loss**q, (cohort.deltas.astype(np.float64) ** 2).sum(axis=1)
         curvature = q * loss ** (q - 1) * length / learning_rate
         step = weights.sum() / (weights + curvature).sum()

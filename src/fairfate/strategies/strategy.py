@@ -162,6 +162,12 @@ def divide(sums: Vector, rows: Vector) -> Values:
     return np.asarray(np.divide(sums, rows, out=out, where=np.asarray(rows) > 0))
 
 
+def client_losses(local: Statistics) -> Values:
+    """(clients,) each client's mean loss; 0 of one that tells of no rows, or of a loss that is no number."""
+    mean = divide(local.loss.sum(axis=(-1, -2)), local.rows.sum(axis=(-1, -2)))
+    return np.where(np.isfinite(mean), mean, 0.0)
+
+
 _BLOCK = 400_000
 """How many products `weighted_means` holds at a time."""
 
