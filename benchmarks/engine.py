@@ -27,7 +27,7 @@ from fairfate.federation.split import Federation, build
 from fairfate.federation.streams import Streams
 from fairfate.models.mlp import Mlp
 from fairfate.models.model import Batches, Losses
-from fairfate.models.train_kernels import batch_order
+from fairfate.models.shared_kernels import batch_order
 from fairfate.models.training import Training
 from fairfate.rounds.simulate import simulate
 from fairfate.strategies import Setup, parse_spec

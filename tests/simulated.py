@@ -35,7 +35,7 @@ def simulated(
 ) -> list[Simulated]:
     """One result for each text."""
     groups = Groups.single("group", tuple(map(str, range(federation.groups))))
-    setup = Setup(training.rounds, streams.published, groups)
+    setup = Setup(training.rounds, streams.published, groups, training.learning_rate)
     specs = [parse_spec(text, "eqo") for text in texts]
     model = Mlp(federation.inputs, hidden)
     traces = simulate(federation, specs, model, training, setup, streams, record_clients=True)

@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes of files")
 CODE = """
 import numpy as np
-from fairfate.models.train_kernels import batch_order
+from fairfate.models.shared_kernels import batch_order
 out = np.zeros(6, dtype=np.int64)
 batch_order(np.uint64(7), 1, 2, 3, 2, out)
 print(out.tolist(), sum(batch_order.stats.cache_hits.values()), sum(batch_order.stats.cache_misses.values()))

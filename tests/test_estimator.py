@@ -305,7 +305,10 @@ def test_without_groups_a_fair_strategy_is_fedavg_and_says_so(
 
 def test_without_groups_others_are_trained_as_they_are(rows: Any) -> None:
     x, y, _ = rows
-    assert make("fedmom:beta=0.5").fit(x, y).strategy_ == "fedmom:beta=0.5"
+    for text in ("fedmom:beta=0.5", "fedprox:mu=0.5", "qffl:q=0.01", "afl:rate=0.1,start=rows"):
+        clf = make(text).fit(x, y)
+        assert clf.strategy_ == text
+        assert clf.score(x, y) > 0.6
 
 
 def test_a_model_without_groups_can_be_saved_and_evaluated(rows: Any, tmp_path: Path) -> None:

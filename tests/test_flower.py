@@ -224,6 +224,19 @@ def test_every_strategy_is_what_its_pure_functions_say(spec: str) -> None:
     assert vector(result.arrays) == pytest.approx(state.params, abs=1e-6)
 
 
+def test_what_a_strategy_must_know_is_asked_for_before_anything_runs() -> None:
+    with pytest.raises(InputError, match="learning_rate must be given for qffl"):
+        FlowerStrategy("qffl", validation=validation())
+    with pytest.raises(InputError, match="learning_rate must be > 0, got 0"):
+        FlowerStrategy("qffl", validation=validation(), learning_rate=0)
+    told = FlowerStrategy("qffl", validation=validation(), learning_rate=0.5, fraction_evaluate=0)
+    assert told.spec.name == "qffl"
+    with pytest.raises(InputError, match="server_step must be run in the ready app"):
+        FlowerStrategy("server_step", validation=validation())
+    with pytest.raises(InputError, match="validation must be given for server_step"):
+        FlowerStrategy("server_step")
+
+
 # -- every reply is checked ------------------------------------------------------------------------------
 
 GOOD = {"w": np.ones(3, dtype=np.float32), "b": np.ones(1, dtype=np.float32)}
@@ -611,6 +624,18 @@ def test_a_client_that_trains_on_other_rows_than_it_told_is_dropped() -> None:
     (gone,) = strategy.history[0].dropped
     assert gone.node == 17
     assert "examples where it had told of" in gone.reason
+
+
+def test_weights_from_all_clients_counts_never_change() -> None:
+    def told(counts: str | None) -> set[tuple[float, ...]]:
+        here = grid()
+        strategy = FedAvgGR(validation(), counts=counts, per_round=2, fraction_evaluate=0)
+        strategy.start(here, start_model(), num_rounds=5)
+        sent = [m.content["config"] for m in here.sent if m.metadata.message_type == "train"]
+        return {tuple(config["broadcast"]) for config in sent}
+
+    assert len(told("once")) == 1
+    assert len(told(None)) > 1
 
 
 def test_absurd_counts_neither_overflow_nor_outweigh_the_limit() -> None:

@@ -16,7 +16,7 @@ from fairfate.models import mlp
 from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Batches, Losses
 from fairfate.models.rows import PackedRows
-from fairfate.models.train_kernels import batch_order
+from fairfate.models.shared_kernels import batch_order
 from fairfate.models.training import Training
 from fairfate.strategies import reweigh
 
@@ -88,10 +88,11 @@ def test_a_round_agrees_with_plain_numpy(inputs: int, hidden: int, batch: int) -
     models=st.integers(8, 35),
     groups=st.integers(2, 3),
     pushed=st.booleans(),
+    held=st.booleans(),
     skip=st.integers(0, 1),
 )
 def test_one_model_and_sixteen_lanes_give_the_same_bits(
-    inputs: int, hidden: int, batch: int, models: int, groups: int, pushed: bool, skip: int
+    inputs: int, hidden: int, batch: int, models: int, groups: int, pushed: bool, held: bool, skip: int
 ) -> None:
     table = random_table(90, inputs, groups)
     federation = build(table, parse_partition("dirichlet:1"), 3, STREAMS)
@@ -103,12 +104,14 @@ def test_one_model_and_sixteen_lanes_give_the_same_bits(
     weights = rng.uniform(0.5, 2, shape).astype(np.float32)
     push = rng.normal(size=shape).astype(np.float32) * (rng.random((models, 1, 1)) < 0.5) if pushed else None
     prejudice = (rng.random(models) * rng.integers(0, 2, models)).astype(np.float32) if pushed else None
+    prox = (rng.random(shape[:2]) * rng.integers(0, 2, (models, 1))).astype(np.float32) if held else None
+    anchor = stack + rng.normal(size=stack.shape).astype(np.float32) if held else None
     batches = Batches(STREAMS.batch_key, 1, skip, 2 - skip)
-    losses = Losses(weights, push, prejudice)
+    losses = Losses(weights, push, prejudice, prox, anchor)
     together = train(federation, (hidden,), stack, clients, losses, training, batches)
     for m in (0, models // 2, models - 1):
         mine = slice(m, m + 1)
-        own = Losses(weights[mine], *(None if of is None else of[mine] for of in (push, prejudice)))
+        own = Losses(*(None if of is None else of[mine] for of in losses))
         alone = train(federation, (hidden,), stack[mine], clients, own, training, batches)
         assert np.array_equal(alone[0], together[m])
 
@@ -195,11 +198,13 @@ def numpy_loss(
         r = p.mean()
         removed = p * np.log(q[group] / r) + (1 - p) * np.log((1 - q[group]) / (1 - r))
         loss += terms.prejudice[0] * removed.mean()
+    if terms.prox is not None:
+        loss += terms.prox[0, 0] / 2 * ((params - terms.anchor[0]) ** 2).sum()
     return float(loss)
 
 
 @pytest.mark.parametrize("hidden", [(), (7,), (9, 4), (3, 5, 2)])
-@pytest.mark.parametrize("terms", ["weight", "push", "prejudice", "all"])
+@pytest.mark.parametrize("terms", ["weight", "push", "prejudice", "prox", "all"])
 def test_a_step_follows_the_gradient_of_the_loss(hidden: tuple[int, ...], terms: str) -> None:
     """One batch of all rows, against central differences of the loss in plain NumPy."""
     table = random_table(40, 4, seed=3)
@@ -208,8 +213,11 @@ def test_a_step_follows_the_gradient_of_the_loss(hidden: tuple[int, ...], terms:
     weight = rng.uniform(0.5, 2, (1, 1, 4)).astype(np.float32)
     push = rng.normal(size=(1, 1, 4)).astype(np.float32) if terms in ("push", "all") else None
     prejudice = np.float32([0.7]) if terms in ("prejudice", "all") else None
-    losses, model = Losses(weight, push, prejudice), Mlp(4, hidden)
+    model = Mlp(4, hidden)
     params = (rng.normal(size=model.num_parameters) * 0.5).astype(np.float32)
+    losses = Losses(weight, push, prejudice)
+    if terms in ("prox", "all"):
+        losses = losses._replace(prox=np.float32([[0.6]]), anchor=params[None] * np.float32(0.5) - 1)
     rate = 0.01
     training = Training(epochs=1, batch_size=100, learning_rate=rate)
     batches = Batches(STREAMS.batch_key, 1)
@@ -259,6 +267,31 @@ def test_epochs_in_pieces_visit_the_same_rows() -> None:
         batches = Batches(STREAMS.batch_key, 2, skip, 1)
         pieces = train(federation, (10,), pieces, client, ones, training, batches)[:, 0]
     assert np.array_equal(whole[:, 0], pieces)
+
+
+@pytest.mark.parametrize("hidden", [(), (10,), (6, 5)])
+def test_a_proximal_term_of_nothing_changes_no_bit(hidden: tuple[int, ...]) -> None:
+    federation = build(random_table(100, 5), parse_partition("random"), 3, STREAMS)
+    models, ones = start(5, hidden, 2), np.ones((2, 2, 4), np.float32)
+    training, clients, batches = Training(epochs=2), np.array([0, 2]), Batches(STREAMS.batch_key, 1)
+    far = Losses(ones, prox=np.zeros((2, 2), np.float32), anchor=models + 1)
+    plain, held = (
+        train(federation, hidden, models, clients, of, training, batches) for of in (Losses(ones), far)
+    )
+    assert np.array_equal(plain, held)
+
+
+@pytest.mark.parametrize("hidden", [(), (10,), (6, 5)])
+def test_a_strong_proximal_term_keeps_the_model_at_its_anchor(hidden: tuple[int, ...]) -> None:
+    federation = build(random_table(200, 5), parse_partition("random"), 1, STREAMS)
+    models, ones = start(5, hidden, 1), np.ones((1, 1, 4), np.float32)
+    training, batches = Training(epochs=20), Batches(STREAMS.batch_key, 1)
+    distance = []
+    for strength in (0.0, 1.0, 50.0):
+        held = Losses(ones, prox=np.full((1, 1), strength, np.float32), anchor=models)
+        trained = train(federation, hidden, models, np.array([0]), held, training, batches)
+        distance.append(np.linalg.norm(trained[0, 0] - models[0]))
+    assert distance[0] > 2 * distance[1] > 4 * distance[2] > 0
 
 
 @pytest.mark.parametrize("text", ["", "a", "-1", "10,0", "1.5", "99999", ",", "5," * 20 + "5"])

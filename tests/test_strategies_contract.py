@@ -9,7 +9,7 @@ import pytest
 
 from fairfate.rounds.checkpoint import pack, unpack
 from fairfate.rounds.local import local_terms
-from fairfate.strategies import Cohort, Setup, Statistics, Strategy, entries, parse_spec, weighted_mean
+from fairfate.strategies import Cohort, Loss, Setup, Statistics, Strategy, entries, parse_spec, weighted_mean
 
 STRATEGIES = [
     "fedavg",
@@ -17,6 +17,37 @@ STRATEGIES = [
     "fedavg_gr",
     "fedmom",
     "feddemon",
+    "fedprox",
+    "fedadam",
+    "fedadam:correction=flower",
+    "fedyogi",
+    "qffl:q=0",
+    "qffl:q=2",
+    "afl",
+    "afl:rate=1,start=equal",
+    "fedavg_gr:counts=once",
+    "fedval:metric=sp+accuracy,floor=0,sharpness=3",
+    "fair_best:min_mcc=-1",
+    "fair_avg:metric=sp,weights=equal",
+    "fair_acc_avg:metric=worst(sp, eo),against=overall",
+    "fedfb:metric=sp",
+    "fedfb:metric=sp,surrogate=error",
+    "fedfb:metric=eo,step=0.1",
+    "fedfb:metric=eqo,gaps=sums,surrogate=error",
+    "fairbatch:metric=sp,alpha=0.1",
+    "fairbatch:metric=eo",
+    "fairbatch:metric=eqo",
+    "fedgft:metric=sp",
+    "fedgft:metric=eo,penalty=absolute",
+    "fedgft:metric=eqo",
+    "fedminmax:rate=1",
+    "fedminmax:risks=cells",
+    "server_step:metric=sp",
+    "server_step:metric=eo,rho=1",
+    "server_step:metric=eqo,target=0.9",
+    "dual_reweighing:metric=sp",
+    "dual_reweighing:metric=eo,keep=0",
+    "dual_reweighing:metric=eqo,keep=1",
     "fedval:metric=sp",
     "fedval:metric=eqo",
     "fair_fate:metric=sp",
@@ -52,7 +83,15 @@ def make_cohort(t: int = 1, clients: int = 4, parameters: int = 7, seed: int = 0
         server_counts=rng.integers(1, 40, (2, 2, 2)),
         clients=tuple(f"client {number}" for number in range(clients)),
         local=make_statistics(rng, clients),
+        descend=descend,
     )
+
+
+def descend(params: np.ndarray, loss: Loss) -> np.ndarray:
+    """A step that depends on the model and on the loss, whose rows are always the same ones."""
+    statistics = make_statistics(np.random.default_rng(9), 1)
+    terms = loss(Statistics(*(of[0] for of in statistics)))
+    return -params * np.float32(np.abs(terms.push).sum())
 
 
 def make_statistics(rng: np.random.Generator, clients: int) -> Statistics:
@@ -71,7 +110,7 @@ def run(strategy: Strategy, cohorts: list[Cohort], parameters: int = 7):
 @pytest.fixture(params=[(text, published) for text in STRATEGIES for published in (False, True)], ids=str)
 def strategy(request: pytest.FixtureRequest) -> Strategy:
     text, published = request.param
-    return parse_spec(text, "eqo").build(Setup(ROUNDS, published))
+    return parse_spec(text, "eqo").build(Setup(ROUNDS, published, learning_rate=0.1))
 
 
 def test_every_registered_strategy_is_under_test() -> None:
@@ -92,6 +131,33 @@ def test_ignores_the_order_of_clients(strategy: Strategy) -> None:
     np.testing.assert_allclose(
         run(strategy, [cohort]).params, run(strategy, [shuffled]).params, rtol=1e-5, atol=1e-6
     )
+
+
+def test_ignores_the_names_of_groups(strategy: Strategy) -> None:
+    """The same model, and for each row the same loss, when the groups change places."""
+    cohorts = [make_cohort(t) for t in range(1, 4)]
+    swapped = [
+        cohort._replace(
+            client_counts=cohort.client_counts[:, ::-1],
+            server_counts=cohort.server_counts[::-1],
+            local=Statistics(*(values[:, ::-1] for values in cohort.local)),
+        )
+        for cohort in cohorts
+    ]
+    one, other = run(strategy, cohorts), run(strategy, swapped)
+    np.testing.assert_allclose(one.params, other.params, rtol=1e-5, atol=1e-6)
+    rows, every = np.array([[30, 10], [5, 25]]), np.array([[[30, 10], [5, 25]], [[3, 0], [4, 5]]])
+    local = make_statistics(np.random.default_rng(3), 1)
+    there, back = (Statistics(*(of[0][::step] for of in local)) for step in (1, -1))
+    told, told_back = (
+        None if strategy.broadcast is None else strategy.broadcast(state, of)
+        for state, of in ((one, every), (other, every[:, ::-1]))
+    )
+    terms = local_terms(strategy, told, rows, there)
+    mirrored = local_terms(strategy, told_back, rows[::-1], back)
+    np.testing.assert_allclose(terms.weight, mirrored.weight[::-1], rtol=1e-9)
+    push, mirror = (np.zeros_like(terms.weight) if of.push is None else of.push for of in (terms, mirrored))
+    np.testing.assert_allclose(push, mirror[::-1], rtol=1e-9, atol=1e-12)
 
 
 def test_keeps_shape_and_dtype_and_stays_finite_to_the_last_round(strategy: Strategy) -> None:
@@ -118,6 +184,17 @@ def test_works_with_one_client(strategy: Strategy) -> None:
     assert np.isfinite(run(strategy, [make_cohort(clients=1)]).params).all()
 
 
+ALONE_OTHERWISE = ("fedmom", "feddemon", "fair_fate", "fedadam", "fedyogi", "qffl:q=2", "server_step")
+"""Those that do more than to average: a lone client's update is not the server's."""
+
+
+@pytest.mark.parametrize("text", [text for text in STRATEGIES if not text.startswith(ALONE_OTHERWISE)])
+def test_the_mean_of_one_client_is_its_model(text: str) -> None:
+    strategy, cohort = parse_spec(text, "eqo").build(Setup(ROUNDS, learning_rate=0.1)), make_cohort(clients=1)
+    start = np.linspace(-1, 1, 7, dtype=np.float32)
+    np.testing.assert_array_equal(run(strategy, [cohort]).params, start + cohort.deltas[0])
+
+
 def test_survives_undefined_fairness(strategy: Strategy) -> None:
     cohort = make_cohort()
     nobody = np.zeros_like(cohort.client_counts)
@@ -129,6 +206,20 @@ def test_survives_undefined_fairness(strategy: Strategy) -> None:
     state = run(strategy, [nothing._replace(local=one_group)])
     assert np.isfinite(state.params).all()
     state = run(strategy, [nothing._replace(local=empty)]) if "fairgrad" not in str(strategy) else state
+    assert np.isfinite(state.params).all()
+    told = None if strategy.broadcast is None else strategy.broadcast(state, np.ones((2, 2, 2), np.int64))
+    assert told is None or np.isfinite(told).all()
+
+
+@pytest.mark.parametrize("text", STRATEGIES)
+def test_reports_of_absurd_losses_do_not_end_a_run(text: str) -> None:
+    """Replies are checked to be finite, but not their sums: what is told must be, and so is the model."""
+    strategy, cohort = parse_spec(text, "eqo").build(Setup(ROUNDS, learning_rate=0.1)), make_cohort()
+    absurd = cohort._replace(local=cohort.local._replace(loss=np.full((4, 2, 2), 1.7e308)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        state = run(strategy, [absurd, make_cohort(2)])
+        told = None if strategy.broadcast is None else strategy.broadcast(state, np.ones((2, 2, 2), np.int64))
+    assert told is None or np.isfinite(told).all()
     assert np.isfinite(state.params).all()
 
 
@@ -153,9 +244,12 @@ def test_the_state_survives_a_checkpoint(strategy: Strategy) -> None:
     np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("text", [t for t in STRATEGIES if t.split(":")[0] not in ("fedmom", "feddemon")])
+NOT_A_MEAN = ("fedmom", "feddemon", "fedadam", "fedyogi", "server_step")
+
+
+@pytest.mark.parametrize("text", [t for t in STRATEGIES if t.split(":")[0] not in NOT_A_MEAN])
 def test_equal_deltas_move_the_model_by_no_more_than_that_delta(text: str) -> None:
-    strategy = parse_spec(text, "eqo").build(Setup(ROUNDS))
+    strategy = parse_spec(text, "eqo").build(Setup(ROUNDS, learning_rate=0.1))
     cohort = make_cohort()
     same = np.tile(np.float32([1, 2, 3, 4, 5, 6, 7]), (4, 1))
     cohort = cohort._replace(deltas=same)

@@ -74,12 +74,17 @@ def train(model, start, federation, losses, batches=None, training=TRAINING):
 
 @pytest.mark.parametrize("models", [1, 5])
 @pytest.mark.parametrize("prejudice", [False, True])
-def test_the_built_in_model_as_a_module_gives_its_results(models: int, prejudice: bool) -> None:
+@pytest.mark.parametrize("held", [False, True])
+def test_the_built_in_model_as_a_module_gives_its_results(models: int, prejudice: bool, held: bool) -> None:
     federation, mlp, ours = small(), Mlp(6), TorchModel(tanh, 6)
     start = np.stack([mlp.initial(Streams(s).weights(mlp.num_parameters)) for s in range(models)])
     losses = some_losses(models, 3, prejudice)
+    if held:
+        prox = np.float32([[0.5, 0.0, 2.0]] * models)
+        losses = losses._replace(prox=prox, anchor=start - np.float32(0.3))
     expected = train(mlp, start, federation, losses)
-    found = train(ours, np.stack([as_torch(mlp, params) for params in start]), federation, losses)
+    theirs = losses._replace(anchor=np.stack([as_torch(mlp, at) for at in losses.anchor])) if held else losses
+    found = train(ours, np.stack([as_torch(mlp, params) for params in start]), federation, theirs)
     assert ours.mode == "side by side"
     assert np.abs(expected - start[:, None]).max() > 0.1
     for s in range(models):
@@ -114,7 +119,7 @@ def test_a_model_trains_alike_alone_and_beside_others(kind) -> None:
     together, again = train(model, start, federation, losses), train(model, start, federation, losses)
     assert together.tobytes() == again.tobytes()
     for s in (0, 4):
-        mine = Losses(losses.weight[[s]], losses.push[[s]], losses.prejudice[[s]])
+        mine = Losses(*(None if of is None else of[[s]] for of in losses))
         alone = train(model, start[[s]], federation, mine)
         np.testing.assert_allclose(alone[0], together[s], atol=0 if kind is with_norm else 1e-5, rtol=0)
 
@@ -122,7 +127,7 @@ def test_a_model_trains_alike_alone_and_beside_others(kind) -> None:
 @pytest.mark.parametrize("kind", [tanh, with_norm, with_dropout])
 def test_strategies_alone_and_side_by_side(kind) -> None:
     federation, training = small(), Training(rounds=8, epochs=1, learning_rate=0.1)
-    names = ["fedavg", "fair_fate", "fedmom", "prejudice", "fairfed"]
+    names = ["fedavg", "fair_fate", "fedmom", "prejudice", "fairfed", "fedprox:mu=1", "server_step"]
 
     def run(texts):
         specs = [parse_spec(text, "eqo") for text in texts]
@@ -191,6 +196,10 @@ def test_an_optimizer_of_its_own_is_used() -> None:
     found = [train(model, start, federation, losses) for model in (plain, same, adam)]
     np.testing.assert_allclose(found[0], found[1], atol=1e-6)
     assert np.abs(found[2] - found[0]).max() > 1e-3
+    held = losses._replace(prox=np.full((2, 2), 0.5, np.float32), anchor=start)
+    near = [train(model, start, federation, held) for model in (plain, same)]
+    np.testing.assert_allclose(near[0], near[1], atol=1e-6)
+    assert np.abs(near[0] - found[0]).max() > 1e-3
 
 
 def test_nothing_is_left_behind_in_pytorch() -> None:

@@ -38,6 +38,8 @@ NEEDS = {
     Need.LOCAL: "a client measures the model on its own rows, and tells nobody",
     Need.REPORTS: "a client reports how the model it was sent does on its own rows: sums by group and label",
     Need.ROWS: "a client tells its number of rows by group and label",
+    Need.ALL_ROWS: "every client tells its number of rows by group and label",
+    Need.DESCENT: "the server takes a step of training on its validation rows (label and group)",
 }
 
 
@@ -80,6 +82,37 @@ METHODS = {
         " doi 10.14428/esann/2021.ES2021-106",
         (DEMON, ("v ← β_t v + (1 − β_t) α_N", "as in `fedmom`"), ("θ ← θ + v", "move by it")),
     ),
+    "fedadam": Method(
+        "FedAdam",
+        "Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan: Adaptive Federated Optimization, ICLR 2021,"
+        " arXiv 2003.00295",
+        (
+            ("m ← β_1 m + (1 − β_1) α_N", "a running mean of the mean updates"),
+            ("v ← β_2 v + (1 − β_2) α_N^2", "and of their squares"),
+            ("θ ← θ + η m / (√v + τ)", "each parameter moves by steps of its own size; η is `rate`"),
+        ),
+        "`correction=flower` also scales η as Flower's FedAdam does.",
+    ),
+    "fedyogi": Method(
+        "FedYogi",
+        "Reddi et al. 2021, as above",
+        (
+            ("v ← v − (1 − β_2) α_N^2 sign(v − α_N^2)", "squares change more slowly than in `fedadam`"),
+            ("θ ← θ + η m / (√v + τ)", "as in `fedadam`"),
+        ),
+    ),
+    "fedprox": Method(
+        "FedProx",
+        "Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith: Federated Optimization in Heterogeneous Networks, MLSys 2020,"
+        " arXiv 1812.06127",
+        (
+            (
+                "loss_k = mean of BCE + (μ/2) ‖θ_k − θ‖^2",
+                "going far from the model that was sent has a price",
+            ),
+            (REWEIGHED, "the server averages as usual"),
+        ),
+    ),
     "fedavg_lr": Method(
         "Local reweighing",
         "Abay, Zhou, Baracaldo, Rajamoni, Chuba, Ludwig: Mitigating Bias in Federated Learning, arXiv 2012.02447,"
@@ -102,6 +135,7 @@ METHODS = {
             ("loss_k = mean of w(s, y) · BCE", "all clients use the same weights"),
             (REWEIGHED, "the server averages as usual"),
         ),
+        "`counts=once`: from the rows of all clients of the federation, so that the weights never change.",
     ),
     "fedval": Method(
         "Averaging by fairness",
@@ -112,8 +146,12 @@ METHODS = {
                 "F_k = F(θ_k)",
                 "how fair each client's model is on the validation rows; 0 where that is undefined",
             ),
-            ("θ ← Σ_k (F_k + 0.001) θ_k / Σ_k (F_k + 0.001)", "average the models by it"),
+            (
+                "θ ← Σ_k (F_k + c)^κ θ_k / Σ_k (F_k + c)^κ",
+                "average the models by it; c is `floor`, κ is `sharpness`",
+            ),
         ),
+        "Several metrics at once are an objective such as `sp+accuracy`.",
     ),
     "fair_fate": Method(
         "FAIR-FATE",
@@ -132,6 +170,51 @@ METHODS = {
         ),
         "[In pictures](fair-fate.md). `momentum` and `growth` are there for the 3 × 3"
         " [ablation grid](strategies.md#the-ablation-grid). [Known weaknesses](strategies.md#known-weaknesses-of-fair-fate).",
+    ),
+    "fair_best": Method(
+        "F3's FairBest",
+        "Kanaparthy, Padala, Damle, Sarvadevabhatla, Gujar: F3: Fair and Federated Face Attribute Classification with"
+        " Heterogeneous Data, PAKDD 2023; arXiv 2109.02351",
+        (
+            ("D_k = max over rates of |rate_0 − rate_1|", "how far groups are apart on the validation rows"),
+            (
+                "θ ← θ_k of the least D_k",
+                "the fairest client's model replaces all; ties go to the more accurate",
+            ),
+        ),
+        "`eqo` looks at TPR and FPR, `eo` at TPR, `sp` at the share accepted. `against=overall`: how far the worst group's error rate"
+        " is above everybody's, as in the paper. Clients below `min_mcc` are passed over, since a model that gives everybody one"
+        " answer has D = 0 (ours; −1 for the paper's rule).",
+    ),
+    "fair_avg": Method(
+        "F3's FairAvg",
+        "Kanaparthy et al. 2023, as above",
+        (
+            ("S = the ⌈α K⌉ clients with the least D_k", "D as in `fair_best`; K clients in the round"),
+            ("θ ← Σ_{k ∈ S} n_k θ_k / Σ_{k ∈ S} n_k", "their mean, by rows"),
+        ),
+        "`weights=equal`: a plain mean, as in the authors' code.",
+    ),
+    "fair_acc_avg": Method(
+        "F3's FairAccAvg",
+        "Kanaparthy et al. 2023, as above",
+        (
+            ("S = the ⌈α K⌉ clients with the largest accuracy_k / D_k", "skill counts too"),
+            ("θ ← Σ_{k ∈ S} n_k θ_k / Σ_{k ∈ S} n_k", "as in `fair_avg`"),
+        ),
+    ),
+    "server_step": Method(
+        "A step at the server",
+        "ours, after EquFL, arXiv 2601.05352, which makes rows up where this uses the server's own",
+        (
+            ("θ ← θ + α_N", "average as usual"),
+            (
+                "g = ∇ Σ_s (q_s − q)^2 at the new θ",
+                "on the validation rows; q_s is the mean p of group s, q that of all: over all rows (`sp`), those of"
+                " label 1 (`eo`) or of each label (`eqo`)",
+            ),
+            ("θ ← θ − ρ ‖α_N‖ g / ‖g‖", "unless F(θ) ≥ `target`"),
+        ),
     ),
     "fairfed": Method(
         "FairFed",
@@ -212,6 +295,98 @@ METHODS = {
         ),
         "C and c depend on the metric, which is `sp`, `eo` or `eqo` alone. A weight below 0 raises a row's loss.",
     ),
+    "fedfb": Method(
+        "FedFB",
+        "Zeng, Chen, Lee: Improving Fairness via Federated Learning, arXiv 2110.15545, 2021",
+        (
+            ("w(z, 0) = u_z,  w(z, 1) = 2 − u_z", "with `sp`; u starts at 1"),
+            (
+                "u_z ← u_z + (α/√t) (n/m_z) f_z,  kept within 0 and 2",
+                "m_z rows of group z; f_z a difference of selection rates from losses to the first group",
+            ),
+            (
+                "λ_y ← λ_y + α d_y / ‖d‖",
+                "with `eo`, `eqo`: the share of (group 1, label y); d are differences of mean losses",
+            ),
+            (REWEIGHED, "the server averages as usual"),
+        ),
+        "`surrogate=error`: f from predictions, then it is the difference itself. `gaps=sums`: sums in place of means, as a public"
+        " implementation has it. Two groups with `eo` and `eqo`.",
+    ),
+    "fairbatch": Method(
+        "FairBatch, federated",
+        "Roh, Lee, Whang, Suh: FairBatch: Batch Selection for Model Fairness, ICLR 2021, arXiv 2012.01696",
+        (
+            ("w(s, y) = π(s, y) / P(s, y)", "shares of (group, label) as loss weights; at first all 1"),
+            ("π(s, y) ← π(s, y) ± α", "the group with the larger mean loss gains, the other loses"),
+            (REWEIGHED, "the server averages as usual"),
+        ),
+        "With `eo` label 1 moves, with `eqo` the label with the larger gap, with `sp` labels within groups. Two groups.",
+    ),
+    "fedgft": Method(
+        "FedGFT",
+        "Wang, Payani, Lee, Kompella: Mitigating Group Bias in Federated Learning: Beyond Local Fairness, TMLR 2024,"
+        " arXiv 2305.09931",
+        (
+            ("F = q_0 − q_1", "the groups' mean p over all clients of the round before; 0 in round 1"),
+            (
+                "loss_k = mean of BCE + γ F κ p",
+                "κ = 1/P(s) for one group and −1/P(s) for the other; with `eo`, `eqo` by label",
+            ),
+            (REWEIGHED, "local gradients add up to that of γ F^2/2"),
+        ),
+        "`penalty=absolute`: the sign of F. The paper's γ of 20 goes with one local epoch of small steps; with many, F overshoots."
+        " Two groups.",
+    ),
+    "fedminmax": Method(
+        "FedMinMax",
+        "Papadaki, Martinez, Bertran, Sapiro, Rodrigues: Minimax Demographic Group Fairness in Federated Learning, FAccT 2022,"
+        " arXiv 2201.08304",
+        (
+            ("w(g) = μ_g / ρ_g", "ρ are the groups' shares of the rows; μ starts there"),
+            ("μ ← project(μ + η r)", "r are the groups' mean losses; onto shares that sum to 1"),
+            (REWEIGHED, "the server averages as usual"),
+        ),
+        "`risks=cells`: groups by label too. The paper releases the mean of all models: `+average:share=1`.",
+    ),
+    "dual_reweighing": Method(
+        "Dual reweighing",
+        "this project",
+        (
+            ("w(g, 0) = e^μ,  w(g, 1) = e^{−μ}", "multipliers μ_gy, within ±3, at first 0"),
+            (
+                "μ_gy ← μ_gy + η (r_gy − mean over groups)",
+                "r are the groups' rates over the round's rows: accepted (`sp`), among label 1 (`eo`), among each label (`eqo`)",
+            ),
+            (
+                "μ ← 0.9 μ while B − 1/2 < `keep` · best so far",
+                "the guard: balanced accuracy B, a running mean, must keep its skill",
+            ),
+            (REWEIGHED, "the server averages as usual"),
+        ),
+    ),
+    "qffl": Method(
+        "q-FFL",
+        "Li, Sanjabi, Beirami, Smith: Fair Resource Allocation in Federated Learning, ICLR 2020, arXiv 1905.10497",
+        (
+            ("g_k = −Δ_k / η", "η is the clients' learning rate, L_k the loss of the model that was sent"),
+            ("h_k = q L_k^{q−1} ‖g_k‖^2 + L_k^q / η", "how curved a client's objective may be"),
+            (
+                "θ ← θ − Σ_k L_k^q g_k / Σ_k h_k",
+                "clients with a larger loss count for more; q = 0 is the plain mean",
+            ),
+        ),
+        "Fair to clients; it does not look at groups.",
+    ),
+    "afl": Method(
+        "Agnostic federated learning",
+        "Mohri, Sivek, Suresh: Agnostic Federated Learning, ICML 2019, arXiv 1902.00146",
+        (
+            ("θ ← θ + Σ_k λ_k Δ_k / Σ_k λ_k", "weights start at n_k/n (`start=equal`: alike)"),
+            ("λ ← project(λ + η L)", "clients with a larger loss gain; among the round's clients"),
+        ),
+        "Fair to clients. The paper releases the mean of all models: `+average:share=1`.",
+    ),
 }
 
 STEP_METHODS = {
@@ -267,7 +442,7 @@ def _section(name: str, method: Method, settings: Mapping[str, Setting], needs: 
 
 
 def _needs(entry: Entry) -> str:
-    found = parse_spec(entry.name, "eqo").build(Setup(num_rounds=10)).needs
+    found = parse_spec(entry.name, "eqo").build(Setup(num_rounds=10, learning_rate=0.1)).needs
     return "; ".join(words for need, words in NEEDS.items() if need in found)
 
 

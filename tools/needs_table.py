@@ -7,22 +7,37 @@ from fairfate.strategies import STEPS, Need, Setup, entries, parse_spec
 TELLS = {
     Need.REPORTS: "each round: 8 sums for each group",
     Need.ROWS: "once: its rows by group and label",
+    Need.ALL_ROWS: "once: its rows by group and label",
 }
 SUMS = {
+    "afl": "with one more exchange: each client has a weight of its own",
+    "dual_reweighing": "yes",
+    "fair_acc_avg": "no: each model is scored",
+    "fair_avg": "no: each model is scored",
+    "fair_best": "no: each model is scored",
     "fair_fate": "no: each model is scored",
+    "fairbatch": "yes",
     "fairfed": "with one more exchange: each client has a weight of its own",
     "fairgrad": "yes",
+    "fedadam": "yes",
     "fedavg": "yes",
     "fedavg_gr": "yes",
     "fedavg_lr": "yes",
     "feddemon": "yes",
+    "fedfb": "yes",
+    "fedgft": "yes",
+    "fedminmax": "yes",
     "fedmom": "yes",
+    "fedprox": "yes",
     "fedval": "no: each model is scored",
+    "fedyogi": "yes",
     "ffalm": "yes",
     "prejudice": "yes",
+    "qffl": "yes",
+    "server_step": "yes",
 }
 """Whether sums over the clients would be enough for the server; whoever adds a strategy says so here."""
-VARIANTS = ("prejudice:scope=global",)
+VARIANTS = ("fedavg_gr:counts=once", "prejudice:scope=global")
 STEP_TELLS = {
     "average": ("nothing", "", "yes"),
     "thresholds": ("nothing", "yes: thresholds are chosen on them", "yes"),
@@ -36,9 +51,10 @@ def table() -> str:
     rows = []
     for text in sorted([*ours, *VARIANTS]):
         spec = parse_spec(text, "eqo")
-        needs = spec.build(Setup(num_rounds=10)).needs
+        needs = spec.build(Setup(num_rounds=10, learning_rate=0.1)).needs
         told = "; ".join(words for need, words in TELLS.items() if need in needs) or "nothing"
         scored = "yes: each client's model is scored on them" if Need.SCORES in needs else ""
+        scored = "yes: the model takes a step on them" if Need.DESCENT in needs else scored
         rows.append((text, told, scored, SUMS[spec.name]))
     missing = set(STEPS) - {name.partition(":")[0] for name in STEP_TELLS}
     if missing:

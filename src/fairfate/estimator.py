@@ -41,7 +41,7 @@ from fairfate.models.training import Training
 from fairfate.rounds.simulate import Trace, simulate
 from fairfate.runs.plan import a_third
 from fairfate.runs.prepare import check_metric
-from fairfate.strategies import THRESHOLDS, Need, Setup, Spec, parse_spec
+from fairfate.strategies import ON_VALIDATION, THRESHOLDS, Need, Setup, Spec, parse_spec
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -176,8 +176,8 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         """Simulate the federation, and keep what came out of it."""
         federation = self._federation(table, spec, partition, streams)
         model = self._model(federation.inputs)
-        setup = Setup(self.max_iter, groups=table.grouping)
         training = self._training(federation.clients)
+        setup = Setup(self.max_iter, groups=table.grouping, learning_rate=training.learning_rate)
         before = [spec.base] if spec.steps else []
         *earlier, final = simulate(federation, [*before, spec], model, training, setup, streams)
         rounds = (earlier or [final])[0]
@@ -424,15 +424,16 @@ def _looks_at_groups(spec: Spec) -> bool:
     """Whether a strategy does something about groups."""
     if spec.metric is not None:
         return True
-    strategy = spec.build(Setup(1))
-    return strategy.local_loss is not None or strategy.needs != Need.NOTHING
+    strategy = spec.build(Setup(1, learning_rate=1.0))
+    looks = strategy.local_loss is not None or strategy.needs != Need.NOTHING
+    return looks and not strategy.group_blind
 
 
 def _check_looks(spec: Spec, table: Table, parts: Mapping[str, NDArray[np.int64]], rounds: int) -> None:
     """Find out before anything is trained whether the strategy's objectives are defined where it looks."""
-    setup = Setup(max(rounds, 1), groups=table.grouping)
+    setup = Setup(max(rounds, 1), groups=table.grouping, learning_rate=1.0)
     strategy, step = spec.build(setup), spec.step(THRESHOLDS)
-    looks = [("validation", spec.base.metric)] if Need.SCORES in strategy.needs else []
+    looks = [("validation", spec.base.metric)] if strategy.needs & ON_VALIDATION else []
     if step is not None:
         looks.append(("training" if step["from"] == "clients" else "validation", str(step["metric"])))
     for part, metric in looks:

@@ -15,7 +15,7 @@ All values are in [0, 1]; 1 is fair.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -217,6 +217,7 @@ def bind(
     *,
     published: bool = False,
     difference: bool = False,
+    gaps: Mapping[str, Metric] = metrics.GAPS,
 ) -> Metric:
     """The objective as a function of counts by group.
 
@@ -227,12 +228,13 @@ def bind(
     published : take the published runs' metrics
     difference : take signed differences (the first group's rate less the second's, or the largest less the
         smallest) in the place of ratios; then 0 is fair
+    gaps : the differences, if they are others: of sp, eo and eqo
     """
     parsed = parse_objective(objective) if isinstance(objective, str) else objective
-    known = metrics.GAPS if difference else metrics.PUBLISHED_FAIRNESS if published else metrics.FAIRNESS
+    known = gaps if difference else metrics.PUBLISHED_FAIRNESS if published else metrics.FAIRNESS
     if difference and not _is_gap(parsed):
         raise InputError(f"metric must be made of sp, eo and eqo by + and worst(), got '{parsed}'")
-    return _bind(parsed, groups, known)
+    return _bind(parsed, groups, known, difference)
 
 
 def _is_gap(objective: Objective) -> bool:
@@ -243,14 +245,14 @@ def _is_gap(objective: Objective) -> bool:
     return objective.function == "worst" and all(map(_is_gap, objective.parts))
 
 
-def _bind(objective: Objective, groups: Groups, known: dict[str, Metric]) -> Metric:
+def _bind(objective: Objective, groups: Groups, known: Mapping[str, Metric], difference: bool) -> Metric:
     if isinstance(objective, Mean):
         weights = [weight for weight, _ in objective.terms]
-        parts = [_bind(term, groups, known) for _, term in objective.terms]
+        parts = [_bind(term, groups, known, difference) for _, term in objective.terms]
         return partial(_mean, parts, weights)
     if isinstance(objective, Together):
-        parts = [_bind(part, groups, known) for part in objective.parts]
-        if known is metrics.GAPS:
+        parts = [_bind(part, groups, known, difference) for part in objective.parts]
+        if difference:
             return partial(_largest, parts)
         return partial(_worst if objective.function == "worst" else _geometric, parts)
     if objective.metric in PERFORMANCE:
@@ -258,7 +260,7 @@ def _bind(objective: Objective, groups: Groups, known: dict[str, Metric]) -> Met
     groups.check(objective.attributes, f"'{objective}'")
     if not objective.attributes and len(groups.attributes) > 1:
         each = tuple(Measured(objective.metric, (name,)) for name in groups.attributes)
-        return _bind(Together("worst", each), groups, known)
+        return _bind(Together("worst", each), groups, known, difference)
     attributes = objective.attributes or groups.attributes
     metric = known[objective.metric]
     rule, number = objective.rule

@@ -10,14 +10,20 @@ from numpy.typing import ArrayLike
 
 from fairfate.data.groups import Groups
 from fairfate.fairness.metrics import Statistics
-from fairfate.flower.replies import BROADCAST
+from fairfate.flower.replies import BROADCAST, LEARNING_RATE
 from fairfate.rounds.local import local_terms
 from fairfate.strategies import LossTerms, Setup, Strategy, parse_spec, plain_loss
 
 
 def strategy_of(config: Mapping[str, Any], groups: Groups) -> Strategy:
     """The strategy that the server's message names."""
-    setup = Setup(int(config["num-rounds"]), config.get("protocol") == "published", groups)
+    rate = config.get(LEARNING_RATE)
+    setup = Setup(
+        int(config["num-rounds"]),
+        config.get("protocol") == "published",
+        groups,
+        None if rate is None else float(rate),
+    )
     return parse_spec(str(config["strategy"]), "eqo").build(setup)
 
 

@@ -12,10 +12,10 @@ from fairfate.errors import InputError
 from fairfate.fairness.metrics import Counts
 from fairfate.flower.records import Layout, MismatchError, blame
 from fairfate.flower.replies import Replies
-from fairfate.flower.validation import Measure
+from fairfate.flower.validation import BuiltIn, Measure
 from fairfate.rounds import server as rounds
 from fairfate.rounds.server import Server
-from fairfate.strategies import Average, Strategy, weighted_mean
+from fairfate.strategies import Average, Loss, Need, Strategy, Vector, weighted_mean
 
 Measured = tuple[Counts | None, Counts | None]
 """On the validation and on the test rows, where there are some."""
@@ -46,6 +46,8 @@ class GlobalModel:
         trained, self.rest = np.split(self.layout.flat(arrays), [self.layout.moved])
         self.server = Server.start(strategy, trained)
         self.average, self.validation, self.test = average, validation, test
+        if self.server.needs(Need.DESCENT):
+            self.server.descend = self._descend
         self._released: NDArray[Any] | None = None
         self._measured: Measured | None = None
         self._record: ArrayRecord | None = None
@@ -121,6 +123,13 @@ class GlobalModel:
             self._released = self.average.add(t, self.vector)
         self._leave_memory()
         return outcome
+
+    def _descend(self, params: Vector, loss: Loss) -> Vector:
+        """What a step of training on the validation rows adds to the trained part of a model."""
+        assert isinstance(self.validation, BuiltIn)
+        vector = np.concatenate([params, self.rest]).astype(self.layout.dtype, copy=False)
+        added = self.validation.descend(self.layout.record(vector), loss)
+        return self.layout.flat(added)[: self.layout.moved]
 
     def _accept(self, good: Replies) -> str:
         """Take the rest of the new model and measure it; returns what is wrong with it, if anything is."""

@@ -17,6 +17,8 @@ from fairfate.flower.records import Layout, MismatchError
 
 BROADCAST, LOCAL = "broadcast", "local-"
 """In a client's config, what it is told; in its metrics, how the model it was sent does on its own rows."""
+LEARNING_RATE = "strategy-learning-rate"
+"""In a client's config: that of the clients, as the strategy knows it."""
 MOST_EXAMPLES = 2**53
 """Whole numbers up to here can be added."""
 

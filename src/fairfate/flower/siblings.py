@@ -57,10 +57,27 @@ class FairFate(FlowerStrategy):
 
 
 class FedVal(FlowerStrategy):
-    """FedVal (Mehrabi et al. 2022): the clients' models averaged by their fairness on the validation rows."""
+    """FedVal (Mehrabi et al. 2022): the clients' models averaged by their fairness on the validation rows.
 
-    def __init__(self, validation: Measure, metric: str = "eqo", **options: Any) -> None:
-        super().__init__(_text("fedval", metric=metric), validation=validation, metric=metric, **options)
+    Parameters
+    ----------
+    validation : the server's labelled rows, and how its copy of the model predicts on them
+    metric : fairness it looks at; of several metrics such as ``sp+accuracy``, their mean
+    floor, sharpness : what is added to every score, and the power it is then raised to
+    options : see `FlowerStrategy`
+    """
+
+    def __init__(
+        self,
+        validation: Measure,
+        metric: str = "eqo",
+        *,
+        floor: float | None = None,
+        sharpness: float | None = None,
+        **options: Any,
+    ) -> None:
+        text = _text("fedval", metric=metric, floor=floor, sharpness=sharpness)
+        super().__init__(text, validation=validation, metric=metric, **options)
 
 
 class FedAvg(FlowerStrategy):
@@ -95,8 +112,8 @@ class FedAvgGR(FlowerStrategy):
     """FedAvg+GR (Abay et al. 2020): clients' losses are reweighed by the counts of the round's clients.
 
     Clients answer a query with their counts by group and label, and use the weights they are sent. The
-    groups are those of the validation rows.
+    groups are those of the validation rows. With ``counts="once"`` the counts are those of all clients.
     """
 
-    def __init__(self, validation: Measure, **options: Any) -> None:
-        super().__init__("fedavg_gr", validation=validation, **options)
+    def __init__(self, validation: Measure, *, counts: str | None = None, **options: Any) -> None:
+        super().__init__(_text("fedavg_gr", counts=counts), validation=validation, **options)

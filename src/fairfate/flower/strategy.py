@@ -27,13 +27,13 @@ from fairfate.flower.global_model import GlobalModel
 from fairfate.flower.history import Round, account, clients_of, plain_notes, rounds_of
 from fairfate.flower.logs import log
 from fairfate.flower.nodes import Client, Roster
-from fairfate.flower.replies import BROADCAST, Limits, Replies, read_replies
+from fairfate.flower.replies import BROADCAST, LEARNING_RATE, Limits, Replies, read_replies
 from fairfate.flower.saved import Saved
 from fairfate.flower.steps import ask_histograms, take_thresholds
-from fairfate.flower.validation import Measure
+from fairfate.flower.validation import BuiltIn, Measure
 from fairfate.rounds import server as rounds
 from fairfate.rounds.record import REFUSED, ClientRound, client_rounds
-from fairfate.strategies import AVERAGE, THRESHOLDS, Average, Need, Setup, Spec, parse_spec
+from fairfate.strategies import AVERAGE, ON_VALIDATION, THRESHOLDS, Average, Need, Setup, Spec, parse_spec
 from fairfate.strategies.registry import TWO_GROUPS
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
@@ -62,6 +62,7 @@ class FlowerStrategy(Base):
     max_norm : L2 norm above which an update is dropped; None compares the updates of a round with each
         other, infinity takes all
     max_examples : most examples that a client may count for
+    learning_rate : of the clients' SGD, for strategies that must know it (``qffl``)
     checkpoint : file that holds the run after every round; where it exists, `start` goes on from it
     ask_clients : send each new node a query for its name (see the documentation); the default asks only
         for strategies that need the clients' counts
@@ -91,6 +92,7 @@ class FlowerStrategy(Base):
         max_wait: float = 600.0,
         max_norm: float | None = None,
         max_examples: float | None = None,
+        learning_rate: float | None = None,
         checkpoint: str | Path | None = None,
         ask_clients: bool | None = None,
         query_config: ConfigRecord | None = None,
@@ -112,7 +114,8 @@ class FlowerStrategy(Base):
             ("min_available_nodes", min_available_nodes),
         ):
             check(least >= 0, f"{name} must be >= 0", least)
-        for name, limit in (("max_norm", max_norm), ("max_examples", max_examples)):
+        limits = {"max_norm": max_norm, "max_examples": max_examples, "learning_rate": learning_rate}
+        for name, limit in limits.items():
             check(limit is None or limit > 0, f"{name} must be > 0", limit)
         check(max_wait > 0, "max_wait must be > 0", max_wait)
         self.spec: Spec = parse_spec(strategy, metric)
@@ -127,20 +130,26 @@ class FlowerStrategy(Base):
         )
         self.min_train_nodes, self.min_evaluate_nodes = min_train_nodes, min_evaluate_nodes
         self.min_available_nodes = min_available_nodes
-        self.limits = Limits(max_norm, max_examples)
+        self.limits, self.learning_rate = Limits(max_norm, max_examples), learning_rate
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.averaged = tuple(averaged)
         self.weighted_by_key = weighted_by_key
         self.arrayrecord_key, self.configrecord_key = arrayrecord_key, configrecord_key
         self.on_round = on_round
         needs = self.spec.build(self._setup(num_rounds or 1)).needs
-        for need, why in ((Need.SCORES, "scores models"), (Need.ROWS | Need.REPORTS, "counts groups")):
+        counting = Need.ROWS | Need.ALL_ROWS | Need.REPORTS
+        for need, why in ((ON_VALIDATION, "scores models"), (counting, "counts groups")):
             if needs & need and validation is None:
                 raise InputError(f"validation must be given for {self.spec.name}, which {why}, got none")
+        if Need.DESCENT in needs and not isinstance(validation, BuiltIn):
+            raise InputError(
+                f"{self.spec.name} must be run in the ready app, where the server can train the model,"
+                " got predictions only"
+            )
         if self.spec.step(THRESHOLDS) is not None and validation is None:
             raise InputError("validation must be given for thresholds, which are measured on it, got none")
         self.needs = needs
-        self.told_rows = Need.ROWS in needs
+        self.told_rows = bool(needs & (Need.ROWS | Need.ALL_ROWS))
         asks = self.told_rows if ask_clients is None else ask_clients
         if self.told_rows and not asks:
             raise InputError(f"ask_clients must be left out or True for {self.spec.name}, got False")
@@ -159,7 +168,7 @@ class FlowerStrategy(Base):
 
     def _setup(self, num_rounds: int) -> Setup:
         groups = TWO_GROUPS if self.validation is None else self.validation.grouping
-        return Setup(num_rounds, self.protocol == "published", groups)
+        return Setup(num_rounds, self.protocol == "published", groups, self.learning_rate)
 
     # -- the loop ------------------------------------------------------------------------------------------
 
@@ -311,7 +320,8 @@ class FlowerStrategy(Base):
         chosen = self.streams.cohort(server_round, len(clients), size).tolist() if size else []
         sampled = [clients[position] for position in chosen]
         log(INFO, "configure_train: %d of %d clients: %s", size, len(clients), _names(sampled))
-        rows = rows_told(sampled, self.limits.max_examples) if self.told_rows and sampled else None
+        telling = [*self.roster.known.values()] if Need.ALL_ROWS in self.needs else sampled
+        rows = rows_told(telling, self.limits.max_examples) if self.told_rows and sampled else None
         broadcast = model.server.broadcast(rows) if sampled else None
         self._asked = []
         for client in sampled:
@@ -351,7 +361,8 @@ class FlowerStrategy(Base):
         assert self.num_rounds is not None
         if model.server.strategy.local_loss is None and Need.REPORTS not in self.needs:
             return {}
-        return {"strategy": self.spec.base.text, "num-rounds": self.num_rounds, "protocol": self.protocol}
+        told = {"strategy": self.spec.base.text, "num-rounds": self.num_rounds, "protocol": self.protocol}
+        return told if self.learning_rate is None else {**told, LEARNING_RATE: self.learning_rate}
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -451,6 +462,7 @@ class FlowerStrategy(Base):
             "averaged": list(self.averaged),
             "clients": [self.per_round, self.fraction_train, self.min_train_nodes],
             "limits": [self.limits.max_norm, self.limits.max_examples],
+            **({} if self.learning_rate is None else {"learning_rate": self.learning_rate}),
             "rows": [rows.checksum for rows in (self.validation, self.test) if rows is not None],
             "version": __version__,
         }

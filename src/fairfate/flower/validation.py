@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
-from flwr.app import ArrayRecord
+from flwr.app import Array, ArrayRecord
 from numpy.typing import ArrayLike, NDArray
 
 from fairfate.data.groups import Groups
@@ -17,6 +17,8 @@ from fairfate.fairness.thresholds import Margins
 from fairfate.flower.records import MismatchError
 from fairfate.models.model import Model
 from fairfate.models.rows import PackedRows
+from fairfate.rounds.descent import descend
+from fairfate.strategies import Loss
 
 THRESHOLD = 0.5
 
@@ -125,6 +127,11 @@ class BuiltIn:
     def margins(self, model: ArrayRecord) -> Margins:
         """The rows' log-odds, for each (group, label)."""
         return self.model.margins(self._vector(model), self.rows)
+
+    def descend(self, model: ArrayRecord, loss: Loss) -> ArrayRecord:
+        """What a step of training on the rows adds to each array."""
+        added = built_in_arrays(descend(self.model, self.rows, self._vector(model), loss), self.model)
+        return ArrayRecord({name: Array(layer) for name, layer in added.items()})
 
     def _vector(self, model: ArrayRecord) -> NDArray[np.float32]:
         flat = self.model.flat({name: array.numpy() for name, array in model.items()})

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fairfate.models.cache import kernel
+from fairfate.models.shared_kernels import add_prejudice, batch_order
 from fairfate.models.simd import (
     LANES,
     count_positive,
@@ -25,7 +26,6 @@ from fairfate.models.simd import (
     store,
     tanh,
 )
-from fairfate.models.train_kernels import _add_prejudice, batch_order
 
 Array = Any  # Numba infers the types of the kernels' arguments
 
@@ -66,8 +66,8 @@ def _forward(model: Array, widths: Array, units: Array, at: Array, b: int, size:
 @kernel
 def train_deep(
     start: Array, x: Array, y: Array, cell: Array, offsets: Array, clients: Array, weights: Array,
-    pushes: Array, prejudices: Array, epochs: int, skip: int, run: int, batch: int, rate: Any, key: Any,
-    round_number: int, widths: Array,
+    pushes: Array, prejudices: Array, proxes: Array, anchors: Array, epochs: int, skip: int, run: int,
+    batch: int, rate: Any, key: Any, round_number: int, widths: Array,
 ) -> Array:  # fmt: skip
     """As `train_cohort`, for the layer widths ``(inputs, ..., 1)``."""
     settings, _, parameters = start.shape
@@ -97,6 +97,7 @@ def train_deep(
             model[:] = start[s, c]
             pushed = len(pushes) > 0
             prejudice = prejudices[s] if len(prejudices) else _ZERO
+            strength = rate * proxes[s, c] if len(proxes) else _ZERO
             for begin in range(0, rows * run, batch):
                 count = min(batch, rows * run - begin)
                 step = rate / _F(count)
@@ -109,8 +110,11 @@ def train_deep(
                     lift[b] = pushes[s, c, cell[row]] * (_QUARTER * step) if pushed else _ZERO
                 _tanh_all(z, count)
                 if prejudice != _ZERO:
-                    _add_prejudice(z, group, count, prejudice, _QUARTER * step, lift)
+                    add_prejudice(z, group, count, prejudice, _QUARTER * step, lift)
                 gradient[:] = _ZERO
+                if strength != _ZERO:
+                    for p in range(parameters):
+                        gradient[p] = strength * (model[p] - anchors[s, p])
                 for b in range(count):
                     row = first + order[rows * skip + begin + b]
                     t = z[b]

@@ -21,6 +21,7 @@ INITIAL_SCALE = 0.05
 """Standard deviation of the initial weights; biases start at 0."""
 MOST_UNITS, MOST_LAYERS = 10_000, 20
 _NO_PUSH, _NO_PREJUDICE = np.zeros((0, 0, 0), np.float32), np.zeros(0, np.float32)
+_NO_PROX = np.zeros((0, 0), np.float32)
 
 
 def parse_hidden(text: str | int) -> tuple[int, ...]:
@@ -124,6 +125,8 @@ class Mlp:
             losses.weight,
             _NO_PUSH if losses.push is None else losses.push,
             _NO_PREJUDICE if losses.prejudice is None else losses.prejudice,
+            _NO_PROX if losses.prox is None else losses.prox,
+            _NO_PROX if losses.prox is None else losses.anchor,
             training.epochs,
             batches.skip,
             training.epochs if batches.run is None else batches.run,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fairfate.fairness.metrics import Counts, Statistics
 from fairfate.models.rows import ClientRows, PackedRows
-from fairfate.models.train_kernels import batch_order
+from fairfate.models.shared_kernels import batch_order
 from fairfate.models.training import Training
 
 Models = NDArray[np.float32]
@@ -25,6 +25,10 @@ class Losses(NamedTuple):
     """(models, clients, cells), or None if nobody wants one."""
     prejudice: NDArray[np.float32] | None = None
     """(models,), likewise."""
+    prox: NDArray[np.float32] | None = None
+    """(models, clients) times half the squared distance from the anchor, likewise."""
+    anchor: NDArray[np.float32] | None = None
+    """(models, parameters) the models that were sent out; with ``prox``."""
 
 
 class Batches(NamedTuple):

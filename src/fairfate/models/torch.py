@@ -22,7 +22,7 @@ from fairfate.errors import InputError, check, listing
 from fairfate.fairness.metrics import Counts, Statistics
 from fairfate.models.model import Batches, Losses, Models, counts_of, statistics_of
 from fairfate.models.rows import ClientRows, PackedRows
-from fairfate.models.torch_batches import Batch, Pair, Round
+from fairfate.models.torch_batches import Anchor, Batch, Pair, Round
 from fairfate.models.training import Training
 
 try:
@@ -276,11 +276,19 @@ class TorchModel:
         with _alone(0):
             for part in self._parts(pairs):
                 if len(part) >= LEAST_STACK and self._way[0] is None:
-                    self._train_stack(trained, done, part, rate, seeds[part[0].client])
+                    self._train_stack(trained, losses, done, part, rate, seeds[part[0].client])
                     continue
                 for pair in part:
-                    self._train_one(trained, done, pair, 0, rate, seeds[pair.client])
+                    self._train_one(trained, losses, done, pair, 0, rate, seeds[pair.client])
         return trained
+
+    def _anchor(self, losses: Losses, pairs: Sequence[Pair]) -> Anchor | None:
+        """What pairs are held near, if any of them is."""
+        models, clients = (np.array(places) for places in zip(*pairs, strict=True))
+        if losses.prox is None or losses.anchor is None or not losses.prox[models, clients].any():
+            return None
+        tensors = _only(self._stack(losses.anchor[models]), self._trained)
+        return Anchor(torch.from_numpy(losses.prox[models, clients]), tensors)
 
     def _parts(self, pairs: Sequence[Pair]) -> list[list[Pair]]:
         """What may be stacked together: not too many, and if need be those of one client only."""
@@ -291,11 +299,11 @@ class TorchModel:
         return [group[at : at + most] for group in groups for at in range(0, len(group), most)]
 
     def _train_stack(
-        self, trained: Models, done: Round, pairs: Sequence[Pair], rate: float, seed: int
+        self, trained: Models, losses: Losses, done: Round, pairs: Sequence[Pair], rate: float, seed: int
     ) -> None:
         """Pairs side by side, the longest first; who has finished is left out, and the last few go alone."""
         places = tuple(np.array(place) for place in zip(*pairs, strict=True))
-        stack = self._stack(trained[places])
+        stack, anchor = self._stack(trained[places]), self._anchor(losses, pairs)
         steps = [done.steps(pair) for pair in pairs]
         self.load(self._start).train()
         torch.default_generator.manual_seed(seed)
@@ -303,46 +311,53 @@ class TorchModel:
         while active >= LEAST_STACK:
             end = steps[active - 1]
             leaves = self._leaves(stack, active)
+            near = None if anchor is None else anchor.first(active)
             for start, stop, block in done.blocks(pairs[:active], now, end):
                 for place in range(stop - start):
                     rows = max(done.size(pair, start + place) for pair in pairs[:active])
-                    self._step(leaves, block.at(place).only(rows), rate)
+                    self._step(leaves, block.at(place).only(rows), near, rate)
             now = end
             active = sum(count > now for count in steps)
         trained[places] = _rows(stack)
         for pair in pairs[:active]:
-            self._train_one(trained, done, pair, now, rate, seed)
+            self._train_one(trained, losses, done, pair, now, rate, seed)
 
-    def _step(self, leaves: Sequence[Tensor], batch: Batch, rate: float) -> None:
+    def _step(self, leaves: Sequence[Tensor], batch: Batch, anchor: Anchor | None, rate: float) -> None:
         """One batch of plain SGD for stacked models."""
         logits = self._forward(leaves, batch.x)
         moving = _only(leaves, self._trained)
         slopes = torch.autograd.grad(logits, moving, batch.slope(logits.detach()), allow_unused=True)
-        _descend(moving, slopes, rate)
+        _descend(moving, _held(slopes, moving, anchor), rate)
 
     def _train_one(
-        self, trained: Models, done: Round, pair: Pair, first: int, rate: float, seed: int
+        self, trained: Models, losses: Losses, done: Round, pair: Pair, first: int, rate: float, seed: int
     ) -> None:
         """One model at one client, from a batch on."""
         module = self.load(trained[pair]).train()
         moving = [parameter for parameter in module.parameters() if parameter.requires_grad]
         optimizer = None if self._optimizer is None else self._optimizer(moving)
+        anchor = self._anchor(losses, [pair])
         torch.default_generator.manual_seed(seed)
         for start, stop, block in done.blocks([pair], first, done.steps(pair)):
             for place in range(stop - start):
                 rows = done.size(pair, start + place)
                 with _norms_still(module, rows):
-                    self._descend_one(moving, optimizer, block.at(place).only(rows), rate)
+                    self._descend_one(moving, optimizer, block.at(place).only(rows), anchor, rate)
         trained[pair] = self._read()
 
-    def _descend_one(self, moving: Sequence[Tensor], optimizer: Any, batch: Batch, rate: float) -> None:
+    def _descend_one(
+        self, moving: Sequence[Tensor], optimizer: Any, batch: Batch, anchor: Anchor | None, rate: float
+    ) -> None:
         logits = self.module(batch.x[0]).reshape(1, -1)
         slope = batch.slope(logits.detach())
         if optimizer is None:
-            _descend(moving, torch.autograd.grad(logits, moving, slope, allow_unused=True), rate)
+            slopes = torch.autograd.grad(logits, moving, slope, allow_unused=True)
+            _descend(moving, _held(slopes, moving, anchor), rate)
             return
         optimizer.zero_grad()
         logits.backward(slope)
+        for tensor, held in zip(moving, _held([of.grad for of in moving], moving, anchor), strict=True):
+            tensor.grad = held
         optimizer.step()
 
     def _scores(self, model: Models, rows: PackedRows) -> NDArray[np.float32]:
@@ -462,6 +477,16 @@ def _descend(moving: Sequence[Tensor], slopes: Sequence[Tensor | None], rate: fl
         for tensor, slope in zip(moving, slopes, strict=True):
             if slope is not None:
                 tensor.sub_(slope, alpha=rate)
+
+
+def _held(
+    slopes: Sequence[Tensor | None], moving: Sequence[Tensor], anchor: Anchor | None
+) -> Sequence[Tensor | None]:
+    """The gradients with those of the way back to the anchor."""
+    if anchor is None:
+        return slopes
+    found = zip(slopes, anchor.pulls(moving), strict=True)
+    return [None if slope is None else slope + pull.view_as(slope) for slope, pull in found]
 
 
 def _seed(batches: Batches, client: int) -> int:

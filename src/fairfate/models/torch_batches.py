@@ -30,6 +30,24 @@ class Pair(NamedTuple):
     client: int
 
 
+class Anchor(NamedTuple):
+    """How strongly pairs are held near the models that were sent out, and where these are."""
+
+    strength: Tensor
+    """(pairs,)"""
+    tensors: Sequence[Tensor]
+    """Each trained parameter, (pairs, ...)."""
+
+    def first(self, pairs: int) -> Anchor:
+        """Those of the first pairs."""
+        return Anchor(self.strength[:pairs], [of[:pairs] for of in self.tensors])
+
+    def pulls(self, moving: Sequence[Tensor]) -> list[Tensor]:
+        """The gradient of half the squared distance, times the strength, for each parameter."""
+        named = zip(moving, self.tensors, strict=True)
+        return [self.strength.view(-1, *[1] * (of.dim() - 1)) * (of.detach() - at) for of, at in named]
+
+
 class Batch(NamedTuple):
     """One batch of several pairs, or with a dimension in front, several; padded rows weigh nothing."""
 

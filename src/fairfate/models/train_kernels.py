@@ -17,6 +17,13 @@ from typing import Any
 import numpy as np
 
 from fairfate.models.cache import kernel
+from fairfate.models.shared_kernels import (
+    add_prejudice,
+    add_prejudice_lanes,
+    apply_pull,
+    batch_order,
+    note_pull,
+)
 from fairfate.models.simd import (
     LANES,
     add,
@@ -24,7 +31,6 @@ from fairfate.models.simd import (
     fill,
     fma,
     load,
-    log_odds,
     mul,
     no_sums,
     slope,
@@ -43,106 +49,19 @@ _ROWS = 5  # rows of a batch that go through the first layer together: what the 
 _LEAST_LANES = 8  # from this many models on, sixteen lanes are faster than one model at a time
 
 
-@kernel
-def _mix(z: Any) -> Any:
-    """Finish a SplitMix64 step: every bit of the result depends on every bit of ``z``."""
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
-
-
-@kernel
-def batch_order(key: Any, round_number: int, client: int, rows: int, epochs: int, out: Array) -> None:
-    """Fill ``out`` with the rows ``0 .. rows-1`` in visiting order: ``epochs`` fresh shuffles.
-
-    The order depends on ``(key, round_number, client)`` only. Batches are cut from the whole sequence,
-    across the borders of epochs.
-    """
-    step = np.uint64(0x9E3779B97F4A7C15)
-    state = _mix(np.uint64(key) + step)
-    state = _mix(state ^ (np.uint64(round_number) * step))
-    state = _mix(state ^ (np.uint64(client) * step))
-    for epoch in range(epochs):
-        start = epoch * rows
-        for i in range(rows):
-            state += step
-            draw = _mix(state) >> np.uint64(32)
-            j = np.int64((draw * np.uint64(i + 1)) >> np.uint64(32))
-            out[start + i] = out[start + j]
-            out[start + j] = i
-
-
-@kernel
-def _add_prejudice(t: Array, group: Array, size: int, strength: Any, step: Any, lift: Array) -> None:
-    """Add to each row's ``lift`` what its group's odds in the batch cost; ``t`` is 2 P(1) - 1 of each row."""
-    groups = 0
-    for b in range(size):
-        groups = max(groups, group[b] + 1)
-    sums = np.zeros(groups, _F)
-    rows = np.zeros(groups, np.int64)
-    odds = np.zeros(LANES, _F)
-    total = _ZERO
-    for b in range(size):
-        store(odds, 0, fma(fill(_HALF), fill(t[b]), fill(_HALF)))
-        sums[group[b]] += odds[0]
-        total += odds[0]
-        rows[group[b]] += 1
-    present = 0
-    for g in range(groups):
-        present += rows[g] > 0
-    if present < 2:
-        return
-    store(odds, 0, log_odds(fill(total * (_F(1) / _F(size)))))
-    overall = odds[0]
-    for g in range(groups):
-        if rows[g] > 0:
-            store(odds, 0, log_odds(fill(sums[g] * (_F(1) / _F(rows[g])))))
-            sums[g] = strength * (odds[0] - overall) * step
-    for b in range(size):
-        lift[b] += sums[group[b]]
-
-
-@kernel
-def _add_prejudice_lanes(t: Array, group: Array, size: int, strength: Array, step: Any, lift: Array) -> None:
-    """The same for sixteen models, with sixteen values of each number."""
-    groups = 0
-    for b in range(size):
-        groups = max(groups, group[b] + 1)
-    sums = np.zeros(groups * LANES, _F)
-    rows = np.zeros(groups, np.int64)
-    total = fill(_ZERO)
-    half = fill(_HALF)
-    for b in range(size):
-        p = fma(half, load(t, b * LANES), half)
-        store(sums, group[b] * LANES, add(load(sums, group[b] * LANES), p))
-        total = add(total, p)
-        rows[group[b]] += 1
-    present = 0
-    for g in range(groups):
-        present += rows[g] > 0
-    if present < 2:
-        return
-    overall = log_odds(mul(total, fill(_F(1) / _F(size))))
-    for g in range(groups):
-        if rows[g] > 0:
-            own = log_odds(mul(load(sums, g * LANES), fill(_F(1) / _F(rows[g]))))
-            store(sums, g * LANES, mul(mul(load(strength, 0), sub(own, overall)), fill(step)))
-    for b in range(size):
-        store(lift, b * LANES, add(load(lift, b * LANES), load(sums, group[b] * LANES)))
-
-
 def _make_train_one(lifts: bool) -> Any:
     """The kernel with or without prices of predictions, which the other one need not ask for at every row."""
 
     @kernel
     def train(
-        model: Array, x: Array, y: Array, cell: Array, weight: Array, push: Array, prejudice: Any, first: int,
-        order: Array, visits: int, batch: int, rate: Any, inputs: int, width: int,
+        model: Array, x: Array, y: Array, cell: Array, weight: Array, push: Array, prejudice: Any,
+        anchor: Array, strength: Array, first: int, order: Array, visits: int, batch: int, rate: Any,
+        inputs: int, width: int,
     ) -> None:  # fmt: skip
         """SGD for one model. ``model`` is padded: rows of ``width`` (a multiple of 16) hidden units.
 
-        Rows 0 .. inputs-1 are W1, then b1, then w2; b2 stands at the start of the last row. ``push`` is empty
-        where nobody wants one.
+        Rows 0 .. inputs-1 are W1, then b1, then w2; b2 stands at the start of the last row. ``push`` and
+        ``anchor`` are empty where nobody wants one.
         """
         padded = (batch + LANES - 1) // LANES * LANES + LANES
         h = np.zeros((batch + _ROWS) * width, _F)
@@ -152,10 +71,13 @@ def _make_train_one(lifts: bool) -> Any:
         scale = np.zeros(padded, _F)
         lift = np.zeros(padded, _F)
         group = np.zeros(padded, np.int64)
+        pull = np.zeros(len(anchor), _F)
         b1, w2, b2 = inputs * width, (inputs + 1) * width, (inputs + 2) * width
         for start in range(0, visits, batch):
             size = min(batch, visits - start)
             step = rate / _F(size)
+            if len(anchor):
+                note_pull(model, anchor, strength, pull)
             for b in range(size):
                 row = first + order[start + b]
                 at[b] = row * inputs
@@ -201,7 +123,7 @@ def _make_train_one(lifts: bool) -> Any:
                     group[b] = cell[row] // 2
                     lift[b] = push[cell[row]] * (_QUARTER * step) if len(push) else _ZERO
                 if prejudice != _ZERO:
-                    _add_prejudice(z, group, size, prejudice, _QUARTER * step, lift)
+                    add_prejudice(z, group, size, prejudice, _QUARTER * step, lift)
                 for b in range(0, size, LANES):
                     t = load(z, b)
                     gradient = mul(fma(half, t, load(offset, b)), load(scale, b))
@@ -252,6 +174,8 @@ def _make_train_one(lifts: bool) -> Any:
                         a0 = fma(spread(x, at[b] + j), load(h, b * width + k), a0)
                     store(model, j * width + k, sub(load(model, j * width + k), a0))
                     j += 1
+            if len(anchor):
+                apply_pull(model, pull)
 
     return train
 
@@ -265,11 +189,12 @@ def _make_train_lanes(lifts: bool) -> Any:
     @kernel
     def train(
         models: Array, x: Array, y: Array, cell: Array, weight: Array, push: Array, prejudice: Array,
-        first: int, order: Array, visits: int, batch: int, rate: Any, inputs: int, hidden: int,
+        anchor: Array, strength: Array, first: int, order: Array, visits: int, batch: int, rate: Any,
+        inputs: int, hidden: int,
     ) -> None:  # fmt: skip
         """SGD for sixteen models on the same batches; ``models`` and ``weight`` hold 16 values a parameter.
 
-        ``push`` and ``prejudice`` are empty where none of the sixteen wants one.
+        ``push``, ``prejudice`` and ``anchor`` are empty where none of the sixteen wants one.
         """
         width = hidden * LANES
         h = np.zeros((batch + _ROWS) * width, _F)
@@ -279,9 +204,12 @@ def _make_train_lanes(lifts: bool) -> Any:
         rows = np.zeros((batch + _ROWS) * inputs, _F)
         b1, w2, b2 = inputs * width, (inputs + 1) * width, (inputs + 2) * width
         half = fill(_HALF)
+        pull = np.zeros(len(anchor), _F)
         for start in range(0, visits, batch):
             size = min(batch, visits - start)
             step = fill(rate / _F(size))
+            if len(anchor):
+                note_pull(models, anchor, strength, pull)
             for b in range(size):
                 p = (first + order[start + b]) * inputs
                 for j in range(inputs):
@@ -345,7 +273,7 @@ def _make_train_lanes(lifts: bool) -> Any:
                         mul(load(push, at * LANES), fill(quarter)) if len(push) else fill(_ZERO),
                     )
                 if len(prejudice):
-                    _add_prejudice_lanes(g, group, size, prejudice, quarter, lift)
+                    add_prejudice_lanes(g, group, size, prejudice, quarter, lift)
                 for b in range(size):
                     row = first + order[start + b]
                     t = load(g, b * LANES)
@@ -392,6 +320,8 @@ def _make_train_lanes(lifts: bool) -> Any:
                         a0 = fma(spread(rows, b * inputs + j), load(h, b * width + k), a0)
                     store(models, j * width + k, sub(load(models, j * width + k), a0))
                     j += 1
+            if len(anchor):
+                apply_pull(models, pull)
 
     return train
 
@@ -400,10 +330,20 @@ _train_lanes, _train_lanes_lifted = _make_train_lanes(lifts=False), _make_train_
 
 
 @kernel
+def _widen(model: Array, padded: Array, hidden: int, width: int) -> None:
+    """Put a model's vector where `_train_one` wants it: rows of ``width`` hidden units."""
+    padded[:] = _ZERO
+    last = len(model) - 1
+    for p in range(last):
+        padded[p // hidden * width + p % hidden] = model[p]
+    padded[last // hidden * width] = model[last]
+
+
+@kernel
 def train_cohort(
     start: Array, x: Array, y: Array, cell: Array, offsets: Array, clients: Array, weights: Array,
-    pushes: Array, prejudices: Array, epochs: int, skip: int, run: int, batch: int, rate: Any, key: Any,
-    round_number: int, hidden: int,
+    pushes: Array, prejudices: Array, proxes: Array, anchors: Array, epochs: int, skip: int, run: int,
+    batch: int, rate: Any, key: Any, round_number: int, hidden: int,
 ) -> Array:  # fmt: skip
     """Train every setting's model at every client of the round.
 
@@ -416,6 +356,8 @@ def train_cohort(
     weights : (settings, cohort, cells) loss weights
     pushes : (settings, cohort, cells) prices of predictions, or (0, 0, 0)
     prejudices : (settings,) strengths of the batch-wise prejudice remover, or (0,)
+    proxes : (settings, cohort) strengths of the way back to the anchors, or (0, 0)
+    anchors : (settings, parameters) the models that were sent out, or (0, 0)
     epochs : local epochs of the round, of which ``skip`` are over and ``run`` are run now
     batch, rate : batch size, learning rate
     key, round_number : what the batch order depends on, beside the client
@@ -434,11 +376,11 @@ def train_cohort(
     batch = min(batch, longest * run)
     order = np.empty(longest * epochs, np.int32)
     out = np.empty((settings, len(clients), parameters), _F)
-    one = np.zeros((inputs + 3) * width, _F)
-    lanes = np.zeros(parameters * LANES, _F)
+    one, one_anchor = np.zeros((inputs + 3) * width, _F), np.zeros((inputs + 3) * width, _F)
+    lanes, lane_anchor = np.zeros(parameters * LANES, _F), np.zeros(parameters * LANES, _F)
     lane_weight = np.zeros(cells * LANES, _F)
     lane_push = np.zeros(cells * LANES, _F)
-    lane_prejudice = np.zeros(LANES, _F)
+    lane_prejudice, strength = np.zeros(LANES, _F), np.zeros(LANES, _F)
     none = np.zeros(0, _F)
     for c in range(len(clients)):
         first = offsets[clients[c]]
@@ -450,7 +392,7 @@ def train_cohort(
         while s < settings:
             filled = min(LANES, settings - s)
             if filled >= _LEAST_LANES:
-                pushed = removes = False
+                pushed = removes = held = False
                 for lane in range(LANES):
                     model = s + min(lane, filled - 1)
                     for p in range(parameters):
@@ -464,36 +406,45 @@ def train_cohort(
                     if len(prejudices):
                         lane_prejudice[lane] = prejudices[model]
                         removes |= prejudices[model] != _ZERO
+                    if len(proxes):
+                        strength[lane] = rate * proxes[model, c]
+                        held |= proxes[model, c] != _ZERO
+                        for p in range(parameters):
+                            lane_anchor[p * LANES + lane] = anchors[model, p]
+                anchor = lane_anchor if held else none
                 if pushed or removes:
                     _train_lanes_lifted(
                         lanes, x, y, cell, lane_weight, lane_push if pushed else none,
-                        lane_prejudice if removes else none, first, mine, visits, batch, rate, inputs, hidden,
+                        lane_prejudice if removes else none, anchor, strength, first, mine, visits, batch,
+                        rate, inputs, hidden,
                     )  # fmt: skip
                 else:
                     _train_lanes(
-                        lanes, x, y, cell, lane_weight, none, none, first, mine, visits, batch, rate, inputs,
-                        hidden,
+                        lanes, x, y, cell, lane_weight, none, none, anchor, strength, first, mine, visits,
+                        batch, rate, inputs, hidden,
                     )  # fmt: skip
                 for lane in range(filled):
                     for p in range(parameters):
                         out[s + lane, c, p] = lanes[p * LANES + lane]
                 s += filled
             else:
-                one[:] = _ZERO
-                for p in range(parameters - 1):
-                    one[p // hidden * width + p % hidden] = start[s, c, p]
-                one[(inputs + 2) * width] = start[s, c, parameters - 1]
+                _widen(start[s, c], one, hidden, width)
                 push = pushes[s, c] if len(pushes) and np.any(pushes[s, c] != _ZERO) else none
                 prejudice = prejudices[s] if len(prejudices) else _ZERO
+                anchor = none
+                if len(proxes) and proxes[s, c] != _ZERO:
+                    anchor = one_anchor
+                    _widen(anchors[s], anchor, hidden, width)
+                    strength[:] = rate * proxes[s, c]
                 if len(push) or prejudice != _ZERO:
                     _train_one_lifted(
-                        one, x, y, cell, weights[s, c], push, prejudice, first, mine, visits, batch, rate,
-                        inputs, width,
+                        one, x, y, cell, weights[s, c], push, prejudice, anchor, strength, first, mine,
+                        visits, batch, rate, inputs, width,
                     )  # fmt: skip
                 else:
                     _train_one(
-                        one, x, y, cell, weights[s, c], none, _ZERO, first, mine, visits, batch, rate, inputs,
-                        width,
+                        one, x, y, cell, weights[s, c], none, _ZERO, anchor, strength, first, mine, visits,
+                        batch, rate, inputs, width,
                     )  # fmt: skip
                 for p in range(parameters - 1):
                     out[s, c, p] = one[p // hidden * width + p % hidden]

@@ -27,10 +27,11 @@ class Training:
         check(1e-30 < rate < 1e6, "learning-rate must be between 1e-30 and 1e6", rate)
 
 
+MOST_BATCH = 1_000_000
 _MOST = {
     "rounds": 10_000_000,
     "per_round": 10_000_000,
     "epochs": 10_000,
-    "batch_size": 1_000_000,
+    "batch_size": MOST_BATCH,
 }
 """What fits into memory and a lifetime."""

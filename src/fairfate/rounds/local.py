@@ -22,7 +22,11 @@ def local_terms(
     """A client's loss in a strategy, checked."""
     if strategy.local_loss is None:
         return plain_loss(rows)
-    terms = strategy.local_loss(broadcast, rows, local)
+    return check_terms(strategy.local_loss(broadcast, rows, local), rows)
+
+
+def check_terms(terms: LossTerms, rows: CellRows) -> LossTerms:
+    """The same, found to be finite and to fit rows by (group, label)."""
     for name in ("weight", "push"):
         value = getattr(terms, name)
         if value is None and name == "push":
@@ -32,8 +36,10 @@ def local_terms(
                 f"a strategy's local_loss must give a finite {name} for each of (groups, labels)"
                 f" {rows.shape}, got {np.shape(value)}: {value}"
             )
-    if not np.isfinite(terms.prejudice):
-        raise InputError(f"a strategy's local_loss must give a finite prejudice, got {terms.prejudice}")
+    for name in ("prejudice", "prox"):
+        number = getattr(terms, name)
+        if not np.isfinite(number):
+            raise InputError(f"a strategy's local_loss must give a finite {name}, got {number}")
     return terms
 
 
@@ -72,10 +78,11 @@ def train(
     def alike(which: Sequence[int], refresh: int | None) -> Models:
         """Those that look at the same times."""
         chosen, told = [strategies[s] for s in which], [broadcasts[s] for s in which]
-        current = np.repeat((start if len(which) == len(start) else start[which])[:, None], len(clients), 1)
+        sent = start if len(which) == len(start) else start[which]
+        current = np.repeat(sent[:, None], len(clients), 1)
         step = training.epochs if refresh is None else refresh
         for skip in range(0, training.epochs, step):
-            losses = _losses(model, chosen, current, told, clients, client_cells, packed)
+            losses = _losses(model, chosen, sent, current, told, clients, client_cells, packed)
             batches = Batches(key, t, skip, min(step, training.epochs - skip))
             current = model.train(current, rows, clients, losses, training, batches)
         return current
@@ -93,6 +100,7 @@ def train(
 def _losses(
     model: Model,
     strategies: Sequence[Strategy],
+    sent: Models,
     current: Models,
     broadcasts: Sequence[Vector | None],
     clients: NDArray[np.int64],
@@ -104,6 +112,7 @@ def _losses(
     weight = np.ones((len(strategies), len(clients), cells), dtype=np.float32)
     push: NDArray[np.float32] | None = None
     prejudice: NDArray[np.float32] | None = None
+    prox: NDArray[np.float32] | None = None
     for s, strategy in enumerate(strategies):
         if strategy.local_loss is None:
             continue
@@ -119,4 +128,7 @@ def _losses(
             if terms.prejudice:
                 prejudice = np.zeros(len(strategies), dtype=np.float32) if prejudice is None else prejudice
                 prejudice[s] = terms.prejudice
-    return Losses(weight, push, prejudice)
+            if terms.prox:
+                prox = np.zeros(weight.shape[:2], dtype=np.float32) if prox is None else prox
+                prox[s, c] = terms.prox
+    return Losses(weight, push, prejudice, prox, None if prox is None else np.ascontiguousarray(sent))

@@ -10,6 +10,7 @@ import numpy as np
 from fairfate.fairness.metrics import Counts
 from fairfate.models.model import Models
 from fairfate.rounds.server import Outcome, Replies, Server, stack
+from fairfate.strategies import Loss, Need, Vector
 
 
 class Clients(Protocol):
@@ -21,6 +22,10 @@ class Clients(Protocol):
 
     def validate(self, models: Models) -> Counts:
         """(models, groups, 2, 2) models on the server's validation rows."""
+        ...
+
+    def descend(self, params: Vector, loss: Loss) -> Vector:
+        """What a step of training on these rows adds to a model."""
         ...
 
 
@@ -35,6 +40,9 @@ class Round(NamedTuple):
 def play(clients: Clients, servers: Sequence[Server], rounds: int, first: int = 1) -> Iterator[Round]:
     """Play the rounds ``first`` to ``rounds``; after each, every server holds its next model, measured."""
     _measure(clients, servers)
+    for server in servers:
+        if server.needs(Need.DESCENT):
+            server.descend = clients.descend
     for t in range(first, rounds + 1):
         replies = clients.train(t, servers)
         with np.errstate(over="ignore", invalid="ignore"):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import CellRows, Counts, Statistics
-from fairfate.strategies import NO_NOTES, Cohort, Need, Notes, Strategy, Vector
+from fairfate.strategies import NO_NOTES, Cohort, Descend, Need, Notes, Strategy, Vector
 
 
 class Dropped(NamedTuple):
@@ -53,6 +53,8 @@ class Server:
     state: Any
     counts: Counts = field(default_factory=lambda: np.zeros((0, 2, 2), dtype=np.int64))
     """The model on the validation rows, as last measured."""
+    descend: Descend | None = None
+    """How a model is trained on these rows, where the strategy does that."""
 
     def __post_init__(self) -> None:
         self._needs: int = self.strategy.needs.value  # asked in every round, where flags are slow
@@ -97,6 +99,7 @@ class Server:
             server_counts=self.counts,
             clients=replies.clients,
             local=replies.local,
+            descend=self.descend,
         )
         state = self.strategy.aggregate(self.state, cohort)
         if np.shape(state.params) != np.shape(self.state.params):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,8 @@ def simulate(
     -------
     One trace for each strategy, the same whatever the others are.
     """
+    if setup.learning_rate is None:
+        setup = replace(setup, learning_rate=training.learning_rate)
     bases = list(dict.fromkeys(spec.base for spec in specs))
     clients = Simulation(federation, model, training, streams)
     start = clients.initial()

@@ -8,15 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.errors import check
-from fairfate.fairness.metrics import Counts, Statistics
+from fairfate.fairness.metrics import CellRows, Counts, Statistics
 from fairfate.fairness.thresholds import histogram
 from fairfate.federation.split import Federation
 from fairfate.federation.streams import Streams
 from fairfate.models.model import Model, Models
 from fairfate.models.training import Training
 from fairfate.rounds import local
+from fairfate.rounds.descent import descend
 from fairfate.rounds.server import Dropped, Replies, Server, stack
-from fairfate.strategies import Need
+from fairfate.strategies import Loss, Need, Vector
 
 
 class Simulation:
@@ -47,6 +48,10 @@ class Simulation:
         """(models, groups, 2, 2) on the test rows."""
         return self.model.count(models, self.federation.test)
 
+    def descend(self, params: Vector, loss: Loss) -> Vector:
+        """What a step of training on the validation rows adds to a model."""
+        return descend(self.model, self.federation.validation, params, loss)
+
     def train(self, t: int, servers: Sequence[Server]) -> list[Replies]:
         """One round: each server's replies. A client without rows sends nothing."""
         f = self.federation
@@ -57,7 +62,7 @@ class Simulation:
         if not len(clients):
             return [Replies((), models[:0], np.empty(0), self._nothing)] * len(servers)
         strategies, rows = [server.strategy for server in servers], f.client_cells[clients]
-        told = [s.broadcast(rows if s.needs(Need.ROWS) else None) for s in servers]
+        told = [s.broadcast(self._rows_told(s, rows)) for s in servers]
         packed = f.local if any(s.needs(Need.LOCAL | Need.REPORTS) for s in servers) else {}
         reports = self._reports(models, clients, servers)
         distinct, places = _distinct(models, servers)
@@ -84,6 +89,12 @@ class Simulation:
         if finite.all():
             return found
         return [_only(replies, finite[p].all(axis=1)) for replies, p in zip(found, places, strict=True)]
+
+    def _rows_told(self, server: Server, rows: CellRows) -> CellRows | None:
+        """What a server knows of its clients' rows before a round."""
+        if server.needs(Need.ALL_ROWS):
+            return self.federation.client_cells[self._has_rows]
+        return rows if server.needs(Need.ROWS) else None
 
     def _reports(
         self, models: Models, clients: NDArray[np.int64], servers: Sequence[Server]

@@ -49,7 +49,7 @@ class Plan:
 
     def setup(self, table: Table) -> Setup:
         """What strategies may know of the run."""
-        return Setup(self.training.rounds, self.published, table.grouping)
+        return Setup(self.training.rounds, self.published, table.grouping, self.training.learning_rate)
 
     def visits(self, rows: int) -> float:
         """How many rows one strategy's models see in training, expected for a table of so many rows."""

@@ -1,13 +1,23 @@
 """How a federation learns: one paper, one file. Importing this registers all of them."""
 
+from fairfate.strategies.adaptive import adam, adaptive, yogi
+from fairfate.strategies.afl import afl
+from fairfate.strategies.dual_reweighing import dual_reweighing
+from fairfate.strategies.f3 import best_ratio, f3, fairest
 from fairfate.strategies.fair_fate import at_least_as_fair, fair_fate, fairer_normalised
+from fairfate.strategies.fairbatch import fairbatch
 from fairfate.strategies.fairfed import fairfed
 from fairfate.strategies.fairgrad import fairgrad
 from fairfate.strategies.fedavg import fedavg
+from fairfate.strategies.fedfb import fedfb_odds, fedfb_parity
+from fairfate.strategies.fedgft import fedgft
+from fairfate.strategies.fedminmax import fedminmax
+from fairfate.strategies.fedprox import fedprox
 from fairfate.strategies.fedval import fedval
 from fairfate.strategies.ffalm import ffalm
 from fairfate.strategies.momentum import momentum
 from fairfate.strategies.prejudice import prejudice
+from fairfate.strategies.qffl import qffl
 from fairfate.strategies.registry import (
     Entry,
     Setup,
@@ -21,12 +31,23 @@ from fairfate.strategies.registry import (
     short_names,
 )
 from fairfate.strategies.reweighing import fedavg_gr, fedavg_lr, local_reweighing, reweigh
-from fairfate.strategies.settings import METRIC, Choice, Number, ObjectiveSetting
+from fairfate.strategies.server_step import server_step
+from fairfate.strategies.settings import (
+    METRIC,
+    ONE_METRIC,
+    Choice,
+    MetricSetting,
+    Number,
+    ObjectiveSetting,
+)
 from fairfate.strategies.steps import AVERAGE, STEPS, THRESHOLDS, Average, Step
 from fairfate.strategies.strategy import (
     NO_NOTES,
+    ON_VALIDATION,
     CellRows,
     Cohort,
+    Descend,
+    Loss,
     LossTerms,
     ModelState,
     Need,
@@ -35,7 +56,10 @@ from fairfate.strategies.strategy import (
     Statistics,
     Strategy,
     Vector,
+    divide,
     plain_loss,
+    rows_so_far,
+    told_weights,
     weighted_mean,
     weighted_means,
 )
@@ -44,14 +68,19 @@ __all__ = [
     "AVERAGE",
     "METRIC",
     "NO_NOTES",
+    "ONE_METRIC",
+    "ON_VALIDATION",
     "STEPS",
     "THRESHOLDS",
     "Average",
     "CellRows",
     "Choice",
     "Cohort",
+    "Descend",
     "Entry",
+    "Loss",
     "LossTerms",
+    "MetricSetting",
     "ModelState",
     "Need",
     "Notes",
@@ -64,15 +93,29 @@ __all__ = [
     "Step",
     "Strategy",
     "Vector",
+    "adam",
+    "adaptive",
+    "afl",
     "at_least_as_fair",
+    "best_ratio",
+    "divide",
+    "dual_reweighing",
     "entries",
+    "f3",
     "fair_fate",
+    "fairbatch",
     "fairer_normalised",
+    "fairest",
     "fairfed",
     "fairgrad",
     "fedavg",
     "fedavg_gr",
     "fedavg_lr",
+    "fedfb_odds",
+    "fedfb_parity",
+    "fedgft",
+    "fedminmax",
+    "fedprox",
     "fedval",
     "ffalm",
     "labels",
@@ -83,9 +126,14 @@ __all__ = [
     "parse_spec",
     "plain_loss",
     "prejudice",
+    "qffl",
     "register",
     "reweigh",
+    "rows_so_far",
+    "server_step",
     "short_names",
+    "told_weights",
     "weighted_mean",
     "weighted_means",
+    "yogi",
 ]

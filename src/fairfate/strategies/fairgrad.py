@@ -6,20 +6,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairfate.errors import InputError
 from fairfate.fairness.metrics import Values
 from fairfate.strategies.registry import Setup, register
-from fairfate.strategies.settings import METRIC, Number
+from fairfate.strategies.settings import ONE_METRIC, Number
 from fairfate.strategies.strategy import (
     NO_NOTES,
     CellRows,
     Cohort,
-    LossTerms,
     Need,
     Notes,
-    Statistics,
     Strategy,
     Vector,
+    told_weights,
     weighted_mean,
 )
 
@@ -99,11 +97,12 @@ def fairgrad(metric: str, *, rate: float, epsilon: float, floor: float = -1.0) -
         weight = np.where(share > 0, 1 + (up - low) @ matrix / np.where(share > 0, share, 1), 1.0)
         return up, low, better, np.maximum(weight, floor)
 
-    def local_loss(told: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
-        return LossTerms(np.ones(rows.shape) if told is None or not len(told) else told.reshape(rows.shape))
-
     return Strategy(
-        init, aggregate, broadcast=lambda state, rows: state.weight, local_loss=local_loss, needs=Need.REPORTS
+        init,
+        aggregate,
+        broadcast=lambda state, rows: state.weight,
+        local_loss=told_weights,
+        needs=Need.REPORTS,
     )
 
 
@@ -111,12 +110,10 @@ def fairgrad(metric: str, *, rate: float, epsilon: float, floor: float = -1.0) -
     "fairgrad",
     "fedavg; loss weights that follow the groups' error rates",
     "Maheshwari and Perrot 2023",
-    metric=METRIC,
+    metric=ONE_METRIC,
     rate=Number(0.01, "step of the multipliers", high=10.0),
     epsilon=Number(0.0, "gap that is put up with"),
     floor=Number(-1.0, "least weight of a row", low=-100.0),
 )
 def _build(setup: Setup, metric: str, rate: float, epsilon: float, floor: float) -> Strategy:
-    if metric not in ("sp", "eo", "eqo"):
-        raise InputError(f"fairgrad: metric must be sp, eo or eqo, got '{metric}'")
     return fairgrad(metric, rate=rate, epsilon=epsilon, floor=floor)

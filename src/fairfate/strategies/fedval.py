@@ -6,24 +6,33 @@ import numpy as np
 
 from fairfate.fairness.metrics import Metric
 from fairfate.strategies.registry import Setup, register
-from fairfate.strategies.settings import METRIC
+from fairfate.strategies.settings import METRIC, Number
 from fairfate.strategies.strategy import Cohort, ModelState, Need, Strategy, weighted_mean
 
 FLOOR = 0.001
 """Added to every score, so that a round of unfair clients still has a mean."""
 
 
-def fedval(fairness: Metric) -> Strategy:
+def fedval(fairness: Metric, *, floor: float = FLOOR, sharpness: float = 1.0) -> Strategy:
     r"""Average the clients' models by their fairness on the validation rows.
 
-    .. math:: \theta \leftarrow \sum_k (F_k + 0.001) \theta_k \, / \, \sum_k (F_k + 0.001)
+    .. math:: \theta \leftarrow \sum_k (F_k + c)^\kappa \theta_k \, / \, \sum_k (F_k + c)^\kappa
 
     An undefined score counts as 0.
+
+    Parameters
+    ----------
+    fairness : F, from counts; of several metrics, their weighted mean. A sum of M metrics, as in the
+        published runs, is their mean with a floor of c / M
+    floor : c
+    sharpness : kappa; the larger, the more the fairest client counts
     """
 
     def aggregate(state: ModelState, cohort: Cohort) -> ModelState:
         scores = np.nan_to_num(fairness(cohort.client_counts), nan=0.0)
-        return ModelState(state.params + weighted_mean(cohort.deltas, scores + FLOOR))
+        weights = (scores + floor) ** sharpness
+        used = weights if weights.sum() > 0 else cohort.num_examples
+        return ModelState(state.params + weighted_mean(cohort.deltas, used))
 
     return Strategy(ModelState, aggregate, needs=Need.SCORES)
 
@@ -33,6 +42,8 @@ def fedval(fairness: Metric) -> Strategy:
     "mean of the clients' models, weighted by validation fairness",
     "Mehrabi et al. 2022",
     metric=METRIC,
+    floor=Number(FLOOR, "added to every score", later=True),
+    sharpness=Number(1.0, "power of a score", high=100.0, later=True),
 )
-def _build(setup: Setup, metric: str) -> Strategy:
-    return fedval(setup.fairness(metric))
+def _build(setup: Setup, metric: str, floor: float = FLOOR, sharpness: float = 1.0) -> Strategy:
+    return fedval(setup.fairness(metric), floor=floor, sharpness=sharpness)

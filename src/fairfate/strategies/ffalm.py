@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairfate.errors import check
 from fairfate.strategies.registry import Setup, register
 from fairfate.strategies.settings import Choice, Number
 from fairfate.strategies.strategy import (
@@ -19,6 +18,7 @@ from fairfate.strategies.strategy import (
     Statistics,
     Strategy,
     Vector,
+    divide,
     weighted_mean,
 )
 
@@ -38,8 +38,7 @@ class FfalmState(NamedTuple):
 def loss_gap(statistics: Statistics, labels: slice) -> Vector:
     """(...,) mean loss of group 0 less that of group 1 on rows with some labels; NaN if a group has none."""
     rows = statistics.rows[..., labels].sum(axis=-1)
-    loss = statistics.loss[..., labels].sum(axis=-1)
-    means = np.divide(loss, rows, out=np.full(rows.shape, np.nan), where=rows > 0)
+    means = divide(statistics.loss[..., labels].sum(axis=-1), rows)
     return np.asarray(means[..., 0] - means[..., 1])
 
 
@@ -54,7 +53,7 @@ def ffalm(*, beta: float, rate: float, growth: float, only_label_one: bool = Fal
 
     def aggregate(state: FfalmState, cohort: Cohort) -> FfalmState:
         assert cohort.local is not None
-        gaps = np.nan_to_num(loss_gap(cohort.local, labels), nan=0.0)
+        gaps = np.nan_to_num(loss_gap(cohort.local, labels), nan=0.0, posinf=0.0, neginf=0.0)
         lam = state.lam + state.rate * float(gaps @ cohort.num_examples / cohort.num_examples.sum())
         return FfalmState(
             state.params + weighted_mean(cohort.deltas, cohort.num_examples),
@@ -94,5 +93,5 @@ def ffalm(*, beta: float, rate: float, growth: float, only_label_one: bool = Fal
     labels=Choice("all", "rows whose losses are compared", ("all", "favourable")),
 )
 def _build(setup: Setup, beta: float, rate: float, growth: float, labels: str) -> Strategy:
-    check(len(setup.groups) == 2, "ffalm must be run with two groups", len(setup.groups))
+    setup.check_two_groups("ffalm")
     return ffalm(beta=beta, rate=rate, growth=growth, only_label_one=labels == "favourable")

@@ -13,7 +13,7 @@ from types import ModuleType
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check, listing, plain, unknown
-from fairfate.fairness.metrics import Metric
+from fairfate.fairness.metrics import GAPS, Metric
 from fairfate.fairness.objective import bind
 from fairfate.strategies.settings import Setting, read_settings, resolve_settings
 from fairfate.strategies.steps import THRESHOLDS, Step, parse_steps, split_steps
@@ -29,14 +29,20 @@ class Setup:
     num_rounds: int
     published: bool = False
     groups: Groups = TWO_GROUPS
+    learning_rate: float | None = None
+    """Of the clients' SGD, where it is known."""
 
     def fairness(self, metric: str) -> Metric:
         """An objective under the run's protocol, as a function of counts."""
         return bind(metric, self.groups, published=self.published)
 
-    def gap(self, metric: str) -> Metric:
-        """The same as a signed difference between the groups; 0 is fair."""
-        return bind(metric, self.groups, difference=True)
+    def gap(self, metric: str, gaps: Mapping[str, Metric] = GAPS) -> Metric:
+        """The same as a difference between the groups, signed unless others are given; 0 is fair."""
+        return bind(metric, self.groups, difference=True, gaps=gaps)
+
+    def check_two_groups(self, name: str) -> None:
+        """For a strategy whose rule compares one group with the other."""
+        check(len(self.groups) == 2, f"{name} must be run with two groups", len(self.groups))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,17 @@ from numpy.typing import NDArray
 
 from fairfate.strategies.fedavg import fedavg
 from fairfate.strategies.registry import Setup, register
-from fairfate.strategies.strategy import CellRows, LossTerms, ModelState, Need, Statistics, Strategy, Vector
+from fairfate.strategies.settings import Choice
+from fairfate.strategies.strategy import (
+    CellRows,
+    LossTerms,
+    ModelState,
+    Need,
+    Statistics,
+    Strategy,
+    Vector,
+    told_weights,
+)
 
 
 def reweigh(rows: CellRows) -> NDArray[np.float64]:
@@ -40,18 +50,20 @@ def fedavg_lr() -> Strategy:
     return fedavg()._replace(local_loss=local_reweighing)
 
 
-def fedavg_gr() -> Strategy:
-    """FedAvg; the clients of a round reweigh their losses by all their rows together."""
+def fedavg_gr(*, once: bool = False) -> Strategy:
+    """FedAvg; the clients of a round reweigh their losses by all their rows together.
+
+    Parameters
+    ----------
+    once : by the rows of all clients, so that weights never change, and not of those of the round
+    """
 
     def broadcast(state: ModelState, rows: CellRows | None) -> Vector:
         assert rows is not None
         return reweigh(rows.sum(axis=0))
 
-    def local_loss(told: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
-        assert told is not None
-        return LossTerms(told.reshape(rows.shape))
-
-    return fedavg()._replace(broadcast=broadcast, local_loss=local_loss, needs=Need.ROWS)
+    needs = Need.ALL_ROWS if once else Need.ROWS
+    return fedavg()._replace(broadcast=broadcast, local_loss=told_weights, needs=needs)
 
 
 @register("fedavg_lr", "fedavg; losses reweighed by each client's own counts", "Abay et al. 2020")
@@ -59,6 +71,11 @@ def _build_local(setup: Setup) -> Strategy:
     return fedavg_lr()
 
 
-@register("fedavg_gr", "fedavg; losses reweighed by the round's counts", "Abay et al. 2020")
-def _build_global(setup: Setup) -> Strategy:
-    return fedavg_gr()
+@register(
+    "fedavg_gr",
+    "fedavg; losses reweighed by the round's counts",
+    "Abay et al. 2020",
+    counts=Choice("round", "of the round's clients, or once of all", ("round", "once"), later=True),
+)
+def _build_global(setup: Setup, counts: str = "round") -> Strategy:
+    return fedavg_gr(once=counts == "once")

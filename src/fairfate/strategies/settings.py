@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fairfate.errors import InputError, unknown
-from fairfate.fairness.objective import parse_objective
+from fairfate.fairness.objective import FAIRNESS, parse_objective
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,8 @@ class Number:
     high: float = 1.0
     below_high: bool = False
     above_low: bool = False
+    later: bool = False
+    """Came after results were first stored: left out where it has its default, so that they still compare."""
 
     @property
     def rule(self) -> str:
@@ -50,6 +52,8 @@ class Choice:
     default: str
     help: str
     options: tuple[str, ...]
+    later: bool = False
+    """As of a number."""
 
     @property
     def rule(self) -> str:
@@ -70,15 +74,34 @@ class ObjectiveSetting:
     help: str
     default: None = None
     rule: str = "an objective such as sp|eo|eqo|0.5*sp+0.5*eo|worst(eo@sex, eo@race)"
+    later = False
 
     def parse(self, text: object, name: str) -> str:
         """The objective's text in its usual form, or an InputError that points at the mistake."""
         return str(parse_objective(str(text), name))
 
 
-Setting = Number | Choice | ObjectiveSetting
+@dataclass(frozen=True)
+class MetricSetting:
+    """A setting that is one of the three metrics that rules of papers are written for."""
+
+    help: str
+    default: None = None
+    rule: str = f"one of {'|'.join(FAIRNESS)}"
+    later = False
+
+    def parse(self, text: object, name: str) -> str:
+        """The metric's name, or an InputError that names the setting, the rule and the value."""
+        found = str(parse_objective(str(text), name))
+        if found not in FAIRNESS:
+            raise InputError(f"{name} must be sp, eo or eqo, got '{found}'")
+        return found
+
+
+Setting = Number | Choice | ObjectiveSetting | MetricSetting
 
 METRIC = ObjectiveSetting("fairness it looks at")
+ONE_METRIC = MetricSetting("fairness it looks at")
 
 
 def split_outside(text: str, separator: str) -> list[str]:
@@ -114,7 +137,10 @@ def read_settings(rest: str, text: str, what: str) -> dict[str, str]:
 def resolve_settings(
     name: str, settings: Mapping[str, Setting], given: Mapping[str, object], metric: str, what: str
 ) -> tuple[tuple[str, float | str], ...]:
-    """Every setting with its value; ``metric`` is the default of an objective."""
+    """Every setting with its value; ``metric`` is the default of an objective.
+
+    Settings that came later are left out where they have their default.
+    """
     for key in given:
         if key not in settings:
             if not settings:
@@ -123,5 +149,7 @@ def resolve_settings(
     values: list[tuple[str, float | str]] = []
     for key, setting in settings.items():
         default = metric if setting.default is None else setting.default
-        values.append((key, setting.parse(given.get(key, default), f"{name}: {key}")))
+        value = setting.parse(given.get(key, default), f"{name}: {key}")
+        if not (setting.later and value == setting.default):
+            values.append((key, value))
     return tuple(values)

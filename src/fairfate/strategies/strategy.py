@@ -33,7 +33,15 @@ class Need(Flag):
     REPORTS = auto()
     """The same of the model that was sent out, told to the server: ``cohort.local``."""
     ROWS = auto()
-    """Each client's number of rows by group and label, for ``broadcast``."""
+    """Number of rows by group and label of each client of the round, for ``broadcast``."""
+    ALL_ROWS = auto()
+    """The same of all clients, also of those that do not take part in the round."""
+    DESCENT = auto()
+    """To train a model on the server's validation rows: ``cohort.descend``."""
+
+
+ON_VALIDATION = Need.SCORES | Need.DESCENT
+"""Where a strategy looks at the server's validation rows."""
 
 
 class LossTerms(NamedTuple):
@@ -45,6 +53,15 @@ class LossTerms(NamedTuple):
     """(groups, 2) what a row's predicted probability costs; negative values draw it up."""
     prejudice: float = 0.0
     """Times the mutual information of prediction and group within the batch (Kamishima et al. 2012)."""
+    prox: float = 0.0
+    """Times half the squared distance from the model that was sent out (Li et al. 2020)."""
+
+
+Loss = Callable[[Statistics], LossTerms]
+"""A loss on some rows, from statistics of the model on them."""
+Descend = Callable[[Vector, Loss], Vector]
+"""What one step of training on the validation rows, all in one batch, adds to a model: with plain SGD, less
+the gradient of the loss."""
 
 
 class Cohort(NamedTuple):
@@ -65,6 +82,8 @@ class Cohort(NamedTuple):
     """Their names; a client keeps its name."""
     local: Statistics | None = None
     """The model that was sent out, on each client's own rows; with ``Need.REPORTS``."""
+    descend: Descend | None = None
+    """A step of training at the server; with ``Need.DESCENT``."""
 
 
 Notes = Mapping[str, Any]
@@ -101,7 +120,7 @@ class Strategy(NamedTuple):
     """At the server: the state after a round."""
     broadcast: Callable[[Any, CellRows | None], Vector] | None = None
     """At the server: numbers that this round's clients are told beside the model, from the state and, with
-    ``Need.ROWS``, these clients' rows by (client, group, label)."""
+    ``Need.ROWS``, these clients' rows by (client, group, label), or all clients' with ``Need.ALL_ROWS``."""
     local_loss: Callable[[Vector | None, CellRows, Statistics | None], LossTerms] | None = None
     """At a client: its loss, from what was broadcast, its rows by (group, label) and, with ``Need.LOCAL``,
     the statistics of the model it has on them."""
@@ -110,6 +129,8 @@ class Strategy(NamedTuple):
     """Epochs after which ``local_loss`` is called again, with statistics of the client's current model."""
     release: Callable[[Any], Vector] | None = None
     """The model to measure, save and deploy, where that is not the one that is trained further."""
+    group_blind: bool = False
+    """Whether it would do the same if everybody were in one group, whatever it asks of clients."""
 
 
 def scores(fairness: Metric, cohort: Cohort) -> tuple[Values, Values]:
@@ -121,6 +142,30 @@ def scores(fairness: Metric, cohort: Cohort) -> tuple[Values, Values]:
 def plain_loss(rows: CellRows) -> LossTerms:
     """The usual cross-entropy."""
     return LossTerms(np.ones(rows.shape))
+
+
+def told_weights(told: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
+    """A client's loss with the weights that the server tells it; the usual one before there are some."""
+    return LossTerms(np.ones(rows.shape) if told is None or not len(told) else told.reshape(rows.shape))
+
+
+def rows_so_far(known: Mapping[str, Vector], cohort: Cohort) -> tuple[dict[str, Vector], Values]:
+    """Rows by (group, label) of every client that has reported so far, by its name, and their sum."""
+    assert cohort.local is not None
+    every = {**known, **dict(zip(cohort.clients, cohort.local.rows, strict=True))}
+    return every, np.sum(list(every.values()), axis=0).astype(np.float64)
+
+
+def divide(sums: Vector, rows: Vector) -> Values:
+    """Means from sums; NaN where there are no rows."""
+    out = np.full(np.shape(sums), np.nan)
+    return np.asarray(np.divide(sums, rows, out=out, where=np.asarray(rows) > 0))
+
+
+def client_losses(local: Statistics) -> Values:
+    """(clients,) each client's mean loss; 0 of one that tells of no rows, or of a loss that is no number."""
+    mean = divide(local.loss.sum(axis=(-1, -2)), local.rows.sum(axis=(-1, -2)))
+    return np.where(np.isfinite(mean), mean, 0.0)
 
 
 _BLOCK = 400_000

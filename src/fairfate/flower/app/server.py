@@ -133,6 +133,7 @@ def make_strategy(
         max_wait=settings.max_wait,
         max_norm=settings.max_norm or None,
         max_examples=settings.max_examples or None,
+        learning_rate=settings.training.learning_rate,
         checkpoint=checkpoint,
         averaged=(),  # everything is in the strategy's vector, as in the simulator
         ask_clients=True,

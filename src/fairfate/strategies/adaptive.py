@@ -1,0 +1,105 @@
+"""Server optimisers with a step of its own for each parameter: FedAdam and FedYogi (Reddi et al. 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from fairfate.strategies.registry import Setup, register
+from fairfate.strategies.settings import Choice, Number
+from fairfate.strategies.strategy import NO_NOTES, Cohort, Notes, Strategy, Vector, weighted_mean
+
+
+class AdaptiveState(NamedTuple):
+    """The model, and running means of its updates and of their squares."""
+
+    params: Vector
+    momentum: Vector
+    squares: Vector
+    notes: Notes = NO_NOTES
+
+
+def adam(squares: Vector, update: Vector, beta: float) -> Vector:
+    """``beta v + (1 - beta) u^2``."""
+    return np.asarray(beta * squares + (1 - beta) * update**2)
+
+
+def yogi(squares: Vector, update: Vector, beta: float) -> Vector:
+    """``v - (1 - beta) u^2 sign(v - u^2)``."""
+    return np.asarray(squares - (1 - beta) * update**2 * np.sign(squares - update**2))
+
+
+def adaptive(
+    squares_of: Callable[[Vector, Vector, float], Vector],
+    *,
+    rate: float,
+    beta1: float = 0.9,
+    beta2: float = 0.99,
+    tau: float = 1e-3,
+    bias_correction: bool = False,
+) -> Strategy:
+    r"""Move each parameter by the mean of its updates, relative to their size.
+
+    .. math::
+        m &\leftarrow \beta_1 m + (1 - \beta_1) \alpha_N, \qquad
+        v \leftarrow \beta_2 v + (1 - \beta_2) \alpha_N^2 \quad (\text{or Yogi's}) \\
+        \theta &\leftarrow \theta + \eta \, m / (\sqrt v + \tau)
+
+    Parameters
+    ----------
+    squares_of : `adam` or `yogi`
+    rate : eta, the server's learning rate
+    beta1, beta2, tau : as above; m and v start at 0
+    bias_correction : scale the rate by ``sqrt(1 - beta2^(t+1)) / (1 - beta1^(t+1))``, as in Flower
+    """
+
+    def init(params: Vector) -> AdaptiveState:
+        return AdaptiveState(params, np.zeros_like(params), np.zeros_like(params))
+
+    def aggregate(state: AdaptiveState, cohort: Cohort) -> AdaptiveState:
+        update = weighted_mean(cohort.deltas, cohort.num_examples)
+        m = beta1 * state.momentum + (1 - beta1) * update
+        v = squares_of(state.squares, update, beta2)
+        t = cohort.round + 1
+        scale = (1 - beta2**t) ** 0.5 / (1 - beta1**t) if bias_correction else 1.0
+        return AdaptiveState(state.params + rate * scale * m / (np.sqrt(v) + tau), m, v)
+
+    return Strategy(init, aggregate)
+
+
+_BETA1 = Number(0.9, "share of the old mean of updates that is kept", below_high=True)
+_BETA2 = Number(0.99, "share of the old mean of squares that is kept", below_high=True)
+_TAU = Number(1e-3, "the larger, the less adaptive", high=1000.0, above_low=True)
+
+
+@register(
+    "fedadam",
+    "fedavg with Adam at the server",
+    "Reddi et al. 2021",
+    rate=Number(0.1, "the server's learning rate", high=1000.0),
+    beta1=_BETA1,
+    beta2=_BETA2,
+    tau=_TAU,
+    correction=Choice("none", "of the rate in the first rounds", ("none", "flower")),
+)
+def _build_adam(
+    setup: Setup, rate: float, beta1: float, beta2: float, tau: float, correction: str
+) -> Strategy:
+    return adaptive(
+        adam, rate=rate, beta1=beta1, beta2=beta2, tau=tau, bias_correction=correction == "flower"
+    )
+
+
+@register(
+    "fedyogi",
+    "fedavg with Yogi at the server",
+    "Reddi et al. 2021",
+    rate=Number(0.01, "the server's learning rate", high=1000.0),
+    beta1=_BETA1,
+    beta2=_BETA2,
+    tau=_TAU,
+)
+def _build_yogi(setup: Setup, rate: float, beta1: float, beta2: float, tau: float) -> Strategy:
+    return adaptive(yogi, rate=rate, beta1=beta1, beta2=beta2, tau=tau)

@@ -1,0 +1,80 @@
+"""Agnostic federated learning: weights of clients follow their losses (Mohri et al. 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from fairfate.strategies.registry import Setup, register
+from fairfate.strategies.settings import Choice, Number
+from fairfate.strategies.simplex import project
+from fairfate.strategies.strategy import (
+    NO_NOTES,
+    Cohort,
+    Need,
+    Notes,
+    Strategy,
+    Vector,
+    client_losses,
+    weighted_mean,
+)
+
+
+class AflState(NamedTuple):
+    """The model, and what is known of every client so far."""
+
+    params: Vector
+    base: Mapping[str, float]
+    """What each client counts before anything has moved, by name."""
+    moved: Mapping[str, float]
+    """How far each client's share has moved from that."""
+    notes: Notes = NO_NOTES
+
+
+def afl(rate: float, *, equal: bool = False) -> Strategy:
+    r"""Train for the mixture of clients that the model does worst on.
+
+    .. math::
+        \theta &\leftarrow \theta + \sum_k \lambda_k \Delta_k / \sum_k \lambda_k \\
+        \lambda &\leftarrow \text{project}(\lambda + \eta L), \quad \lambda_k^0 = n_k / n
+
+    L are the losses of the model that was sent out on the clients' own rows. In a round, its clients'
+    shares change among themselves. The paper releases the mean of all models: ``afl+average:share=1``.
+
+    Parameters
+    ----------
+    rate : eta
+    equal : shares start alike, as in a public implementation, and not by rows
+    """
+
+    def aggregate(state: AflState, cohort: Cohort) -> AflState:
+        assert cohort.local is not None
+        own = np.ones(len(cohort.clients)) if equal else cohort.num_examples.astype(np.float64)
+        base = {**state.base, **dict(zip(cohort.clients, own.tolist(), strict=True))}
+        total = sum(base.values())
+        before = np.array([state.moved.get(name, 0.0) for name in cohort.clients])
+        weights = np.maximum(own + total * before, 0.0)
+        used = weights if weights.sum() > 0 else own
+        params = state.params + weighted_mean(cohort.deltas, used)
+
+        loss = client_losses(cohort.local)
+        share = used / total
+        share_after = project(share + rate * (loss - loss.mean()), float(share.sum()))
+        moved = dict(zip(cohort.clients, (share_after - own / total).tolist(), strict=True))
+        notes = {"weight": used / used.sum(), "loss": loss}
+        return AflState(params, base, {**state.moved, **moved}, notes)
+
+    return Strategy(lambda params: AflState(params, {}, {}), aggregate, needs=Need.REPORTS, group_blind=True)
+
+
+@register(
+    "afl",
+    "weights of clients follow their losses",
+    "Mohri et al. 2019",
+    rate=Number(0.01, "step of the weights", high=100.0),
+    start=Choice("rows", "what clients count at first", ("rows", "equal")),
+)
+def _build(setup: Setup, rate: float, start: str) -> Strategy:
+    return afl(rate, equal=start == "equal")

@@ -1,0 +1,121 @@
+"""FairBatch in a federation: shares of (group, label) that follow their losses (Roh et al. 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from fairfate.fairness.metrics import CellRows, Statistics, Values
+from fairfate.strategies.registry import Setup, register
+from fairfate.strategies.settings import ONE_METRIC, Number
+from fairfate.strategies.strategy import (
+    NO_NOTES,
+    Cohort,
+    Need,
+    Notes,
+    Strategy,
+    Vector,
+    divide,
+    rows_so_far,
+    told_weights,
+    weighted_mean,
+)
+
+Moves = Callable[[Statistics], Values]
+"""(2,) by how much the share of group 1 among all rows of each label is to grow, from a round's sums."""
+
+
+class ShareState(NamedTuple):
+    """The model, and how much each (group, label) counts."""
+
+    params: Vector
+    rows: Mapping[str, Vector]
+    """(groups, 2) of every client that has reported so far, by name."""
+    moved: Vector
+    """How far shares have moved; empty before the first round."""
+    weight: Vector
+    """(groups * 2,) of a row in its client's loss; empty before the first round."""
+    notes: Notes = NO_NOTES
+
+
+def shares_to_weights(moved: Values, rows: CellRows | Values) -> Values:
+    """(2, 2) weights of rows under which ``moved[label]`` of all rows count for group 1 and not for group 0.
+
+    >>> shares_to_weights(np.array([0.0, -0.005]), np.array([[40, 10], [40, 10]])).tolist()
+    [[1.0, 1.05], [1.0, 0.95]]
+    """
+    share = rows / max(rows.sum(), 1)
+    return np.where(share > 0, 1 + np.stack([-moved, moved]) / np.where(share > 0, share, 1), 1.0)
+
+
+def moving_shares(moves: Moves) -> Strategy:
+    """FedAvg on losses in which the shares of two groups among the rows of each label move by steps.
+
+    A row weighs its cell's share divided by the cell's part of the rows of all clients that have reported so
+    far, which is what drawing batches by these shares would give on average.
+    """
+
+    def aggregate(state: ShareState, cohort: Cohort) -> ShareState:
+        assert cohort.local is not None
+        params = state.params + weighted_mean(cohort.deltas, cohort.num_examples)
+        known, rows = rows_so_far(state.rows, cohort)
+        share = rows / max(rows.sum(), 1)
+        before = state.moved if len(state.moved) else np.zeros(2)
+        moved = np.clip(before + moves(cohort.local.total()), -share[1], share[0])
+        notes = {"moved_0": float(moved[0]), "moved_1": float(moved[1])}
+        return ShareState(params, known, moved, shares_to_weights(moved, rows).ravel(), notes)
+
+    return Strategy(
+        lambda params: ShareState(params, {}, np.empty(0), np.empty(0)),
+        aggregate,
+        broadcast=lambda state, rows: state.weight,
+        local_loss=told_weights,
+        needs=Need.REPORTS,
+    )
+
+
+def loss_gaps(sums: Values, rows: CellRows) -> Values:
+    """(2,) for each label, the mean of group 1 less that of group 0; 0 where one of them has no rows."""
+    means = divide(sums, rows)
+    return np.asarray(np.nan_to_num(means[1] - means[0]))
+
+
+def fairbatch(metric: str, alpha: float) -> Strategy:
+    """FedAvg; in each round one label's share of the group with the larger loss grows by ``alpha``.
+
+    With ``eo`` that is label 1, else the label with the larger gap. With ``sp`` losses are taken as if every
+    label were 1, a sum for each label over all rows of the group, and by P(0) in the place of its
+    logarithm: the group that is favoured less gets a larger share of label 1, or a smaller one of label 0.
+    """
+
+    def moves(now: Statistics) -> Values:
+        if metric == "sp":
+            rejected = now.rows - now.probability
+            gap = np.nan_to_num(np.subtract(*divide(rejected, _of_group(now.rows))[::-1])) * [-1, 1]
+        else:
+            gap = loss_gaps(now.loss, now.rows) * (1 if metric == "eqo" else np.array([0, 1]))
+        label = 0 if abs(gap[0]) > abs(gap[1]) else 1
+        found = np.zeros(2)
+        found[label] = alpha * np.sign(gap[label])
+        return found
+
+    return moving_shares(moves)
+
+
+def _of_group(rows: CellRows) -> CellRows:
+    """(groups, 2) the rows of each group, for each label."""
+    return np.broadcast_to(rows.sum(axis=-1, keepdims=True), rows.shape)
+
+
+@register(
+    "fairbatch",
+    "fedavg; loss weights by shares of (group, label) that follow their losses",
+    "Roh et al. 2021",
+    metric=ONE_METRIC,
+    alpha=Number(0.005, "step of the shares"),
+)
+def _build(setup: Setup, metric: str, alpha: float) -> Strategy:
+    setup.check_two_groups("fairbatch")
+    return fairbatch(metric, alpha)

@@ -1,0 +1,54 @@
+"""q-FFL: clients with a larger loss count more (Li et al. 2020)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairfate.errors import InputError
+from fairfate.strategies.registry import Setup, register
+from fairfate.strategies.settings import Number
+from fairfate.strategies.strategy import Cohort, ModelState, Need, Strategy, client_losses, weighted_mean
+
+LEAST_LOSS = 1e-10
+
+
+def qffl(q: float, learning_rate: float) -> Strategy:
+    r"""Step along the gradient of :math:`\sum_k L_k^{q+1} / (q + 1)`, by an estimate of its curvature.
+
+    .. math::
+        g_k &= -\Delta_k / \eta, \quad D_k = L_k^q g_k, \quad
+        h_k = q L_k^{q-1} \lVert g_k \rVert^2 + L_k^q / \eta \\
+        \theta &\leftarrow \theta - \sum_k D_k / \sum_k h_k
+
+    With q = 0 it is the mean of the updates, each client counting alike. Many local steps make the updates
+    long and this step short: the note ``step`` is its share of their mean, weighted by the losses.
+
+    Parameters
+    ----------
+    q : how much more a larger loss counts
+    learning_rate : eta, of the clients
+    """
+
+    def aggregate(state: ModelState, cohort: Cohort) -> ModelState:
+        assert cohort.local is not None
+        loss = client_losses(cohort.local) + LEAST_LOSS
+        weights, length = loss**q, (cohort.deltas.astype(np.float64) ** 2).sum(axis=1)
+        curvature = q * loss ** (q - 1) * length / learning_rate
+        step = weights.sum() / (weights + curvature).sum()
+        update = weighted_mean(cohort.deltas, weights)
+        params = state.params + (step * update).astype(state.params.dtype)
+        return ModelState(params, {"step": float(step), "loss": loss})
+
+    return Strategy(ModelState, aggregate, needs=Need.REPORTS, group_blind=True)
+
+
+@register(
+    "qffl",
+    "clients with a larger loss count more",
+    "Li et al., ICLR 2020",
+    q=Number(0.1, "how much more", high=100.0),
+)
+def _build(setup: Setup, q: float) -> Strategy:
+    if setup.learning_rate is None:
+        raise InputError("learning_rate must be given for qffl, which needs the clients' own, got none")
+    return qffl(q, setup.learning_rate)

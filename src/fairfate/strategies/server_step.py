@@ -1,0 +1,81 @@
+"""A calibrated step towards fairness at the server, after each round (after EquFL, arXiv 2601.05352)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fairfate.fairness.metrics import Metric, Statistics, Values
+from fairfate.strategies.registry import Setup, register
+from fairfate.strategies.settings import ONE_METRIC, Number
+from fairfate.strategies.strategy import (
+    Cohort,
+    LossTerms,
+    ModelState,
+    Need,
+    Strategy,
+    divide,
+    weighted_mean,
+)
+
+
+def unfairness_slope(now: Statistics, metric: str) -> Values:
+    """(groups, 2) what P(1) of a row adds to the spread of the groups' mean P(1), as a mean over all rows.
+
+    The spread is the sum of squared distances of each group's mean from the mean of the groups: over all rows
+    (``sp``), those of label 1 (``eo``) or those of each label (``eqo``). Groups without rows do not count.
+    """
+    p, rows = now.probability, now.rows
+    if metric == "sp":
+        p, rows = (np.broadcast_to(of.sum(axis=-1, keepdims=True), of.shape) for of in (p, rows))
+    means, there = divide(p, rows), rows > 0
+    middle = np.where(there, means, 0.0).sum(axis=0) / np.maximum(there.sum(axis=0), 1)
+    slope = np.where(there, 2 * (means - middle) * now.rows.sum() / np.maximum(rows, 1), 0.0)
+    return np.asarray(slope * (np.array([0.0, 1.0]) if metric == "eo" else 1.0))
+
+
+def server_step(metric: str, fairness: Metric, *, rho: float, target: float = 1.0) -> Strategy:
+    r"""FedAvg, and then a step down the spread of the groups' mean predictions on the validation rows.
+
+    .. math:: \theta \leftarrow \theta + \alpha_N - \rho \lVert \alpha_N \rVert \, g / \lVert g \rVert,
+        \quad g = \nabla \textstyle\sum_s (q_s - \bar q)^2 \text{ at } \theta + \alpha_N
+
+    EquFL has such a step on a set of made-up rows, and no rows at the server; only the step is taken over.
+
+    Parameters
+    ----------
+    metric : ``sp``, ``eo`` or ``eqo``: what q is a mean over
+    fairness : F, from counts
+    rho : length of the step, as a share of that of the round's update
+    target : no step is taken while the server's model has an F of so much
+    """
+
+    def loss(now: Statistics) -> LossTerms:
+        return LossTerms(np.zeros(now.rows.shape), unfairness_slope(now, metric))
+
+    def aggregate(state: ModelState, cohort: Cohort) -> ModelState:
+        update = weighted_mean(cohort.deltas, cohort.num_examples)
+        params = state.params + update
+        fair = bool(fairness(cohort.server_counts) >= target)
+        if rho == 0 or fair:
+            return ModelState(params, {"stepped": 0.0})
+        assert cohort.descend is not None
+        down = cohort.descend(params, loss)
+        lengths = [float(np.linalg.norm(of.astype(np.float64))) for of in (update, down)]
+        if not lengths[1] > 0 or not np.isfinite(lengths[1]):
+            return ModelState(params, {"stepped": 0.0})
+        step = (rho * lengths[0] / lengths[1] * down).astype(params.dtype)
+        return ModelState(params + step, {"stepped": 1.0})
+
+    return Strategy(ModelState, aggregate, needs=Need.DESCENT)
+
+
+@register(
+    "server_step",
+    "fedavg, and after each round a step towards fairness on the server's rows",
+    "after arXiv 2601.05352",
+    metric=ONE_METRIC,
+    rho=Number(0.3, "length of the step, as a share of the round's update", high=10.0),
+    target=Number(1.0, "fairness from which on no step is taken"),
+)
+def _build(setup: Setup, metric: str, rho: float, target: float) -> Strategy:
+    return server_step(metric, setup.fairness(metric), rho=rho, target=target)
