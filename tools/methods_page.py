@@ -205,7 +205,7 @@ METHODS = {
     ),
     "server_step": Method(
         "A step at the server",
-        "ours, after EquFL, arXiv 2601.05352, which makes rows up where this uses the server's own",
+        "this project, 2026, after EquFL (arXiv 2601.05352), which makes rows up where this uses the server's own",
         (
             ("θ ← θ + α_N", "average as usual"),
             (
@@ -351,7 +351,7 @@ METHODS = {
     ),
     "dual_reweighing": Method(
         "Dual reweighing",
-        "this project",
+        "this project, 2026",
         (
             ("w(g, 0) = e^μ,  w(g, 1) = e^{−μ}", "multipliers μ_gy, within ±3, at first 0"),
             (
