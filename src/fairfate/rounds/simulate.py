@@ -55,6 +55,7 @@ def simulate(
     on_round: Callable[[], None] = lambda: None,
     *,
     record_clients: bool = False,
+    last_only: bool = False,
     checkpoint: Path | None = None,
     seconds: float = 30.0,
     on_record: Callable[[int, Sequence[Trace]], None] | None = None,
@@ -73,6 +74,7 @@ def simulate(
     streams : the random numbers of this seed
     on_round : called after every round
     record_clients : also keep who took part in each round
+    last_only : measure what is released after the last round only
     checkpoint : file for what is needed to go on, written at most every ``seconds``; taken up if it is there
     on_record : called after every round with its number and what the strategies have done so far
 
@@ -95,7 +97,7 @@ def simulate(
     for _ in range(1, first):
         on_round()
     for done in play(clients, servers, training.rounds, first):
-        _measure(clients, lines, done)
+        _measure(clients, lines, done, counted=not last_only or done.number == training.rounds)
         for line in lines if record_clients else ():
             s = line.place
             line.trace.clients += client_rounds(done.number, done.replies[s], done.outcomes[s])
@@ -163,12 +165,13 @@ class _Line:
         self.trace.rounds, self.trace.notes = [self.rounds], self.trace.notes[-1:]
 
 
-def _measure(clients: Simulation, lines: Sequence[_Line], done: Round) -> None:
+def _measure(clients: Simulation, lines: Sequence[_Line], done: Round, *, counted: bool = True) -> None:
     """Every line's released model on the test rows and, unless it is known, on the validation rows."""
     for line in lines:
         line.release(done.number)
-        line.trace.notes.append(done.outcomes[line.place].notes)
-    measured = [line for line in lines if line.thresholds is None]
+        if counted:
+            line.trace.notes.append(done.outcomes[line.place].notes)
+    measured = [line for line in lines if counted and line.thresholds is None]
     if not measured:
         return
     test = clients.test(stack([line.released for line in measured]))

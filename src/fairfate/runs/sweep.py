@@ -68,7 +68,7 @@ def expand(values: Mapping[str, Any], where: str = "sweep") -> list[Config]:
         load_plugin(plugin)
     if "strategy" in rest:
         rest["strategy"] = [
-            spec.text for item in _listed(rest["strategy"]) for spec in _specs(item, metric, where)
+            spec.text for item in _listed(rest["strategy"]) for spec in read_specs(item, metric, where)
         ]
     axes = {key: _listed(value) for key, value in values.items() if key.replace("_", "-") in AXES}
     for key, several in axes.items():
@@ -90,7 +90,7 @@ def _listed(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _specs(item: Any, metric: str, where: str) -> Iterable[Spec]:
+def read_specs(item: Any, metric: str, where: str = "sweep") -> Iterable[Spec]:
     """All settings of one entry of the strategy list."""
     if isinstance(item, str):
         own, steps = split_steps(item)

@@ -1,0 +1,1 @@
+"""The benchmark of the field: every method under the same rules."""

@@ -1,0 +1,82 @@
+"""Fairness to single people: whether those who are alike are treated alike.
+
+A model that gives everybody one answer is perfect by all of these, so they are read beside its skill.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairfate.errors import check
+
+NEIGHBOURS = 5
+
+
+def gower_neighbours(
+    features: NDArray[np.float64], categorical: NDArray[np.bool_], k: int = NEIGHBOURS
+) -> NDArray[np.int64]:
+    """(rows, k) the rows most like each row, without itself; ties go to the earlier row.
+
+    Likeness is Gower's: the mean over columns of the difference as a share of the column's range, and of 0 or
+    1 for categories. A missing number counts as the column's median.
+
+    >>> x = np.array([[0.0], [0.1], [0.2], [0.9], [1.0]])
+    >>> gower_neighbours(x, np.array([False]), k=2).tolist()
+    [[1, 2], [0, 2], [1, 0], [4, 2], [3, 2]]
+    """
+    rows = len(features)
+    check(1 <= k < rows, f"k must be from 1 to {rows - 1}", k)
+    distance = np.zeros((rows, rows))
+    for column, category in zip(features.T, categorical, strict=True):
+        if category:
+            distance += column[:, None] != column[None]
+            continue
+        missing = np.isnan(column)
+        filled = np.where(missing, np.median(column[~missing]) if not missing.all() else 0.0, column)
+        span = float(np.ptp(filled))
+        if span > 0:
+            distance += np.abs(filled[:, None] - filled[None]) / span
+    np.fill_diagonal(distance, np.inf)
+    return np.argsort(distance.round(12), axis=1, kind="stable")[:, :k]
+
+
+def consistency(accepted: NDArray[np.bool_], neighbours: NDArray[np.int64]) -> float:
+    """1 less the mean distance of a person's decision from that of the people most like them.
+
+    >>> near = gower_neighbours(np.array([[0.0], [0.1], [0.2], [0.9], [1.0]]), np.array([False]), k=2)
+    >>> round(consistency(np.array([False, False, True, True, True]), near), 6)
+    0.6
+    """
+    decided = accepted.astype(np.float64)
+    return float(1 - np.abs(decided - decided[neighbours].mean(axis=1)).mean())
+
+
+def lipschitz(
+    probability: NDArray[np.float64], pairs: NDArray[np.int64], distance: NDArray[np.float64], bound: float
+) -> float:
+    """1 less the share of pairs whose probabilities differ by more than ``bound`` times their distance.
+
+    Pairs without a distance may differ by 0.001.
+
+    >>> x, p = np.array([0, 0.1, 0.2, 0.9, 1.0]), np.array([0.2, 0.3, 0.55, 0.8, 0.9])
+    >>> pairs = np.array([[0, 1], [1, 2], [3, 4]])
+    >>> round(lipschitz(p, pairs, np.abs(x[pairs[:, 0]] - x[pairs[:, 1]]), 2.0), 6)
+    0.666667
+    """
+    apart = np.abs(probability[pairs[:, 0]] - probability[pairs[:, 1]])
+    most = np.where(distance > 0, bound * distance, 1e-3)
+    return float(1 - (apart > most + 1e-12).mean())
+
+
+def attribute_flip_rate(accepted: NDArray[np.bool_], flipped: NDArray[np.bool_]) -> float:
+    """Share of people whose decision changes if only their group does; the worst of several other groups.
+
+    Only the attribute is changed, not what follows from it: this says nothing of counterfactual fairness.
+
+    Parameters
+    ----------
+    accepted : (rows,) decisions
+    flipped : (others, rows) decisions with each other value of the attribute
+    """
+    return float((flipped != accepted).mean(axis=1).max())
