@@ -27,6 +27,7 @@ ROOMS = [
     "estimator",
     "report",
     "reproduce",
+    "benchmark",
     "flower",
     "cli",
     "__main__",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairfate._version import __version__
-from fairfate.cli import data, flower, models, report
+from fairfate.cli import benchmark, data, flower, models, report
 from fairfate.cli.completion import DATASETS, METRICS, STRATEGIES
 from fairfate.cli.options import (
     DATA,
@@ -55,7 +55,7 @@ from fairfate.errors import InputError, ProcessDiedError, Stopped, check
 if TYPE_CHECKING:
     from fairfate.report.tracking import Tracking
 
-__all__ = ["app", "data", "flower", "models", "report", "run_command"]
+__all__ = ["app", "benchmark", "data", "flower", "models", "report", "run_command"]
 
 
 @app.command()

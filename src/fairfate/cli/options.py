@@ -40,6 +40,7 @@ ORDER = (
     "data",
     "sweep",
     "reproduce",
+    "benchmark",
     "flower",
 )
 """The commands as a newcomer needs them; others follow."""

@@ -1,0 +1,59 @@
+"""``benchmark``: every method under the same rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from fairfate.cli.completion import STRATEGIES
+from fairfate.cli.options import DataDir, Plugin, Whole, Word, Words, app, option, whole
+from fairfate.cli.screen import console, watching
+
+
+@app.command()
+def benchmark(
+    methods: Annotated[
+        Words,
+        option(
+            "NAME or NAME:key=a|b+STEP to run against the kept results (repeatable; default: run all)",
+            words=STRATEGIES,
+        ),
+    ] = None,
+    plugin: Plugin = None,
+    data: Annotated[Word, option("comma-separated (default: compas,adult,law,dutch)")] = None,
+    partition: Annotated[Word, option("comma-separated (default: dirichlet:0.5,dirichlet:1,random)")] = None,
+    encode: Annotated[Word, option("comma-separated, of ordinal,onehot (default: ordinal)")] = None,
+    seeds: Annotated[str, option("N for the seeds 1..N, or a list (default: 10)")] = "10",
+    rounds: Annotated[Whole, option("other than usual, to try something out", whole)] = None,
+    jobs: Annotated[
+        Whole, option("processes (default: all cores); results do not depend on it", whole)
+    ] = None,
+    data_dir: DataDir = None,
+    out: Annotated[Path, option("folder (default: runs/benchmark); goes on where it was")] = Path(
+        "runs/benchmark"
+    ),
+) -> None:
+    """Tune and compare all methods of the field by one rule, or one of your own with them."""
+    from fairfate.benchmark.run import DATASETS, PARTITIONS, benchmark
+
+    def listed(text: str | None, default: tuple[str, ...]) -> tuple[str, ...]:
+        return default if text is None else tuple(part.strip() for part in text.split(","))
+
+    with watching(out) as (progress, on_plan):
+        done = benchmark(
+            out,
+            methods=methods or (),
+            plugins=plugin or (),
+            data=listed(data, DATASETS),
+            partitions=listed(partition, PARTITIONS),
+            encode=listed(encode, ("ordinal",)),
+            seeds=seeds,
+            rounds=rounds,
+            data_dir=data_dir,
+            jobs=jobs,
+            progress=progress,
+            on_plan=on_plan,
+        )
+    console(soft_wrap=True).print(
+        f"{done.ran} methods run now; {len(done.rows):,} results, {done.minutes:.1f} minutes in all."
+    )
