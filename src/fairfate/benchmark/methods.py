@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from fairfate.errors import check, unknown
 from fairfate.fairness.metrics import FAIRNESS
@@ -73,6 +74,7 @@ class Method:
         return sum(spec.metric in (None, metric) for spec in self.specs)
 
 
+@cache
 def every() -> tuple[Method, ...]:
     """All methods: as published, with the average of the last rounds, and with thresholds."""
     grids = {

@@ -147,6 +147,7 @@ def _run(
     others = {id(cell) for cell in keeping.same(kept[1], cells)}
     rows_of = {id(plan): len(table) for plan, table in prepared}
     reference = find([REFERENCE])
+    texts = {find([text])[0].name: text for text in asked if text not in BASELINES}
     tasks, works = [], []
     for cell in cells:
         held = results.read(cell)
@@ -154,7 +155,7 @@ def _run(
         lacking = keeping.missing(held, wanted)
         single = [name for name in alone if name not in set(held["method"])]
         if lacking or single:
-            names = [_text(method, asked) for method in lacking]
+            names = [texts.get(method.name, method.name) for method in lacking]
             visits = cell.plan.visits(rows_of[id(cell.plan)])
             tasks.append((cell, names, single))
             works.append(visits * (sum(len(method.specs) for method in lacking) + len(single)))
@@ -173,14 +174,6 @@ def _run(
     plans = tuple(plan for plan, _ in prepared)
     ran = sum(len(task[1]) + len(task[2]) for task in tasks)
     return Benchmark(folder, rows, plans, ran, seconds / 60, asked)
-
-
-def _text(method: Method, asked: tuple[str, ...]) -> str:
-    """How another process finds a method again."""
-    known = {known.name for known in every()}
-    if method.name in known:
-        return method.name
-    return next(text for text in asked if find([text])[0].name == method.name)
 
 
 def _with_kept(rows: pd.DataFrame, kept: pd.DataFrame, cells: Sequence[Cell]) -> pd.DataFrame:
