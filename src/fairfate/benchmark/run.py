@@ -14,6 +14,7 @@ import pandas as pd
 
 from fairfate.benchmark import kept as keeping
 from fairfate.benchmark.baselines import BASELINES
+from fairfate.benchmark.findings import Findings
 from fairfate.benchmark.kept import Results
 from fairfate.benchmark.measure import run_methods
 from fairfate.benchmark.methods import REFERENCE, Method, every, find
@@ -46,6 +47,11 @@ class Benchmark:
     """How long all calls took that filled the folder."""
     asked: tuple[str, ...]
     """The methods that were asked for by name, if any."""
+
+    @property
+    def findings(self) -> Findings:
+        """The results, tuned and compared."""
+        return Findings(self.rows, self.minutes, machine(), self.asked)
 
 
 def benchmark(
@@ -155,9 +161,9 @@ def _run(
         lacking = keeping.missing(held, wanted)
         single = [name for name in alone if name not in set(held["method"])]
         if lacking or single:
-            names = [texts.get(method.name, method.name) for method in lacking]
+            found_by = [texts.get(method.name, method.name) for method in lacking]
             visits = cell.plan.visits(rows_of[id(cell.plan)])
-            tasks.append((cell, names, single))
+            tasks.append((cell, found_by, single))
             works.append(visits * (sum(len(method.specs) for method in lacking) + len(single)))
     on_plan(sum(works))
     order = sorted(range(len(tasks)), key=lambda i: -works[i])
@@ -173,7 +179,8 @@ def _run(
         rows = _with_kept(rows, kept[0], [cell for cell in cells if id(cell) in others])
     plans = tuple(plan for plan, _ in prepared)
     ran = sum(len(task[1]) + len(task[2]) for task in tasks)
-    return Benchmark(folder, rows, plans, ran, seconds / 60, asked)
+    names = tuple(method.name for method in chosen) + alone if asked else ()
+    return Benchmark(folder, rows, plans, ran, seconds / 60, names)
 
 
 def _with_kept(rows: pd.DataFrame, kept: pd.DataFrame, cells: Sequence[Cell]) -> pd.DataFrame:

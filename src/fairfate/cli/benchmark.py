@@ -35,6 +35,8 @@ def benchmark(
 ) -> None:
     """Tune and compare all methods of the field by one rule, or one of your own with them."""
     from fairfate.benchmark.run import DATASETS, PARTITIONS, benchmark
+    from fairfate.benchmark.terminal import show
+    from fairfate.benchmark.write import write_all
 
     def listed(text: str | None, default: tuple[str, ...]) -> tuple[str, ...]:
         return default if text is None else tuple(part.strip() for part in text.split(","))
@@ -54,6 +56,9 @@ def benchmark(
             progress=progress,
             on_plan=on_plan,
         )
+    found = done.findings
+    show(console(), found)
+    opened = write_all(out, found)
     console(soft_wrap=True).print(
-        f"{done.ran} methods run now; {len(done.rows):,} results, {done.minutes:.1f} minutes in all."
+        f"{done.ran} methods run now; {len(found.rows):,} results in {done.minutes:.1f} minutes. Open {opened}"
     )

@@ -36,10 +36,10 @@ def render(folders: Sequence[Path], *, live: bool = False, line: float = FOUR_FI
 def page(material: Sequence[Material], told: Sequence[dict[str, Any]], *, live: bool = False) -> str:
     """The page of what was gathered, and of what is said about it."""
     parts = [
-        {"number": number, "data": _script(pack(found, said["line"])), **said}
+        {"number": number, "data": json_script(pack(found, said["line"])), **said}
         for number, (found, said) in enumerate(zip(material, told, strict=True))
     ]
-    assets = {name: _asset(file) for name, file in ASSETS.items()}
+    assets = {name: asset(file) for name, file in ASSETS.items()}
     return _template().render(parts=parts, version=__version__, live=live, **assets)
 
 
@@ -47,7 +47,8 @@ ASSETS = {"plot": "plot.min.js", "script": "report.js", "style": "report.css"}
 
 
 @cache
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
+    """A file of the page, as text."""
     return (files("fairfate.report") / "html" / name).read_text("utf-8")
 
 
@@ -64,10 +65,10 @@ def _template() -> Template:
         "plainly": _plainly,
         "quoted": shlex.quote,
     }
-    return environment.from_string(_asset("report.html.j2"))
+    return environment.from_string(asset("report.html.j2"))
 
 
-def _script(data: Any) -> str:
+def json_script(data: Any) -> str:
     """JSON that nothing in it can end: a group may be called ``</script>``."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)

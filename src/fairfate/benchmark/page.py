@@ -1,0 +1,409 @@
+"""docs/benchmark.md: what was compared, how, and what came of it, in words and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fairfate.benchmark.baselines import BASELINES, CLIENT, POOLED, SERVER
+from fairfate.benchmark.cost import bytes_sent
+from fairfate.benchmark.findings import LEVEL, Findings
+from fairfate.benchmark.methods import LEAD, METRICS, MOST_SETTINGS, REFERENCE, every
+from fairfate.benchmark.pictures import GOALS, split_name
+from fairfate.benchmark.rule import KEEP, TOLERANCE
+
+PARAMETERS = 161
+"""Of the paper's model on Adult, for the column of bytes."""
+ROUNDS = 100
+
+
+def page(found: Findings, images: str = "images/benchmark", interactive: str = "benchmark.html") -> str:
+    """The page; pictures are beside it."""
+    first = found.encodings[0]
+    parts = [
+        _head(found, interactive),
+        _answer(found, first),
+        _board(found, first, images),
+        _lead(found, first),
+        _weaknesses(found, first),
+        _baselines(found, first),
+        _encodings(found),
+        _cost(found, first),
+        RULE,
+        RUN,
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _head(found: Findings, interactive: str) -> str:
+    rows, own = (
+        found.rows,
+        f" Run now: {', '.join(f'`{name}`' for name in found.asked)}." if found.asked else "",
+    )
+    seeds = rows.groupby("encode")["seed"].nunique().to_dict()
+    places = rows[["encode", "dataset", "partition"]].drop_duplicates()
+    federations = places.groupby("encode").size().to_dict()
+    said = "; ".join(
+        f"{federations[name]} federations and {seeds[name]} seeds with {_encoding(name)}"
+        for name in found.encodings
+    )
+    base = [name for name in found.methods if not name.endswith("+average") and "+thresholds" not in name]
+    return f"""\
+# The benchmark of the field
+
+Written by `fairfate benchmark`. {len(base)} methods as published and once more with the average of the last rounds, thresholds after
+training, and {len(set(rows["method"]) & set(BASELINES))} baselines: {said}. {found.models:,} models were trained and {len(rows):,} released ones measured in
+{found.minutes:.0f} minutes ({found.machine}).{own} [All cells, with charts to click]({interactive}).
+"""
+
+
+def _answer(found: Findings, encode: str) -> str:
+    lead, cells = found.lead(encode), found.of(encode)
+    if lead.empty:
+        return ""
+    total = len(lead)
+    reference = found.mean_of(REFERENCE, "fairness", encode)
+    own = found.mean_of(LEAD, "fairness", encode)
+    beaten_in = int((lead["ahead_of_us"] != "").sum())
+    first = int((lead["rank"] == 1).sum())
+    keeps = int(lead["keeps"].sum())
+    ff, ffa = (found.mean_of(name, "fairness", encode) for name in ("fair_fate", "fair_fate+average"))
+    ff_keeps = int(cells[cells["method"] == "fair_fate"]["keeps"].sum())
+    no_groups = [name for name in _without_groups(found) if name in set(cells["method"])]
+    best = cells[cells["method"].isin(no_groups)].groupby("method")["rank"].mean().sort_values()
+    ranks = cells.groupby("method")["rank"].mean()
+    by_split = {
+        split: (
+            found.mean_of("fair_fate", "fairness", encode, partition=split),
+            found.mean_of("fedavg", "fairness", encode, partition=split),
+        )
+        for split in dict.fromkeys(cells["partition"])
+    }
+    gains = "; ".join(
+        f"{split_name(str(split))}: {a:.2f} against FedAvg's {b:.2f}" for split, (a, b) in by_split.items()
+    )
+    lines = [
+        "## In short\n",
+        f"- **Where decisions may use a person's group, take `{LEAD}`.** It keeps accuracy and skill in {keeps} of {total} cells"
+        f" and raises mean fairness from {reference:.2f} (`{REFERENCE}`) to {own:.2f}. It is the fairest method that keeps accuracy"
+        f" in {first} cells; "
+        + (
+            "in none is another one significantly fairer."
+            if not beaten_in
+            else f"in {beaten_in} another one is significantly fairer (below)."
+        ),
+    ]
+    if len(best):
+        name = str(best.index[0])
+        lines.append(
+            f"- **Where they may not, take `{name}`**: the best mean rank ({best.iloc[0]:.1f}) of those that decide by one"
+            f" threshold for all, mean fairness {found.mean_of(name, 'fairness', encode):.2f}, accuracy kept in"
+            f" {int(cells[cells['method'] == name]['keeps'].sum())} of {total} cells."
+        )
+    lines.append(
+        f"- **FAIR-FATE repairs skewed federations, and pays for it.** Its mean fairness is {ff:.2f} ({gains}), but it keeps"
+        f" accuracy and skill in {ff_keeps} of {total} cells, and ranks {ranks['fair_fate']:.1f} of {int(ranks.notna().sum())};"
+        f" with the average its fairness is {ffa:.2f}."
+    )
+    lines.append(
+        f"- **Averaging the last rounds costs nothing and gives accuracy back** where clients differ:"
+        f" `fedavg` {_accuracies(found, 'fedavg', encode)}, `{REFERENCE}` {_accuracies(found, REFERENCE, encode)}."
+    )
+    server = cells[cells["method"] == SERVER]
+    if len(server):
+        lines.append(
+            f"- **The paper's server could train alone.** A model of its validation rows (20 % of all) has accuracy"
+            f" {server['accuracy'].mean():.3f} in the mean; `fedavg` has {found.mean_of('fedavg', 'accuracy', encode):.3f},"
+            f" all rows pooled {found.mean_of(POOLED, 'accuracy', encode):.3f}. No paper prints this baseline."
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _accuracies(found: Findings, method: str, encode: str) -> str:
+    splits = dict.fromkeys(found.of(encode)["partition"])
+    return ", ".join(
+        f"{found.mean_of(method, 'accuracy', encode, partition=split):.3f} ({split_name(str(split))})"
+        for split in splits
+    )
+
+
+def _without_groups(found: Findings) -> list[str]:
+    """Methods that decide by one threshold for everybody."""
+    return [name for name in found.methods if "+thresholds" not in name]
+
+
+def _board(found: Findings, encode: str, images: str) -> str:
+    board = found.board[found.board["encode"] == encode]
+    methods = board[~board["method"].isin(BASELINES)]
+    rows = [
+        [
+            f"`{row.method}`",
+            f"{row.rank:.1f}",
+            f"{row.fairness:.3f}",
+            f"{0.0 - row.cost:+.3f}",
+            f"{row.mcc:.2f}",
+            f"{row.keeps} of {row.cells}",
+            _percent(row.collapsed),
+            f"{row.area:.2f}",
+            f"{row.worst:.2f}",
+            f"{row.consistency:.2f}",
+            _percent(row.flip),
+        ]
+        for row in _records(methods)
+    ]
+    mean, distance, cells = found.ranks(encode)
+    head = [
+        "method",
+        "rank",
+        "fairness",
+        "accuracy",
+        "MCC",
+        "keeps",
+        "collapsed",
+        "front",
+        "worst client",
+        "alike",
+        "flips",
+    ]
+    near = [f"`{name}`" for name in mean.index if mean[name] <= mean.iloc[0] + distance]
+    return f"""\
+## The leaderboard
+
+Means over {int(methods["cells"].iloc[0]) if len(methods) else 0} cells (federation and metric) on test rows; {_encoding(encode)}. Every method is tuned for each metric on validation
+rows. *Rank*: by fairness among the methods that keep accuracy (within {TOLERANCE}) and skill ({KEEP:.0%} of balanced accuracy above one half) of
+`{REFERENCE}` on the test rows; those that do not come last. *Accuracy*: less or more than `{REFERENCE}`'s. *Keeps*: cells in which it keeps both. *Collapsed*:
+seeds with an MCC below 0.05. *Front*: the area under all its settings' accuracy and fairness. *Worst client*: fairness where it is least,
+on clients' own rows. *Alike*: consistency, how alike the five most similar people are treated. *Flips*: decisions that change
+with the person's group alone.
+
+{_table(head, rows, numbers=len(head) - 1)}
+
+![Mean ranks]({images}/ranks-{encode}.svg)
+
+By Nemenyi's test over the {cells} federations, mean ranks must be {distance:.1f} apart to be told from each other at 5 %. These are not told from
+the best: {", ".join(near[:12])}{f" and {len(near) - 12} more" if len(near) > 12 else ""}. The test is weak with so many methods and so few federations; the
+paired tests below compare by seeds.
+
+![Accuracy against equalized odds]({images}/tradeoffs-{encode}.svg)
+"""
+
+
+def _lead(found: Findings, encode: str) -> str:
+    lead = found.lead(encode)
+    if lead.empty:
+        return ""
+    rows = [
+        [
+            f"{row.dataset}, {split_name(str(row.partition))}",
+            str(row.goal).upper(),
+            f"{row.accuracy:.3f} / {row.fairness:.3f} / {row.mcc:.2f}"
+            + ("" if row.keeps else " (accuracy or skill lost)"),
+            f"`{row.rival}` {row.rival_accuracy:.3f} / {row.rival_fairness:.3f}",
+            f"{row.ahead:+.3f} ({row.low:+.3f} to {row.high:+.3f})",
+            f"{row.beaten} of {row.rivals}",
+            f"`{row.ahead_of_us}`" if row.ahead_of_us else "",
+        ]
+        for row in _records(lead)
+    ]
+    ahead = int((lead["ahead"] > 0).sum())
+    sure = int(((lead["p"] < LEVEL) & (lead["ahead"] > 0)).sum())
+    behind = int((lead["ahead_of_us"] != "").sum())
+    return f"""\
+## The lead, in public
+
+`{LEAD}` against every other method that keeps accuracy and skill, cell by cell. It is fairer than the best of them in {ahead} of {len(lead)} cells,
+surely so in {sure}; a method is surely fairer than it in {behind}. *Surely*: p below 0.05 in the paired test over seeds with Nadeau and
+Bengio's correction for seeds that split the same rows, and Holm's for the number of methods. Numbers are accuracy / fairness / MCC;
+the best other was picked for its test fairness, which favours it.
+
+{_table(["federation", "metric", "the lead", "the best other", "ahead by (95 %)", "surely fairer than", "surely behind"], rows, numbers=0)}
+"""
+
+
+def _weaknesses(found: Findings, encode: str) -> str:
+    cells = found.of(encode)
+    rows = []
+    for goal in METRICS:
+        mine = cells[(cells["goal"] == goal) & ~cells["method"].isin(BASELINES)]
+        kept = mine[mine["keeps"]]
+        means = kept.groupby("method")["fairness"].agg(["mean", "size"])
+        everywhere = means[means["size"] == mine.groupby("method").size().max()].sort_values(
+            "mean", ascending=False
+        )
+        best = "; ".join(f"`{name}` {row['mean']:.3f}" for name, row in everywhere.head(4).iterrows())
+        often = mine.groupby("method")["collapsed"].mean().sort_values(ascending=False).head(3)
+        fell = "; ".join(f"`{name}` {value:.0%}" for name, value in often.items() if value > 0)
+        rows.append([GOALS[goal], best, fell])
+    return f"""\
+## What suits which metric
+
+The fairest of those that keep accuracy and skill in every federation, and those that collapse most often:
+
+{_table(["metric", "the fairest that always keep", "most often collapsed (seeds)"], rows, numbers=0)}
+"""
+
+
+def _baselines(found: Findings, encode: str) -> str:
+    cells = found.of(encode)
+    here = cells[cells["method"].isin(BASELINES)]
+    if here.empty:
+        return ""
+    rows = []
+    for name in [*BASELINES, "fedavg", REFERENCE, LEAD]:
+        mine = cells[cells["method"] == name]
+        if mine.empty:
+            continue
+        by_goal = [f"{mine[mine['goal'] == goal]['fairness'].mean():.3f}" for goal in METRICS]
+        about = BASELINES.get(name, "")
+        rows.append(
+            [f"`{name}`", about, f"{mine['accuracy'].mean():.3f}", f"{mine['mcc'].mean():.2f}", *by_goal]
+        )
+    return f"""\
+## Baselines that papers leave out
+
+Means over the federations. Fairlearn's two are ceilings: they see all rows at once, and decide at random near the border.
+
+{_table(["", "", "accuracy", "MCC", *(goal.upper() for goal in METRICS)], rows, numbers=5)}
+
+A client alone (`{CLIENT}`) is what a site gets that does not take part.
+"""
+
+
+def _encodings(found: Findings) -> str:
+    if len(found.encodings) < 2:
+        return ""
+    names = ["fedavg", REFERENCE, "fedavg_lr+average", "fair_fate", "fairfed", LEAD]
+    common = set.intersection(
+        *(set(found.of(e)["dataset"] + "|" + found.of(e)["partition"]) for e in found.encodings)
+    )
+    rows = []
+    for name in names:
+        row = [f"`{name}`"]
+        for encode in found.encodings:
+            mine = found.of(encode)
+            mine = mine[(mine["method"] == name) & (mine["dataset"] + "|" + mine["partition"]).isin(common)]
+            for goal in METRICS:
+                row.append(f"{mine[mine['goal'] == goal]['fairness'].mean():.2f}")
+            row.append(f"{mine['accuracy'].mean():.3f}")
+        rows.append(row)
+    head = [""]
+    for encode in found.encodings:
+        head += [f"{encode}: {goal.upper()}" for goal in METRICS] + ["accuracy"]
+    first, second = (found.of(e) for e in found.encodings[:2])
+    gain = {
+        name: (
+            first[(first["method"] == name) & (first["dataset"] + "|" + first["partition"]).isin(common)][
+                "fairness"
+            ].mean(),
+            second[(second["method"] == name) & (second["dataset"] + "|" + second["partition"]).isin(common)][
+                "fairness"
+            ].mean(),
+        )
+        for name in ("fedavg", "fair_fate")
+    }
+    a, b = gain["fedavg"], gain["fair_fate"]
+    return f"""\
+## How much of it is the encoder's doing
+
+The paper gives a model categories as numbers (ordinal codes). With an input for each category and standardised numbers, FedAvg itself has a mean
+fairness of {a[1]:.2f} instead of {a[0]:.2f} on the same {len(common)} federations; FAIR-FATE has {b[1]:.2f} instead of {b[0]:.2f}. What FAIR-FATE adds is
+{b[0] - a[0]:+.2f} with ordinal codes and {b[1] - a[1]:+.2f} without.
+
+{_table(head, rows, numbers=len(head) - 1)}
+"""
+
+
+def _cost(found: Findings, encode: str) -> str:
+    board = found.board[found.board["encode"] == encode]
+    times = dict(zip(board["method"], board["seconds"].astype(float), strict=True))
+    rows = []
+    for method in every():
+        if method.name not in times or method.name.endswith("+average"):
+            continue
+        sent = bytes_sent(method.specs[0], PARAMETERS, ROUNDS)
+        ratio = times[method.name] / times["fedavg"] if "fedavg" in times else np.nan
+        rows.append(
+            [
+                f"`{method.name}`",
+                str(max(method.settings(goal) for goal in METRICS)),
+                f"{sent:,.0f}",
+                f"{ratio:.1f}",
+            ]
+        )
+    return f"""\
+## What it costs
+
+*Settings*: tried for each metric, at most {MOST_SETTINGS}. *Bytes*: sent and received by a client in a round, for the {PARAMETERS} parameters of the paper's model on Adult;
+counted, without headers. *Time*: of training one setting, as a multiple of FedAvg's. Settings of one method are trained side by
+side, which makes methods with many settings cheaper for each.
+
+{_table(["method", "settings", "bytes", "time"], rows, numbers=3)}
+"""
+
+
+RULE = f"""\
+## The rule
+
+1. A seed splits a dataset's rows 60 : 20 : 20 into training, validation and test rows, and the training rows over the clients. All methods
+   of a seed have the same split, the same first model, the same clients in each round and the same batches.
+2. Each method is tuned in each seed and for each metric by itself, over at most {MOST_SETTINGS} settings (its published grid where that is smaller), on
+   validation rows only: of the settings whose validation accuracy is within {TOLERANCE} of `{REFERENCE}`'s and that have {KEEP:.0%} of its skill, the
+   fairest one; without any, the most accurate one.
+3. Test rows are looked at once. Fairness is the exact ratio of the groups' rates ([metrics](metrics.md)); a method is compared
+   where it keeps accuracy and skill. A collapsed model is never praised for being fair.
+4. Intervals and tests are over seeds, with Nadeau and Bengio's correction ([intervals](intervals.md)), and Holm's over methods.
+
+What this does not show: larger models, other data than these four, more than two groups, attacks, privacy. `{LEAD}` is tuned on the same
+validation rows as all others, though it needs none to choose its thresholds. Methods were run as [described](methods.md);
+where an author's code and paper differ, a named variant is, never silently ours.
+"""
+RUN = """\
+## Run it, and your own method beside it
+
+The whole benchmark, resumable:
+
+<!-- not run: it takes an hour -->
+```bash
+fairfate benchmark
+```
+
+A method of your own against the kept results, of which only yours is run (here on two federations and two seeds):
+
+<!-- short: two seeds -->
+```bash
+fairfate benchmark --plugin examples/my_strategy.py --methods "mine" --data compas --partition random --seeds 2
+```
+
+It needs `pip install "fairfate[benchmark]"` for fairlearn's two baselines alone, and the public datasets, which are
+[downloaded on request](datasets.md). The table is `leaderboard.csv`, every cell is in `cells.csv`, and `benchmark.html` shows all
+of it.
+"""
+
+
+def _encoding(name: str) -> str:
+    return {"ordinal": "the paper's ordinal codes", "onehot": "one-hot, standardised inputs"}.get(
+        name, f"inputs `{name}`"
+    )
+
+
+def _records(frame: pd.DataFrame) -> list[Any]:
+    return list(frame.itertuples())
+
+
+def _percent(value: float) -> str:
+    return "" if np.isnan(value) else f"{100 * value:.0f} %"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int) -> str:
+    """Markdown; the last ``numbers`` columns are set to the right."""
+    marks = ["---"] * (len(head) - numbers) + ["---:"] * numbers
+    lines = [" | ".join(head), " | ".join(marks), *(" | ".join(row) for row in rows)]
+    return "\n".join(f"| {line} |" for line in lines)
+
+
+def leaderboard_csv(found: Findings) -> pd.DataFrame:
+    """The leaderboard to read with other programs."""
+    return found.board.round(4)
