@@ -60,5 +60,5 @@ def benchmark(
     show(console(), found)
     opened = write_all(out, found)
     console(soft_wrap=True).print(
-        f"{done.ran} methods run now; {len(found.rows):,} results in {done.minutes:.1f} minutes. Open {opened}"
+        f"{done.ran} methods run now; {len(found.rows):,} results, {done.minutes:.1f} minutes. Open {opened}"
     )
