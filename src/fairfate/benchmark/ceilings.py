@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -59,7 +60,9 @@ def optimized(model: Model, params: Models, federation: Federation, seed: int) -
             estimator=Scores(score), prefit=True, predict_method="predict_proba", constraints=rule
         )
         x, y, group = parts[0]
-        optimizer.fit(x, y, sensitive_features=group)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            optimizer.fit(x, y, sensitive_features=group)
         validation, test = (
             _counts(y, g, optimizer.predict(x, sensitive_features=g, random_state=seed), federation.groups)
             for x, y, g in parts
@@ -79,7 +82,9 @@ def reduced(federation: Federation, seed: int) -> Iterator[Found]:
                 moment(difference_bound=bound),
                 max_iter=20,
             )
-            mitigator.fit(x, rows.y.astype(np.int64), sensitive_features=group)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # fairlearn's own, about newer versions of pandas
+                mitigator.fit(x, rows.y.astype(np.int64), sensitive_features=group)
             validation, test = (
                 _counts(y, g, mitigator.predict(inputs, random_state=seed), federation.groups)
                 for inputs, y, g in parts

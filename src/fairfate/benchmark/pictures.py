@@ -96,7 +96,8 @@ def tradeoffs(found: Findings, encode: str, goal: str = "eqo") -> Figure:
             panel.grid(alpha=0.3, linewidth=0.6)
             panel.spines[["top", "right"]].set_visible(False)
             panel.tick_params(labelsize=7)
-    figure.supxlabel("accuracy (shade: within 0.02 of fedavg+average)", fontsize=9)
+    for panel in panels[-1]:
+        panel.set_xlabel("accuracy (shade: within 0.02 of fedavg+average)", fontsize=7)
     figure.supylabel(GOALS[goal], fontsize=9)
     figure.legend(
         handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False, fontsize=8

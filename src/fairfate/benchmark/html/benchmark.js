@@ -153,4 +153,5 @@
   let waiting = 0;
   addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(draw, 150); });
   draw();
+  document.documentElement.dataset.drawn = "";
 })();
