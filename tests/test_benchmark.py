@@ -486,7 +486,7 @@ def test_the_command(fairfate: Callable[..., Outcome], tmp_path: Path) -> None:
     for words, said in (
         (["--methods", "nonsense"], "unknown method 'nonsense'"),
         (["--seeds", "0"], "seeds must be >= 1"),
-        (["--data", "nowhere"], "data must be"),
+        (["--data", "nowhere"], "nowhere"),
         (["--partition", "diri"], "partition must be"),
         (["--encode", "hot"], "encode must be one of"),
         (["--methods", "fedmom:beta=2"], "beta"),
