@@ -15,7 +15,7 @@ from fairfate.flower.replies import Replies
 from fairfate.flower.validation import BuiltIn, Measure
 from fairfate.rounds import server as rounds
 from fairfate.rounds.server import Server
-from fairfate.strategies import Average, Loss, Need, Strategy, Vector, weighted_mean
+from fairfate.strategies import Average, Loss, Need, Strategy, Vector
 
 Measured = tuple[Counts | None, Counts | None]
 """On the validation and on the test rows, where there are some."""
@@ -134,7 +134,8 @@ class GlobalModel:
     def _accept(self, good: Replies) -> str:
         """Take the rest of the new model and measure it; returns what is wrong with it, if anything is."""
         with np.errstate(over="ignore", invalid="ignore"):
-            self.rest = self.rest + weighted_mean(good.deltas[:, self.layout.moved :], good.num_examples)
+            beside = good.deltas[:, self.layout.moved :]
+            self.rest = self.rest + self.server.strategy.combine(beside, good.num_examples)[0]
             finite = np.isfinite(self.vector).all()
         self._measured = self._record = None
         if not finite:

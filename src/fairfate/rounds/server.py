@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import CellRows, Counts, Statistics
-from fairfate.strategies import NO_NOTES, Cohort, Descend, Need, Notes, Strategy, Vector
+from fairfate.strategies import NO_NOTES, Cohort, Descend, Need, Notes, Strategy, Vector, weighted_means
+from fairfate.strategies.strategy import Matrix
 
 
 class Dropped(NamedTuple):
@@ -101,7 +102,7 @@ class Server:
             local=replies.local,
             descend=self.descend,
         )
-        state = self.strategy.aggregate(self.state, cohort)
+        state = self._aggregate(cohort)
         if np.shape(state.params) != np.shape(self.state.params):
             raise InputError(
                 f"a strategy must keep the model's shape {np.shape(self.state.params)}, got"
@@ -111,6 +112,24 @@ class Server:
             return Outcome(NO_NOTES, "the new model would not be finite")
         self.state = state
         return Outcome(state.notes)
+
+    def _aggregate(self, cohort: Cohort) -> Any:
+        """The state after a round, where the strategy combines updates as its steps say."""
+        if self.strategy.combine is weighted_means:
+            return self.strategy.aggregate(self.state, cohort)
+        calls = []
+
+        def combine(deltas: Matrix, *weights: Vector) -> list[Vector]:
+            calls.append(len(weights))
+            return self.strategy.combine(deltas, *weights)
+
+        state = self.strategy.aggregate(self.state, cohort._replace(combine=combine))
+        if not calls:
+            raise InputError(
+                "a strategy must combine updates by cohort.mean to take the steps median, trimmed and krum,"
+                " got one that does not"
+            )
+        return state
 
 
 def stack(vectors: Sequence[Vector]) -> NDArray[np.float32]:

@@ -17,7 +17,7 @@ from fairfate.models.training import Training
 from fairfate.rounds import local
 from fairfate.rounds.descent import descend
 from fairfate.rounds.server import Dropped, Replies, Server, stack
-from fairfate.strategies import Loss, Need, Vector
+from fairfate.strategies import Loss, Need, Vector, scaled
 
 
 class Simulation:
@@ -86,9 +86,20 @@ class Simulation:
         sizes = self._sizes[clients]
         found = [Replies(names, deltas[p], sizes, scored[s], reports[s]) for s, p in enumerate(places)]
         finite: NDArray[np.bool_] = np.isfinite(trained)
-        if finite.all():
-            return found
-        return [_only(replies, finite[p].all(axis=1)) for replies, p in zip(found, places, strict=True)]
+        if not finite.all():
+            found = [_only(replies, finite[p].all(axis=1)) for replies, p in zip(found, places, strict=True)]
+        return [self._scaled(server, replies) for server, replies in zip(servers, found, strict=True)]
+
+    def _scaled(self, server: Server, replies: Replies) -> Replies:
+        """Replies whose updates are scaled down where the strategy says so, and then scored."""
+        if server.strategy.scale is None or not len(replies.clients):
+            return replies
+        factors = server.strategy.scale(replies.deltas)
+        deltas, changed, counts = scaled(replies.deltas, factors), factors != 1, replies.client_counts
+        if len(counts) and changed.any():
+            counts = counts.copy()
+            counts[changed] = self.validate(stack(list(server.params + deltas[changed])))
+        return replies._replace(deltas=deltas, client_counts=counts)
 
     def _rows_told(self, server: Server, rows: CellRows) -> CellRows | None:
         """What a server knows of its clients' rows before a round."""

@@ -12,7 +12,7 @@ from fairfate.strategies.momentum import MomentumState
 from fairfate.strategies.registry import Setup, register
 from fairfate.strategies.schedules import Schedule, constant, demon, exponential, linear
 from fairfate.strategies.settings import METRIC, Choice, Number
-from fairfate.strategies.strategy import Cohort, Need, Strategy, Vector, scores, weighted_means
+from fairfate.strategies.strategy import Cohort, Need, Strategy, Vector, scores
 
 FairSet = Callable[[Values, Values], tuple[NDArray[np.bool_], Values]]
 
@@ -61,7 +61,7 @@ def fair_fate(
         is_fair, fairness_of = fair_set(*scores(fairness, cohort))
 
         fairness_of_the_fair = np.where(is_fair, fairness_of, 0.0)
-        alpha_f, alpha_n = weighted_means(cohort.deltas, fairness_of_the_fair, cohort.num_examples)
+        alpha_f, alpha_n = cohort.means(fairness_of_the_fair, cohort.num_examples)
 
         v = b * state.momentum + (1 - b) * alpha_f
         correction = 1 - b**t if bias_correction else 1.0

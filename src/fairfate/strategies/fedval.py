@@ -7,7 +7,7 @@ import numpy as np
 from fairfate.fairness.metrics import Metric
 from fairfate.strategies.registry import Setup, register
 from fairfate.strategies.settings import METRIC, Number
-from fairfate.strategies.strategy import Cohort, ModelState, Need, Strategy, weighted_mean
+from fairfate.strategies.strategy import Cohort, ModelState, Need, Strategy
 
 FLOOR = 0.001
 """Added to every score, so that a round of unfair clients still has a mean."""
@@ -32,7 +32,7 @@ def fedval(fairness: Metric, *, floor: float = FLOOR, sharpness: float = 1.0) ->
         scores = np.nan_to_num(fairness(cohort.client_counts), nan=0.0)
         weights = (scores + floor) ** sharpness
         used = weights if weights.sum() > 0 else cohort.num_examples
-        return ModelState(state.params + weighted_mean(cohort.deltas, used))
+        return ModelState(state.params + cohort.mean(used))
 
     return Strategy(ModelState, aggregate, needs=Need.SCORES)
 
