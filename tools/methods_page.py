@@ -39,6 +39,7 @@ NEEDS = {
     Need.REPORTS: "a client reports how the model it was sent does on its own rows: sums by group and label",
     Need.ROWS: "a client tells its number of rows by group and label",
     Need.ALL_ROWS: "every client tells its number of rows by group and label",
+    Need.TRIALS: "the server tries models on its validation rows before it takes one",
     Need.DESCENT: "the server takes a step of training on its validation rows (label and group)",
 }
 
@@ -151,7 +152,7 @@ METHODS = {
                 "average the models by it; c is `floor`, κ is `sharpness`",
             ),
         ),
-        "Several metrics at once are an objective such as `sp+accuracy`.",
+        "Several metrics at once are an objective such as `sp+accuracy`. `min_mcc`: models with a lower MCC do not count; if none has more, all count by their rows (ours).",
     ),
     "fair_fate": Method(
         "FAIR-FATE",
@@ -169,7 +170,8 @@ METHODS = {
             ("θ ← θ + λ_t v + (1 − λ_t) α_N", "mix the fair momentum with the mean update"),
         ),
         "[In pictures](fair-fate.md). `momentum` and `growth` are there for the 3 × 3"
-        " [ablation grid](strategies.md#the-ablation-grid). [Known weaknesses](strategies.md#known-weaknesses-of-fair-fate).",
+        " [ablation grid](strategies.md#the-ablation-grid). [Known weaknesses](strategies.md#known-weaknesses-of-fair-fate)."
+        " The [guard](strategies.md#the-guard) is ours.",
     ),
     "fair_best": Method(
         "F3's FairBest",

@@ -48,6 +48,8 @@ class GlobalModel:
         self.average, self.validation, self.test = average, validation, test
         if self.server.needs(Need.DESCENT):
             self.server.descend = self._descend
+        if self.server.needs(Need.TRIALS):
+            self.server.measure = self._try
         self._released: NDArray[Any] | None = None
         self._measured: Measured | None = None
         self._record: ArrayRecord | None = None
@@ -130,6 +132,15 @@ class GlobalModel:
         vector = np.concatenate([params, self.rest]).astype(self.layout.dtype, copy=False)
         added = self.validation.descend(self.layout.record(vector), loss)
         return self.layout.flat(added)[: self.layout.moved]
+
+    def _try(self, params: Vector) -> Counts:
+        """A model on the validation rows; no rows at all of one that they cannot be predicted with."""
+        assert self.validation is not None
+        vector = np.concatenate([params, self.rest]).astype(self.layout.dtype, copy=False)
+        try:
+            return self.validation.counts(self.layout.record(vector))
+        except Exception:  # it has worked with the first model: this one is to blame
+            return np.zeros((len(self.validation.grouping), 2, 2), dtype=np.int64)
 
     def _accept(self, good: Replies) -> str:
         """Take the rest of the new model and measure it; returns what is wrong with it, if anything is."""

@@ -14,7 +14,17 @@ from numpy.typing import NDArray
 
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import CellRows, Counts, Statistics
-from fairfate.strategies import NO_NOTES, Cohort, Descend, Need, Notes, Strategy, Vector, weighted_means
+from fairfate.strategies import (
+    NO_NOTES,
+    Cohort,
+    Descend,
+    Measure,
+    Need,
+    Notes,
+    Strategy,
+    Vector,
+    weighted_means,
+)
 from fairfate.strategies.strategy import Matrix
 
 
@@ -56,6 +66,8 @@ class Server:
     """The model on the validation rows, as last measured."""
     descend: Descend | None = None
     """How a model is trained on these rows, where the strategy does that."""
+    measure: Measure | None = None
+    """How a model is tried out on them, likewise."""
 
     def __post_init__(self) -> None:
         self._needs: int = self.strategy.needs.value  # asked in every round, where flags are slow
@@ -101,6 +113,7 @@ class Server:
             clients=replies.clients,
             local=replies.local,
             descend=self.descend,
+            measure=self.measure,
         )
         state = self._aggregate(cohort)
         if np.shape(state.params) != np.shape(self.state.params):

@@ -135,8 +135,10 @@ class Spec:
         found |= {key: value for key, value in self.settings if key != "metric"}
         for step in self.steps:
             usual = _FIRST_RULE if step.name == THRESHOLDS else {}
-            start = f"{step.name}_" if step.name in ROBUST else ""
-            found |= {f"{start}{k}": v for k, v in step.settings if k != "metric" and usual.get(k) != v}
+            for key, value in step.settings:
+                if key != "metric" and usual.get(key) != value:
+                    own = step.name not in ROBUST and key not in found
+                    found[key if own else f"{step.name}_{key}"] = value
         return found
 
     @property

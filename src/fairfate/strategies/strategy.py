@@ -38,9 +38,11 @@ class Need(Flag):
     """The same of all clients, also of those that do not take part in the round."""
     DESCENT = auto()
     """To train a model on the server's validation rows: ``cohort.descend``."""
+    TRIALS = auto()
+    """To try models out on these rows before one is chosen: ``cohort.measure``."""
 
 
-ON_VALIDATION = Need.SCORES | Need.DESCENT
+ON_VALIDATION = Need.SCORES | Need.DESCENT | Need.TRIALS
 """Where a strategy looks at the server's validation rows."""
 
 
@@ -62,6 +64,8 @@ Loss = Callable[[Statistics], LossTerms]
 Descend = Callable[[Vector, Loss], Vector]
 """What one step of training on the validation rows, all in one batch, adds to a model: with plain SGD, less
 the gradient of the loss."""
+Measure = Callable[[Vector], Counts]
+"""A model on the validation rows, by (group, label, prediction)."""
 
 
 _BLOCK = 400_000
@@ -120,6 +124,8 @@ class Cohort(NamedTuple):
     """The model that was sent out, on each client's own rows; with ``Need.REPORTS``."""
     descend: Descend | None = None
     """A step of training at the server; with ``Need.DESCENT``."""
+    measure: Measure | None = None
+    """(groups, 2, 2) any model on the validation rows; with ``Need.TRIALS``."""
     combine: Combine = weighted_means
     """How updates become one: their weighted mean, unless a step such as ``+median`` says otherwise."""
 
