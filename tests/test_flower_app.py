@@ -64,9 +64,13 @@ def flat(arrays: ArrayRecord) -> np.ndarray:
 
 
 STEPS = ["fedavg+average", "fair_fate+average+thresholds", "fedavg+average+thresholds:from=clients,metric=sp"]
+ROBUST = ["fair_fate+clip+trimmed", "fedval+clip:norm=0.1", "fedavg+clip+krum+average", "fair_fate+median"]
+GUARDED = ["fair_fate:min_mcc=0.05,keep=0.99,lam0=0.9", "fedval:min_mcc=0.3"]
 
 
-@pytest.mark.parametrize("strategy", ["fair_fate", "fedval", "fedmom", "feddemon", "fedavg", *STEPS])
+@pytest.mark.parametrize(
+    "strategy", ["fair_fate", "fedval", "fedmom", "feddemon", "fedavg", *STEPS, *ROBUST, *GUARDED]
+)
 def test_every_strategy_gives_the_model_of_fairfate_run(
     ready: ReadyApp, strategy: str, tmp_path: Path
 ) -> None:

@@ -182,7 +182,10 @@ def test_unknown_strategy_lists_the_known_ones() -> None:
         ("fedmom:beta=much", r"fedmom: beta must be a number in \[0, 1\), got 'much'"),
         ("fedval:metric=dp", "unknown name in fedval: metric 'dp'; known: sp, eo, eqo"),
         ("fedavg+averag", "unknown step 'averag'; did you mean 'average'"),
-        ("fedavg+thresholds+average", "steps must be taken once each, average before thresholds"),
+        (
+            "fedavg+thresholds+average",
+            "steps must be taken once each, clip before median, trimmed or krum before",
+        ),
         ("fedavg+average+average", "steps must be taken once each"),
         ("fedavg+average:share=0", r"average: share must be in \(0, 1\], got 0"),
         ("fedavg+thresholds:from=moon", r"thresholds: from must be one of validation\|clients, got 'moon'"),

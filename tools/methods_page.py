@@ -39,6 +39,7 @@ NEEDS = {
     Need.REPORTS: "a client reports how the model it was sent does on its own rows: sums by group and label",
     Need.ROWS: "a client tells its number of rows by group and label",
     Need.ALL_ROWS: "every client tells its number of rows by group and label",
+    Need.TRIALS: "the server tries models on its validation rows before it takes one",
     Need.DESCENT: "the server takes a step of training on its validation rows (label and group)",
 }
 
@@ -151,7 +152,7 @@ METHODS = {
                 "average the models by it; c is `floor`, κ is `sharpness`",
             ),
         ),
-        "Several metrics at once are an objective such as `sp+accuracy`.",
+        "Several metrics at once are an objective such as `sp+accuracy`. `min_mcc`: models with a lower MCC do not count; if none has more, all count by their rows (ours).",
     ),
     "fair_fate": Method(
         "FAIR-FATE",
@@ -169,7 +170,8 @@ METHODS = {
             ("θ ← θ + λ_t v + (1 − λ_t) α_N", "mix the fair momentum with the mean update"),
         ),
         "[In pictures](fair-fate.md). `momentum` and `growth` are there for the 3 × 3"
-        " [ablation grid](strategies.md#the-ablation-grid). [Known weaknesses](strategies.md#known-weaknesses-of-fair-fate).",
+        " [ablation grid](strategies.md#the-ablation-grid). [Known weaknesses](strategies.md#known-weaknesses-of-fair-fate)."
+        " The [guard](strategies.md#the-guard) is ours.",
     ),
     "fair_best": Method(
         "F3's FairBest",
@@ -390,6 +392,50 @@ METHODS = {
 }
 
 STEP_METHODS = {
+    "clip": Method(
+        "Norm clipping",
+        "Sun, Kairouz, Suresh, McMahan: Can You Really Backdoor Federated Learning?, arXiv 1911.07963, 2019",
+        (
+            ("C = median of ‖Δ_k‖ over the clients of the round", "or `norm`, where it is not 0"),
+            ("Δ_k ← Δ_k min(1, C / ‖Δ_k‖)", "no update is longer; θ + Δ_k is what is scored"),
+        ),
+        "It limits what one client can do in a round, and finds out nobody.",
+    ),
+    "median": Method(
+        "Median",
+        "Yin, Chen, Ramchandran, Bartlett: Byzantine-Robust Distributed Learning: Towards Optimal Statistical Rates, ICML"
+        " 2018, arXiv 1803.01498",
+        (
+            (
+                "α = median of Δ_k, parameter by parameter",
+                "over clients with a weight, each counting alike; of an even number, the mean of the middle two",
+            ),
+        ),
+        "It stands wherever the strategy has a mean of updates.",
+    ),
+    "trimmed": Method(
+        "Trimmed mean",
+        "Yin et al. 2018, as above",
+        (
+            (
+                "α = mean of Δ_k without the ⌊`share` K⌋ largest and smallest, parameter by parameter",
+                "over the K clients with a weight, each counting alike",
+            ),
+        ),
+    ),
+    "krum": Method(
+        "Krum and Multi-Krum",
+        "Blanchard, El Mhamdi, Guerraoui, Stainer: Machine Learning with Adversaries: Byzantine Tolerant Gradient Descent,"
+        " NeurIPS 2017, arXiv 1703.02757",
+        (
+            (
+                "s_k = Σ ‖Δ_k − Δ_j‖^2 over the max(1, K − f − 2) nearest others j",
+                "f is `attackers`, K the number of clients with a weight",
+            ),
+            ("α = mean of Δ_k of the `keep` least s_k", "ties go to the earlier client"),
+        ),
+        "What is proved of it needs K ≥ 2f + 3. With fewer clients it is still defined, and says little.",
+    ),
     "average": Method(
         "Average",
         "Polyak, Juditsky: Acceleration of Stochastic Approximation by Averaging, SIAM Journal on Control and"

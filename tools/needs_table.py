@@ -39,6 +39,10 @@ SUMS = {
 """Whether sums over the clients would be enough for the server; whoever adds a strategy says so here."""
 VARIANTS = ("fedavg_gr:counts=once", "prejudice:scope=global")
 STEP_TELLS = {
+    "clip": ("nothing", "", "no: each update is measured"),
+    "median": ("nothing", "", "no: each update is compared"),
+    "trimmed": ("nothing", "", "no: each update is compared"),
+    "krum": ("nothing", "", "no: each update is compared"),
     "average": ("nothing", "", "yes"),
     "thresholds": ("nothing", "yes: thresholds are chosen on them", "yes"),
     "thresholds:from=clients": ("once: a histogram of scores, 256 bins for each group and label", "", "yes"),

@@ -178,7 +178,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         model = self._model(federation.inputs)
         training = self._training(federation.clients)
         setup = Setup(self.max_iter, groups=table.grouping, learning_rate=training.learning_rate)
-        before = [spec.base] if spec.steps else []
+        before = [spec.base] if spec.base != spec else []
         *earlier, final = simulate(federation, [*before, spec], model, training, setup, streams)
         rounds = (earlier or [final])[0]
         self._rounds = np.array([*rounds.rounds, final.rounds[-1]], dtype=np.int64)

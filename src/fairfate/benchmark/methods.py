@@ -41,6 +41,13 @@ _TRAINED = {
     "fair_avg": ["fair_avg:alpha=0.2|0.34|0.5|0.67"],
     "fair_acc_avg": ["fair_acc_avg:alpha=0.2|0.34|0.5|0.67"],
     "fair_fate": ["fair_fate:lam0=0.1|0.5,rho=0.04|0.05,max=0.8|1.0,beta0=0.9|0.99"],
+    "fair_fate:min_mcc=0.05,keep=0.8": [
+        "fair_fate:min_mcc=0.05,keep=0.8,lam0=0.1|0.5,rho=0.04|0.05,max=0.8|1.0,beta0=0.9|0.99"
+    ],
+    "fedavg+clip": ["fedavg+clip"],
+    "fedavg+median": ["fedavg+median"],
+    "fedavg+trimmed": ["fedavg+trimmed"],
+    "fedavg+krum": ["fedavg+krum"],
     "fedfb": [
         "fedfb:metric=sp,alpha=0.001|0.05|0.08|0.1|0.2|0.5|1|2,surrogate=loss|error",
         "fedfb:metric=eo,step=0.001|0.005|0.01|0.05|0.1|0.2",

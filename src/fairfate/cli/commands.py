@@ -18,6 +18,7 @@ from fairfate.cli.options import (
     DATA,
     PROGRAM,
     STRATEGY,
+    Attack,
     Categorical,
     ClickError,
     ClientColumn,
@@ -87,6 +88,7 @@ def run(
     ] = None,
     plugin: Plugin = None,
     partition: Partition = None,
+    attack: Attack = None,
     clients: Clients = None,
     per_round: Annotated[
         Whole, option("clients in a round (default: the paper's, or a third)", whole)

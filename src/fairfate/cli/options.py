@@ -156,6 +156,16 @@ Partition = Annotated[
         words=("random", "dirichlet:0.5", "column:"),
     ),
 ]
+Attack = Annotated[
+    Word,
+    option(
+        "NAME[:clients=1,key=value]: what some clients do to the others",
+        words=(
+            *("accept_all", "reject_all", "scale", "sign_flip", "label_flip"),
+            *("attribute_flip", "lie_n", "lie_counts", "biased_rows", "pf"),
+        ),
+    ),
+]
 Clients = Annotated[Whole, option("number of clients (default: the paper's, else 10)", whole)]
 Protocol = Annotated[
     Word,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 RowNumbers = NDArray[np.int64]
 
-_SPLIT, _PARTITION, _MODEL, _COHORT, _BATCH = range(5)
+_SPLIT, _PARTITION, _MODEL, _COHORT, _BATCH, _ATTACK = range(6)
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,14 @@ class Streams:
         """(number,) the clients that evaluate the model of round ``t`` on their own rows."""
         chosen: RowNumbers = np.sort(self._rng(_COHORT, t, 1).choice(clients, number, replace=False))
         return chosen
+
+    def attackers(self, clients: RowNumbers, number: int) -> RowNumbers:
+        """Which of some clients attack, in ascending order; fewer are always among the more."""
+        return np.sort(self._rng(_ATTACK).permutation(clients)[:number])
+
+    def attacked_rows(self, client: int) -> np.random.Generator:
+        """The generator of an attacker's choice among its own rows."""
+        return self._rng(_ATTACK, client)
 
     @property
     def batch_key(self) -> np.uint64:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.fairness.metrics import Counts, Statistics
+from fairfate.fairness.metrics import Counts, Statistics, Values
 from fairfate.flower.logs import one_line
 from fairfate.flower.nodes import Client
-from fairfate.flower.records import MismatchError, blame
+from fairfate.flower.records import Layout, MismatchError, blame
 from fairfate.flower.replies import Replies, read_report
 from fairfate.flower.validation import Measure
+from fairfate.strategies.strategy import Matrix
 
 
 def rows_told(clients: Sequence[Client], max_examples: float | None) -> NDArray[np.int64]:
@@ -43,6 +45,22 @@ def read_reports(good: Replies, groups: int) -> Statistics | None:
         except MismatchError as error:
             good.drop(position, one_line(error))
     return Statistics(*(np.stack(values) for values in zip(*found, strict=True))) if found else None
+
+
+def scale_updates(
+    good: Replies, scale: Callable[[Matrix], Values] | None, layout: Layout, model: NDArray[Any]
+) -> None:
+    """Scale updates down where the strategy says so; the changed models are those that are scored.
+
+    Whole-number arrays neither count nor change.
+    """
+    if scale is None or not len(good.nodes):
+        return
+    factors = scale(good.deltas[:, : layout.measured])
+    for place in np.flatnonzero(factors != 1):
+        delta = good.deltas[place]
+        delta[: layout.measured] *= delta.dtype.type(factors[place])
+        good.records[place] = layout.record(model + delta)
 
 
 def score(good: Replies, validation: Measure) -> Counts:

@@ -15,7 +15,7 @@ from fairfate.flower.replies import Replies
 from fairfate.flower.validation import BuiltIn, Measure
 from fairfate.rounds import server as rounds
 from fairfate.rounds.server import Server
-from fairfate.strategies import Average, Loss, Need, Strategy, Vector, weighted_mean
+from fairfate.strategies import Average, Loss, Need, Strategy, Vector
 
 Measured = tuple[Counts | None, Counts | None]
 """On the validation and on the test rows, where there are some."""
@@ -48,6 +48,8 @@ class GlobalModel:
         self.average, self.validation, self.test = average, validation, test
         if self.server.needs(Need.DESCENT):
             self.server.descend = self._descend
+        if self.server.needs(Need.TRIALS):
+            self.server.measure = self._try
         self._released: NDArray[Any] | None = None
         self._measured: Measured | None = None
         self._record: ArrayRecord | None = None
@@ -131,10 +133,20 @@ class GlobalModel:
         added = self.validation.descend(self.layout.record(vector), loss)
         return self.layout.flat(added)[: self.layout.moved]
 
+    def _try(self, params: Vector) -> Counts:
+        """A model on the validation rows; no rows at all of one that they cannot be predicted with."""
+        assert self.validation is not None
+        vector = np.concatenate([params, self.rest]).astype(self.layout.dtype, copy=False)
+        try:
+            return self.validation.counts(self.layout.record(vector))
+        except Exception:  # it has worked with the first model: this one is to blame
+            return np.zeros((len(self.validation.grouping), 2, 2), dtype=np.int64)
+
     def _accept(self, good: Replies) -> str:
         """Take the rest of the new model and measure it; returns what is wrong with it, if anything is."""
         with np.errstate(over="ignore", invalid="ignore"):
-            self.rest = self.rest + weighted_mean(good.deltas[:, self.layout.moved :], good.num_examples)
+            beside = good.deltas[:, self.layout.moved :]
+            self.rest = self.rest + self.server.strategy.combine(beside, good.num_examples)[0]
             finite = np.isfinite(self.vector).all()
         self._measured = self._record = None
         if not finite:

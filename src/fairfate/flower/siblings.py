@@ -27,6 +27,7 @@ class FairFate(FlowerStrategy):
     lam0, rho, max : share of fairness at the start, its growth rate and its upper bound
     beta0 : momentum at the start; it decays to 0 over the rounds
     momentum, growth : none|constant|decaying and constant|linear|exponential, for ablation
+    min_mcc, keep : least MCC of a fair client; share of skill that the momentum must leave
     options : see `FlowerStrategy`
     """
 
@@ -41,6 +42,8 @@ class FairFate(FlowerStrategy):
         beta0: float | None = None,
         momentum: str | None = None,
         growth: str | None = None,
+        min_mcc: float | None = None,
+        keep: float | None = None,
         **options: Any,
     ) -> None:
         text = _text(
@@ -52,6 +55,8 @@ class FairFate(FlowerStrategy):
             beta0=beta0,
             momentum=momentum,
             growth=growth,
+            min_mcc=min_mcc,
+            keep=keep,
         )
         super().__init__(text, validation=validation, metric=metric, **options)
 
@@ -64,6 +69,7 @@ class FedVal(FlowerStrategy):
     validation : the server's labelled rows, and how its copy of the model predicts on them
     metric : fairness it looks at; of several metrics such as ``sp+accuracy``, their mean
     floor, sharpness : what is added to every score, and the power it is then raised to
+    min_mcc : least MCC of a client that counts
     options : see `FlowerStrategy`
     """
 
@@ -74,9 +80,10 @@ class FedVal(FlowerStrategy):
         *,
         floor: float | None = None,
         sharpness: float | None = None,
+        min_mcc: float | None = None,
         **options: Any,
     ) -> None:
-        text = _text("fedval", metric=metric, floor=floor, sharpness=sharpness)
+        text = _text("fedval", metric=metric, floor=floor, sharpness=sharpness, min_mcc=min_mcc)
         super().__init__(text, validation=validation, metric=metric, **options)
 
 

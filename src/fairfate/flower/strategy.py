@@ -21,7 +21,7 @@ from fairfate.errors import InputError, check
 from fairfate.fairness.metrics import Values
 from fairfate.fairness.objective import parse_objective
 from fairfate.federation.streams import Streams
-from fairfate.flower.checks import check_rows, read_reports, rows_told, score
+from fairfate.flower.checks import check_rows, read_reports, rows_told, scale_updates, score
 from fairfate.flower.evaluation import Evaluation, mean_metrics
 from fairfate.flower.global_model import GlobalModel
 from fairfate.flower.history import Round, account, clients_of, plain_notes, rounds_of
@@ -361,7 +361,7 @@ class FlowerStrategy(Base):
         assert self.num_rounds is not None
         if model.server.strategy.local_loss is None and Need.REPORTS not in self.needs:
             return {}
-        told = {"strategy": self.spec.base.text, "num-rounds": self.num_rounds, "protocol": self.protocol}
+        told = {"strategy": self.spec.own.text, "num-rounds": self.num_rounds, "protocol": self.protocol}
         return told if self.learning_rate is None else {**told, LEARNING_RATE: self.learning_rate}
 
     def aggregate_train(
@@ -396,6 +396,7 @@ class FlowerStrategy(Base):
             check_rows(good, self.roster.known, self.limits.max_examples)
         if self.validation is not None and Need.REPORTS in self.needs:
             local = read_reports(good, len(self.validation.grouping))
+        scale_updates(good, model.server.strategy.scale, model.layout, model.vector)
         if self.validation is not None and Need.SCORES in self.needs:
             scored = score(good, self.validation)
         return rounds.Replies(

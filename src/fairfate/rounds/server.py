@@ -14,7 +14,18 @@ from numpy.typing import NDArray
 
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import CellRows, Counts, Statistics
-from fairfate.strategies import NO_NOTES, Cohort, Descend, Need, Notes, Strategy, Vector
+from fairfate.strategies import (
+    NO_NOTES,
+    Cohort,
+    Descend,
+    Measure,
+    Need,
+    Notes,
+    Strategy,
+    Vector,
+    weighted_means,
+)
+from fairfate.strategies.strategy import Matrix
 
 
 class Dropped(NamedTuple):
@@ -55,6 +66,8 @@ class Server:
     """The model on the validation rows, as last measured."""
     descend: Descend | None = None
     """How a model is trained on these rows, where the strategy does that."""
+    measure: Measure | None = None
+    """How a model is tried out on them, likewise."""
 
     def __post_init__(self) -> None:
         self._needs: int = self.strategy.needs.value  # asked in every round, where flags are slow
@@ -100,8 +113,9 @@ class Server:
             clients=replies.clients,
             local=replies.local,
             descend=self.descend,
+            measure=self.measure,
         )
-        state = self.strategy.aggregate(self.state, cohort)
+        state = self._aggregate(cohort)
         if np.shape(state.params) != np.shape(self.state.params):
             raise InputError(
                 f"a strategy must keep the model's shape {np.shape(self.state.params)}, got"
@@ -111,6 +125,24 @@ class Server:
             return Outcome(NO_NOTES, "the new model would not be finite")
         self.state = state
         return Outcome(state.notes)
+
+    def _aggregate(self, cohort: Cohort) -> Any:
+        """The state after a round, where the strategy combines updates as its steps say."""
+        if self.strategy.combine is weighted_means:
+            return self.strategy.aggregate(self.state, cohort)
+        calls = []
+
+        def combine(deltas: Matrix, *weights: Vector) -> list[Vector]:
+            calls.append(len(weights))
+            return self.strategy.combine(deltas, *weights)
+
+        state = self.strategy.aggregate(self.state, cohort._replace(combine=combine))
+        if not calls:
+            raise InputError(
+                "a strategy must combine updates by cohort.mean to take the steps median, trimmed and krum,"
+                " got one that does not"
+            )
+        return state
 
 
 def stack(vectors: Sequence[Vector]) -> NDArray[np.float32]:

@@ -17,6 +17,7 @@ from fairfate.federation.split import Federation
 from fairfate.federation.streams import Streams
 from fairfate.models.model import Model, Models
 from fairfate.models.training import Training
+from fairfate.rounds.attack import Attack, Attackers
 from fairfate.rounds.loop import Round, play
 from fairfate.rounds.record import ClientRound, client_rounds
 from fairfate.rounds.resume import Checkpoint
@@ -59,6 +60,7 @@ def simulate(
     checkpoint: Path | None = None,
     seconds: float = 30.0,
     on_record: Callable[[int, Sequence[Trace]], None] | None = None,
+    attack: Attack | None = None,
 ) -> list[Trace]:
     """Run several strategies on the same split, clients and batches.
 
@@ -77,6 +79,7 @@ def simulate(
     last_only : measure what is released after the last round only
     checkpoint : file for what is needed to go on, written at most every ``seconds``; taken up if it is there
     on_record : called after every round with its number and what the strategies have done so far
+    attack : what some clients do to the others
 
     Returns
     -------
@@ -85,18 +88,19 @@ def simulate(
     if setup.learning_rate is None:
         setup = replace(setup, learning_rate=training.learning_rate)
     bases = list(dict.fromkeys(spec.base for spec in specs))
-    clients = Simulation(federation, model, training, streams)
+    clients = Simulation(federation, model, training, streams, attack)
     start = clients.initial()
     servers = [Server.start(base.build(setup), start) for base in bases]
     places = {base: place for place, base in enumerate(bases)}
     lines = [_Line(spec, places[spec.base], servers, training.rounds) for spec in specs]
-    identity = {} if checkpoint is None else _identity(federation, specs, model, training, streams)
+    identity = {} if checkpoint is None else _identity(federation, specs, model, training, streams, attack)
     saved = Checkpoint(checkpoint, identity, seconds)
     first = saved.load(servers, lines) + 1
     traces = [line.trace for line in lines]
     for _ in range(1, first):
         on_round()
     for done in play(clients, servers, training.rounds, first):
+        done = done if clients.attackers is None else _noted(done, clients.attackers)
         _measure(clients, lines, done, counted=not last_only or done.number == training.rounds)
         for line in lines if record_clients else ():
             s = line.place
@@ -111,7 +115,12 @@ def simulate(
 
 
 def _identity(
-    federation: Federation, specs: Sequence[Spec], model: Model, training: Training, streams: Streams
+    federation: Federation,
+    specs: Sequence[Spec],
+    model: Model,
+    training: Training,
+    streams: Streams,
+    attack: Attack | None,
 ) -> dict[str, Any]:
     """What must be the same for a run to go on."""
     rows = hashlib.sha256(federation.rows.x.tobytes() + federation.rows.y.tobytes()).hexdigest()
@@ -122,7 +131,17 @@ def _identity(
         "training": asdict(training),
         "streams": asdict(streams),
         "rows": [rows, federation.rows.offsets.tolist()],
+        **({} if attack is None else {"attack": str(attack)}),
     }
+
+
+def _noted(done: Round, attackers: Attackers) -> Round:
+    """A round whose notes say who attacked."""
+    outcomes = [
+        outcome._replace(notes=attackers.notes(replies.clients, outcome.notes))
+        for outcome, replies in zip(done.outcomes, done.replies, strict=True)
+    ]
+    return done._replace(outcomes=outcomes)
 
 
 class _Line:

@@ -15,20 +15,32 @@ from fairfate.federation.streams import Streams
 from fairfate.models.model import Model, Models
 from fairfate.models.training import Training
 from fairfate.rounds import local
+from fairfate.rounds.attack import Attack, Attackers
 from fairfate.rounds.descent import descend
 from fairfate.rounds.server import Dropped, Replies, Server, stack
-from fairfate.strategies import Loss, Need, Vector
+from fairfate.strategies import Loss, Need, Vector, scaled
 
 
 class Simulation:
     """The clients of a federation, here."""
 
-    def __init__(self, federation: Federation, model: Model, training: Training, streams: Streams) -> None:
+    def __init__(
+        self,
+        federation: Federation,
+        model: Model,
+        training: Training,
+        streams: Streams,
+        attack: Attack | None = None,
+    ) -> None:
         check(
             training.per_round <= federation.clients,
             f"per-round must be <= the {federation.clients} clients",
             training.per_round,
         )
+        self.attackers: Attackers | None = None
+        if attack is not None:
+            self.attackers = Attackers.draw(attack, federation, model, streams)
+            federation = self.attackers.federation
         self.federation, self.model, self.training, self.streams = federation, model, training, streams
         self._key = streams.batch_key
         self._nothing = np.zeros((0, federation.groups, 2, 2), dtype=np.int64)
@@ -62,7 +74,7 @@ class Simulation:
         if not len(clients):
             return [Replies((), models[:0], np.empty(0), self._nothing)] * len(servers)
         strategies, rows = [server.strategy for server in servers], f.client_cells[clients]
-        told = [s.broadcast(self._rows_told(s, rows)) for s in servers]
+        told = [s.broadcast(self._rows_told(s, rows, clients)) for s in servers]
         packed = f.local if any(s.needs(Need.LOCAL | Need.REPORTS) for s in servers) else {}
         reports = self._reports(models, clients, servers)
         distinct, places = _distinct(models, servers)
@@ -80,21 +92,38 @@ class Simulation:
             self._key,
             t,
         )
+        if self.attackers is not None:
+            trained = self.attackers.sent(self.model, begun, trained, clients, self.training, self._key, t)
         scored = self._score_clients(trained, servers, places)
         deltas = trained - begun[:, None]
         deltas.setflags(write=False)  # several strategies may look at them
-        sizes = self._sizes[clients]
+        sizes = self._told(self._sizes[clients], clients)
         found = [Replies(names, deltas[p], sizes, scored[s], reports[s]) for s, p in enumerate(places)]
         finite: NDArray[np.bool_] = np.isfinite(trained)
-        if finite.all():
-            return found
-        return [_only(replies, finite[p].all(axis=1)) for replies, p in zip(found, places, strict=True)]
+        if not finite.all():
+            found = [_only(replies, finite[p].all(axis=1)) for replies, p in zip(found, places, strict=True)]
+        return [self._scaled(server, replies) for server, replies in zip(servers, found, strict=True)]
 
-    def _rows_told(self, server: Server, rows: CellRows) -> CellRows | None:
+    def _scaled(self, server: Server, replies: Replies) -> Replies:
+        """Replies whose updates are scaled down where the strategy says so, and then scored."""
+        if server.strategy.scale is None or not len(replies.clients):
+            return replies
+        factors = server.strategy.scale(replies.deltas)
+        deltas, changed, counts = scaled(replies.deltas, factors), factors != 1, replies.client_counts
+        if len(counts) and changed.any():
+            counts = counts.copy()
+            counts[changed] = self.validate(stack(list(server.params + deltas[changed])))
+        return replies._replace(deltas=deltas, client_counts=counts)
+
+    def _rows_told(self, server: Server, rows: CellRows, clients: NDArray[np.int64]) -> CellRows | None:
         """What a server knows of its clients' rows before a round."""
         if server.needs(Need.ALL_ROWS):
-            return self.federation.client_cells[self._has_rows]
-        return rows if server.needs(Need.ROWS) else None
+            return self._told(self.federation.client_cells[self._has_rows], np.flatnonzero(self._has_rows))
+        return self._told(rows, clients) if server.needs(Need.ROWS) else None
+
+    def _told(self, numbers: NDArray[np.int64], clients: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers of rows, as the server hears of them."""
+        return numbers if self.attackers is None else self.attackers.told(numbers, clients)
 
     def _reports(
         self, models: Models, clients: NDArray[np.int64], servers: Sequence[Server]
@@ -105,6 +134,8 @@ class Simulation:
         if wanted:
             each = [self.model.statistics(models[wanted], self.federation.local[int(k)]) for k in clients]
             together = Statistics(*(np.stack(values, axis=1) for values in zip(*each, strict=True)))
+            if self.attackers is not None:
+                together = self.attackers.reported(together, clients)
             for place, s in enumerate(wanted):
                 found[s] = local.one(together, place)
         return found
@@ -127,7 +158,7 @@ class Simulation:
     def histograms(self, params: Models) -> NDArray[np.int64]:
         """(groups, 2, bins) all clients' rows by the score that a model gives them: sums of theirs."""
         each = [histogram(self.model.margins(params, rows)) for rows in self.federation.local.values()]
-        return np.asarray(np.sum(each, axis=0))
+        return np.asarray(np.sum(self._told(np.stack(each), np.array([*self.federation.local])), axis=0))
 
 
 def _distinct(models: Models, servers: Sequence[Server]) -> tuple[list[int], list[int]]:

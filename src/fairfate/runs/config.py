@@ -53,6 +53,7 @@ class Config:
     encoding: str | None = None
     protocol: str = "paper"
     partition: str | None = None
+    attack: str | None = None
     clients: int | None = None
     strategies: tuple[str, ...] = ("fedavg", "fair_fate")
     metric: str = "eqo"

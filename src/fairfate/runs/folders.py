@@ -215,6 +215,7 @@ def _belongs(cell: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     wanted["version"] = config.get(PROVENANCE, {}).get("version")
     wanted["data-checksum"] = _checksum(config)
     wanted["hidden"] = list(parse_hidden(str(config.get("hidden", "10"))))
+    wanted["attack"] = config.get("attack")
     if "model" in config:
         wanted["model"] = f"{split(config['model'])[1]} {config.get(PROVENANCE, {}).get('model')}"
     same = cell.get("model") == wanted.get("model") and all(

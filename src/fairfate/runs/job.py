@@ -96,13 +96,14 @@ class Cell:
             "seed": self.seed,
             **asdict(self.plan.training),
             **({} if self.plan.config.encode == ORDINAL else {"encode": self.plan.config.encode}),
+            **({} if self.plan.attack is None else {"attack": str(self.plan.attack)}),
             **({} if self.plan.network is None else {"model": self.plan.network.key}),
         }
 
     @property
     def slug(self) -> str:
         """For the file's name."""
-        partition = str(self.plan.partition).replace(":", "-").replace("/", "-")
+        partition = self.plan.split.replace(":", "-").replace("/", "-")
         return f"{self.plan.dataset}_{partition}_{self.plan.config.protocol}_seed-{self.seed}"
 
 
@@ -142,6 +143,7 @@ def run_cell(
         record_clients=record_clients,
         checkpoint=checkpoint,
         on_record=on_record,
+        attack=plan.attack,
     )
     lines = [
         Line(trace.spec, trace.rounds, {"validation": trace.validation, "test": trace.test}, trace.notes)
@@ -155,7 +157,7 @@ def key_of(plan: Plan, seed: int) -> dict[str, Any]:
     """What every row of a cell's rounds has in common."""
     return {
         "dataset": plan.dataset,
-        "partition": str(plan.partition),
+        "partition": plan.split,
         "protocol": plan.config.protocol,
         "seed": seed,
     }

@@ -19,6 +19,7 @@ from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
 from fairfate.models.own import Network
 from fairfate.models.training import Training
+from fairfate.rounds.attack import Attack, parse_attack
 from fairfate.runs.config import PROTOCOLS, Config, config_text
 from fairfate.strategies import Setup, Spec, load_plugin, parse_spec
 
@@ -39,6 +40,8 @@ class Plan:
     """Widths of the built-in model's layers."""
     network: Network | None = None
     """The user's own model, in its place."""
+    attack: Attack | None = None
+    """What some clients do to the others."""
 
     def model(self, inputs: int, schema: Schema | None = None) -> Model:
         """The kind of model that is trained; a network of the user's needs the schema."""
@@ -50,6 +53,11 @@ class Plan:
     def setup(self, table: Table) -> Setup:
         """What strategies may know of the run."""
         return Setup(self.training.rounds, self.published, table.grouping, self.training.learning_rate)
+
+    @property
+    def split(self) -> str:
+        """Who holds what and, where somebody attacks, how: the partition in tables."""
+        return str(self.partition) if self.attack is None else f"{self.partition} {self.attack}"
 
     def visits(self, rows: int) -> float:
         """How many rows one strategy's models see in training, expected for a table of so many rows."""
@@ -98,6 +106,10 @@ def resolve(config: Config, table: Table) -> Plan:
         load_plugin(plugin)
     check(len(config.strategies) > 0, "strategy must be given at least once", "none")
     specs = tuple(dict.fromkeys(parse_spec(text, metric) for text in config.strategies))
+    attack = parse_attack(config.attack)
+    if attack is not None:
+        number = int(attack["clients"])
+        check(number <= clients, f"attack must be by <= the {clients} clients", number)
     training = config.training(table.encode, per_round)
     hidden = parse_hidden(config.hidden)
     network = None if config.model is None else Network.read(config.model)
@@ -107,6 +119,7 @@ def resolve(config: Config, table: Table) -> Plan:
     resolved = replace(
         config,
         partition=str(partition),
+        attack=None if attack is None else str(attack),
         clients=clients,
         per_round=per_round,
         rounds=training.rounds,
@@ -118,7 +131,7 @@ def resolve(config: Config, table: Table) -> Plan:
         metric=metric,
         hidden=",".join(map(str, hidden)) or "0",
     )
-    return Plan(resolved, table.name, partition, clients, training, specs, hidden, network)
+    return Plan(resolved, table.name, partition, clients, training, specs, hidden, network, attack)
 
 
 def a_third(clients: int) -> int:

@@ -27,6 +27,7 @@ def run(
     strategies: str | Sequence[str] | None = None,
     metric: str | None = None,
     partition: str | None = None,
+    attack: str | None = None,
     clients: int | None = None,
     per_round: int | None = None,
     rounds: int | None = None,
@@ -69,6 +70,7 @@ def run(
     target, favourable, sensitive, privileged : what the columns mean
     strategies, metric : what to compare, and the fairness that strategies look at
     partition, clients, per_round : who holds which rows, and how many train in a round
+    attack : what some clients do to the others
     rounds, epochs, batch_size, learning_rate, hidden : the training, and the layers of the model
     model : a network of one's own, ``FILE.py:FUNCTION``
     encode : how columns become inputs
@@ -97,6 +99,7 @@ def run(
         "strategies": strategies,
         "metric": metric,
         "partition": partition,
+        "attack": attack,
         "clients": clients,
         "per_round": per_round,
         "rounds": rounds,

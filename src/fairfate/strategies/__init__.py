@@ -31,6 +31,7 @@ from fairfate.strategies.registry import (
     short_names,
 )
 from fairfate.strategies.reweighing import fedavg_gr, fedavg_lr, local_reweighing, reweigh
+from fairfate.strategies.robust import krum, median, scaled, trimmed
 from fairfate.strategies.server_step import server_step
 from fairfate.strategies.settings import (
     METRIC,
@@ -40,15 +41,17 @@ from fairfate.strategies.settings import (
     Number,
     ObjectiveSetting,
 )
-from fairfate.strategies.steps import AVERAGE, STEPS, THRESHOLDS, Average, Step
+from fairfate.strategies.steps import AVERAGE, ROBUST, STEPS, THRESHOLDS, Average, Step
 from fairfate.strategies.strategy import (
     NO_NOTES,
     ON_VALIDATION,
     CellRows,
     Cohort,
+    Combine,
     Descend,
     Loss,
     LossTerms,
+    Measure,
     ModelState,
     Need,
     Notes,
@@ -70,16 +73,19 @@ __all__ = [
     "NO_NOTES",
     "ONE_METRIC",
     "ON_VALIDATION",
+    "ROBUST",
     "STEPS",
     "THRESHOLDS",
     "Average",
     "CellRows",
     "Choice",
     "Cohort",
+    "Combine",
     "Descend",
     "Entry",
     "Loss",
     "LossTerms",
+    "Measure",
     "MetricSetting",
     "ModelState",
     "Need",
@@ -118,10 +124,12 @@ __all__ = [
     "fedprox",
     "fedval",
     "ffalm",
+    "krum",
     "labels",
     "load_plugin",
     "local_reweighing",
     "make_spec",
+    "median",
     "momentum",
     "parse_spec",
     "plain_loss",
@@ -130,9 +138,11 @@ __all__ = [
     "register",
     "reweigh",
     "rows_so_far",
+    "scaled",
     "server_step",
     "short_names",
     "told_weights",
+    "trimmed",
     "weighted_mean",
     "weighted_means",
     "yogi",

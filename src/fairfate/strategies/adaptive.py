@@ -9,7 +9,7 @@ import numpy as np
 
 from fairfate.strategies.registry import Setup, register
 from fairfate.strategies.settings import Choice, Number
-from fairfate.strategies.strategy import NO_NOTES, Cohort, Notes, Strategy, Vector, weighted_mean
+from fairfate.strategies.strategy import NO_NOTES, Cohort, Notes, Strategy, Vector
 
 
 class AdaptiveState(NamedTuple):
@@ -59,7 +59,7 @@ def adaptive(
         return AdaptiveState(params, np.zeros_like(params), np.zeros_like(params))
 
     def aggregate(state: AdaptiveState, cohort: Cohort) -> AdaptiveState:
-        update = weighted_mean(cohort.deltas, cohort.num_examples)
+        update = cohort.mean(cohort.num_examples)
         m = beta1 * state.momentum + (1 - beta1) * update
         v = squares_of(state.squares, update, beta2)
         t = cohort.round + 1

@@ -18,7 +18,6 @@ from fairfate.strategies.strategy import (
     Strategy,
     Vector,
     client_losses,
-    weighted_mean,
 )
 
 
@@ -57,7 +56,7 @@ def afl(rate: float, *, equal: bool = False) -> Strategy:
         before = np.array([state.moved.get(name, 0.0) for name in cohort.clients])
         weights = np.maximum(own + total * before, 0.0)
         used = weights if weights.sum() > 0 else own
-        params = state.params + weighted_mean(cohort.deltas, used)
+        params = state.params + cohort.mean(used)
 
         loss = client_losses(cohort.local)
         share = used / total

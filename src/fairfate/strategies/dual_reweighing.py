@@ -18,7 +18,6 @@ from fairfate.strategies.strategy import (
     Vector,
     divide,
     told_weights,
-    weighted_mean,
 )
 
 MOST = 3.0
@@ -82,7 +81,7 @@ def dual_reweighing(metric: str, *, rate: float = 1.0, keep: float = 0.8) -> Str
 
     def aggregate(state: DualState, cohort: Cohort) -> DualState:
         assert cohort.local is not None
-        params = state.params + weighted_mean(cohort.deltas, cohort.num_examples)
+        params = state.params + cohort.mean(cohort.num_examples)
         counts = cohort.local.counts.sum(axis=0)
         found = rates(counts, metric)
         step = np.nan_to_num(rate * (found - found.mean(axis=0)) * labels)

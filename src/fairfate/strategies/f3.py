@@ -23,7 +23,7 @@ from fairfate.fairness.metrics import (
 )
 from fairfate.strategies.registry import Setup, register
 from fairfate.strategies.settings import METRIC, Choice, Number
-from fairfate.strategies.strategy import Cohort, ModelState, Need, Strategy, Vector, weighted_mean
+from fairfate.strategies.strategy import Cohort, ModelState, Need, Strategy, Vector
 
 Order = Callable[[Values, Values], Values]
 """What clients are sorted by, the least first, from their violations and accuracies."""
@@ -114,9 +114,9 @@ def f3(
         names = np.array(cohort.clients or range(len(n)))
         kept = chosen(order(violation, correct), correct, usable, names, keep)
         if not kept.any():
-            return ModelState(state.params + weighted_mean(cohort.deltas, n), {"fair": kept})
+            return ModelState(state.params + cohort.mean(n), {"fair": kept})
         weights = np.where(kept, 1 if equal else n, 0)
-        params = state.params + weighted_mean(cohort.deltas, weights)
+        params = state.params + cohort.mean(weights)
         return ModelState(params, {"fair": kept, "violation": violation})
 
     return Strategy(ModelState, aggregate, needs=Need.SCORES)

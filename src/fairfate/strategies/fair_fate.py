@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.fairness.metrics import Metric, Values
+from fairfate.strategies.guard import KEEP, MIN_MCC, able, lowered, skill
 from fairfate.strategies.momentum import MomentumState
 from fairfate.strategies.registry import Setup, register
 from fairfate.strategies.schedules import Schedule, constant, demon, exponential, linear
 from fairfate.strategies.settings import METRIC, Choice, Number
-from fairfate.strategies.strategy import Cohort, Need, Strategy, Vector, scores, weighted_means
+from fairfate.strategies.strategy import Cohort, Need, Strategy, Vector, scores
 
 FairSet = Callable[[Values, Values], tuple[NDArray[np.bool_], Values]]
 
@@ -36,6 +37,8 @@ def fair_fate(
     lam: Schedule,
     fair_set: FairSet = at_least_as_fair,
     bias_correction: bool = False,
+    min_mcc: float = 0.0,
+    keep: float = 0.0,
 ) -> Strategy:
     r"""Mix the momentum of the fair clients' updates (share lambda) with the FedAvg update.
 
@@ -51,6 +54,9 @@ def fair_fate(
     beta, lam : schedules of the momentum and of the share of fairness
     fair_set : which clients are fair, and by what weights they count
     bias_correction : apply ``v / (1 - beta_t ** t)`` instead of ``v``, as the published runs did
+    min_mcc : clients whose model has a lower MCC on the validation rows are never fair; 0 for no such rule
+    keep : lambda is lowered in rounds in which less than this share of the skill of the FedAvg step, its
+        balanced accuracy above one half, would be left; 0 for no such rule
     """
 
     def init(params: Vector) -> MomentumState:
@@ -59,16 +65,24 @@ def fair_fate(
     def aggregate(state: MomentumState, cohort: Cohort) -> MomentumState:
         t, b, share = cohort.round, beta(cohort.round), lam(cohort.round)
         is_fair, fairness_of = fair_set(*scores(fairness, cohort))
+        is_fair = is_fair & able(cohort.client_counts, min_mcc)
 
         fairness_of_the_fair = np.where(is_fair, fairness_of, 0.0)
-        alpha_f, alpha_n = weighted_means(cohort.deltas, fairness_of_the_fair, cohort.num_examples)
+        alpha_f, alpha_n = cohort.means(fairness_of_the_fair, cohort.num_examples)
 
         v = b * state.momentum + (1 - b) * alpha_f
         correction = 1 - b**t if bias_correction else 1.0
-        params = state.params + share * (v / correction) + (1 - share) * alpha_n
-        return MomentumState(params, v, {"lam": share, "beta": b, "fair": is_fair})
 
-    return Strategy(init, aggregate, needs=Need.SCORES)
+        def at(share: float) -> Vector:
+            moved: Vector = state.params + share * (v / correction) + (1 - share) * alpha_n
+            return moved
+
+        if keep > 0 and cohort.measure is not None:
+            least = keep * skill(cohort.measure(state.params + alpha_n))
+            share = share if least <= 0 else lowered(share, at, least, cohort.measure)
+        return MomentumState(at(share), v, {"lam": share, "beta": b, "fair": is_fair})
+
+    return Strategy(init, aggregate, needs=Need.SCORES | Need.TRIALS if keep > 0 else Need.SCORES)
 
 
 @register(
@@ -82,6 +96,8 @@ def fair_fate(
     beta0=Number(0.9, "momentum at the start", below_high=True),
     momentum=Choice("decaying", "for ablation", ("none", "constant", "decaying")),
     growth=Choice("exponential", "of the share, for ablation", ("constant", "linear", "exponential")),
+    min_mcc=MIN_MCC,
+    keep=KEEP,
 )
 def _build(
     setup: Setup,
@@ -92,6 +108,8 @@ def _build(
     beta0: float,
     momentum: str,
     growth: str,
+    min_mcc: float = 0.0,
+    keep: float = 0.0,
 ) -> Strategy:
     betas = {
         "none": constant(0.0),
@@ -109,4 +127,6 @@ def _build(
         lam=lams[growth],
         fair_set=fairer_normalised if setup.published else at_least_as_fair,
         bias_correction=setup.published,
+        min_mcc=min_mcc,
+        keep=keep,
     )

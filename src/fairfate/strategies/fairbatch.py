@@ -20,7 +20,6 @@ from fairfate.strategies.strategy import (
     divide,
     rows_so_far,
     told_weights,
-    weighted_mean,
 )
 
 Moves = Callable[[Statistics], Values]
@@ -59,7 +58,7 @@ def moving_shares(moves: Moves) -> Strategy:
 
     def aggregate(state: ShareState, cohort: Cohort) -> ShareState:
         assert cohort.local is not None
-        params = state.params + weighted_mean(cohort.deltas, cohort.num_examples)
+        params = state.params + cohort.mean(cohort.num_examples)
         known, rows = rows_so_far(state.rows, cohort)
         share = rows / max(rows.sum(), 1)
         before = state.moved if len(state.moved) else np.zeros(2)

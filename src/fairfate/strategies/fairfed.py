@@ -11,7 +11,7 @@ from fairfate.fairness.metrics import Metric, accuracy
 from fairfate.strategies.registry import Setup, register
 from fairfate.strategies.reweighing import local_reweighing
 from fairfate.strategies.settings import METRIC, Choice, Number
-from fairfate.strategies.strategy import NO_NOTES, Cohort, Need, Notes, Strategy, Vector, weighted_mean
+from fairfate.strategies.strategy import NO_NOTES, Cohort, Need, Notes, Strategy, Vector
 
 
 class FairFedState(NamedTuple):
@@ -61,7 +61,7 @@ def fairfed(gap_of: Metric, *, beta: float, variant: str = "paper", reweigh: boo
             w = np.maximum(n + total * (before - beta * (gap - gap.mean())), 0.0)  # times the number of rows
             moved |= dict(zip(cohort.clients, ((w - n) / total).tolist(), strict=True))
         used = w if w.sum() > 0 else n
-        params = state.params + weighted_mean(cohort.deltas, used)
+        params = state.params + cohort.mean(used)
         return FairFedState(params, examples, moved, {"gap": gap, "weight": used / used.sum()})
 
     return Strategy(init, aggregate, local_loss=local_reweighing if reweigh else None, needs=Need.REPORTS)

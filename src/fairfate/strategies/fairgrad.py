@@ -18,7 +18,6 @@ from fairfate.strategies.strategy import (
     Strategy,
     Vector,
     told_weights,
-    weighted_mean,
 )
 
 
@@ -77,7 +76,7 @@ def fairgrad(metric: str, *, rate: float, epsilon: float, floor: float = -1.0) -
         counts = cohort.local.counts.sum(axis=0)
         rows = counts.sum(axis=-1)
         up, low, better, weight = step(counts, state.up, state.low, state.better)
-        params = state.params + weighted_mean(cohort.deltas, cohort.num_examples)
+        params = state.params + cohort.mean(cohort.num_examples)
         gap = float(better.max() - better.min())
         return FairGradState(params, up, low, better, weight.ravel(), {"gap": gap, "rows": float(rows.sum())})
 

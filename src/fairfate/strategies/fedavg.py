@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairfate.strategies.registry import Setup, register
-from fairfate.strategies.strategy import Cohort, ModelState, Strategy, weighted_mean
+from fairfate.strategies.strategy import Cohort, ModelState, Strategy
 
 
 def fedavg() -> Strategy:
@@ -13,7 +13,7 @@ def fedavg() -> Strategy:
     """
 
     def aggregate(state: ModelState, cohort: Cohort) -> ModelState:
-        return ModelState(state.params + weighted_mean(cohort.deltas, cohort.num_examples))
+        return ModelState(state.params + cohort.mean(cohort.num_examples))
 
     return Strategy(ModelState, aggregate)
 

@@ -15,7 +15,6 @@ from fairfate.strategies.strategy import (
     divide,
     rows_so_far,
     told_weights,
-    weighted_mean,
 )
 
 
@@ -52,7 +51,7 @@ def fedfb_parity(alpha: float, surrogate: str = "loss") -> Strategy:
 
     def aggregate(state: ShareState, cohort: Cohort) -> ShareState:
         assert cohort.local is not None
-        params = state.params + weighted_mean(cohort.deltas, cohort.num_examples)
+        params = state.params + cohort.mean(cohort.num_examples)
         known, rows = rows_so_far(state.rows, cohort)
         now = cohort.local.total()
         rate = selection(surrogate_sums(now, surrogate), now)

@@ -20,7 +20,6 @@ from fairfate.strategies.strategy import (
     Vector,
     divide,
     rows_so_far,
-    weighted_mean,
 )
 
 
@@ -73,7 +72,7 @@ def fedgft(metric: str, gamma: float, *, sign: bool = False) -> Strategy:
 
     def aggregate(state: GftState, cohort: Cohort) -> GftState:
         assert cohort.local is not None
-        params = state.params + weighted_mean(cohort.deltas, cohort.num_examples)
+        params = state.params + cohort.mean(cohort.num_examples)
         known, rows = rows_so_far(state.rows, cohort)
         found = soft_gaps(cohort.local.total(), metric)
         gap = np.where(np.isnan(found), state.gap if len(state.gap) else 0.0, found)

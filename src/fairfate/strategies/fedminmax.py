@@ -20,7 +20,6 @@ from fairfate.strategies.strategy import (
     divide,
     rows_so_far,
     told_weights,
-    weighted_mean,
 )
 
 
@@ -57,7 +56,7 @@ def fedminmax(rate: float, *, cells: bool = False) -> Strategy:
 
     def aggregate(state: MinMaxState, cohort: Cohort) -> MinMaxState:
         assert cohort.local is not None
-        params = state.params + weighted_mean(cohort.deltas, cohort.num_examples)
+        params = state.params + cohort.mean(cohort.num_examples)
         known, rows = rows_so_far(state.rows, cohort)
         now = cohort.local.total()
         over: tuple[int, ...] = () if cells else (-1,)

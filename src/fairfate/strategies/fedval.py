@@ -5,15 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from fairfate.fairness.metrics import Metric
+from fairfate.strategies.guard import MIN_MCC, able
 from fairfate.strategies.registry import Setup, register
 from fairfate.strategies.settings import METRIC, Number
-from fairfate.strategies.strategy import Cohort, ModelState, Need, Strategy, weighted_mean
+from fairfate.strategies.strategy import Cohort, ModelState, Need, Strategy
 
 FLOOR = 0.001
 """Added to every score, so that a round of unfair clients still has a mean."""
 
 
-def fedval(fairness: Metric, *, floor: float = FLOOR, sharpness: float = 1.0) -> Strategy:
+def fedval(
+    fairness: Metric, *, floor: float = FLOOR, sharpness: float = 1.0, min_mcc: float = 0.0
+) -> Strategy:
     r"""Average the clients' models by their fairness on the validation rows.
 
     .. math:: \theta \leftarrow \sum_k (F_k + c)^\kappa \theta_k \, / \, \sum_k (F_k + c)^\kappa
@@ -26,13 +29,14 @@ def fedval(fairness: Metric, *, floor: float = FLOOR, sharpness: float = 1.0) ->
         published runs, is their mean with a floor of c / M
     floor : c
     sharpness : kappa; the larger, the more the fairest client counts
+    min_mcc : clients whose model has a lower MCC do not count; if none has more, all count by their rows
     """
 
     def aggregate(state: ModelState, cohort: Cohort) -> ModelState:
         scores = np.nan_to_num(fairness(cohort.client_counts), nan=0.0)
-        weights = (scores + floor) ** sharpness
+        weights = (scores + floor) ** sharpness * able(cohort.client_counts, min_mcc)
         used = weights if weights.sum() > 0 else cohort.num_examples
-        return ModelState(state.params + weighted_mean(cohort.deltas, used))
+        return ModelState(state.params + cohort.mean(used))
 
     return Strategy(ModelState, aggregate, needs=Need.SCORES)
 
@@ -44,6 +48,9 @@ def fedval(fairness: Metric, *, floor: float = FLOOR, sharpness: float = 1.0) ->
     metric=METRIC,
     floor=Number(FLOOR, "added to every score", later=True),
     sharpness=Number(1.0, "power of a score", high=100.0, later=True),
+    min_mcc=MIN_MCC,
 )
-def _build(setup: Setup, metric: str, floor: float = FLOOR, sharpness: float = 1.0) -> Strategy:
-    return fedval(setup.fairness(metric), floor=floor, sharpness=sharpness)
+def _build(
+    setup: Setup, metric: str, floor: float = FLOOR, sharpness: float = 1.0, min_mcc: float = 0.0
+) -> Strategy:
+    return fedval(setup.fairness(metric), floor=floor, sharpness=sharpness, min_mcc=min_mcc)

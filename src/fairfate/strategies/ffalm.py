@@ -19,7 +19,6 @@ from fairfate.strategies.strategy import (
     Strategy,
     Vector,
     divide,
-    weighted_mean,
 )
 
 MOST_PENALTY = 100.0
@@ -56,7 +55,7 @@ def ffalm(*, beta: float, rate: float, growth: float, only_label_one: bool = Fal
         gaps = np.nan_to_num(loss_gap(cohort.local, labels), nan=0.0, posinf=0.0, neginf=0.0)
         lam = state.lam + state.rate * float(gaps @ cohort.num_examples / cohort.num_examples.sum())
         return FfalmState(
-            state.params + weighted_mean(cohort.deltas, cohort.num_examples),
+            state.params + cohort.mean(cohort.num_examples),
             lam,
             min(state.beta * growth, MOST_PENALTY),
             state.rate / growth,

@@ -9,7 +9,7 @@ import numpy as np
 from fairfate.strategies.registry import Setup, register
 from fairfate.strategies.schedules import Schedule, constant, demon
 from fairfate.strategies.settings import Number
-from fairfate.strategies.strategy import NO_NOTES, Cohort, Notes, Strategy, Vector, weighted_mean
+from fairfate.strategies.strategy import NO_NOTES, Cohort, Notes, Strategy, Vector
 
 
 class MomentumState(NamedTuple):
@@ -36,7 +36,7 @@ def momentum(beta: Schedule, *, bias_correction: bool = False) -> Strategy:
 
     def aggregate(state: MomentumState, cohort: Cohort) -> MomentumState:
         t, b = cohort.round, beta(cohort.round)
-        v = b * state.momentum + (1 - b) * weighted_mean(cohort.deltas, cohort.num_examples)
+        v = b * state.momentum + (1 - b) * cohort.mean(cohort.num_examples)
         correction = 1 - b**t if bias_correction else 1.0
         return MomentumState(state.params + v / correction, v, {"beta": b})
 

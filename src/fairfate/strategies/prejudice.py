@@ -19,7 +19,6 @@ from fairfate.strategies.strategy import (
     Statistics,
     Strategy,
     Vector,
-    weighted_mean,
 )
 
 _LEAST = 1e-6
@@ -61,7 +60,7 @@ def prejudice(eta: float, *, scope: str = "client") -> Strategy:
     """
 
     def aggregate(state: PrejudiceState, cohort: Cohort) -> PrejudiceState:
-        params = state.params + weighted_mean(cohort.deltas, cohort.num_examples)
+        params = state.params + cohort.mean(cohort.num_examples)
         if scope != "global":
             return PrejudiceState(params, state.push)
         assert cohort.local is not None

@@ -7,7 +7,7 @@ import numpy as np
 from fairfate.errors import InputError
 from fairfate.strategies.registry import Setup, register
 from fairfate.strategies.settings import Number
-from fairfate.strategies.strategy import Cohort, ModelState, Need, Strategy, client_losses, weighted_mean
+from fairfate.strategies.strategy import Cohort, ModelState, Need, Strategy, client_losses
 
 LEAST_LOSS = 1e-10
 
@@ -35,7 +35,7 @@ def qffl(q: float, learning_rate: float) -> Strategy:
         weights, length = loss**q, (cohort.deltas.astype(np.float64) ** 2).sum(axis=1)
         curvature = q * loss ** (q - 1) * length / learning_rate
         step = weights.sum() / (weights + curvature).sum()
-        update = weighted_mean(cohort.deltas, weights)
+        update = cohort.mean(weights)
         params = state.params + (step * update).astype(state.params.dtype)
         return ModelState(params, {"step": float(step), "loss": loss})
 

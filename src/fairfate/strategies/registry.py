@@ -15,8 +15,9 @@ from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check, listing, plain, unknown
 from fairfate.fairness.metrics import GAPS, Metric
 from fairfate.fairness.objective import bind
+from fairfate.strategies.robust import robust
 from fairfate.strategies.settings import Setting, read_settings, resolve_settings
-from fairfate.strategies.steps import THRESHOLDS, Step, parse_steps, split_steps
+from fairfate.strategies.steps import ROBUST, THRESHOLDS, Step, parse_steps, split_steps
 from fairfate.strategies.strategy import Strategy
 
 TWO_GROUPS = Groups.single("group", ("0", "1"))
@@ -94,7 +95,12 @@ class Spec:
 
     @property
     def base(self) -> Spec:
-        """The strategy without its steps: what is trained."""
+        """What is trained: the strategy without the steps that change what is released."""
+        return replace(self, steps=tuple(step for step in self.steps if step.name in ROBUST))
+
+    @property
+    def own(self) -> Spec:
+        """The strategy without any step: all that concerns a client."""
         return replace(self, steps=())
 
     def step(self, name: str) -> Step | None:
@@ -129,7 +135,10 @@ class Spec:
         found |= {key: value for key, value in self.settings if key != "metric"}
         for step in self.steps:
             usual = _FIRST_RULE if step.name == THRESHOLDS else {}
-            found |= {k: v for k, v in step.settings if k != "metric" and usual.get(k) != v}
+            for key, value in step.settings:
+                if key != "metric" and usual.get(key) != value:
+                    own = step.name not in ROBUST and key not in found
+                    found[key if own else f"{step.name}_{key}"] = value
         return found
 
     @property
@@ -144,13 +153,16 @@ class Spec:
         return "" if entry is None else _code_checksum(entry.build)
 
     def build(self, setup: Setup) -> Strategy:
-        """The strategy itself; its steps are taken elsewhere."""
+        """The strategy itself, with the steps that change its training; the others are taken elsewhere."""
         if self.name not in _ENTRIES:
             raise InputError(
                 f"strategy '{self.name}' must be registered in every process: put it into a file and name"
                 " that file with --plugin (plugins=...)"
             )
-        return _ENTRIES[self.name].build(setup, **dict(self.settings))
+        strategy = _ENTRIES[self.name].build(setup, **dict(self.settings))
+        for step in self.base.steps:
+            strategy = robust(strategy, step)
+        return strategy
 
 
 _FIRST_RULE = {"keep": 0.0, "against": "best", "from": "validation"}

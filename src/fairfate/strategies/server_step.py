@@ -14,7 +14,6 @@ from fairfate.strategies.strategy import (
     Need,
     Strategy,
     divide,
-    weighted_mean,
 )
 
 
@@ -53,7 +52,7 @@ def server_step(metric: str, fairness: Metric, *, rho: float, target: float = 1.
         return LossTerms(np.zeros(now.rows.shape), unfairness_slope(now, metric))
 
     def aggregate(state: ModelState, cohort: Cohort) -> ModelState:
-        update = weighted_mean(cohort.deltas, cohort.num_examples)
+        update = cohort.mean(cohort.num_examples)
         params = state.params + update
         fair = bool(fairness(cohort.server_counts) >= target)
         if rho == 0 or fair:

@@ -20,6 +20,7 @@ class Number:
     high: float = 1.0
     below_high: bool = False
     above_low: bool = False
+    whole: bool = False
     later: bool = False
     """Came after results were first stored: left out where it has its default, so that they still compare."""
 
@@ -42,6 +43,8 @@ class Number:
         inside &= not (self.below_high and value == self.high) and not (self.above_low and value == self.low)
         if not inside or math.isnan(value):
             raise InputError(f"{name} must be {self.rule}, got {value:g}")
+        if self.whole and value != int(value):
+            raise InputError(f"{name} must be a whole number, got {value:g}")
         return value
 
 

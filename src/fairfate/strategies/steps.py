@@ -1,4 +1,11 @@
-"""Steps that any strategy can take, written after a ``+``. They change what is released, never the training.
+"""Steps that any strategy can take, written after a ``+``.
+
+Some change how the server combines updates, so that a few wrong clients do less harm (`strategies.robust`):
+
+- ``clip``: long updates are scaled down;
+- ``median``, ``trimmed``, ``krum``: something else in place of the mean.
+
+The others change what is released, never the training:
 
 - ``average``: release the mean of the models of the last rounds (Polyak and Ruppert);
 - ``thresholds``: decide by one threshold for each group, chosen after training.
@@ -6,6 +13,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +26,10 @@ from fairfate.fairness.objective import WORDS
 from fairfate.strategies.settings import METRIC, Choice, Number, Setting, read_settings, resolve_settings
 from fairfate.strategies.strategy import Vector
 
+CLIP, MEDIAN, TRIMMED, KRUM = "clip", "median", "trimmed", "krum"
 AVERAGE, THRESHOLDS = "average", "thresholds"
+ROBUST = (CLIP, MEDIAN, TRIMMED, KRUM)
+"""Steps that change the training."""
 
 
 class StepEntry(NamedTuple):
@@ -29,6 +40,22 @@ class StepEntry(NamedTuple):
 
 
 STEPS: dict[str, StepEntry] = {
+    CLIP: StepEntry(
+        "scales long updates down before they are scored and combined",
+        {"norm": Number(0.0, "longest L2 norm of an update; 0 for the median of the round's", high=math.inf)},
+    ),
+    MEDIAN: StepEntry("takes the median of the updates, parameter by parameter, for their mean", {}),
+    TRIMMED: StepEntry(
+        "leaves out the largest and smallest values of each parameter, and takes the mean of the rest",
+        {"share": Number(0.2, "of the clients that is left out at each end", high=0.5, below_high=True)},
+    ),
+    KRUM: StepEntry(
+        "takes the updates that have others nearby",
+        {
+            "attackers": Number(1.0, "clients of a round that may be wrong", high=1e6, whole=True),
+            "keep": Number(1.0, "updates that are taken, as their mean", low=1.0, high=1e6, whole=True),
+        },
+    ),
     AVERAGE: StepEntry(
         "releases the mean of the models of the last rounds",
         {"share": Number(0.5, "of the rounds that are averaged, the last ones", above_low=True)},
@@ -88,6 +115,9 @@ def split_steps(text: str) -> tuple[str, list[str]]:
     return parts[0].strip(), [part.strip() for part in parts[1:]]
 
 
+_PLACES = {CLIP: 0, MEDIAN: 1, TRIMMED: 1, KRUM: 1, AVERAGE: 2, THRESHOLDS: 3}
+
+
 def parse_steps(texts: Sequence[str], metric: str) -> tuple[Step, ...]:
     """Read ``STEP[:key=value,...]`` of each step."""
     steps = []
@@ -98,8 +128,10 @@ def parse_steps(texts: Sequence[str], metric: str) -> tuple[Step, ...]:
         given = read_settings(rest, text, "step")
         steps.append(Step(name, resolve_settings(name, STEPS[name].settings, given, metric, "step")))
     names = [step.name for step in steps]
-    if sorted(names, key=list(STEPS).index) != names or len(set(names)) < len(names):
-        raise InputError(f"steps must be taken once each, {' before '.join(STEPS)}, got {'+'.join(names)}")
+    places = [_PLACES[name] for name in names]
+    if sorted(places) != places or len(set(places)) < len(places):
+        order = "clip before median, trimmed or krum before average before thresholds"
+        raise InputError(f"steps must be taken once each, {order}, got {'+'.join(names)}")
     return tuple(steps)
 
 

@@ -38,9 +38,11 @@ class Need(Flag):
     """The same of all clients, also of those that do not take part in the round."""
     DESCENT = auto()
     """To train a model on the server's validation rows: ``cohort.descend``."""
+    TRIALS = auto()
+    """To try models out on these rows before one is chosen: ``cohort.measure``."""
 
 
-ON_VALIDATION = Need.SCORES | Need.DESCENT
+ON_VALIDATION = Need.SCORES | Need.DESCENT | Need.TRIALS
 """Where a strategy looks at the server's validation rows."""
 
 
@@ -62,6 +64,44 @@ Loss = Callable[[Statistics], LossTerms]
 Descend = Callable[[Vector, Loss], Vector]
 """What one step of training on the validation rows, all in one batch, adds to a model: with plain SGD, less
 the gradient of the loss."""
+Measure = Callable[[Vector], Counts]
+"""A model on the validation rows, by (group, label, prediction)."""
+
+
+_BLOCK = 400_000
+"""How many products `weighted_means` holds at a time."""
+
+
+def weighted_mean(deltas: Matrix, weights: Vector) -> Vector:
+    """``sum(weights * deltas) / sum(weights)``, zero when the weights sum to zero.
+
+    Clients are added one after another, so the result depends on nothing but the values.
+
+    >>> weighted_mean(np.array([[1.0, 2.0], [3.0, 6.0]]), np.array([1, 3])).tolist()
+    [2.5, 5.0]
+    """
+    return weighted_means(deltas, weights)[0]
+
+
+def weighted_means(deltas: Matrix, *weights: Vector) -> list[Vector]:
+    """Several means of the same deltas, in one pass over them."""
+    totals = [float(of.sum()) for of in weights]
+    means: list[Vector] = [np.zeros(deltas.shape[1], dtype=deltas.dtype) for _ in weights]
+    shares = [
+        (of / total).astype(deltas.dtype)[:, None] if total > 0 else None
+        for of, total in zip(weights, totals, strict=True)
+    ]
+    step = max(1, _BLOCK // len(deltas))
+    for start in range(0, deltas.shape[1], step):  # piece by piece, so that everything stays in the cache
+        block = slice(start, start + step)
+        for mean, share in zip(means, shares, strict=True):
+            if share is not None:
+                mean[block] = (share * deltas[:, block]).sum(axis=0)
+    return means
+
+
+Combine = Callable[..., list[Vector]]
+"""How updates become one: from (clients, parameters), one result for each array of weights that follows."""
 
 
 class Cohort(NamedTuple):
@@ -84,6 +124,18 @@ class Cohort(NamedTuple):
     """The model that was sent out, on each client's own rows; with ``Need.REPORTS``."""
     descend: Descend | None = None
     """A step of training at the server; with ``Need.DESCENT``."""
+    measure: Measure | None = None
+    """(groups, 2, 2) any model on the validation rows; with ``Need.TRIALS``."""
+    combine: Combine = weighted_means
+    """How updates become one: their weighted mean, unless a step such as ``+median`` says otherwise."""
+
+    def mean(self, weights: Vector) -> Vector:
+        """The clients' updates as one, by some weights; zero when these sum to zero."""
+        return self.means(weights)[0]
+
+    def means(self, *weights: Vector) -> list[Vector]:
+        """The same by several weights, in one pass."""
+        return self.combine(self.deltas, *weights)
 
 
 Notes = Mapping[str, Any]
@@ -129,6 +181,10 @@ class Strategy(NamedTuple):
     """Epochs after which ``local_loss`` is called again, with statistics of the client's current model."""
     release: Callable[[Any], Vector] | None = None
     """The model to measure, save and deploy, where that is not the one that is trained further."""
+    scale: Callable[[Matrix], Values] | None = None
+    """At the server: by what each of (clients, parameters) updates is multiplied before it is scored."""
+    combine: Combine = weighted_means
+    """At the server: what ``cohort.mean`` does. This and ``scale`` are set by steps."""
     group_blind: bool = False
     """Whether it would do the same if everybody were in one group, whatever it asks of clients."""
 
@@ -166,35 +222,3 @@ def client_losses(local: Statistics) -> Values:
     """(clients,) each client's mean loss; 0 of one that tells of no rows, or of a loss that is no number."""
     mean = divide(local.loss.sum(axis=(-1, -2)), local.rows.sum(axis=(-1, -2)))
     return np.where(np.isfinite(mean), mean, 0.0)
-
-
-_BLOCK = 400_000
-"""How many products `weighted_means` holds at a time."""
-
-
-def weighted_mean(deltas: Matrix, weights: Vector) -> Vector:
-    """``sum(weights * deltas) / sum(weights)``, zero when the weights sum to zero.
-
-    Clients are added one after another, so the result depends on nothing but the values.
-
-    >>> weighted_mean(np.array([[1.0, 2.0], [3.0, 6.0]]), np.array([1, 3])).tolist()
-    [2.5, 5.0]
-    """
-    return weighted_means(deltas, weights)[0]
-
-
-def weighted_means(deltas: Matrix, *weights: Vector) -> list[Vector]:
-    """Several means of the same deltas, in one pass over them."""
-    totals = [float(of.sum()) for of in weights]
-    means: list[Vector] = [np.zeros(deltas.shape[1], dtype=deltas.dtype) for _ in weights]
-    shares = [
-        (of / total).astype(deltas.dtype)[:, None] if total > 0 else None
-        for of, total in zip(weights, totals, strict=True)
-    ]
-    step = max(1, _BLOCK // len(deltas))
-    for start in range(0, deltas.shape[1], step):  # piece by piece, so that everything stays in the cache
-        block = slice(start, start + step)
-        for mean, share in zip(means, shares, strict=True):
-            if share is not None:
-                mean[block] = (share * deltas[:, block]).sum(axis=0)
-    return means

@@ -73,7 +73,7 @@
     for (const cell of here) (by.get(cell.method) ?? by.set(cell.method, []).get(cell.method)).push(cell);
     const found = [];
     for (const [method, mine] of by) {
-      const baseline = DATA.baselines.includes(method), later = method.includes("+");
+      const baseline = DATA.baselines.includes(method), later = /\+(average|thresholds)/.test(method);
       if (baseline ? !state.baselines : later ? !state.averaged : !state.plain) continue;
       const row = {method, baseline, cells: mine.length, one: mine.length === 1 ? mine[0] : null};
       for (const [key] of COLUMNS) row[key] = key === "keeps" ? mine.filter((c) => c.keeps).length : mean(mine.map((c) => c[key]));

@@ -22,7 +22,7 @@ VALIDATION, SITES = "validation", "sites"
 """Where a schema comes from, unless from a file."""
 NETWORK = "net.py"
 """A file beside the app's own: its function ``build`` makes the network, in place of the built-in one."""
-_NOT_HERE = {"data", "data-dir", "client-column", "partition", "clients", "plugin", "seeds"}
+_NOT_HERE = {"data", "data-dir", "client-column", "partition", "attack", "clients", "plugin", "seeds"}
 """Options of `fairfate run` that mean nothing here, or have another name."""
 
 

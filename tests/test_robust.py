@@ -1,0 +1,157 @@
+"""Steps against wrong clients: clip, median, trimmed, krum."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from fairfate import InputError, run
+from fairfate.rounds.server import Replies, Server
+from fairfate.strategies import (
+    Cohort,
+    ModelState,
+    Setup,
+    Strategy,
+    entries,
+    labels,
+    parse_spec,
+    weighted_mean,
+)
+from fairfate.strategies.robust import clip, each, krum, krum_scores, median, scaled, trimmed
+
+DELTAS = np.array([[1, 0], [1.2, 0.1], [0.9, -0.1], [10, 10]])
+NOTHING = np.zeros((0, 2, 2, 2), dtype=np.int64)
+SETUP = Setup(10, learning_rate=0.1)
+
+
+def test_worked_numbers() -> None:
+    assert_allclose(median(DELTAS), [1.1, 0.05])
+    assert_allclose(trimmed(DELTAS, 0.25), [1.1, 0.05])
+    assert_allclose(krum_scores(DELTAS, 1), [0.02, 0.05, 0.02, 175.45])
+    assert_array_equal(krum(DELTAS, 1), DELTAS[0])
+    clipped = scaled(DELTAS, clip(1.0)(DELTAS))
+    assert_allclose(weighted_mean(clipped, np.ones(4)), [0.900913, 0.172538], atol=1e-6)
+
+
+def test_the_middle_of_an_odd_number_and_a_share_that_leaves_nobody_out() -> None:
+    assert_array_equal(median(DELTAS[:3]), [1, 0])
+    assert_allclose(trimmed(DELTAS, 0.2), DELTAS.mean(axis=0))
+    assert_allclose(trimmed(np.arange(10.0)[:, None] ** 2, 0.2), [np.mean(np.arange(2, 8) ** 2)])
+
+
+def test_krum_takes_the_mean_of_several_and_the_earlier_of_two() -> None:
+    assert_allclose(krum(DELTAS, 1, 3), DELTAS[:3].mean(axis=0))
+    assert_array_equal(krum(DELTAS, 1, 99), DELTAS.mean(axis=0))
+    assert_array_equal(krum(DELTAS[:2], 1), DELTAS[0])
+    assert_array_equal(krum(DELTAS[1::-1], 1), DELTAS[1])
+
+
+def test_clip_by_the_median_norm_leaves_short_updates_their_bits() -> None:
+    deltas = np.array([[3, 4], [0, 1], [0.6, 0.7], [0, 20]], dtype=np.float32)
+    factors = clip()(deltas)
+    middle = (5 + 1) / 2
+    assert_allclose(factors, [middle / 5, 1, 1, middle / 20])
+    assert_array_equal(scaled(deltas, factors)[1:3], deltas[1:3])
+
+
+@pytest.mark.parametrize("rule", [median, lambda d: trimmed(d, 0.2), krum])
+def test_only_clients_with_a_weight_count(rule) -> None:
+    combined = each(rule)(DELTAS, np.array([1, 1, 1, 0]), np.zeros(4), np.array([0, 0, 5, 0]))
+    assert_array_equal(combined[0], rule(DELTAS[:3]))
+    assert_array_equal(combined[1], [0, 0])
+    assert_array_equal(combined[2], DELTAS[2])
+
+
+OURS = [e.name for e in entries() if e.build.__module__.startswith("fairfate.")]
+
+
+@pytest.mark.parametrize("step", ["clip", "median", "trimmed", "krum", "clip+trimmed"])
+def test_one_client_is_as_without_a_step(step: str) -> None:
+    deltas = np.array([[0.3, -2.0, 5.0]], dtype=np.float32)
+    counts = np.array([[[[5, 2], [1, 4]], [[3, 3], [2, 6]]]])
+    models = []
+    for text in ("fair_fate", f"fair_fate+{step}"):
+        strategy = parse_spec(text, "eqo").build(SETUP)
+        server = Server.start(strategy, np.zeros(3, dtype=np.float32))
+        server.counts = counts[0]
+        found = deltas if strategy.scale is None else scaled(deltas, strategy.scale(deltas))
+        server.take(1, Replies(("a",), found, np.array([7]), counts))
+        models.append(server.params)
+    assert_array_equal(*models)
+
+
+def test_fair_fate_takes_the_median_of_its_fair_set_and_of_all() -> None:
+    deltas = np.array([[1.0], [2], [4], [100]])
+    fair, unfair = [[[4, 4], [2, 6]]] * 2, [[[4, 4], [2, 6]], [[8, 0], [8, 0]]]
+    strategy = parse_spec("fair_fate:lam0=0.5,rho=0,beta0=0+median", "sp").build(SETUP)
+    server = Server.start(strategy, np.zeros(1))
+    server.counts = np.array([[[4, 4], [2, 6]], [[5, 3], [3, 5]]])
+    server.take(1, Replies(tuple("abcd"), deltas, np.ones(4), np.array([fair, fair, unfair, unfair])))
+    assert server.params.tolist() == [0.5 * 1.5 + 0.5 * 3]
+
+
+def test_texts_labels_and_records() -> None:
+    spec = parse_spec("fedavg+clip+krum:keep=2+average+thresholds", "sp")
+    assert spec.label == "fedavg+clip+krum+average+thresholds"
+    assert spec.base.text == "fedavg+clip:norm=0+krum:attackers=1,keep=2"
+    assert spec.own.text == "fedavg"
+    assert parse_spec(spec.text, "eo") == spec
+    two = [parse_spec(f"fedavg+trimmed:share={share}+average", "sp") for share in (0.1, 0.2)]
+    assert two[0].recorded == {"trimmed_share": 0.1, "share": 0.5}
+    assert labels(two) == [
+        "fedavg+trimmed+average(trimmed_share=0.1)",
+        "fedavg+trimmed+average(trimmed_share=0.2)",
+    ]
+
+
+@pytest.mark.parametrize("steps", ["trimmed+clip", "median+krum", "average+clip", "clip+clip"])
+def test_steps_in_another_order_are_refused(steps: str) -> None:
+    with pytest.raises(
+        InputError, match="steps must be taken once each, clip before median, trimmed or krum"
+    ):
+        parse_spec(f"fedavg+{steps}", "sp")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("fedavg+trimmed:share=0.5", r"trimmed: share must be in \[0, 0.5\), got 0.5"),
+        ("fedavg+clip:norm=-1", "clip: norm must be >= 0, got -1"),
+        ("fedavg+krum:keep=0", r"krum: keep must be in \[1, 1e\+06\], got 0"),
+        ("fedavg+krum:attackers=1.5", "krum: attackers must be a whole number, got 1.5"),
+        ("fedavg+median:share=1", "step 'median' has no settings, got 'share'"),
+    ],
+)
+def test_settings_are_checked(text: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        parse_spec(text, "sp")
+
+
+def test_a_strategy_that_does_not_ask_the_cohort_is_told_so() -> None:
+    def aggregate(state: ModelState, cohort: Cohort) -> ModelState:
+        return ModelState(state.params + weighted_mean(cohort.deltas, cohort.num_examples))
+
+    replies = Replies(tuple("abcd"), DELTAS, np.ones(4), NOTHING)
+    plain = Server.start(Strategy(ModelState, aggregate), np.zeros(2))
+    assert not plain.take(1, replies).problem
+    own = Server.start(Strategy(ModelState, aggregate, combine=each(median)), np.zeros(2))
+    with pytest.raises(InputError, match=r"must combine updates by cohort\.mean"):
+        own.take(1, replies)
+
+
+def test_all_strategies_run_with_all_steps(tmp_path: Path) -> None:
+    texts = [f"{name}+clip+{step}" for name in OURS for step in ("median", "krum")]
+    texts += ["fedavg", "fedavg+clip:norm=1000", "fedavg+clip:norm=0.01", "fedavg+trimmed+average"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = run(data="synthetic", strategy=texts, rounds=3, per_round=5, seeds=1, out=tmp_path / "a")
+    rounds = found.rounds
+    assert set(rounds["strategy"]) == {parse_spec(text, "eqo").label for text in texts}
+    assert rounds["accuracy"].notna().all()
+    same = rounds[rounds["strategy"].isin(["fedavg", "fedavg+clip"])].groupby("settings", sort=False)
+    values = {key: part["accuracy"].tolist() for key, part in same}
+    assert values["{}"] == values['{"clip_norm": 1000.0}'] != values['{"clip_norm": 0.01}']
