@@ -195,7 +195,7 @@ def strategies(
     plugin: Plugin = None,
 ) -> None:
     """List the strategies, with settings, defaults and reference."""
-    from fairfate.report.terminal import show_strategies
+    from fairfate.report.lists import show_strategies
     from fairfate.strategies import load_plugin
 
     for file in plugin or []:

@@ -44,7 +44,7 @@ def list_data(
 ) -> None:
     """List the datasets and where they were found."""
     from fairfate.data import SOURCES, find
-    from fairfate.report.terminal import show_sources
+    from fairfate.report.lists import show_sources
 
     found: dict[str, str] = {}
     for name in SOURCES:
