@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from fairfate.data.columns import MISSING, MISSING_GROUP, OTHERS, SMALL, Columns, parse_sensitive, words
     from fairfate.data.describe import cover, describe_frame
     from fairfate.data.encode import AUTO, ENCODINGS, NONE, ONEHOT, ORDINAL, Encoder
-    from fairfate.data.load import Held, draft_schema, load, load_held
+    from fairfate.data.loading import Held, draft_schema, load, load_held
+    from fairfate.data.made_up import synthetic
     from fairfate.data.read import FILE, Read, Reading, read_file, read_frame
     from fairfate.data.schema import Schema, UnfitError
     from fairfate.data.sources import SOURCES, Source, fetch, find
-    from fairfate.data.synthetic import synthetic
     from fairfate.data.table import TEST, TRAINING, VALIDATION, Table, table_from_frame
 
 _HOMES = {
@@ -25,7 +25,7 @@ _HOMES = {
     "ENCODINGS": "encode",
     "Encoder": "encode",
     "FILE": "read",
-    "Held": "load",
+    "Held": "loading",
     "MISSING": "columns",
     "MISSING_GROUP": "columns",
     "NONE": "encode",
@@ -45,15 +45,15 @@ _HOMES = {
     "VALIDATION": "table",
     "cover": "describe",
     "describe_frame": "describe",
-    "draft_schema": "load",
+    "draft_schema": "loading",
     "fetch": "sources",
     "find": "sources",
-    "load": "load",
-    "load_held": "load",
+    "load": "loading",
+    "load_held": "loading",
     "parse_sensitive": "columns",
     "read_file": "read",
     "read_frame": "read",
-    "synthetic": "synthetic",
+    "synthetic": "made_up",
     "table_from_frame": "table",
     "words": "columns",
 }

@@ -87,15 +87,15 @@ class _Compiled(_Cache):  # type: ignore[misc]  # numba ships no type informatio
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """The compiled function, or None."""
-        target.refresh()
         file = self._file(signature, target.codegen())
         try:
             content = b"" if file is None else file.read_bytes()
-            if hashlib.sha256(content[_DIGEST:]).digest() != content[:_DIGEST]:
-                return None
-            return CompileResult._rebuild(target, *pickle.loads(content[_DIGEST:]))
-        except Exception:  # not there, or not what this version of Numba can use: compile it
-            return None
+            if hashlib.sha256(content[_DIGEST:]).digest() == content[:_DIGEST]:
+                return CompileResult._rebuild(target, *pickle.loads(content[_DIGEST:]))
+        except Exception:  # not there, or not what this version of Numba can use
+            pass
+        target.refresh()  # of what can be compiled: it takes longer than loading
+        return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
         """Keep a compiled function for the next time, if that can be done."""

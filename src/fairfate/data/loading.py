@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from fairfate.data.columns import DROP, KEEP, REFUSE, Columns, complete
 from fairfate.data.encode import AUTO, NONE, ONEHOT, ORDINAL
 from fairfate.data.leaks import leaks
+from fairfate.data.made_up import synthetic
 from fairfate.data.read import FILE, Reading, list_folder, read_file, read_folder, read_frame, stem
 from fairfate.data.schema import Schema, UnfitError
 from fairfate.data.sources import SOURCES, find
-from fairfate.data.synthetic import synthetic
 from fairfate.data.table import TRAINING, VALIDATION, Table, table_from_frame
 from fairfate.errors import InputError, check, unknown
 
