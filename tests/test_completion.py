@@ -43,7 +43,10 @@ def completions(line: str) -> list[str]:
         ("fairfate ru", ["run"]),
         ("fairfate data f", ["fetch"]),
         ("fairfate run --strat", ["--strategy"]),
-        ("fairfate run --strategy fedavg --strategy fa", ["fair_fate", "fairfed", "fairgrad"]),
+        (
+            "fairfate run --strategy fedavg --strategy fa",
+            ["fair_fate", "fairfed", "fair_acc_avg", "fair_avg", "fair_best", "fairbatch", "fairgrad"],
+        ),
         ("fairfate run --data a", ["adult"]),
         ("fairfate run --data people.c", []),  # then bash offers files
         ("fairfate data describe ", list(DATASETS)),
@@ -131,6 +134,6 @@ def test_commands_are_listed_as_a_newcomer_needs_them() -> None:
     shown = ask("--help", COLUMNS="100").stdout.partition("Commands:\n")[2].splitlines()
     names = [line.split()[0] for line in shown if line.startswith("  ") and line[2] != " "]
     usual = ["run", "show", "report", "watch", "plot", "predict", "evaluate", "export", "strategies", "data"]
-    usual += ["sweep", "reproduce", "flower"]
+    usual += ["sweep", "reproduce", "benchmark", "flower"]
     assert names == [name for name in usual if name in names]
     assert {"run", "show", "flower"} <= set(names)
