@@ -244,3 +244,11 @@ def test_the_example_has_every_attack_and_every_step() -> None:
     assert {str(config.attack).partition(":")[0] for config in configs} == {*ATTACKS, "none"}
     assert len({config.data for config in configs}) == 2
     assert all(len(config.strategies) == 36 for config in configs)
+
+
+def test_flower_has_no_attacks() -> None:
+    pytest.importorskip("flwr")
+    from fairfate.flower.app.settings import Settings
+
+    with pytest.raises(InputError, match="unknown key in the run config 'attack'"):
+        Settings.read({"attack": "scale"})
