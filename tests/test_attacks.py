@@ -22,6 +22,7 @@ from fairfate.models.training import Training
 from fairfate.rounds.attack import ATTACKS, Attackers, parse_attack
 from fairfate.rounds.server import Replies, Server
 from fairfate.rounds.simulation import Simulation
+from fairfate.runs.config import read_config
 from fairfate.runs.sweep import expand, sweep
 from fairfate.strategies import Setup, parse_spec
 
@@ -236,3 +237,18 @@ def test_two_clients_ruin_fair_fate_and_the_guard_keeps_it(data_folder: Path) ->
     assert (mcc["fair_fate"] < 0.02).tolist() == [True, False]
     assert (mcc["fair_fate"] > 0.15).tolist() == [False, True]
     assert (mcc["fedval"] > 0.15).tolist() == [False, True]
+
+
+def test_the_example_has_every_attack_and_every_step() -> None:
+    configs = expand(read_config(Path(__file__).parent.parent / "examples" / "attacks.toml"))
+    assert {str(config.attack).partition(":")[0] for config in configs} == {*ATTACKS, "none"}
+    assert len({config.data for config in configs}) == 2
+    assert all(len(config.strategies) == 36 for config in configs)
+
+
+def test_flower_has_no_attacks() -> None:
+    pytest.importorskip("flwr")
+    from fairfate.flower.app.settings import Settings
+
+    with pytest.raises(InputError, match="unknown key in the run config 'attack'"):
+        Settings.read({"attack": "scale"})

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fairfate import InputError
+from fairfate.data import synthetic
 from fairfate.rounds.server import Replies, Server
+from fairfate.runs.config import Config
+from fairfate.runs.prepare import prepare
 from fairfate.strategies import Need, Setup, parse_spec
 from fairfate.strategies.guard import able, lowered, skill
 
@@ -36,10 +42,11 @@ def test_one_answer_for_everybody_is_fair_by_the_paper_and_never_with_the_guard(
     assert not guarded.take(1, replies(GOOD, ONE_ANSWER)).notes["fair"].tolist()[1]
 
 
-def test_zero_is_the_paper_and_is_not_recorded() -> None:
+def test_zero_is_the_paper_and_is_recorded_where_it_is_given_only() -> None:
+    assert "keep" not in parse_spec("fair_fate", "sp").text
     spec = parse_spec("fair_fate:min_mcc=0,keep=0", "sp")
-    assert spec == parse_spec("fair_fate", "sp")
-    assert "keep" not in spec.text
+    assert spec.text.endswith("min_mcc=0,keep=0")
+    assert parse_spec(spec.text, "sp", guard=True) == spec
     assert Need.TRIALS not in spec.build(SETUP).needs
     guarded = parse_spec("fair_fate:min_mcc=0.05,keep=0.7+thresholds:keep=0.9", "sp")
     assert guarded.recorded["min_mcc"] == 0.05
@@ -83,6 +90,36 @@ def test_fair_fate_lowers_its_share_where_skill_would_be_lost() -> None:
         outcome = one.take(1, replies(unfair, fair)._replace(num_examples=np.array([9.0, 1.0])))
         assert outcome.notes["fair"].tolist() == [True, True]
         assert outcome.notes["lam"] == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("fair_fate", {"min_mcc": 0.05, "keep": 0.8}),
+        ("fair_fate:keep=0", {"min_mcc": 0.05, "keep": 0.0}),
+        ("fedval+clip", {"min_mcc": 0.05, "clip_norm": 0.0}),
+        ("fedavg", {}),
+    ],
+)
+def test_the_guard_is_on_for_data_of_users(text: str, found: dict[str, float]) -> None:
+    spec = parse_spec(text, "sp", guard=True)
+    assert found.items() <= spec.recorded.items()
+    assert parse_spec(spec.text, "sp") == spec == parse_spec(spec.text, "sp", guard=True)
+
+
+def test_which_data_are_users_own(tmp_path: Path) -> None:
+    table = synthetic(rows=300, seed=1)
+    frame = pd.DataFrame(table.features).assign(y=table.label, s=table.group)
+    frame.columns = frame.columns.astype(str)
+    frame.to_csv(tmp_path / "own.csv", index=False)
+    about = {"data": str(tmp_path / "own.csv"), "target": "y", "favourable": "1", "sensitive": ("s",)}
+    for values, on in (
+        (about, True),
+        ({**about, "protocol": "published", "encode": "ordinal"}, False),
+        ({"data": "synthetic"}, False),
+    ):
+        plan, _ = prepare(Config(**values, seeds=(1,)))
+        assert ("min_mcc=0.05,keep=0.8" in plan.config.strategies[1]) == on
 
 
 def test_settings_are_checked() -> None:

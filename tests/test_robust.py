@@ -155,3 +155,25 @@ def test_all_strategies_run_with_all_steps(tmp_path: Path) -> None:
     same = rounds[rounds["strategy"].isin(["fedavg", "fedavg+clip"])].groupby("settings", sort=False)
     values = {key: part["accuracy"].tolist() for key, part in same}
     assert values["{}"] == values['{"clip_norm": 1000.0}'] != values['{"clip_norm": 0.01}']
+
+
+def test_on_flower_whole_numbers_neither_count_nor_change() -> None:
+    app = pytest.importorskip("flwr.app")
+    from fairfate.flower.checks import scale_updates
+    from fairfate.flower.records import Layout
+    from fairfate.flower.replies import Replies as Sent
+
+    def record(w: list[float], mean: float, batches: int) -> object:
+        values = {"w": np.float32(w), "running_mean": np.float32([mean]), "seen": np.int64([batches])}
+        return app.ArrayRecord({name: app.Array(value) for name, value in values.items()})
+
+    layout = Layout.of(record([1, 1], 0, 5), ("running_mean",))
+    model = layout.flat(record([1, 1], 0, 5))
+    records = [record([1, 2], 0, 6), record([1, 1], 20, 900)]
+    deltas = np.stack([layout.flat(one) - model for one in records])
+    good = Sent([1, 2], list(records), [], deltas, np.ones(2), set(), [])
+    scale_updates(good, clip(2.0), layout, model)
+    assert good.records[0] is records[0]
+    assert_allclose(good.deltas, [[0, 1, 0, 1], [0, 0, 2, 895]])
+    assert good.records[1]["running_mean"].numpy().tolist() == [2]
+    assert good.records[1]["seen"].numpy().tolist() == [900]

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import attacks_page
 import choosing_tables
 import cli_page
 import methods_page
@@ -20,6 +21,7 @@ WHOLE: dict[str, Callable[[], str]] = {"cli.md": cli_page.page, "methods.md": me
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "privacy.md": {"needs": needs_table.table},
     "choosing.md": choosing_tables.TABLES,
+    "attacks.md": attacks_page.TABLES,
 }
 """Tables inside of pages, between ``<!-- generated: NAME -->`` and ``<!-- end -->``."""
 

@@ -105,7 +105,8 @@ def resolve(config: Config, table: Table) -> Plan:
     for plugin in config.plugins:
         load_plugin(plugin)
     check(len(config.strategies) > 0, "strategy must be given at least once", "none")
-    specs = tuple(dict.fromkeys(parse_spec(text, metric) for text in config.strategies))
+    guard = _own_data(config, table)
+    specs = tuple(dict.fromkeys(parse_spec(text, metric, guard=guard) for text in config.strategies))
     attack = parse_attack(config.attack)
     if attack is not None:
         number = int(attack["clients"])
@@ -132,6 +133,12 @@ def resolve(config: Config, table: Table) -> Plan:
         hidden=",".join(map(str, hidden)) or "0",
     )
     return Plan(resolved, table.name, partition, clients, training, specs, hidden, network, attack)
+
+
+def _own_data(config: Config, table: Table) -> bool:
+    """Whether the data are the user's, so that strategies guard against what the paper's rules do not."""
+    embedded = config.data.partition(":")[0] == "synthetic"
+    return table.source is None and not embedded and config.protocol == "paper"
 
 
 def a_third(clients: int) -> int:

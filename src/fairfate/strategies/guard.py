@@ -7,12 +7,16 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.fairness.metrics import Counts, balanced_accuracy, mcc
+from fairfate.fairness.metrics import COLLAPSED, Counts, balanced_accuracy, mcc
 from fairfate.strategies.settings import Number
 from fairfate.strategies.strategy import Measure, Vector
 
-MIN_MCC = Number(0.0, "least MCC of a client that can be fair; 0 for the paper's rule", later=True)
-KEEP = Number(0.0, "share of skill that the momentum must leave; 0 for the paper's rule", later=True)
+MIN_MCC = Number(
+    0.0, "least MCC of a client that can be fair; 0.05 for data of your own", later=True, guarded=COLLAPSED
+)
+KEEP = Number(
+    0.0, "share of skill that the momentum must leave; 0.8 for data of your own", later=True, guarded=0.8
+)
 HALVINGS = 4
 """How often the share of the momentum is halved before it is 0."""
 

@@ -180,8 +180,10 @@ def _code_checksum(build: Callable[..., Strategy]) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def parse_spec(text: str, metric: str) -> Spec:
+def parse_spec(text: str, metric: str, *, guard: bool = False) -> Spec:
     """Read ``name[:key=value,...][+step[:key=value,...]]...``; settings not named take their defaults.
+
+    With ``guard`` these are the ones against models that give everybody one answer.
 
     >>> parse_spec("fedmom:beta=0.8", "eqo").text
     'fedmom:beta=0.8'
@@ -192,15 +194,16 @@ def parse_spec(text: str, metric: str) -> Spec:
     name, _, rest = own.partition(":")
     if name not in _ENTRIES:
         raise unknown("strategy", name, _ENTRIES)
-    spec = make_spec(name, read_settings(rest, text, "strategy"), metric)
+    spec = make_spec(name, read_settings(rest, text, "strategy"), metric, guard=guard)
     return replace(spec, steps=parse_steps(steps, metric))
 
 
-def make_spec(name: str, given: Mapping[str, object], metric: str) -> Spec:
+def make_spec(name: str, given: Mapping[str, object], metric: str, *, guard: bool = False) -> Spec:
     """A spec from a name and some of its settings; ``metric`` is the default for an objective."""
     if name not in _ENTRIES:
         raise unknown("strategy", name, _ENTRIES)
-    return Spec(name, resolve_settings(name, _ENTRIES[name].settings, given, metric, "strategy"))
+    settings = _ENTRIES[name].settings
+    return Spec(name, resolve_settings(name, settings, given, metric, "strategy", guard=guard))
 
 
 def load_plugin(path: str | Path) -> None:

@@ -23,6 +23,8 @@ class Number:
     whole: bool = False
     later: bool = False
     """Came after results were first stored: left out where it has its default, so that they still compare."""
+    guarded: float | None = None
+    """The default in a run with the guard; then, or where it is given, the setting is not left out."""
 
     @property
     def rule(self) -> str:
@@ -138,9 +140,15 @@ def read_settings(rest: str, text: str, what: str) -> dict[str, str]:
 
 
 def resolve_settings(
-    name: str, settings: Mapping[str, Setting], given: Mapping[str, object], metric: str, what: str
+    name: str,
+    settings: Mapping[str, Setting],
+    given: Mapping[str, object],
+    metric: str,
+    what: str,
+    *,
+    guard: bool = False,
 ) -> tuple[tuple[str, float | str], ...]:
-    """Every setting with its value; ``metric`` is the default of an objective.
+    """Every setting with its value; ``metric`` is the default of an objective, ``guard`` turns guards on.
 
     Settings that came later are left out where they have their default.
     """
@@ -152,7 +160,11 @@ def resolve_settings(
     values: list[tuple[str, float | str]] = []
     for key, setting in settings.items():
         default = metric if setting.default is None else setting.default
+        guarded = setting.guarded if isinstance(setting, Number) else None
+        if guard and guarded is not None:
+            default = guarded
         value = setting.parse(given.get(key, default), f"{name}: {key}")
-        if not (setting.later and value == setting.default):
+        said = guarded is not None and key in given
+        if said or not (setting.later and value == setting.default):
             values.append((key, value))
     return tuple(values)

@@ -98,14 +98,15 @@ class Settings:
         for name, file in list(paths.items())[:2]:
             if file and not Path(file).is_file():
                 raise InputError(f"{name} must be a file, got '{file}' (no such file)")
-        parse_spec(self.strategy, config.metric)
+        assert self.strategy
         assert self.training
 
     @property
     def strategy(self) -> str:
-        """The only strategy."""
+        """The only strategy, with every setting; as for all data of users, with its guard."""
         check(len(self.config.strategies) == 1, "strategy must be one", len(self.config.strategies))
-        return self.config.strategies[0]
+        guard = self.config.protocol == "paper"
+        return parse_spec(self.config.strategies[0], self.config.metric, guard=guard).text
 
     @property
     def training(self) -> Training:

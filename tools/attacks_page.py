@@ -1,0 +1,166 @@
+"""The tables of docs/attacks.md, from docs/measurements/attacks.csv.
+
+After ``fairfate sweep examples/attacks.toml --out runs/attacks``, ``python tools/attacks_page.py runs/attacks``
+writes the file.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+FILE = Path(__file__).parent.parent / "docs" / "measurements" / "attacks.csv"
+TITLES = {"compas": "COMPAS", "adult": "Adult"}
+NONE = "none"
+STEPS = ("", "clip", "trimmed", "median", "krum", "clip+trimmed")
+STRATEGIES = ("fedavg", "fair_fate", "fair_fate, guard", "fedval", "fedval, guard", "thresholds")
+"""The last one is fedavg+average+thresholds:from=clients."""
+NEAR = 0.05
+"""How far MCC and EQO may be from those of the honest run."""
+
+
+def collect(folders: list[Path]) -> pd.DataFrame:
+    """One row for each dataset, attack, strategy and step: means over the seeds after the last round."""
+    found = []
+    for file in sorted(path for folder in folders for path in (folder / "cells").glob("*.parquet")):
+        rounds = pd.read_parquet(file).query("split == 'test'")
+        key = ["dataset", "partition", "strategy", "settings", "seed"]
+        for (dataset, partition, label, settings, seed), rows in rounds.groupby(key, sort=False):
+            last = rows.iloc[-1]
+            noted = [json.loads(text) for text in rows["notes"].dropna()]
+            fair = rows["fair_clients"].sum()
+            base, step = _name(str(label), str(settings))
+            found.append(
+                {
+                    "dataset": dataset,
+                    "attack": str(partition).partition(" ")[2] or NONE,
+                    "strategy": base,
+                    "step": step,
+                    "seed": seed,
+                    **{name: last[name] for name in ("accuracy", "mcc", "eqo")},
+                    "fair_attackers": sum(n.get("fair_attackers", 0) for n in noted) / fair if fair else None,
+                }
+            )
+    frame = pd.DataFrame(found)
+    key = ["dataset", "attack", "strategy", "step"]
+    means = frame.groupby(key, sort=False).agg(
+        seeds=("seed", "nunique"),
+        **{name: (name, "mean") for name in ("accuracy", "mcc", "eqo", "fair_attackers")},
+    )
+    means = means.reset_index().sort_values("attack", key=lambda of: of != NONE, kind="stable")
+    return means[means["seeds"] == means["seeds"].max()].round(4)
+
+
+def _name(label: str, settings: str) -> tuple[str, str]:
+    """The strategy's name in the tables, and the steps against attackers."""
+    own, *steps = label.split("+")
+    base = "thresholds" if "thresholds" in steps else own
+    guarded = "min_mcc" in json.loads(settings)
+    step = "+".join(one for one in steps if one in ("clip", "trimmed", "median", "krum"))
+    return f"{base}, guard" if guarded else base, step
+
+
+def read() -> pd.DataFrame:
+    """The measurements."""
+    return pd.read_csv(FILE, keep_default_na=False, na_values=["", "nan"]).fillna({"step": ""})
+
+
+def attacked(dataset: str) -> str:
+    """MCC / EQO of every strategy without a step, under every attack; bold where both are near the honest."""
+    frame = read().query(f"dataset == '{dataset}' and step == ''")
+    return _table(frame, "strategy", [name for name in STRATEGIES if name in set(frame["strategy"])])
+
+
+def steps(dataset: str, strategy: str) -> str:
+    """The same of one strategy with every step."""
+    frame = read().query(f"dataset == '{dataset}' and strategy == '{strategy}'")
+    return _table(frame, "step", [name for name in STEPS if name in set(frame["step"])])
+
+
+def fair_set(dataset: str) -> str:
+    """The share of attackers in the fair set."""
+    frame = read().query(f"dataset == '{dataset}' and step == '' and strategy.str.startswith('fair_fate')")
+    text = "| attack | `fair_fate` | `fair_fate`, guard |\n| --- | --- | --- |\n"
+    for attack in dict.fromkeys(frame["attack"]):
+        mine = frame[frame["attack"] == attack].set_index("strategy")["fair_attackers"]
+        if attack != NONE:
+            shown = " | ".join(f"{mine[name]:.2f}" for name in STRATEGIES[1:3])
+            text += f"| {_attack(attack)} | {shown} |\n"
+    return text
+
+
+def near() -> str:
+    """How many attacks leave a strategy with a step near its honest run, and how near the worst one."""
+    frame = read()
+    text = "| | " + " | ".join(f"{_title(s)}" for s in STRATEGIES) + " |\n"
+    text += "| --- | " + " | ".join(["---"] * len(STRATEGIES)) + " |\n"
+    for dataset, title in TITLES.items():
+        for step in STEPS:
+            cells = []
+            for strategy in STRATEGIES:
+                mine = frame.query(
+                    f"dataset == '{dataset}' and strategy == '{strategy}' and step == '{step}'"
+                ).set_index("attack")
+                if NONE not in mine.index:
+                    cells.append("")
+                    continue
+                loss = (mine.loc[NONE, "mcc"] - mine["mcc"]).drop(NONE)
+                unfair = (mine.loc[NONE, "eqo"] - mine["eqo"]).drop(NONE)
+                good = int(((loss <= NEAR) & (unfair <= NEAR)).sum())
+                cells.append(f"{good} of {len(loss)}, {-loss.max():+.2f}")
+            text += f"| {title} {_step(step)} | {' | '.join(cells)} |\n"
+    return text
+
+
+def _table(frame: pd.DataFrame, column: str, names: list[str]) -> str:
+    shown = [_title(name) if column == "strategy" else _step(name) for name in names]
+    text = f"| attack | {' | '.join(shown)} |\n| --- | {' | '.join(['---'] * len(names))} |\n"
+    honest = frame[frame["attack"] == NONE].set_index(column)
+    for attack in dict.fromkeys(frame["attack"]):
+        mine = frame[frame["attack"] == attack].set_index(column)
+        cells = [_cell(mine.loc[name], honest.loc[name], attack == NONE) for name in names]
+        text += f"| {_attack(attack)} | {' | '.join(cells)} |\n"
+    return text
+
+
+def _cell(found: pd.Series, honest: pd.Series, is_honest: bool) -> str:
+    shown = f"{_short(found['accuracy'])} {_short(found['mcc'])} {_short(found['eqo'])}"
+    close = all(honest[name] - found[name] <= NEAR for name in ("mcc", "eqo"))
+    return f"**{shown}**" if close and not is_honest else shown
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}".replace("0.", ".", 1)
+
+
+def _title(strategy: str) -> str:
+    own, _, guard = strategy.partition(", ")
+    return f"`{own}`, {guard}" if guard else f"`{own}`"
+
+
+def _step(step: str) -> str:
+    return f"`+{step}`" if step else "no step"
+
+
+def _attack(attack: str) -> str:
+    """Without the settings that are as usual."""
+    name, _, settings = attack.partition(":")
+    told = {"clients=2", "clients=3", "targeted=yes"}
+    shown = [pair for pair in settings.split(",") if pair in told]
+    return "nobody" if attack == NONE else f"`{name}{':' if shown else ''}{','.join(shown)}`"
+
+
+TABLES = {
+    **{f"attacked {name}": partial(attacked, name) for name in TITLES},
+    **{f"guard {name}": partial(steps, name, "fair_fate, guard") for name in TITLES},
+    **{f"fedavg {name}": partial(steps, name, "fedavg") for name in TITLES},
+    **{f"fair set {name}": partial(fair_set, name) for name in TITLES},
+    "near": near,
+}
+
+if __name__ == "__main__":
+    collect([Path(folder) for folder in sys.argv[1:]]).to_csv(FILE, index=False)
