@@ -38,6 +38,7 @@ from fairfate.cli.options import (
     Sensitive,
     Sep,
     Target,
+    ValidationFrom,
     Whole,
     Word,
     Words,
@@ -88,6 +89,7 @@ def run(
     plugin: Plugin = None,
     partition: Partition = None,
     clients: Clients = None,
+    validation_from: ValidationFrom = None,
     per_round: Annotated[
         Whole, option("clients in a round (default: the paper's, or a third)", whole)
     ] = None,

@@ -155,6 +155,13 @@ Partition = Annotated[
         words=("random", "dirichlet:0.5", "column:"),
     ),
 ]
+ValidationFrom = Annotated[
+    Word,
+    option(
+        "who holds validation rows: server[:rows=N] (default) | clients[:mode=cross|secure|line,...]",
+        words=("server", "clients", "clients:mode=secure", "clients:mode=line"),
+    ),
+]
 Clients = Annotated[Whole, option("number of clients (default: the paper's, else 10)", whole)]
 Protocol = Annotated[
     Word,

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import CellRows, Counts, Statistics
-from fairfate.strategies import NO_NOTES, Cohort, Descend, Need, Notes, Strategy, Vector
+from fairfate.strategies import NO_NOTES, Cohort, Descend, Need, Notes, Score, Strategy, Vector
 
 
 class Dropped(NamedTuple):
@@ -35,6 +35,11 @@ class Replies(NamedTuple):
     """(clients, groups, 2, 2) on the validation rows, or empty."""
     local: Statistics | None = None
     dropped: tuple[Dropped, ...] = ()
+    server_counts: Counts | None = None
+    """(groups, 2, 2) the server's model on the rows that the others were counted on, where these are not the
+    server's own."""
+    score: Score | None = None
+    """Counts of other models on these rows."""
 
 
 class Outcome(NamedTuple):
@@ -96,10 +101,11 @@ class Server:
             deltas=replies.deltas,
             num_examples=replies.num_examples,
             client_counts=replies.client_counts,
-            server_counts=self.counts,
+            server_counts=self.counts if replies.server_counts is None else replies.server_counts,
             clients=replies.clients,
             local=replies.local,
             descend=self.descend,
+            score=replies.score,
         )
         state = self.strategy.aggregate(self.state, cohort)
         if np.shape(state.params) != np.shape(self.state.params):

@@ -54,6 +54,7 @@ class Config:
     protocol: str = "paper"
     partition: str | None = None
     clients: int | None = None
+    validation_from: str | None = None
     strategies: tuple[str, ...] = ("fedavg", "fair_fate")
     metric: str = "eqo"
     plugins: tuple[str, ...] = ()

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from fairfate.data import FILE, SOURCES, TRAINING, Schema, Table
+from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check
 from fairfate.fairness.objective import parse_objective
+from fairfate.federation.holders import AT_SERVER, LINE, Holders, parse_holders
 from fairfate.federation.partition import Partition, parse_partition
 from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
@@ -39,6 +41,8 @@ class Plan:
     """Widths of the built-in model's layers."""
     network: Network | None = None
     """The user's own model, in its place."""
+    holders: Holders = AT_SERVER
+    """Who holds the validation rows."""
 
     def model(self, inputs: int, schema: Schema | None = None) -> Model:
         """The kind of model that is trained; a network of the user's needs the schema."""
@@ -49,7 +53,7 @@ class Plan:
 
     def setup(self, table: Table) -> Setup:
         """What strategies may know of the run."""
-        return Setup(self.training.rounds, self.published, table.grouping, self.training.learning_rate)
+        return setup_of(self.holders, self.training, table.grouping, self.published)
 
     def visits(self, rows: int) -> float:
         """How many rows one strategy's models see in training, expected for a table of so many rows."""
@@ -60,6 +64,12 @@ class Plan:
     def published(self) -> bool:
         """Whether the protocol is that of the published runs."""
         return self.config.protocol == "published"
+
+
+def setup_of(holders: Holders, training: Training, groups: Groups, published: bool) -> Setup:
+    """What strategies may know of a run."""
+    line = holders.at_clients and holders.mode == LINE
+    return Setup(training.rounds, published, groups, training.learning_rate, holders.min_cell, line)
 
 
 def resolve(config: Config, table: Table) -> Plan:
@@ -104,8 +114,10 @@ def resolve(config: Config, table: Table) -> Plan:
     check(
         network is None or config.hidden == Config.hidden, "hidden must be left out with model", config.hidden
     )
+    holders = AT_SERVER if config.validation_from is None else parse_holders(config.validation_from)
     resolved = replace(
         config,
+        validation_from=None if holders == AT_SERVER else str(holders),
         partition=str(partition),
         clients=clients,
         per_round=per_round,
@@ -118,7 +130,7 @@ def resolve(config: Config, table: Table) -> Plan:
         metric=metric,
         hidden=",".join(map(str, hidden)) or "0",
     )
-    return Plan(resolved, table.name, partition, clients, training, specs, hidden, network)
+    return Plan(resolved, table.name, partition, clients, training, specs, hidden, network, holders)
 
 
 def a_third(clients: int) -> int:

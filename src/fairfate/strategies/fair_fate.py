@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.fairness.metrics import Metric, Values
+from fairfate.fairness.intervals import bootstrap
+from fairfate.fairness.metrics import COLLAPSED, Counts, Metric, Values, accuracy, mcc
 from fairfate.strategies.momentum import MomentumState
 from fairfate.strategies.registry import Setup, register
 from fairfate.strategies.schedules import Schedule, constant, demon, exponential, linear
@@ -36,6 +37,7 @@ def fair_fate(
     lam: Schedule,
     fair_set: FairSet = at_least_as_fair,
     bias_correction: bool = False,
+    average_undefined: bool = False,
 ) -> Strategy:
     r"""Mix the momentum of the fair clients' updates (share lambda) with the FedAvg update.
 
@@ -51,6 +53,8 @@ def fair_fate(
     beta, lam : schedules of the momentum and of the share of fairness
     fair_set : which clients are fair, and by what weights they count
     bias_correction : apply ``v / (1 - beta_t ** t)`` instead of ``v``, as the published runs did
+    average_undefined : where the server's own F is undefined, take the mean of all clients for that of the
+        fair ones: FedAvg with momentum
     """
 
     def init(params: Vector) -> MomentumState:
@@ -58,10 +62,13 @@ def fair_fate(
 
     def aggregate(state: MomentumState, cohort: Cohort) -> MomentumState:
         t, b, share = cohort.round, beta(cohort.round), lam(cohort.round)
-        is_fair, fairness_of = fair_set(*scores(fairness, cohort))
+        of_clients, of_server = scores(fairness, cohort)
+        is_fair, fairness_of = fair_set(of_clients, of_server)
 
         fairness_of_the_fair = np.where(is_fair, fairness_of, 0.0)
         alpha_f, alpha_n = weighted_means(cohort.deltas, fairness_of_the_fair, cohort.num_examples)
+        if average_undefined and np.isnan(of_server):
+            alpha_f = alpha_n
 
         v = b * state.momentum + (1 - b) * alpha_f
         correction = 1 - b**t if bias_correction else 1.0
@@ -69,6 +76,60 @@ def fair_fate(
         return MomentumState(params, v, {"lam": share, "beta": b, "fair": is_fair})
 
     return Strategy(init, aggregate, needs=Need.SCORES)
+
+
+LINE = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Shares of momentum that are tried."""
+GIVEN_UP = 0.01
+"""Accuracy that such a share may cost."""
+
+
+def fair_fate_on_a_line(fairness: Metric, *, beta: Schedule) -> Strategy:
+    r"""The share of momentum that the clients together find fairest; nobody's own model is judged.
+
+    .. math::
+        v &\leftarrow \beta_t v + (1 - \beta_t) \alpha_N \\
+        \theta &\leftarrow \theta + \lambda v + (1 - \lambda) \alpha_N, \quad
+        \lambda \in \{0, 0.25, 0.5, 0.75, 1\}
+
+    See `choose_on_line`; where fairness is undefined, lambda is 0: FedAvg.
+
+    Parameters
+    ----------
+    fairness : F, from counts on the rows that clients hold out
+    beta : schedule of the momentum
+    """
+
+    def init(params: Vector) -> MomentumState:
+        return MomentumState(params, np.zeros_like(params))
+
+    def aggregate(state: MomentumState, cohort: Cohort) -> MomentumState:
+        assert cohort.score is not None
+        b = beta(cohort.round)
+        (alpha_n,) = weighted_means(cohort.deltas, cohort.num_examples)
+        v = b * state.momentum + (1 - b) * alpha_n
+        tried = np.stack([state.params + share * v + (1 - share) * alpha_n for share in LINE])
+        chosen = choose_on_line(fairness, cohort.score(tried)) if np.isfinite(tried).all() else 0
+        return MomentumState(tried[chosen], v, {"lam": LINE[chosen], "beta": b})
+
+    return Strategy(init, aggregate, needs=Need.MIXTURES)
+
+
+def choose_on_line(fairness: Metric, counts: Counts) -> int:
+    """Which of the mixtures, by their counts, is taken.
+
+    Of those within 0.01 of the first one's accuracy that tell people apart (as well as the first, if that
+    does not), the fairest; and the first of those that are less fair by one standard error at most.
+    """
+    found = fairness(counts)
+    skill, accuracies = np.nan_to_num(mcc(counts)), accuracy(counts)
+    good = (accuracies >= accuracies[0] - GIVEN_UP) & (skill >= min(COLLAPSED, skill[0]))
+    good &= ~np.isnan(found)
+    if not good.any():
+        return 0
+    best = int(np.where(good, found, -1.0).argmax())
+    error = float(np.nanstd(fairness(bootstrap(counts[best]))))
+    return int(np.flatnonzero(good & (found >= found[best] - error))[0])
 
 
 @register(
@@ -103,10 +164,13 @@ def _build(
         "linear": linear(lam0, rho, max),
         "exponential": exponential(lam0, rho, max),
     }
+    if setup.line:
+        return fair_fate_on_a_line(setup.fairness(metric), beta=betas[momentum])
     return fair_fate(
         setup.fairness(metric),
         beta=betas[momentum],
         lam=lams[growth],
         fair_set=fairer_normalised if setup.published else at_least_as_fair,
         bias_correction=setup.published,
+        average_undefined=setup.min_cell > 0,
     )

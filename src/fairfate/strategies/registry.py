@@ -31,10 +31,14 @@ class Setup:
     groups: Groups = TWO_GROUPS
     learning_rate: float | None = None
     """Of the clients' SGD, where it is known."""
+    min_cell: int = 0
+    """Rows that a rate must have behind it for fairness to be defined, where clients hold them."""
+    line: bool = False
+    """Whether only mixtures that the server makes are judged, and no client's model."""
 
     def fairness(self, metric: str) -> Metric:
         """An objective under the run's protocol, as a function of counts."""
-        return bind(metric, self.groups, published=self.published)
+        return bind(metric, self.groups, published=self.published, least=self.min_cell)
 
     def gap(self, metric: str, gaps: Mapping[str, Metric] = GAPS) -> Metric:
         """The same as a difference between the groups, signed unless others are given; 0 is fair."""

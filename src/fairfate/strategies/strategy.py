@@ -38,6 +38,8 @@ class Need(Flag):
     """The same of all clients, also of those that do not take part in the round."""
     DESCENT = auto()
     """To train a model on the server's validation rows: ``cohort.descend``."""
+    MIXTURES = auto()
+    """To count how models of the server's making do on the clients' held-out rows: ``cohort.score``."""
 
 
 ON_VALIDATION = Need.SCORES | Need.DESCENT
@@ -64,6 +66,10 @@ Descend = Callable[[Vector, Loss], Vector]
 the gradient of the loss."""
 
 
+Score = Callable[[Matrix], Counts]
+"""(models, groups, 2, 2) counts of (models, parameters) on the rows that this round's clients hold out."""
+
+
 class Cohort(NamedTuple):
     """What one round brought the server."""
 
@@ -84,6 +90,8 @@ class Cohort(NamedTuple):
     """The model that was sent out, on each client's own rows; with ``Need.REPORTS``."""
     descend: Descend | None = None
     """A step of training at the server; with ``Need.DESCENT``."""
+    score: Score | None = None
+    """Counts of other models on the clients' held-out rows; with ``Need.MIXTURES``."""
 
 
 Notes = Mapping[str, Any]
