@@ -59,16 +59,19 @@ class Federation:
         return {k: self.rows.packed(k, self.groups) for k in range(self.clients) if self.sizes[k]}
 
     @classmethod
-    def site(cls, table: Table, encoder: Encoder, number: int) -> Federation:
-        """One client alone, under the number it has among the others; nothing is held out."""
+    def site(
+        cls, table: Table, encoder: Encoder, number: int, held: NDArray[np.bool_] | None = None
+    ) -> Federation:
+        """One client alone, under the number it has among the others, without the rows that it holds out."""
+        kept = np.arange(len(table)) if held is None else np.flatnonzero(~held)
         nothing = pack(table, np.arange(0), encoder)
-        cells = np.bincount(table.cell, minlength=2 * table.groups).reshape(table.groups, 2)
+        cells = np.bincount(table.cell[kept], minlength=2 * table.groups).reshape(table.groups, 2)
         before = np.zeros((number, table.groups, 2), dtype=np.int64)
         rows = ClientRows(
-            x=encoder.transform(table.features).ravel(),
-            y=table.label.astype(np.float32),
-            cell=table.cell.astype(np.int32),
-            offsets=np.array([0] * (number + 1) + [len(table)], dtype=np.int64),
+            x=encoder.transform(table.features[kept]).ravel(),
+            y=table.label[kept].astype(np.float32),
+            cell=table.cell[kept].astype(np.int32),
+            offsets=np.array([0] * (number + 1) + [len(kept)], dtype=np.int64),
         )
         return cls(
             rows=rows,

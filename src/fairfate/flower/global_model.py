@@ -8,6 +8,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
+from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import Counts
 from fairfate.flower.records import Layout, MismatchError, blame
@@ -46,6 +47,8 @@ class GlobalModel:
         trained, self.rest = np.split(self.layout.flat(arrays), [self.layout.moved])
         self.server = Server.start(strategy, trained)
         self.average, self.validation, self.test = average, validation, test
+        self.grouping: Groups | None = None if validation is None else validation.grouping
+        """What rows are counted by, where they are."""
         if self.server.needs(Need.DESCENT):
             self.server.descend = self._descend
         self._released: NDArray[Any] | None = None

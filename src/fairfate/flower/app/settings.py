@@ -12,6 +12,7 @@ from typing import Any
 from fairfate.data import AUTO, ENCODINGS, FILE, ONEHOT, Columns, Held, Schema, Table, draft_schema, load_held
 from fairfate.errors import InputError, check, unknown
 from fairfate.fairness.objective import parse_objective
+from fairfate.federation.holders import AT_SERVER, Holders, parse_holders
 from fairfate.federation.streams import Streams
 from fairfate.models.mlp import parse_hidden
 from fairfate.models.training import Training
@@ -100,6 +101,7 @@ class Settings:
                 raise InputError(f"{name} must be a file, got '{file}' (no such file)")
         parse_spec(self.strategy, config.metric)
         assert self.training
+        assert self.holders
 
     @property
     def strategy(self) -> str:
@@ -112,6 +114,13 @@ class Settings:
         """The clients' SGD."""
         encode = ONEHOT if self.config.encode == AUTO else self.config.encode
         return self.config.training(encode, self.config.per_round or 1)
+
+    @property
+    def holders(self) -> Holders:
+        """Who holds the validation rows."""
+        return (
+            AT_SERVER if self.config.validation_from is None else parse_holders(self.config.validation_from)
+        )
 
     @property
     def columns(self) -> Columns:
