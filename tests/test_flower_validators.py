@@ -51,7 +51,13 @@ def flat(arrays: ArrayRecord) -> np.ndarray:
 def served(
     ready: ReadyApp, strategy: str, who: str, tamper: dict[int, Any] | None = None, **changes: Any
 ) -> LocalGrid:
-    options = {"rounds": 4, "per_round": 5, "seed": 3, "validation_from": who, **changes}
+    options = {
+        "rounds": 4,
+        "per_round": 4 if "all" in who else 5,
+        "seed": 3,
+        "validation_from": who,
+        **changes,
+    }
     config = ready.config(strategy=strategy, **options)
     grid = ready.grid(config, NODES)
     grid.tamper |= tamper or {}
@@ -62,7 +68,15 @@ def served(
 STRATEGIES = ["fair_fate", "fair_fate:metric=sp", "fedval", "fair_best", "fedavg", "fedavg_gr", "fairfed"]
 
 
-@pytest.mark.parametrize("who", ["clients", "clients:mode=secure", "clients:mode=secure,bucket=3,share=0.3"])
+WHO = [
+    "clients",
+    "clients:mode=secure",
+    "clients:mode=secure,bucket=3,share=0.3",
+    "clients:mode=secure,validators=all",
+]
+
+
+@pytest.mark.parametrize("who", WHO)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_the_model_is_the_simulators_to_the_bit_after_every_round(
     ready: ReadyApp, strategy: str, who: str

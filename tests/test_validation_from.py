@@ -64,6 +64,7 @@ def played(table: Table, text: str, strategies: list[str], min_cell: int = 20, *
         ("clients", Holders("clients")),
         ("clients:mode=secure,bucket=3", Holders("clients", mode="secure", bucket=3)),
         ("clients:share=0.1,mode=line", Holders("clients", mode="line", share=0.1)),
+        ("clients:validators=all", Holders("clients", validators="all")),
     ],
 )
 def test_a_text_is_read_and_written(text: str, meant: Holders) -> None:
@@ -222,6 +223,18 @@ def test_counts_are_sums_over_the_rounds_clients(table: Table, mode: str) -> Non
     expected = sum(model.count(models, federation.held[k]) for k in cohort)
     assert np.abs(expected - [*replies.client_counts, replies.server_counts]).sum() <= 2  # roundings
     assert np.array_equal(expected[-1], replies.server_counts)
+
+
+@pytest.mark.parametrize("mode", ["cross", "secure", "line"])
+def test_all_may_judge(table: Table, mode: str) -> None:
+    federation, streams = federate(table, f"clients:mode={mode},validators=all"), Streams(1)
+    clients = Simulation(federation, Mlp(federation.inputs), TRAINING, streams)
+    setup = Setup(TRAINING.rounds, min_cell=20, line=mode == "line")
+    server = Server.start(parse_spec("fair_fate", "eqo").build(setup), clients.initial())
+    before = server.params[None].astype(np.float32)
+    (replies,) = next(play(clients, [server], TRAINING.rounds)).replies
+    counts = replies.server_counts if replies.score is None else replies.score(before)[0]
+    assert np.array_equal(counts, clients.validate(before)[0])
 
 
 def test_a_rate_with_few_rows_behind_it_is_undefined() -> None:

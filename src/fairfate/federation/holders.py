@@ -13,6 +13,7 @@ MIN_CELL = 20
 """Fewer rows than this behind a rate, all validators' together, and the clients' fairness is undefined."""
 
 _MODE = Choice(CROSS, "how clients judge", (CROSS, SECURE, LINE))
+_VALIDATORS = Choice("cohort", "who judges", ("cohort", "all"))
 _SHARE = Number(0.2, "of a client's rows that it holds out", high=0.5, above_low=True)
 
 
@@ -31,6 +32,8 @@ class Holders:
     mode: str = CROSS
     bucket: int = 2
     share: float = 0.2
+    validators: str = "cohort"
+    """Who judges: the clients of the round, or all."""
 
     @property
     def at_clients(self) -> bool:
@@ -46,14 +49,15 @@ class Holders:
         if not self.at_clients:
             return SERVER if self.rows is None else f"{SERVER}:rows={self.rows}"
         bucket = f",bucket={self.bucket}" if self.mode == SECURE else ""
-        return f"{CLIENTS}:mode={self.mode}{bucket},share={plain(self.share)}"
+        everybody = ",validators=all" if self.validators == "all" else ""
+        return f"{CLIENTS}:mode={self.mode}{bucket},share={plain(self.share)}{everybody}"
 
 
 AT_SERVER = Holders()
 
 
 def parse_holders(text: str) -> Holders:
-    """Read ``server[:rows=N]`` or ``clients[:mode=cross|secure|line,bucket=B,share=S]``.
+    """Read ``server[:rows=N]`` or ``clients`` with ``mode``, ``bucket``, ``share`` and ``validators``.
 
     >>> str(parse_holders("clients:mode=secure"))
     'clients:mode=secure,bucket=2,share=0.2'
@@ -62,7 +66,7 @@ def parse_holders(text: str) -> Holders:
     if who not in (SERVER, CLIENTS):
         raise InputError(f"validation-from must be server or clients, got '{text}'")
     given = read_settings(rest, text, "validation-from")
-    known = ("rows",) if who == SERVER else ("mode", "bucket", "share")
+    known = ("rows",) if who == SERVER else ("mode", "bucket", "share", "validators")
     for key in given:
         if key not in known:
             raise unknown(f"setting of validation-from {who}", key, known)
@@ -73,7 +77,10 @@ def parse_holders(text: str) -> Holders:
         raise InputError(f"validation-from: bucket must be left out with mode={mode}, got {given['bucket']}")
     bucket = _whole(given["bucket"], "bucket", 1) if "bucket" in given else Holders.bucket
     share = _SHARE.parse(given.get("share", _SHARE.default), "validation-from: share")
-    return Holders(CLIENTS, None, mode, bucket, share)
+    validators = _VALIDATORS.parse(
+        given.get("validators", _VALIDATORS.default), "validation-from: validators"
+    )
+    return Holders(CLIENTS, None, mode, bucket, share, validators)
 
 
 def _whole(text: str, name: str, least: int) -> int:

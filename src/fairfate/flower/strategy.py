@@ -481,6 +481,9 @@ class FlowerStrategy(Base):
         if of.judged:
             records = [*map(model.layout.record, of.models), model.record]
             judges = [self.roster.known[node] for node in good.nodes]
+            if self.holders.validators == "all":
+                online = set(self._grid.get_node_ids())
+                judges = [client for node, client in self.roster.known.items() if node in online]
             groups, most = len(self.grouping), self.limits.max_examples
             counts = ask_counts(self._grid, judges, records, self._about, groups, most, self._timeout)
         deltas = found.deltas

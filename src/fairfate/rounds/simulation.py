@@ -135,8 +135,10 @@ class Simulation:
         )
 
     def _count_held(self, judges: NDArray[np.int64], models: Models) -> Counts:
-        """(models, groups, 2, 2) summed over what some clients hold out."""
+        """(models, groups, 2, 2) summed over what these clients hold out, or all."""
         given = np.ascontiguousarray(models, dtype=np.float32)
+        if self.federation.holders.validators == "all":
+            return self.validate(given)
         each = [self.model.count(given, self.federation.held[k]) for k in judges]
         return np.asarray(np.sum(each, axis=0))
 
