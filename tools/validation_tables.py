@@ -26,7 +26,7 @@ from fairfate.runs.plan import Plan, resolve
 FILE = Path(__file__).parent.parent / "docs" / "measurements" / "validation.csv"
 PICTURE = FILE.parent.parent / "images" / "validation-rows.svg"
 TITLES = {"compas": "COMPAS", "law": "Law School", "adult": "Adult", "dutch": "Dutch"}
-SEEDS = {"compas": 10, "law": 10, "adult": 4, "dutch": 4}
+SEEDS = {"compas": 10, "law": 10, "adult": 10, "dutch": 10}
 METRIC_NAMES = ("sp", "eo", "eqo")
 SERVER, CROSS, SECURE, LINE = "server", "clients", "clients:mode=secure", "clients:mode=line"
 CROSS_ALL, SECURE_ALL = "clients:validators=all", "clients:mode=secure,validators=all"

@@ -37,7 +37,6 @@ def fair_fate(
     lam: Schedule,
     fair_set: FairSet = at_least_as_fair,
     bias_correction: bool = False,
-    average_undefined: bool = False,
 ) -> Strategy:
     r"""Mix the momentum of the fair clients' updates (share lambda) with the FedAvg update.
 
@@ -47,14 +46,14 @@ def fair_fate(
         v &\leftarrow \beta_t v + (1 - \beta_t) \alpha_F \\
         \theta &\leftarrow \theta + \lambda_t v + (1 - \lambda_t) \alpha_N
 
+    In a round in which nobody was judged, the mean of all clients stands for that of the fair ones.
+
     Parameters
     ----------
     fairness : F, from counts on the validation rows
     beta, lam : schedules of the momentum and of the share of fairness
     fair_set : which clients are fair, and by what weights they count
     bias_correction : apply ``v / (1 - beta_t ** t)`` instead of ``v``, as the published runs did
-    average_undefined : where the server's own F is undefined, take the mean of all clients for that of the
-        fair ones: FedAvg with momentum
     """
 
     def init(params: Vector) -> MomentumState:
@@ -62,12 +61,11 @@ def fair_fate(
 
     def aggregate(state: MomentumState, cohort: Cohort) -> MomentumState:
         t, b, share = cohort.round, beta(cohort.round), lam(cohort.round)
-        of_clients, of_server = scores(fairness, cohort)
-        is_fair, fairness_of = fair_set(of_clients, of_server)
+        is_fair, fairness_of = fair_set(*scores(fairness, cohort))
 
         fairness_of_the_fair = np.where(is_fair, fairness_of, 0.0)
         alpha_f, alpha_n = weighted_means(cohort.deltas, fairness_of_the_fair, cohort.num_examples)
-        if average_undefined and np.isnan(of_server):
+        if not cohort.server_counts.any():  # nobody was judged: FedAvg with momentum
             alpha_f = alpha_n
 
         v = b * state.momentum + (1 - b) * alpha_f
@@ -172,5 +170,4 @@ def _build(
         lam=lams[growth],
         fair_set=fairer_normalised if setup.published else at_least_as_fair,
         bias_correction=setup.published,
-        average_undefined=setup.min_cell > 0,
     )
