@@ -25,7 +25,9 @@ from fairfate.rounds.simulate import Trace, simulate
 from fairfate.rounds.simulation import Simulation
 from fairfate.rounds.validators import candidates
 from fairfate.runs.config import from_mapping, read_config
+from fairfate.runs.folders import read_folder
 from fairfate.runs.run import run
+from fairfate.runs.sweep import expand, sweep
 from fairfate.strategies import Cohort, Setup, fair_fate, parse_spec
 from fairfate.strategies.fair_fate import choose_on_line
 from fairfate.strategies.registry import TWO_GROUPS
@@ -338,6 +340,19 @@ def test_thresholds_come_from_what_clients_hold_out(table: Table) -> None:
     federation = federate(table, "clients")
     assert trace.thresholds is not None
     assert np.array_equal(trace.validation[-1].sum(axis=-1), federation.validation.rows)
+
+
+def test_a_sweep_tells_apart_who_judges(tmp_path: Path) -> None:
+    options = {"data": "synthetic:rows=1500", "strategy": ["fair_fate"], "rounds": 2, "seeds": 2}
+    configs = expand({**options, "validation-from": ["server", "clients", "clients:mode=secure"]})
+    sweep(configs, tmp_path, jobs=1)
+    held = list(read_folder(tmp_path))
+    assert [len(one.rounds) for one in held] == [2 * 2 * 2] * 3
+    assert [one.title.removeprefix("validation-from ") for one in held] == [
+        "server",
+        "clients:mode=cross,share=0.2",
+        "clients:mode=secure,bucket=2,share=0.2",
+    ]
 
 
 @pytest.mark.parametrize(
