@@ -25,7 +25,7 @@ from fairfate.rounds.simulation import Simulation
 from fairfate.runs.config import from_mapping, read_config
 from fairfate.runs.job import load_table
 from fairfate.runs.plan import resolve
-from federation_in_process import LocalGrid
+from federation_in_process import Killed, LocalGrid
 from ready_app import ReadyApp, assert_same_as_fairfate_run
 
 NODES = (917, 12, 55, 4, 830, 31)
@@ -181,6 +181,26 @@ def test_a_round_that_nobody_judges_is_an_average(ready: ReadyApp) -> None:
     ours, theirs = (read_model(model)[0] for model in models)
     for name, values in ours.items():
         np.testing.assert_allclose(values, theirs[name], atol=1e-6)
+
+
+@pytest.mark.parametrize("who", ["clients", "clients:mode=secure"])
+def test_a_run_that_is_killed_while_clients_judge_goes_on(
+    ready: ReadyApp, who: str, tmp_path: Path, lines: list[str]
+) -> None:
+    asked: list[int] = []
+
+    def die(question: Message, reply: Message) -> Message:
+        asked.append(1)
+        if question.content["config"].get("ask") == "scores" and len(asked) > 30:
+            raise Killed
+        return reply
+
+    with pytest.raises(Killed):
+        served(ready, "fair_fate", who, tamper=dict.fromkeys(NODES, die))
+    assert not (ready.result() / "summary.csv").exists()
+    served(ready, "fair_fate", who)
+    assert any("Going on after round 2" in line for line in lines)
+    assert_same_as_fairfate_run(ready.result(), tmp_path)
 
 
 def rows_of() -> Validation:

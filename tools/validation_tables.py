@@ -255,7 +255,7 @@ def picture() -> None:
         ax.set(xscale="log", title=TITLES[dataset], xlabel="validation rows at the server")
         ax.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("EQO on the test rows")
-    axes[0].set_ylim(0, 1.02)
+    axes[0].set_ylim(0.3, 1.02)
     handles, titles = axes[0].get_legend_handles_labels()
     figure.legend(handles, titles, loc="outside lower center", ncols=3, frameon=False, labelcolor=ink)
     PICTURE.parent.mkdir(parents=True, exist_ok=True)
