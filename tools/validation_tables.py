@@ -181,7 +181,7 @@ ENDS = (
     ("`fair_fate`, the round's clients judge", CROSS, "fair_fate:metric=eqo"),
     ("`fair_fate`, all clients judge", CROSS_ALL, "fair_fate:metric=eqo"),
     ("`thresholds`, from what clients hold out", CROSS, THRESHOLDS),
-    ("`thresholds:from=clients`, from what they train on", SERVER, FROM_CLIENTS),
+    ("`thresholds:from=clients`, from what they train on", CROSS, FROM_CLIENTS),
 )
 PLACES = ("compas", "law", "adult")
 
