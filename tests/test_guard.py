@@ -73,11 +73,11 @@ def test_skill_and_who_is_able() -> None:
 def test_the_share_is_halved_four_times_at_most(bound: float, found: float) -> None:
     tried: list[float] = []
 
-    def measure(params: np.ndarray) -> np.ndarray:
-        tried.append(float(params[0]))
-        return GOOD if params[0] <= bound else ONE_ANSWER
+    def score(models: np.ndarray) -> np.ndarray:
+        tried.append(float(models[0, 0]))
+        return np.stack([GOOD if params[0] <= bound else ONE_ANSWER for params in models])
 
-    assert lowered(0.8, lambda share: np.array([share]), 0.1, measure) == pytest.approx(found)
+    assert lowered(0.8, lambda share: np.array([share]), 0.1, score) == pytest.approx(found)
     assert len(tried) <= 5
 
 
@@ -86,7 +86,7 @@ def test_fair_fate_lowers_its_share_where_skill_would_be_lost() -> None:
     text = "fair_fate:lam0=0.8,rho=0,beta0=0"
     for keep, share in ((0.0, 0.8), (0.8, 0.4)):
         one = server(f"{text},keep={keep}", unfair)
-        one.measure = lambda params: ONE_ANSWER if params[0] > 6 else GOOD
+        one.score = lambda models: np.stack([ONE_ANSWER if params[0] > 6 else GOOD for params in models])
         outcome = one.take(1, replies(unfair, fair)._replace(num_examples=np.array([9.0, 1.0])))
         assert outcome.notes["fair"].tolist() == [True, True]
         assert outcome.notes["lam"] == pytest.approx(share)

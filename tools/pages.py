@@ -15,6 +15,7 @@ import choosing_tables
 import cli_page
 import methods_page
 import needs_table
+import validation_tables
 
 DOCS = Path(__file__).parent.parent / "docs"
 WHOLE: dict[str, Callable[[], str]] = {"cli.md": cli_page.page, "methods.md": methods_page.page}
@@ -22,6 +23,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "privacy.md": {"needs": needs_table.table},
     "choosing.md": choosing_tables.TABLES,
     "attacks.md": attacks_page.TABLES,
+    "validation.md": validation_tables.TABLES,
 }
 """Tables inside of pages, between ``<!-- generated: NAME -->`` and ``<!-- end -->``."""
 

@@ -39,6 +39,7 @@ from fairfate.cli.options import (
     Sensitive,
     Sep,
     Target,
+    ValidationFrom,
     Whole,
     Word,
     Words,
@@ -90,6 +91,7 @@ def run(
     partition: Partition = None,
     attack: Attack = None,
     clients: Clients = None,
+    validation_from: ValidationFrom = None,
     per_round: Annotated[
         Whole, option("clients in a round (default: the paper's, or a third)", whole)
     ] = None,

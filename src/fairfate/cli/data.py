@@ -103,7 +103,7 @@ def describe(
         return
     plan, table = prepare(config)
     show_table(screen, table)
-    federation = build(table, plan.partition, plan.clients, Streams(seed, plan.published))
+    federation = build(table, plan.partition, plan.clients, Streams(seed, plan.published), plan.holders)
     screen.print()
     title = f"training rows by client, {plan.partition}, seed {seed} (share of the column)"
     show_partition(screen, table, federation, title)

@@ -166,6 +166,13 @@ Attack = Annotated[
         ),
     ),
 ]
+ValidationFrom = Annotated[
+    Word,
+    option(
+        "who holds validation rows: server[:rows=N] (default) | clients[:mode=cross|secure|line,...]",
+        words=("server", "clients", "clients:mode=secure", "clients:mode=line"),
+    ),
+]
 Clients = Annotated[Whole, option("number of clients (default: the paper's, else 10)", whole)]
 Protocol = Annotated[
     Word,

@@ -218,6 +218,7 @@ def bind(
     published: bool = False,
     difference: bool = False,
     gaps: Mapping[str, Metric] = metrics.GAPS,
+    least: int = 0,
 ) -> Metric:
     """The objective as a function of counts by group.
 
@@ -229,12 +230,13 @@ def bind(
     difference : take signed differences (the first group's rate less the second's, or the largest less the
         smallest) in the place of ratios; then 0 is fair
     gaps : the differences, if they are others: of sp, eo and eqo
+    least : undefined where a rate has fewer rows behind it, and no rule for small groups
     """
     parsed = parse_objective(objective) if isinstance(objective, str) else objective
     known = gaps if difference else metrics.PUBLISHED_FAIRNESS if published else metrics.FAIRNESS
     if difference and not _is_gap(parsed):
         raise InputError(f"metric must be made of sp, eo and eqo by + and worst(), got '{parsed}'")
-    return _bind(parsed, groups, known, difference)
+    return _bind(parsed, groups, known, difference, least)
 
 
 def _is_gap(objective: Objective) -> bool:
@@ -245,13 +247,15 @@ def _is_gap(objective: Objective) -> bool:
     return objective.function == "worst" and all(map(_is_gap, objective.parts))
 
 
-def _bind(objective: Objective, groups: Groups, known: Mapping[str, Metric], difference: bool) -> Metric:
+def _bind(
+    objective: Objective, groups: Groups, known: Mapping[str, Metric], difference: bool, least: int = 0
+) -> Metric:
     if isinstance(objective, Mean):
         weights = [weight for weight, _ in objective.terms]
-        parts = [_bind(term, groups, known, difference) for _, term in objective.terms]
+        parts = [_bind(term, groups, known, difference, least) for _, term in objective.terms]
         return partial(_mean, parts, weights)
     if isinstance(objective, Together):
-        parts = [_bind(part, groups, known, difference) for part in objective.parts]
+        parts = [_bind(part, groups, known, difference, least) for part in objective.parts]
         if difference:
             return partial(_largest, parts)
         return partial(_worst if objective.function == "worst" else _geometric, parts)
@@ -260,15 +264,24 @@ def _bind(objective: Objective, groups: Groups, known: Mapping[str, Metric], dif
     groups.check(objective.attributes, f"'{objective}'")
     if not objective.attributes and len(groups.attributes) > 1:
         each = tuple(Measured(objective.metric, (name,)) for name in groups.attributes)
-        return _bind(Together("worst", each), groups, known, difference)
+        return _bind(Together("worst", each), groups, known, difference, least)
     attributes = objective.attributes or groups.attributes
     metric = known[objective.metric]
     rule, number = objective.rule
     if number > 0 and known is metrics.FAIRNESS:
         metric = partial((metrics.SHRUNK if rule == "shrink" else metrics.COUNTED)[objective.metric], number)
+    elif least > 0:
+        metric = partial(_enough, objective.metric, metric, least)
     if len(attributes) == len(groups.attributes):
         return metric
     return lambda counts: metric(groups.merge(counts, attributes))
+
+
+def _enough(name: str, metric: Metric, least: int, counts: Counts) -> Values:
+    """A metric, NaN where one of its rates has fewer rows behind it."""
+    rows = counts.sum(axis=-1)
+    behind = {"sp": rows.sum(axis=-1), "eo": rows[..., 1]}.get(name, rows.min(axis=-1))
+    return np.where((behind < least).any(axis=-1), np.nan, metric(counts))
 
 
 def _mean(parts: list[Metric], weights: list[float], counts: Counts) -> Values:

@@ -77,6 +77,16 @@ def apply(margins: Margins, thresholds: Values) -> Counts:
     )
 
 
+def apply_to_histogram(rows: NDArray[np.int64], thresholds: Values) -> Counts:
+    """The same as `apply`, for thresholds that were chosen from a histogram: they are ends of bins."""
+    ends = np.concatenate([[-np.inf], EDGES.astype(np.float64), [np.inf]])
+    counts = np.zeros((*rows.shape[:2], 2), dtype=np.int64)
+    for group, place in enumerate(np.searchsorted(ends, thresholds, side="left")):
+        counts[group, :, 0] = rows[group, :, :place].sum(axis=-1)
+        counts[group, :, 1] = rows[group, :, place:].sum(axis=-1)
+    return counts
+
+
 def _choose(
     cuts: list[Values], counts: list[Counts], fairness: Metric, tolerance: float, keep: float, against: str
 ) -> Values:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fairfate.data import SOURCES, TEST, TRAINING, VALIDATION, Encoder, Table
 from fairfate.errors import InputError, check
+from fairfate.federation.holders import AT_SERVER, Holders
 from fairfate.federation.partition import Assignment, Partition, dirichlet, random
 from fairfate.federation.streams import Streams
 from fairfate.models.rows import ClientRows, PackedRows
@@ -25,8 +26,12 @@ class Federation:
     """(clients, groups, 2) training rows of each client by group and label."""
     client_names: tuple[str, ...]
     validation: PackedRows
+    """The server's, or all that clients hold out."""
     test: PackedRows
     encoder: Encoder
+    held: tuple[PackedRows, ...] = ()
+    """What each client holds out, where the server has no validation rows."""
+    holders: Holders = AT_SERVER
 
     @property
     def inputs(self) -> int:
@@ -54,16 +59,19 @@ class Federation:
         return {k: self.rows.packed(k, self.groups) for k in range(self.clients) if self.sizes[k]}
 
     @classmethod
-    def site(cls, table: Table, encoder: Encoder, number: int) -> Federation:
-        """One client alone, under the number it has among the others; nothing is held out."""
+    def site(
+        cls, table: Table, encoder: Encoder, number: int, held: NDArray[np.bool_] | None = None
+    ) -> Federation:
+        """One client alone, under the number it has among the others, without the rows that it holds out."""
+        kept = np.arange(len(table)) if held is None else np.flatnonzero(~held)
         nothing = pack(table, np.arange(0), encoder)
-        cells = np.bincount(table.cell, minlength=2 * table.groups).reshape(table.groups, 2)
+        cells = np.bincount(table.cell[kept], minlength=2 * table.groups).reshape(table.groups, 2)
         before = np.zeros((number, table.groups, 2), dtype=np.int64)
         rows = ClientRows(
-            x=encoder.transform(table.features).ravel(),
-            y=table.label.astype(np.float32),
-            cell=table.cell.astype(np.int32),
-            offsets=np.array([0] * (number + 1) + [len(table)], dtype=np.int64),
+            x=encoder.transform(table.features[kept]).ravel(),
+            y=table.label[kept].astype(np.float32),
+            cell=table.cell[kept].astype(np.int32),
+            offsets=np.array([0] * (number + 1) + [len(kept)], dtype=np.int64),
         )
         return cls(
             rows=rows,
@@ -121,15 +129,22 @@ def held_out(table: Table, streams: Streams) -> tuple[NDArray[np.int64], NDArray
     return validation[first], validation[second]
 
 
-def build(table: Table, partition: Partition, clients: int, streams: Streams) -> Federation:
+def build(
+    table: Table, partition: Partition, clients: int, streams: Streams, holders: Holders = AT_SERVER
+) -> Federation:
     """Split, encode and partition a table."""
     train, validation, test = split_rows(table, streams)
+    if holders.at_clients:
+        train = np.concatenate([train, validation]) if table.part is None else train
+        validation = validation[:0]
+    elif holders.rows is not None:
+        validation = streams.few(validation, holders.rows)
     check(
         partition.kind == "column" or clients <= len(train),
         f"clients must be <= the {len(train)} training rows of '{table.name}'",
         clients,
     )
-    return arrange(table, (train, validation, test), partition, clients, streams)
+    return arrange(table, (train, validation, test), partition, clients, streams, holders)
 
 
 def arrange(
@@ -138,10 +153,24 @@ def arrange(
     partition: Partition,
     clients: int,
     streams: Streams,
+    holders: Holders = AT_SERVER,
 ) -> Federation:
-    """Encode and partition a table whose rows for training, validation and test are known."""
+    """Encode and partition a table whose rows for training, validation and test are known.
+
+    Where clients hold the validation rows, they take them out of those for training.
+    """
     train, validation, test = parts
     assignment, names = assign(table, train, partition, clients, streams)
+    held: list[NDArray[np.int64]] = []
+    if holders.at_clients:
+        kept = np.ones(len(train), dtype=bool)
+        for client in range(len(names)):
+            mine = np.flatnonzero(assignment == client)
+            out = mine[streams.held(client, table.cell[train[mine]], holders.share)]
+            held.append(train[out])
+            kept[out] = False
+        train, assignment, validation = train[kept], assignment[kept], np.concatenate(held)
+        check(len(validation) > 0, "validation-from clients must leave a row held out", f"{len(train)} rows")
     if table.encoder is not None:
         encoder = table.encoder
     elif streams.published:
@@ -168,4 +197,6 @@ def arrange(
         validation=pack(table, validation, encoder),
         test=pack(table, test, encoder),
         encoder=encoder,
+        held=tuple(pack(table, mine, encoder) for mine in held),
+        holders=holders,
     )

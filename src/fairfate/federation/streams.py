@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 RowNumbers = NDArray[np.int64]
 
-_SPLIT, _PARTITION, _MODEL, _COHORT, _BATCH, _ATTACK = range(6)
+_SPLIT, _PARTITION, _MODEL, _COHORT, _BATCH, _HELD, _FEW, _BUCKET, _ATTACK = range(9)
+LEAST_HELD = 5
+"""Fewer rows of a group and label than this stay in a client's training."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,30 @@ class Streams:
     def attacked_rows(self, client: int) -> np.random.Generator:
         """The generator of an attacker's choice among its own rows."""
         return self._rng(_ATTACK, client)
+
+    def few(self, rows: RowNumbers, number: int) -> RowNumbers:
+        """So many of the server's rows; more of them hold the fewer."""
+        return rows[self._rng(_FEW).permutation(len(rows))[:number]]
+
+    def held(self, client: int, cell: RowNumbers, share: float) -> NDArray[np.bool_]:
+        """(rows,) which of a client's rows it holds out: a share of every (group, label) that has five."""
+        rng, held = self._rng(_HELD, client), np.zeros(len(cell), dtype=bool)
+        for number in np.unique(cell):
+            mine = np.flatnonzero(cell == number)
+            if len(mine) >= LEAST_HELD:
+                held[rng.permutation(mine)[: round(share * len(mine))]] = True
+        return held
+
+    def buckets(self, t: int, clients: int, least: int) -> list[RowNumbers]:
+        """The clients of round ``t`` in buckets of so many at least, in the order of their first members.
+
+        One bucket if there are not enough clients for two.
+        """
+        if clients < 2 * least and least > 1:
+            return [np.arange(clients)]
+        order = self._rng(_BUCKET, t).permutation(clients)
+        cuts = np.arange(least, clients - least + 1, least)  # who is left over joins the last one
+        return sorted((np.sort(part) for part in np.split(order, cuts)), key=lambda part: int(part[0]))
 
     @property
     def batch_key(self) -> np.uint64:

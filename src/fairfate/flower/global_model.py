@@ -8,6 +8,7 @@ import numpy as np
 from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
+from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import Counts
 from fairfate.flower.records import Layout, MismatchError, blame
@@ -46,10 +47,12 @@ class GlobalModel:
         trained, self.rest = np.split(self.layout.flat(arrays), [self.layout.moved])
         self.server = Server.start(strategy, trained)
         self.average, self.validation, self.test = average, validation, test
+        self.grouping: Groups | None = None if validation is None else validation.grouping
+        """What rows are counted by, where they are."""
         if self.server.needs(Need.DESCENT):
             self.server.descend = self._descend
         if self.server.needs(Need.TRIALS):
-            self.server.measure = self._try
+            self.server.score = self._try
         self._released: NDArray[Any] | None = None
         self._measured: Measured | None = None
         self._record: ArrayRecord | None = None
@@ -133,7 +136,11 @@ class GlobalModel:
         added = self.validation.descend(self.layout.record(vector), loss)
         return self.layout.flat(added)[: self.layout.moved]
 
-    def _try(self, params: Vector) -> Counts:
+    def _try(self, models: NDArray[Any]) -> Counts:
+        """Models on the validation rows."""
+        return np.stack([self._try_one(params) for params in models])
+
+    def _try_one(self, params: Vector) -> Counts:
         """A model on the validation rows; no rows at all of one that they cannot be predicted with."""
         assert self.validation is not None
         vector = np.concatenate([params, self.rest]).astype(self.layout.dtype, copy=False)

@@ -143,16 +143,15 @@ def rounds_of(history: Sequence[Round], spec: Spec, **key: object) -> pd.DataFra
     Empty for a run that was measured on no rows. Thresholds are chosen, and measured, after the last round.
     """
     history = history[-1:] if spec.step(THRESHOLDS) is not None else history
-    splits = {}
+    lines = []
     for name in ("validation", "test"):
-        counts = [getattr(done, name) for done in history]
-        if counts and all(found is not None for found in counts):
-            splits[name] = counts
-    if not splits:
+        measured = [done for done in history if getattr(done, name) is not None]
+        if measured and measured[-1] is history[-1]:  # rows that clients hold out are asked for at the end
+            counts, notes = [getattr(done, name) for done in measured], [done.notes for done in measured]
+            lines.append(Line(spec, [done.number for done in measured], {name: counts}, notes))
+    if not lines:
         return pd.DataFrame(columns=[*key, "strategy", "metric", "settings", "round", "split", *METRICS])
-    notes = [done.notes for done in history]
-    line = Line(spec, [done.number for done in history], splits, notes)
-    return rounds_frame(key, [line], metrics_by(history[0].groups))
+    return rounds_frame(key, lines, metrics_by(history[0].groups))
 
 
 def clients_of(history: Sequence[Round]) -> pd.DataFrame:

@@ -67,7 +67,7 @@ class Saved:
             model.average.total, model.average.count = unpack(average, saved.arrays, None)
         model.restore(unpack(state, saved.arrays, model.server.state), unpack(rest, saved.arrays, None))
         self.pieces, names[:] = saved.pieces, saved.names
-        groups = None if model.validation is None else model.validation.grouping
+        groups = model.grouping
         for t, (of_round, *kept) in enumerate(map(json.loads, saved.pieces)):
             history += [] if of_round is None else [Round.unpack(of_round, groups)]
             for name, values in zip(_RESULTS, kept, strict=True):

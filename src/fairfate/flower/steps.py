@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from logging import INFO, WARNING
+from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
@@ -12,7 +13,13 @@ from numpy.typing import NDArray
 
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import Counts, Metric, Values
-from fairfate.fairness.thresholds import BINS, apply, choose_from_histogram, choose_from_scores
+from fairfate.fairness.thresholds import (
+    BINS,
+    apply,
+    apply_to_histogram,
+    choose_from_histogram,
+    choose_from_scores,
+)
 from fairfate.flower.logs import log
 from fairfate.flower.nodes import COUNTS, Client
 from fairfate.flower.validation import Measure
@@ -26,19 +33,36 @@ def take_thresholds(
     step: Step,
     fairness: Metric,
     histogram: NDArray[np.int64] | None,
-    validation: Measure,
+    validation: Measure | NDArray[np.int64],
     test: Measure | None,
     arrays: ArrayRecord,
 ) -> tuple[Values, tuple[Counts, Counts | None]]:
-    """One threshold for each group, as the step says; and what the model does with them."""
+    """One threshold for each group, as the step says; and what the model does with them.
+
+    ``histogram`` is of the rows to choose by, unless these are the validation rows: the server's, or the
+    histogram of all that clients hold out.
+    """
     rule = float(step["tolerance"]), float(step["keep"]), str(step["against"])
+    measured = None if test is None else test.margins(arrays)
+    if isinstance(validation, np.ndarray):
+        rows = validation if histogram is None else histogram
+        chosen = choose_from_histogram(rows, fairness, *rule)
+        _tell(chosen)
+        return chosen, (
+            apply_to_histogram(validation, chosen),
+            None if measured is None else apply(measured, chosen),
+        )
     margins = validation.margins(arrays)
     if histogram is None:
         chosen = choose_from_scores(margins, fairness, *rule)
     else:
         chosen = choose_from_histogram(histogram, fairness, *rule)
-    log(INFO, "Thresholds: %s", ", ".join(f"{value:.4f}" for value in chosen))
-    return chosen, (apply(margins, chosen), None if test is None else apply(test.margins(arrays), chosen))
+    _tell(chosen)
+    return chosen, (apply(margins, chosen), None if measured is None else apply(measured, chosen))
+
+
+def _tell(thresholds: Values) -> None:
+    log(INFO, "Thresholds: %s", ", ".join(f"{value:.4f}" for value in thresholds))
 
 
 def ask_histograms(
@@ -48,16 +72,20 @@ def ask_histograms(
     question: ConfigRecord | None,
     groups: int,
     timeout: float,
+    about: Callable[[Client], Mapping[str, Any]] = lambda client: {},
 ) -> NDArray[np.int64]:
     """(groups, 2, bins) all clients' rows by group, label and the score that a model gives them: sums."""
-    config = ConfigRecord({**(question or {}), ASK: HISTOGRAM, "groups": groups})
-    content = RecordDict({"arrays": arrays, "config": config})
-    messages = [Message(content, client.node, MessageType.QUERY) for client in clients]
+    messages = []
+    for client in clients:
+        config = ConfigRecord({**(question or {}), **about(client), ASK: HISTOGRAM, "groups": groups})
+        content = RecordDict({"arrays": arrays, "config": config})
+        messages.append(Message(content, client.node, MessageType.QUERY))
+    replies = list(grid.send_and_receive(messages, timeout=timeout))  # gives the messages their numbers
     names = {
         message.metadata.message_id: client.name for message, client in zip(messages, clients, strict=True)
     }
     total, told = np.zeros((groups, 2, BINS), dtype=np.int64), 0
-    for reply in grid.send_and_receive(messages, timeout=timeout):
+    for reply in replies:
         name = names.get(reply.metadata.reply_to_message_id, "somebody")
         found = _histogram(reply, groups)
         if found is None:

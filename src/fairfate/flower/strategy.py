@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from logging import INFO
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,11 @@ from flwr.serverapp.strategy import Strategy as Base
 from numpy.typing import NDArray
 
 from fairfate._version import __version__
+from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check
 from fairfate.fairness.metrics import Values
 from fairfate.fairness.objective import parse_objective
+from fairfate.federation.holders import AT_SERVER, LINE, parse_holders
 from fairfate.federation.streams import Streams
 from fairfate.flower.checks import check_rows, read_reports, rows_told, scale_updates, score
 from fairfate.flower.evaluation import Evaluation, mean_metrics
@@ -31,8 +34,11 @@ from fairfate.flower.replies import BROADCAST, LEARNING_RATE, Limits, Replies, r
 from fairfate.flower.saved import Saved
 from fairfate.flower.steps import ask_histograms, take_thresholds
 from fairfate.flower.validation import BuiltIn, Measure
+from fairfate.flower.validators import HELD, HELD_SEED, HELD_SHARE, PART, ask_counts
 from fairfate.rounds import server as rounds
 from fairfate.rounds.record import REFUSED, ClientRound, client_rounds
+from fairfate.rounds.validators import candidates
+from fairfate.runs.prepare import check_judged
 from fairfate.strategies import AVERAGE, ON_VALIDATION, THRESHOLDS, Average, Need, Setup, Spec, parse_spec
 from fairfate.strategies.registry import TWO_GROUPS
 
@@ -53,6 +59,9 @@ class FlowerStrategy(Base):
     validation : the server's labelled rows, for strategies that look at fairness
     test : other labelled rows to measure the model on after every round
     metric : fairness the strategy looks at, unless its settings say so: an objective such as ``eqo``
+    validation_from : ``server``, or ``clients[:mode=cross|secure,...]`` where the server has no validation
+        rows: clients hold some out and count how models do on them (see the documentation); rows are then
+        counted by the groups of ``test``
     protocol : ``paper``, or ``published`` for the arithmetic of the published runs
     seed : of the sampling of clients
     per_round : clients in a round; without it ``fraction_train`` decides
@@ -81,6 +90,7 @@ class FlowerStrategy(Base):
         validation: Measure | None = None,
         test: Measure | None = None,
         metric: str = "eqo",
+        validation_from: str = "server",
         protocol: str = "paper",
         seed: int = 1,
         per_round: int | None = None,
@@ -121,6 +131,10 @@ class FlowerStrategy(Base):
         self.spec: Spec = parse_spec(strategy, metric)
         self.num_rounds = num_rounds
         self.validation, self.test = validation, test
+        self.holders = parse_holders(validation_from)
+        check(self.holders.rows is None, "validation_from must not limit rows on Flower", validation_from)
+        if self.holders.at_clients:
+            self._check_clients_judge()
         self.protocol, self.seed = protocol, seed
         self.streams = Streams(seed, protocol == "published")
         self.per_round, self.fraction_train, self.fraction_evaluate = (
@@ -137,24 +151,29 @@ class FlowerStrategy(Base):
         self.arrayrecord_key, self.configrecord_key = arrayrecord_key, configrecord_key
         self.on_round = on_round
         needs = self.spec.build(self._setup(num_rounds or 1)).needs
+        check_judged(self.spec, needs, self.holders)
+        if self.holders.at_clients and Need.TRIALS in needs:
+            raise InputError("keep must be 0 where clients judge on Flower, got more")
         counting = Need.ROWS | Need.ALL_ROWS | Need.REPORTS
         for need, why in ((ON_VALIDATION, "scores models"), (counting, "counts groups")):
-            if needs & need and validation is None:
+            if needs & need and self.grouping is None:
                 raise InputError(f"validation must be given for {self.spec.name}, which {why}, got none")
         if Need.DESCENT in needs and not isinstance(validation, BuiltIn):
             raise InputError(
                 f"{self.spec.name} must be run in the ready app, where the server can train the model,"
                 " got predictions only"
             )
-        if self.spec.step(THRESHOLDS) is not None and validation is None:
+        if self.spec.step(THRESHOLDS) is not None and self.grouping is None:
             raise InputError("validation must be given for thresholds, which are measured on it, got none")
         self.needs = needs
         self.told_rows = bool(needs & (Need.ROWS | Need.ALL_ROWS))
-        asks = self.told_rows if ask_clients is None else ask_clients
-        if self.told_rows and not asks:
+        must_ask = self.told_rows or self.holders.at_clients
+        asks = must_ask if ask_clients is None else ask_clients
+        if must_ask and not asks:
             raise InputError(f"ask_clients must be left out or True for {self.spec.name}, got False")
-        question = ConfigRecord({**(query_config or {}), "wants-rows": self.told_rows})
-        groups = len(validation.grouping) if self.told_rows and validation is not None else 0
+        held = {HELD_SHARE: self.holders.share} if self.holders.at_clients else {}
+        question = ConfigRecord({**(query_config or {}), **held, "wants-rows": self.told_rows})
+        groups = len(self.grouping) if self.told_rows and self.grouping is not None else 0
         self.roster = Roster(question if asks else None, groups, max_wait=max_wait)
         self.evaluation = Evaluation(self)
         self.history: list[Round] = []
@@ -165,10 +184,39 @@ class FlowerStrategy(Base):
         self._saved = Saved(None, {})
         self._asked: list[Message] = []
         self.late = "no reply in time"
+        self._grid: Grid | None = None
+        self._timeout = 3600.0
+
+    def _check_clients_judge(self) -> None:
+        check(self.validation is None, "validation must be left out where clients judge", "some")
+        check(self.test is not None, "test must be given where clients judge, for its groups", "none")
+        check(
+            self.holders.mode != LINE,
+            "validation_from must have mode=cross or mode=secure on Flower",
+            self.holders,
+        )
+
+    @property
+    def grouping(self) -> Groups | None:
+        """What rows are counted by: the server's, or those that clients hold out."""
+        known = self.test if self.holders.at_clients else self.validation
+        return None if known is None else known.grouping
 
     def _setup(self, num_rounds: int) -> Setup:
-        groups = TWO_GROUPS if self.validation is None else self.validation.grouping
-        return Setup(num_rounds, self.protocol == "published", groups, self.learning_rate)
+        groups = self.grouping or TWO_GROUPS
+        published = self.protocol == "published"
+        return Setup(num_rounds, published, groups, self.learning_rate, self.holders.min_cell)
+
+    def _held(self, client: Client) -> dict[str, Any]:
+        """By what a client knows which rows it holds out, if it does."""
+        if not self.holders.at_clients:
+            return {}
+        number = self.roster.number(client)
+        return {HELD_SHARE: self.holders.share, HELD_SEED: self.seed, "client": number}
+
+    def _about(self, client: Client) -> dict[str, Any]:
+        """What a client is told that is asked to judge."""
+        return {**(self.roster.question or {}), **self._held(client)}
 
     # -- the loop ------------------------------------------------------------------------------------------
 
@@ -198,7 +246,7 @@ class FlowerStrategy(Base):
         assert self.num_rounds is not None
         saved = self._saved = Saved(self.checkpoint, self._identity(model))
         self.roster.timeout = min(timeout, self.roster.timeout)
-        self.late = f"no reply within {timeout:g} s"
+        self.late, self._timeout = f"no reply within {timeout:g} s", timeout
         result, arrays = Result(arrays=initial_arrays), initial_arrays
         log(INFO, "Starting %s for %d rounds", self.spec.text, self.num_rounds)
         self.summary()
@@ -260,6 +308,7 @@ class FlowerStrategy(Base):
         strategy, step = self.spec.build(self._setup(num_rounds)), self.spec.step(AVERAGE)
         average = None if step is None else Average(float(step["share"]), num_rounds)
         self._model = GlobalModel(arrays, self.averaged, strategy, average, self.validation, self.test)
+        self._model.grouping = self.grouping
         state = self._model.server.state
         if not hasattr(state, "_replace"):
             raise InputError(
@@ -280,18 +329,30 @@ class FlowerStrategy(Base):
         """Release the model: an average, with thresholds, if the strategy takes these steps."""
         result.arrays = model.layout.record(model.released)
         step = self.spec.step(THRESHOLDS)
-        if step is None or self.validation is None:
+        if self.grouping is None or (step is None and not self.holders.at_clients):
             return
         assert self.num_rounds is not None
-        fairness = self._setup(self.num_rounds).fairness(str(step["metric"]))
-        histogram = None
+        groups, histogram = len(self.grouping), None
+        asked = self.holders.at_clients or (step is not None and step["from"] == "clients")
+        clients = self.roster.clients(grid, max(1, self.min_available_nodes)) if asked else []
+        if step is None:
+            most = self.limits.max_examples
+            (held,) = ask_counts(grid, clients, [result.arrays], self._about, groups, most, timeout)
+            self.history[-1] = self.history[-1]._replace(validation=held)
+            return
+        rows: Measure | NDArray[np.int64] | None = self.validation
+        question = self.roster.question
+
+        def of_held(client: Client) -> dict[str, Any]:
+            return {**self._held(client), PART: HELD}
+
+        if self.holders.at_clients:
+            rows = ask_histograms(grid, clients, result.arrays, question, groups, timeout, of_held)
         if step["from"] == "clients":
-            clients = self.roster.clients(grid, max(1, self.min_available_nodes))
-            groups = len(self.validation.grouping)
-            histogram = ask_histograms(grid, clients, result.arrays, self.roster.question, groups, timeout)
-        self.thresholds, counts = take_thresholds(
-            step, fairness, histogram, self.validation, self.test, result.arrays
-        )
+            histogram = ask_histograms(grid, clients, result.arrays, question, groups, timeout, self._held)
+        assert rows is not None
+        fairness = replace(self._setup(self.num_rounds), min_cell=0).fairness(str(step["metric"]))
+        self.thresholds, counts = take_thresholds(step, fairness, histogram, rows, self.test, result.arrays)
         self.history[-1] = self.history[-1]._replace(validation=counts[0], test=counts[1])
 
     # -- Flower's hooks ------------------------------------------------------------------------------------
@@ -314,7 +375,7 @@ class FlowerStrategy(Base):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Choose the clients of a round, and what to send them."""
-        model = self._follow(arrays)
+        model, self._grid = self._follow(arrays), grid
         clients = self.roster.clients(grid, max(self.min_available_nodes, self._least(self.min_train_nodes)))
         size = self._size(len(clients), self.fraction_train, self.min_train_nodes)
         chosen = self.streams.cohort(server_round, len(clients), size).tolist() if size else []
@@ -326,6 +387,7 @@ class FlowerStrategy(Base):
         self._asked = []
         for client in sampled:
             mine = ConfigRecord({**config, "server-round": server_round, **self._told(model)})
+            mine.update(self._held(client))
             if self.roster.question is not None:
                 mine["client"] = self.roster.number(client)
             if broadcast is not None:
@@ -381,7 +443,7 @@ class FlowerStrategy(Base):
             self.late,
             model.memory(len(asked)),
         )
-        sent = self._check(good, model)
+        sent = self._check(server_round, good, model)
         outcome = model.take(server_round, good, sent)
         done = self._record(server_round, len(asked), good, sent, outcome)
         self.history.append(done)
@@ -389,17 +451,17 @@ class FlowerStrategy(Base):
         means = mean_metrics(good.metrics, good.num_examples, self.weighted_by_key)
         return None if outcome.problem else model.record, MetricRecord({**means, **done.numbers()})
 
-    def _check(self, good: Replies, model: GlobalModel) -> rounds.Replies:
+    def _check(self, number: int, good: Replies, model: GlobalModel) -> rounds.Replies:
         """Drop what turns out to be of no use; the rest as the loop over rounds takes it."""
         local, scored = None, np.zeros((0, 0, 2, 2), dtype=np.int64)
         if self.told_rows:
             check_rows(good, self.roster.known, self.limits.max_examples)
-        if self.validation is not None and Need.REPORTS in self.needs:
-            local = read_reports(good, len(self.validation.grouping))
+        if self.grouping is not None and Need.REPORTS in self.needs:
+            local = read_reports(good, len(self.grouping))
         scale_updates(good, model.server.strategy.scale, model.layout, model.vector)
         if self.validation is not None and Need.SCORES in self.needs:
             scored = score(good, self.validation)
-        return rounds.Replies(
+        found = rounds.Replies(
             clients=tuple(self.roster.name(node) for node in good.nodes),
             deltas=good.deltas[:, : model.layout.moved],
             num_examples=good.num_examples,
@@ -407,12 +469,43 @@ class FlowerStrategy(Base):
             local=local,
             dropped=tuple(rounds.Dropped(self.roster.name(gone.node), gone.reason) for gone in good.dropped),
         )
+        judged = self.holders.at_clients and Need.SCORES in self.needs and len(good.nodes) > 0
+        return self._judged(number, good, found, model) if judged else found
+
+    def _judged(
+        self, number: int, good: Replies, found: rounds.Replies, model: GlobalModel
+    ) -> rounds.Replies:
+        """The same with what those who sent the replies count on the rows that they hold out."""
+        assert self.grouping is not None
+        assert self._grid is not None
+        models = np.stack([model.layout.flat(record) for record in good.records])
+        of = candidates(self.holders, self.streams, number, found.clients, models, good.num_examples)
+        counts = np.zeros((len(of.models) + 1, len(self.grouping), 2, 2), dtype=np.int64)
+        if of.judged:
+            records = [*map(model.layout.record, of.models), model.record]
+            judges = [self.roster.known[node] for node in good.nodes]
+            if self.holders.validators == "all":
+                online = set(self._grid.get_node_ids())
+                judges = [client for node, client in self.roster.known.items() if node in online]
+            groups, most = len(self.grouping), self.limits.max_examples
+            counts = ask_counts(self._grid, judges, records, self._about, groups, most, self._timeout)
+        deltas = found.deltas
+        if len(of.members) < len(good.nodes):
+            deltas = (of.models - model.vector)[:, : model.layout.moved]
+        return found._replace(
+            clients=of.names,
+            deltas=deltas,
+            num_examples=of.num_examples,
+            client_counts=counts[:-1],
+            server_counts=counts[-1],
+        )
 
     def _record(
         self, number: int, asked: int, good: Replies, sent: rounds.Replies, outcome: rounds.Outcome
     ) -> Round:
         clients = []
-        nodes = [*good.nodes, *(gone.node for gone in good.dropped)]
+        own = good.nodes if len(sent.clients) == len(good.nodes) else [0] * len(sent.clients)  # of buckets
+        nodes = [*own, *(gone.node for gone in good.dropped)]
         for client, node in zip(client_rounds(number, sent, outcome), nodes, strict=True):
             cut = "example count cut to the limit" if node in good.capped else ""
             clients.append(client._replace(reason=client.reason or cut, node=node))
@@ -422,8 +515,8 @@ class FlowerStrategy(Base):
         ]
         problem = outcome.problem if good.nodes else ""
         notes = plain_notes(outcome.notes)
-        groups = None if self.validation is None else self.validation.grouping
-        return Round(number, asked, notes, tuple(clients), *self.model.measure_released(), problem, groups)
+        measured = self.model.measure_released()
+        return Round(number, asked, notes, tuple(clients), *measured, problem, self.grouping)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -464,6 +557,7 @@ class FlowerStrategy(Base):
             "clients": [self.per_round, self.fraction_train, self.min_train_nodes],
             "limits": [self.limits.max_norm, self.limits.max_examples],
             **({} if self.learning_rate is None else {"learning_rate": self.learning_rate}),
+            **({} if self.holders == AT_SERVER else {"validation_from": str(self.holders)}),
             "rows": [rows.checksum for rows in (self.validation, self.test) if rows is not None],
             "version": __version__,
         }

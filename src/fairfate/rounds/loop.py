@@ -44,7 +44,7 @@ def play(clients: Clients, servers: Sequence[Server], rounds: int, first: int = 
         if server.needs(Need.DESCENT):
             server.descend = clients.descend
         if server.needs(Need.TRIALS):
-            server.measure = lambda params: clients.validate(stack([params]))[0]
+            server.score = clients.validate
     for t in range(first, rounds + 1):
         replies = clients.train(t, servers)
         with np.errstate(over="ignore", invalid="ignore"):

@@ -18,9 +18,9 @@ from fairfate.strategies import (
     NO_NOTES,
     Cohort,
     Descend,
-    Measure,
     Need,
     Notes,
+    Score,
     Strategy,
     Vector,
     weighted_means,
@@ -46,6 +46,11 @@ class Replies(NamedTuple):
     """(clients, groups, 2, 2) on the validation rows, or empty."""
     local: Statistics | None = None
     dropped: tuple[Dropped, ...] = ()
+    server_counts: Counts | None = None
+    """(groups, 2, 2) the server's model on the rows that the others were counted on, where these are not the
+    server's own."""
+    score: Score | None = None
+    """Counts of other models on these rows."""
 
 
 class Outcome(NamedTuple):
@@ -66,8 +71,8 @@ class Server:
     """The model on the validation rows, as last measured."""
     descend: Descend | None = None
     """How a model is trained on these rows, where the strategy does that."""
-    measure: Measure | None = None
-    """How a model is tried out on them, likewise."""
+    score: Score | None = None
+    """How models are tried out on them, likewise."""
 
     def __post_init__(self) -> None:
         self._needs: int = self.strategy.needs.value  # asked in every round, where flags are slow
@@ -109,11 +114,11 @@ class Server:
             deltas=replies.deltas,
             num_examples=replies.num_examples,
             client_counts=replies.client_counts,
-            server_counts=self.counts,
+            server_counts=self.counts if replies.server_counts is None else replies.server_counts,
             clients=replies.clients,
             local=replies.local,
             descend=self.descend,
-            measure=self.measure,
+            score=self.score if replies.score is None else replies.score,
         )
         state = self._aggregate(cohort)
         if np.shape(state.params) != np.shape(self.state.params):

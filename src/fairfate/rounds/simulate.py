@@ -12,7 +12,8 @@ import numpy as np
 
 from fairfate._version import __version__
 from fairfate.fairness.metrics import Counts, Values
-from fairfate.fairness.thresholds import apply, choose_from_histogram, choose_from_scores
+from fairfate.fairness.thresholds import apply, choose_from_histogram, choose_from_scores, histogram
+from fairfate.federation.holders import AT_SERVER
 from fairfate.federation.split import Federation
 from fairfate.federation.streams import Streams
 from fairfate.models.model import Model, Models
@@ -132,6 +133,7 @@ def _identity(
         "streams": asdict(streams),
         "rows": [rows, federation.rows.offsets.tolist()],
         **({} if attack is None else {"attack": str(attack)}),
+        **({} if federation.holders == AT_SERVER else {"validation-from": str(federation.holders)}),
     }
 
 
@@ -171,11 +173,13 @@ class _Line:
         if self.thresholds is None:
             return
         step, rows = dict(self.thresholds.settings), clients.federation
-        fairness = setup.fairness(str(step["metric"]))
+        fairness = replace(setup, min_cell=0).fairness(str(step["metric"]))
         rule = float(step["tolerance"]), float(step["keep"]), str(step["against"])
         seen = clients.model.margins(self.released, rows.validation)
         if step["from"] == "clients":
             chosen = choose_from_histogram(clients.histograms(self.released), fairness, *rule)
+        elif rows.holders.at_clients:  # who tell how many rows have which score
+            chosen = choose_from_histogram(histogram(seen), fairness, *rule)
         else:
             chosen = choose_from_scores(seen, fairness, *rule)
         self.trace.thresholds = chosen

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from fairfate.rounds import local
 from fairfate.rounds.attack import Attack, Attackers
 from fairfate.rounds.descent import descend
 from fairfate.rounds.server import Dropped, Replies, Server, stack
+from fairfate.rounds.validators import Candidates, candidates
 from fairfate.strategies import Loss, Need, Vector, scaled
 
 
@@ -44,6 +46,7 @@ class Simulation:
         self.federation, self.model, self.training, self.streams = federation, model, training, streams
         self._key = streams.batch_key
         self._nothing = np.zeros((0, federation.groups, 2, 2), dtype=np.int64)
+        self._zero = np.zeros((1, federation.groups, 2, 2), dtype=np.int64)
         self._sampled = streams.cohorts(training.rounds, federation.clients, training.per_round)
         self._sizes = federation.sizes
         self._has_rows = self._sizes > 0
@@ -53,7 +56,7 @@ class Simulation:
         return self.model.initial(self.streams.weights(self.model.num_parameters))
 
     def validate(self, models: Models) -> Counts:
-        """(models, groups, 2, 2) on the validation rows."""
+        """(models, groups, 2, 2) on the validation rows: the server's, or all that clients hold out."""
         return self.model.count(models, self.federation.validation)
 
     def test(self, models: Models) -> Counts:
@@ -94,15 +97,75 @@ class Simulation:
         )
         if self.attackers is not None:
             trained = self.attackers.sent(self.model, begun, trained, clients, self.training, self._key, t)
-        scored = self._score_clients(trained, servers, places)
+        judged = f.holders.at_clients
+        scored = [self._nothing] * len(servers) if judged else self._score_clients(trained, servers, places)
         deltas = trained - begun[:, None]
         deltas.setflags(write=False)  # several strategies may look at them
         sizes = self._told(self._sizes[clients], clients)
         found = [Replies(names, deltas[p], sizes, scored[s], reports[s]) for s, p in enumerate(places)]
         finite: NDArray[np.bool_] = np.isfinite(trained)
         if not finite.all():
-            found = [_only(replies, finite[p].all(axis=1)) for replies, p in zip(found, places, strict=True)]
+            usable = [finite[p].all(axis=1) for p in places]
+            found = [_only(replies, of) for replies, of in zip(found, usable, strict=True)]
+        if judged:
+            return self._judge(t, found, trained, begun, clients, servers, places)
         return [self._scaled(server, replies) for server, replies in zip(servers, found, strict=True)]
+
+    def _judge(
+        self,
+        t: int,
+        found: Sequence[Replies],
+        trained: Models,
+        begun: Models,
+        clients: NDArray[np.int64],
+        servers: Sequence[Server],
+        places: Sequence[int],
+    ) -> list[Replies]:
+        """The same replies, with what those who sent them count on the rows that they hold out."""
+        named = dict(zip([self.federation.client_names[k] for k in clients.tolist()], clients, strict=True))
+        judges = [np.array([named[name] for name in replies.clients], dtype=np.int64) for replies in found]
+        asked: dict[int, Candidates] = {}
+        result = list(found)
+        for s, (server, p) in enumerate(zip(servers, places, strict=True)):
+            replies, scale = found[s], server.strategy.scale
+            if scale is not None and len(judges[s]):
+                replies = replies._replace(deltas=scaled(replies.deltas, scale(replies.deltas)))
+            if server.needs(Need.TRIALS) and len(judges[s]):
+                replies = replies._replace(score=partial(self._count_held, judges[s]))
+            if server.needs(Need.SCORES) and len(judges[s]):
+                place = p if scale is None else -1 - s
+                if place not in asked:
+                    models = (
+                        trained[p][np.isin(clients, judges[s])]
+                        if scale is None
+                        else begun[p] + replies.deltas
+                    )
+                    about = replies.clients, models, replies.num_examples
+                    asked[place] = candidates(self.federation.holders, self.streams, t, *about)
+                replies = self._judged(replies, asked[place], begun[p], judges[s])
+            result[s] = replies
+        return result
+
+    def _judged(self, replies: Replies, of: Candidates, begun: Models, judges: NDArray[np.int64]) -> Replies:
+        """A server's replies with the candidates in the place of clients."""
+        models = np.concatenate([of.models, begun[None]])
+        counts = self._count_held(judges, models) if of.judged else np.repeat(self._zero, len(models), axis=0)
+        deltas = replies.deltas if len(of.members) == len(replies.clients) else of.models - begun
+        return replies._replace(
+            clients=of.names,
+            deltas=deltas,
+            num_examples=of.num_examples,
+            client_counts=counts[:-1],
+            server_counts=counts[-1],
+        )
+
+    def _count_held(self, judges: NDArray[np.int64], models: Models) -> Counts:
+        """(models, groups, 2, 2) summed over what these clients hold out, or all."""
+        given = np.ascontiguousarray(models, dtype=np.float32)
+        if self.federation.holders.validators == "all":
+            return self.validate(given)
+        each = [self.model.count(given, self.federation.held[k]) for k in judges]
+        return np.asarray(np.sum(each, axis=0))
 
     def _scaled(self, server: Server, replies: Replies) -> Replies:
         """Replies whose updates are scaled down where the strategy says so, and then scored."""

@@ -55,6 +55,7 @@ class Config:
     partition: str | None = None
     attack: str | None = None
     clients: int | None = None
+    validation_from: str | None = None
     strategies: tuple[str, ...] = ("fedavg", "fair_fate")
     metric: str = "eqo"
     plugins: tuple[str, ...] = ()

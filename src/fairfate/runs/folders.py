@@ -34,6 +34,7 @@ SWEPT = (
     "encode",
     "clients",
     "per-round",
+    "validation-from",
     "rounds",
     "epochs",
     "batch-size",
@@ -42,6 +43,10 @@ SWEPT = (
     "model",
 )
 """What may differ between the runs of a sweep, beside data, partition, protocol and strategies."""
+
+
+USUAL = {"validation-from": "server"}
+"""What a config says nothing of."""
 
 
 class Held(NamedTuple):
@@ -183,7 +188,7 @@ def _read_sweep(folder: Path) -> Iterator[Held]:
             str(config.get("metric", "eqo")),
             groups_in(held[0][1]),
             _notes(config),
-            ", ".join(f"{key} {config.get(key)}" for key in differing),
+            ", ".join(f"{key} {config.get(key, USUAL.get(key))}" for key in differing),
         )
     if not names:
         raise InputError(f"run must hold finished cells, got '{folder}' (none in {CELLS})")
@@ -214,6 +219,7 @@ def _belongs(cell: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     wanted = {name: config.get(name.replace("_", "-")) for name in names}
     wanted["version"] = config.get(PROVENANCE, {}).get("version")
     wanted["data-checksum"] = _checksum(config)
+    wanted["validation-from"] = config.get("validation-from")  # none of both stands for the server
     wanted["hidden"] = list(parse_hidden(str(config.get("hidden", "10"))))
     wanted["attack"] = config.get("attack")
     if "model" in config:

@@ -15,6 +15,7 @@ from fairfate.data import AUTO, ENCODINGS, ORDINAL, Schema, Table, load
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check
 from fairfate.fairness.objective import metrics_by
+from fairfate.federation.holders import AT_SERVER
 from fairfate.federation.split import Federation, build
 from fairfate.federation.streams import Streams
 from fairfate.files import remove_unfinished
@@ -97,6 +98,7 @@ class Cell:
             **asdict(self.plan.training),
             **({} if self.plan.config.encode == ORDINAL else {"encode": self.plan.config.encode}),
             **({} if self.plan.attack is None else {"attack": str(self.plan.attack)}),
+            **({} if self.plan.holders == AT_SERVER else {"validation-from": str(self.plan.holders)}),
             **({} if self.plan.network is None else {"model": self.plan.network.key}),
         }
 
@@ -131,7 +133,7 @@ def run_cell(
 ) -> Outcome:
     """Train the strategies side by side, and take their steps; go on from a checkpoint if there is one."""
     streams = Streams(seed, plan.published)
-    federation = build(table, plan.partition, plan.clients, streams)
+    federation = build(table, plan.partition, plan.clients, streams, plan.holders)
     traces = simulate(
         federation,
         specs,

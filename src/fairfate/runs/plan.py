@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from fairfate.data import FILE, SOURCES, TRAINING, Schema, Table
+from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check
 from fairfate.fairness.objective import parse_objective
+from fairfate.federation.holders import AT_SERVER, LINE, Holders, parse_holders
 from fairfate.federation.partition import Partition, parse_partition
 from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
@@ -42,6 +44,8 @@ class Plan:
     """The user's own model, in its place."""
     attack: Attack | None = None
     """What some clients do to the others."""
+    holders: Holders = AT_SERVER
+    """Who holds the validation rows."""
 
     def model(self, inputs: int, schema: Schema | None = None) -> Model:
         """The kind of model that is trained; a network of the user's needs the schema."""
@@ -52,7 +56,7 @@ class Plan:
 
     def setup(self, table: Table) -> Setup:
         """What strategies may know of the run."""
-        return Setup(self.training.rounds, self.published, table.grouping, self.training.learning_rate)
+        return setup_of(self.holders, self.training, table.grouping, self.published)
 
     @property
     def split(self) -> str:
@@ -68,6 +72,12 @@ class Plan:
     def published(self) -> bool:
         """Whether the protocol is that of the published runs."""
         return self.config.protocol == "published"
+
+
+def setup_of(holders: Holders, training: Training, groups: Groups, published: bool) -> Setup:
+    """What strategies may know of a run."""
+    line = holders.at_clients and holders.mode == LINE
+    return Setup(training.rounds, published, groups, training.learning_rate, holders.min_cell, line)
 
 
 def resolve(config: Config, table: Table) -> Plan:
@@ -106,7 +116,12 @@ def resolve(config: Config, table: Table) -> Plan:
         load_plugin(plugin)
     check(len(config.strategies) > 0, "strategy must be given at least once", "none")
     guard = _own_data(config, table)
-    specs = tuple(dict.fromkeys(parse_spec(text, metric, guard=guard) for text in config.strategies))
+    holders = AT_SERVER if config.validation_from is None else parse_holders(config.validation_from)
+    specs = tuple(
+        dict.fromkeys(
+            parse_spec(text, metric, guard=guard, trials=not holders.at_clients) for text in config.strategies
+        )
+    )
     attack = parse_attack(config.attack)
     if attack is not None:
         number = int(attack["clients"])
@@ -119,6 +134,7 @@ def resolve(config: Config, table: Table) -> Plan:
     )
     resolved = replace(
         config,
+        validation_from=None if holders == AT_SERVER else str(holders),
         partition=str(partition),
         attack=None if attack is None else str(attack),
         clients=clients,
@@ -132,7 +148,7 @@ def resolve(config: Config, table: Table) -> Plan:
         metric=metric,
         hidden=",".join(map(str, hidden)) or "0",
     )
-    return Plan(resolved, table.name, partition, clients, training, specs, hidden, network, attack)
+    return Plan(resolved, table.name, partition, clients, training, specs, hidden, network, attack, holders)
 
 
 def _own_data(config: Config, table: Table) -> bool:

@@ -8,12 +8,13 @@ from fairfate.data import Schema, Table
 from fairfate.errors import InputError, listing
 from fairfate.fairness.metrics import CellRows
 from fairfate.fairness.objective import check_defined
+from fairfate.federation.holders import AT_SERVER, LINE, Holders
 from fairfate.federation.split import build, split_rows
 from fairfate.federation.streams import Streams
 from fairfate.runs.config import Config
 from fairfate.runs.job import clear_tables, load_table
 from fairfate.runs.plan import Plan, resolve
-from fairfate.strategies import THRESHOLDS, Setup, Spec
+from fairfate.strategies import THRESHOLDS, Need, Setup, Spec, Strategy
 
 
 def prepare(config: Config) -> tuple[Plan, Table]:
@@ -30,7 +31,7 @@ def checked(config: Config, table: Table) -> Plan:
     if plan.network is not None:
         plan.network.check(Schema.of(table, table.encoder))
     for spec in plan.specs:
-        _try_build(spec, setup)
+        check_judged(spec, _try_build(spec, setup).needs, plan.holders)
     for seed in plan.config.seeds:
         _check_seed(plan, table, seed, setup)
     return plan
@@ -38,18 +39,22 @@ def checked(config: Config, table: Table) -> Plan:
 
 def _check_seed(plan: Plan, table: Table, seed: int, setup: Setup) -> None:
     """Find out before anything is trained whether a seed's split can be run, and measured."""
-    train, validation, _ = split_rows(table, Streams(seed, plan.published))
-    if _may_fail(plan) or seed == plan.config.seeds[0]:
-        build(table, plan.partition, plan.clients, Streams(seed, plan.published))
-    cells = {"validation": validation, "training": train}
+    streams = Streams(seed, plan.published)
+    rows: dict[str, CellRows] = {}
+    if plan.holders == AT_SERVER:
+        train, validation, _ = split_rows(table, streams)
+        for kind, numbers in (("validation", validation), ("training", train)):
+            rows[kind] = np.bincount(table.cell[numbers], minlength=2 * table.groups).reshape(-1, 2)
+    if _may_fail(plan) or seed == plan.config.seeds[0] or plan.holders != AT_SERVER:
+        federation = build(table, plan.partition, plan.clients, streams, plan.holders)
+        rows |= {"validation": federation.validation.rows, "training": federation.client_cells.sum(axis=0)}
     for spec in plan.specs:
         step = spec.step(THRESHOLDS)
         looks = [(spec.base.metric, "validation")] if spec.base.metric else []
         if step is not None:
             looks.append((str(step["metric"]), "training" if step["from"] == "clients" else "validation"))
         for metric, part in looks:
-            rows = np.bincount(table.cell[cells[part]], minlength=2 * table.groups).reshape(-1, 2)
-            check_metric(str(metric), rows, setup, f"the {part} rows of seed {seed}", table)
+            check_metric(str(metric), rows[part], setup, f"the {part} rows of seed {seed}", table)
 
 
 def check_metric(metric: str, rows: CellRows, setup: Setup, where: str, table: Table) -> None:
@@ -72,9 +77,24 @@ def _may_fail(plan: Plan) -> bool:
     return plan.published and plan.partition.sigma is not None and plan.partition.sigma < 0.01
 
 
-def _try_build(spec: Spec, setup: Setup) -> None:
+def check_judged(spec: Spec, needs: Need, holders: Holders) -> None:
+    """InputError where a strategy cannot do without validation rows at the server."""
+    if not holders.at_clients:
+        return
+    if Need.DESCENT in needs:
+        raise InputError(
+            f"validation-from must be server for {spec.name}, which trains there, got '{holders}'"
+        )
+    if Need.SCORES in needs and holders.mode == LINE:
+        raise InputError(
+            f"validation-from must have mode=cross or mode=secure for {spec.name}, which judges clients'"
+            f" models, got '{holders}'"
+        )
+
+
+def _try_build(spec: Spec, setup: Setup) -> Strategy:
     try:
-        spec.build(setup)
+        return spec.build(setup)
     except InputError:
         raise
     except Exception as error:

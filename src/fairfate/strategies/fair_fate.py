@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.fairness.metrics import Metric, Values
+from fairfate.fairness.intervals import bootstrap
+from fairfate.fairness.metrics import COLLAPSED, Counts, Metric, Values, accuracy, mcc
 from fairfate.strategies.guard import KEEP, MIN_MCC, able, lowered, skill
 from fairfate.strategies.momentum import MomentumState
 from fairfate.strategies.registry import Setup, register
@@ -48,6 +49,8 @@ def fair_fate(
         v &\leftarrow \beta_t v + (1 - \beta_t) \alpha_F \\
         \theta &\leftarrow \theta + \lambda_t v + (1 - \lambda_t) \alpha_N
 
+    In a round in which nobody was judged, the mean of all clients stands for that of the fair ones.
+
     Parameters
     ----------
     fairness : F, from counts on the validation rows
@@ -69,6 +72,8 @@ def fair_fate(
 
         fairness_of_the_fair = np.where(is_fair, fairness_of, 0.0)
         alpha_f, alpha_n = cohort.means(fairness_of_the_fair, cohort.num_examples)
+        if not cohort.server_counts.any():  # nobody was judged: FedAvg with momentum
+            alpha_f = alpha_n
 
         v = b * state.momentum + (1 - b) * alpha_f
         correction = 1 - b**t if bias_correction else 1.0
@@ -77,12 +82,66 @@ def fair_fate(
             moved: Vector = state.params + share * (v / correction) + (1 - share) * alpha_n
             return moved
 
-        if keep > 0 and cohort.measure is not None:
-            least = keep * skill(cohort.measure(state.params + alpha_n))
-            share = share if least <= 0 else lowered(share, at, least, cohort.measure)
+        if keep > 0 and cohort.score is not None:
+            least = keep * skill(cohort.score((state.params + alpha_n)[None])[0])
+            share = share if least <= 0 else lowered(share, at, least, cohort.score)
         return MomentumState(at(share), v, {"lam": share, "beta": b, "fair": is_fair})
 
     return Strategy(init, aggregate, needs=Need.SCORES | Need.TRIALS if keep > 0 else Need.SCORES)
+
+
+LINE = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Shares of momentum that are tried."""
+GIVEN_UP = 0.01
+"""Accuracy that such a share may cost."""
+
+
+def fair_fate_on_a_line(fairness: Metric, *, beta: Schedule) -> Strategy:
+    r"""The share of momentum that the clients together find fairest; nobody's own model is judged.
+
+    .. math::
+        v &\leftarrow \beta_t v + (1 - \beta_t) \alpha_N \\
+        \theta &\leftarrow \theta + \lambda v + (1 - \lambda) \alpha_N, \quad
+        \lambda \in \{0, 0.25, 0.5, 0.75, 1\}
+
+    See `choose_on_line`; where fairness is undefined, lambda is 0: FedAvg.
+
+    Parameters
+    ----------
+    fairness : F, from counts on the rows that clients hold out
+    beta : schedule of the momentum
+    """
+
+    def init(params: Vector) -> MomentumState:
+        return MomentumState(params, np.zeros_like(params))
+
+    def aggregate(state: MomentumState, cohort: Cohort) -> MomentumState:
+        assert cohort.score is not None
+        b = beta(cohort.round)
+        alpha_n = cohort.mean(cohort.num_examples)
+        v = b * state.momentum + (1 - b) * alpha_n
+        tried = np.stack([state.params + share * v + (1 - share) * alpha_n for share in LINE])
+        chosen = choose_on_line(fairness, cohort.score(tried)) if np.isfinite(tried).all() else 0
+        return MomentumState(tried[chosen], v, {"lam": LINE[chosen], "beta": b})
+
+    return Strategy(init, aggregate, needs=Need.TRIALS)
+
+
+def choose_on_line(fairness: Metric, counts: Counts) -> int:
+    """Which of the mixtures, by their counts, is taken.
+
+    Of those within 0.01 of the first one's accuracy that tell people apart (as well as the first, if that
+    does not), the fairest; and the first of those that are less fair by one standard error at most.
+    """
+    found = fairness(counts)
+    skill, accuracies = np.nan_to_num(mcc(counts)), accuracy(counts)
+    good = (accuracies >= accuracies[0] - GIVEN_UP) & (skill >= min(COLLAPSED, skill[0]))
+    good &= ~np.isnan(found)
+    if not good.any():
+        return 0
+    best = int(np.where(good, found, -1.0).argmax())
+    error = float(np.nanstd(fairness(bootstrap(counts[best]))))
+    return int(np.flatnonzero(good & (found >= found[best] - error))[0])
 
 
 @register(
@@ -121,6 +180,8 @@ def _build(
         "linear": linear(lam0, rho, max),
         "exponential": exponential(lam0, rho, max),
     }
+    if setup.line:
+        return fair_fate_on_a_line(setup.fairness(metric), beta=betas[momentum])
     return fair_fate(
         setup.fairness(metric),
         beta=betas[momentum],

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fairfate.fairness.metrics import COLLAPSED, Counts, balanced_accuracy, mcc
 from fairfate.strategies.settings import Number
-from fairfate.strategies.strategy import Measure, Vector
+from fairfate.strategies.strategy import Score, Vector
 
 MIN_MCC = Number(
     0.0, "least MCC of a client that can be fair; 0.05 for data of your own", later=True, guarded=COLLAPSED
@@ -34,14 +34,14 @@ def skill(counts: Counts) -> float:
     return found if np.isfinite(found) else 0.0
 
 
-def lowered(share: float, at: Callable[[float], Vector], least: float, measure: Measure) -> float:
+def lowered(share: float, at: Callable[[float], Vector], least: float, score: Score) -> float:
     """A share of the momentum, halved until the model that it leads to has so much skill; 0 in the end.
 
-    >>> lowered(0.8, lambda share: np.array([share]), 0.1, lambda params: np.array([[[5, 0], [5, 0]]]))
+    >>> lowered(0.8, lambda share: np.array([share]), 0.1, lambda models: np.array([[[[5, 0], [5, 0]]]]))
     0.0
     """
     for _ in range(HALVINGS + 1):
-        if skill(measure(at(share))) >= least:
+        if skill(score(at(share)[None])[0]) >= least:
             return share
         share /= 2
     return 0.0

@@ -32,10 +32,14 @@ class Setup:
     groups: Groups = TWO_GROUPS
     learning_rate: float | None = None
     """Of the clients' SGD, where it is known."""
+    min_cell: int = 0
+    """Rows that a rate must have behind it for fairness to be defined, where clients hold them."""
+    line: bool = False
+    """Whether only mixtures that the server makes are judged, and no client's model."""
 
     def fairness(self, metric: str) -> Metric:
         """An objective under the run's protocol, as a function of counts."""
-        return bind(metric, self.groups, published=self.published)
+        return bind(metric, self.groups, published=self.published, least=self.min_cell)
 
     def gap(self, metric: str, gaps: Mapping[str, Metric] = GAPS) -> Metric:
         """The same as a difference between the groups, signed unless others are given; 0 is fair."""
@@ -180,10 +184,11 @@ def _code_checksum(build: Callable[..., Strategy]) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def parse_spec(text: str, metric: str, *, guard: bool = False) -> Spec:
+def parse_spec(text: str, metric: str, *, guard: bool = False, trials: bool = True) -> Spec:
     """Read ``name[:key=value,...][+step[:key=value,...]]...``; settings not named take their defaults.
 
-    With ``guard`` these are the ones against models that give everybody one answer.
+    With ``guard`` these are the ones against models that give everybody one answer; without ``trials``, only
+    those that need no further models to be tried.
 
     >>> parse_spec("fedmom:beta=0.8", "eqo").text
     'fedmom:beta=0.8'
@@ -194,7 +199,10 @@ def parse_spec(text: str, metric: str, *, guard: bool = False) -> Spec:
     name, _, rest = own.partition(":")
     if name not in _ENTRIES:
         raise unknown("strategy", name, _ENTRIES)
-    spec = make_spec(name, read_settings(rest, text, "strategy"), metric, guard=guard)
+    given = read_settings(rest, text, "strategy")
+    if guard and not trials and "keep" in _ENTRIES[name].settings:
+        given = {"keep": "0", **given}
+    spec = make_spec(name, given, metric, guard=guard)
     return replace(spec, steps=parse_steps(steps, metric))
 
 

@@ -39,7 +39,7 @@ class Need(Flag):
     DESCENT = auto()
     """To train a model on the server's validation rows: ``cohort.descend``."""
     TRIALS = auto()
-    """To try models out on these rows before one is chosen: ``cohort.measure``."""
+    """To try models of the server's making out on the validation rows: ``cohort.score``."""
 
 
 ON_VALIDATION = Need.SCORES | Need.DESCENT | Need.TRIALS
@@ -64,8 +64,6 @@ Loss = Callable[[Statistics], LossTerms]
 Descend = Callable[[Vector, Loss], Vector]
 """What one step of training on the validation rows, all in one batch, adds to a model: with plain SGD, less
 the gradient of the loss."""
-Measure = Callable[[Vector], Counts]
-"""A model on the validation rows, by (group, label, prediction)."""
 
 
 _BLOCK = 400_000
@@ -104,6 +102,11 @@ Combine = Callable[..., list[Vector]]
 """How updates become one: from (clients, parameters), one result for each array of weights that follows."""
 
 
+Score = Callable[[Matrix], Counts]
+"""(models, groups, 2, 2) counts of (models, parameters) on the validation rows, the server's or those that
+this round's clients hold out."""
+
+
 class Cohort(NamedTuple):
     """What one round brought the server."""
 
@@ -124,8 +127,8 @@ class Cohort(NamedTuple):
     """The model that was sent out, on each client's own rows; with ``Need.REPORTS``."""
     descend: Descend | None = None
     """A step of training at the server; with ``Need.DESCENT``."""
-    measure: Measure | None = None
-    """(groups, 2, 2) any model on the validation rows; with ``Need.TRIALS``."""
+    score: Score | None = None
+    """Counts of other models on the validation rows; with ``Need.TRIALS``."""
     combine: Combine = weighted_means
     """How updates become one: their weighted mean, unless a step such as ``+median`` says otherwise."""
 

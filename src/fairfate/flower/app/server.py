@@ -49,6 +49,8 @@ class ServerData:
         schema, table = settings.load_held(schema)
         streams, model = settings.streams, model_of(schema, settings.config.hidden, settings.config.model)
         validation, test = held_out(table, streams)
+        if settings.holders.rows is not None:
+            validation = streams.few(validation, settings.holders.rows)
         for name, rows in (("validation", validation), ("test", test)):
             check(len(rows) > 0, f"the server's files must leave a {name} row", f"{len(table)} rows in all")
         layers = built_in_arrays(model.initial(streams.weights(model.num_parameters)), model)
@@ -124,7 +126,8 @@ def make_strategy(
         metric=settings.config.metric,
         protocol=settings.config.protocol,
         seed=settings.seed,
-        validation=data.validation,
+        validation=None if settings.holders.at_clients else data.validation,
+        validation_from=str(settings.holders) if settings.holders.at_clients else "server",
         test=data.test,
         per_round=settings.config.per_round,
         fraction_evaluate=0.0,

@@ -12,6 +12,7 @@ from typing import Any
 from fairfate.data import AUTO, ENCODINGS, FILE, ONEHOT, Columns, Held, Schema, Table, draft_schema, load_held
 from fairfate.errors import InputError, check, unknown
 from fairfate.fairness.objective import parse_objective
+from fairfate.federation.holders import AT_SERVER, Holders, parse_holders
 from fairfate.federation.streams import Streams
 from fairfate.models.mlp import parse_hidden
 from fairfate.models.training import Training
@@ -100,19 +101,28 @@ class Settings:
                 raise InputError(f"{name} must be a file, got '{file}' (no such file)")
         assert self.strategy
         assert self.training
+        assert self.holders
 
     @property
     def strategy(self) -> str:
         """The only strategy, with every setting; as for all data of users, with its guard."""
         check(len(self.config.strategies) == 1, "strategy must be one", len(self.config.strategies))
         guard = self.config.protocol == "paper"
-        return parse_spec(self.config.strategies[0], self.config.metric, guard=guard).text
+        trials = not self.holders.at_clients
+        return parse_spec(self.config.strategies[0], self.config.metric, guard=guard, trials=trials).text
 
     @property
     def training(self) -> Training:
         """The clients' SGD."""
         encode = ONEHOT if self.config.encode == AUTO else self.config.encode
         return self.config.training(encode, self.config.per_round or 1)
+
+    @property
+    def holders(self) -> Holders:
+        """Who holds the validation rows."""
+        return (
+            AT_SERVER if self.config.validation_from is None else parse_holders(self.config.validation_from)
+        )
 
     @property
     def columns(self) -> Columns:

@@ -18,7 +18,7 @@ import pandas as pd
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from fairfate.data import Schema, UnfitError, describe_frame
+from fairfate.data import Schema, Table, UnfitError, describe_frame
 from fairfate.data.read import list_folder, stem
 from fairfate.fairness.thresholds import histogram
 from fairfate.federation.split import Federation, pack
@@ -30,6 +30,7 @@ from fairfate.flower.nodes import CLIENT, COUNTS, NAME, NOTE, PROBLEM, ROWS
 from fairfate.flower.replies import BROADCAST, report_metrics
 from fairfate.flower.steps import ASK, HISTOGRAM
 from fairfate.flower.validation import built_in_arrays
+from fairfate.flower.validators import HELD, HELD_SEED, HELD_SHARE, MODEL, PART, SCORES
 from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
 from fairfate.models.own import Network
@@ -102,7 +103,9 @@ def answer(content: RecordDict, context: Context, network: str | None = None) ->
             check_keys(context.node_config)
             config = content.config_records["config"]
             arrays = content.array_records.get("arrays")
-            if config.get(ASK) == HISTOGRAM and arrays is not None:
+            if config.get(ASK) == SCORES:
+                result.update(_judge(content, config, context, network))
+            elif config.get(ASK) == HISTOGRAM and arrays is not None:
                 result.update(_scores(arrays, config, context, network))
             else:
                 result.update(_answer(config, context, about))
@@ -119,9 +122,32 @@ def _scores(
     table = schema.table(read_site(context, schema), name_of(context))
     layers = {name: array.numpy() for name, array in arrays.items()}
     model: Model = Mlp.of(layers) if network is None else model_of(schema, "", network)
-    rows = pack(table, np.arange(len(table)), schema.encoder)
+    held = _held(table, config)
+    rows = pack(table, np.flatnonzero(held if config.get(PART) == HELD else ~held), schema.encoder)
     found = histogram(model.margins(np.asarray(model.flat(layers), dtype=np.float32), rows))
     return {COUNTS: MetricRecord({HISTOGRAM: [int(number) for number in found.ravel()]})}
+
+
+def _judge(
+    content: RecordDict, config: ConfigRecord, context: Context, network: str | None
+) -> dict[str, MetricRecord]:
+    """How models do on the rows that we hold out, by group, label and decision."""
+    schema = Schema.from_json(str(config[SCHEMA]))
+    table = schema.table(read_site(context, schema), name_of(context))
+    sent = [content.array_records[f"{MODEL}{number}"] for number in range(len(content.array_records))]
+    layers = [{name: array.numpy() for name, array in arrays.items()} for arrays in sent]
+    model: Model = Mlp.of(layers[0]) if network is None else model_of(schema, "", network)
+    models = np.stack([np.asarray(model.flat(of), dtype=np.float32) for of in layers])
+    found = model.count(models, pack(table, np.flatnonzero(_held(table, config)), schema.encoder))
+    return {COUNTS: MetricRecord({SCORES: [int(number) for number in found.ravel()]})}
+
+
+def _held(table: Table, config: ConfigRecord) -> NDArray[np.bool_]:
+    """Which rows we hold out; none unless the server says so."""
+    if HELD_SEED not in config:
+        return np.zeros(len(table), dtype=bool)
+    share = float(str(config[HELD_SHARE]))
+    return Streams(_whole(config, HELD_SEED)).held(_whole(config, "client"), table.cell, share)
 
 
 def _answer(config: ConfigRecord, context: Context, about: ConfigRecord) -> dict[str, MetricRecord]:
@@ -136,7 +162,10 @@ def _answer(config: ConfigRecord, context: Context, about: ConfigRecord) -> dict
     log(INFO, "%s: %d rows fit the server's schema", table.name, len(table))
     if not config.get("wants-rows"):
         return {}
-    cells = np.bincount(table.cell, minlength=2 * table.groups)
+    held = np.zeros(len(table), dtype=bool)
+    if HELD_SHARE in config:  # which rows depends on our number, how many of them does not
+        held = Streams(0).held(0, table.cell, float(str(config[HELD_SHARE])))
+    cells = np.bincount(table.cell[~held], minlength=2 * table.groups)
     return {COUNTS: MetricRecord({ROWS: [int(number) for number in cells]})}
 
 
@@ -165,11 +194,11 @@ def _train(
     schema = Schema.from_json(str(config[SCHEMA]))
     table = schema.table(read_site(context, schema), name_of(context))
     number, model = _whole(config, "client"), model_of(schema, str(config["hidden"]), network)
-    site = Federation.site(table, schema.encoder, number)
+    site = Federation.site(table, schema.encoder, number, _held(table, config))
     strategy = strategy_of(config, schema.grouping) if "strategy" in config else fedavg()
     start = np.asarray(model.flat(layers), dtype=np.float32)
     told = np.array(config[BROADCAST], dtype=np.float64) if BROADCAST in config else None
-    metrics: Metrics = {"num-examples": len(table)}
+    metrics: Metrics = {"num-examples": len(site.rows.y)}
     if Need.REPORTS in strategy.needs:
         metrics |= report_metrics(local.one(model.statistics(start[None], site.local[number]), 0))
     trained = local.train(
