@@ -21,6 +21,7 @@ import llvmlite
 import numba
 from numba.core.caching import _Cache
 from numba.core.compiler import CompileResult
+from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 from platformdirs import user_cache_path
 
@@ -87,6 +88,7 @@ class _Compiled(_Cache):  # type: ignore[misc]  # numba ships no type informatio
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """The compiled function, or None."""
+        rtsys.initialize(target)  # what compiled code calls; the rest of a refresh is for compiling
         file = self._file(signature, target.codegen())
         try:
             content = b"" if file is None else file.read_bytes()
@@ -94,7 +96,7 @@ class _Compiled(_Cache):  # type: ignore[misc]  # numba ships no type informatio
                 return CompileResult._rebuild(target, *pickle.loads(content[_DIGEST:]))
         except Exception:  # not there, or not what this version of Numba can use
             pass
-        target.refresh()  # of what can be compiled: it takes longer than loading
+        target.refresh()
         return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
