@@ -50,6 +50,7 @@ def collect(folders: list[Path]) -> pd.DataFrame:
     means = frame.groupby(key, sort=False).agg(
         seeds=("seed", "nunique"),
         **{name: (name, "mean") for name in ("accuracy", "mcc", "eqo", "fair_attackers")},
+        **{f"{name}_std": (name, "std") for name in ("mcc", "eqo")},
     )
     means = means.reset_index().sort_values("attack", key=lambda of: of != NONE, kind="stable")
     return means[means["seeds"] == means["seeds"].max()].round(4)
