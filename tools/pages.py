@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import attacks_page
+import benchmark_page
 import choosing_tables
 import cli_page
 import methods_page
@@ -18,7 +19,12 @@ import needs_table
 import validation_tables
 
 DOCS = Path(__file__).parent.parent / "docs"
-WHOLE: dict[str, Callable[[], str]] = {"cli.md": cli_page.page, "methods.md": methods_page.page}
+WHOLE: dict[str, Callable[[], str]] = {
+    "cli.md": cli_page.page,
+    "methods.md": methods_page.page,
+    "benchmark.md": benchmark_page.page,
+    "benchmark.html": benchmark_page.interactive,
+}
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "privacy.md": {"needs": needs_table.table},
     "choosing.md": choosing_tables.TABLES,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,13 @@ class Results:
     def repair(self) -> None:
         """Remove what a killed process was writing."""
         remove_unfinished(self.folder)
+
+
+def read_cells(folder: Path) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
+    """The rows of each finished cell of a folder, and what they depend on."""
+    for path in sorted(folder.glob("*.parquet")):
+        frame, key = _read(path)
+        yield frame.assign(**{name: key[name] for name in WHERE}), key
 
 
 def missing(held: pd.DataFrame, methods: Sequence[Method]) -> list[Method]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -191,17 +192,26 @@ def hypervolumes(rows: pd.DataFrame) -> pd.DataFrame:
         tops = rows[rows["method"] == REFERENCE]
     top = tops.set_index(where)["test_accuracy"].rename("top")
     joined = rows[~rows["method"].isin(BASELINES)].join(top, on=where)
+    keys = [*where, "method"]
     found = []
     for goal in METRICS:
-        mine = joined[joined["metric"].isin(["", goal])]
-        for key, here in mine.groupby([*where, "method"], sort=False):
-            known = here[["validation_accuracy", f"validation_{goal}"]].to_numpy(dtype=float)
-            tested = here[["test_accuracy", f"test_{goal}"]].to_numpy(dtype=float)
-            low = float(here["majority"].iloc[0])
-            span = float(here["top"].iloc[0]) - low
-            area = front_area(tested[on_front(known)], low)
-            found.append((*key, goal, area / span if span > 0.01 else np.nan))
-    return pd.DataFrame(found, columns=[*where, "method", "goal", "area"])
+        mine = joined[joined["metric"].isin(["", goal])].sort_values(keys, kind="stable")
+        first = ~mine.duplicated(keys).to_numpy()
+        known = mine[["validation_accuracy", f"validation_{goal}"]].to_numpy(dtype=float)
+        tested = mine[["test_accuracy", f"test_{goal}"]].to_numpy(dtype=float)
+        low, span = mine["majority"].to_numpy(), (mine["top"] - mine["majority"]).to_numpy()
+        starts = np.flatnonzero(first)
+        areas = np.full(len(starts), np.nan)
+        for number, (start, end) in enumerate(itertools.pairwise([*starts.tolist(), len(mine)])):
+            if span[start] > _LEAST_SPAN:
+                points = tested[start:end][on_front(known[start:end])]
+                areas[number] = front_area(points, low[start]) / span[start]
+        found.append(mine.loc[first, keys].assign(goal=goal, area=areas))
+    return pd.concat(found, ignore_index=True)
+
+
+_LEAST_SPAN = 0.01
+"""Accuracy above that of one answer for everybody, without which there is no front to speak of."""
 
 
 def on_front(points: NDArray[Any]) -> NDArray[np.bool_]:

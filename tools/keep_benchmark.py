@@ -1,0 +1,35 @@
+"""Keep the results of finished benchmarks: python tools/keep_benchmark.py runs/benchmark [runs/onehot ...].
+
+They are what `fairfate benchmark --methods mine` compares with, and what docs/benchmark.md is made from:
+afterwards, run `python tools/benchmark_page.py` and `python tools/pages.py`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+
+from fairfate.benchmark.kept import WHERE, kept_file, read_cells, write_kept
+from fairfate.benchmark.run import CLOCK, machine
+
+
+def main() -> None:
+    """Put all cells of some folders into one file."""
+    frames, cells, seconds = [], [], 0.0
+    for folder in map(Path, sys.argv[1:]):
+        for rows, key in read_cells(folder / "cells"):
+            frames.append(rows)
+            cells.append({name: value for name, value in key.items() if name != "version"})
+        seconds += float((folder / CLOCK).read_text())
+    rows = pd.concat(frames, ignore_index=True).sort_values(
+        [*WHERE, "method", "setting", "part"], kind="stable"
+    )
+    about = {"cells": cells, "minutes": round(seconds / 60, 1), "machine": machine()}
+    write_kept(kept_file(), rows.reset_index(drop=True), about)
+    sys.stdout.write(f"{len(rows):,} rows, {kept_file().stat().st_size / 1e6:.2f} MB\n")
+
+
+if __name__ == "__main__":
+    main()
