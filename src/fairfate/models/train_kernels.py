@@ -46,7 +46,8 @@ Array = Any  # Numba infers the types of the kernels' arguments
 _F = np.float32
 _ZERO, _HALF, _QUARTER = np.float32(0), np.float32(0.5), np.float32(0.25)
 _ROWS = 5  # rows of a batch that go through the first layer together: what the registers hold
-_LEAST_LANES = 8  # from this many models on, sixteen lanes are faster than one model at a time
+_WIDEST = 32  # hidden units from which on sixteen models at once do not fit the caches
+_MANY_INPUTS = 64
 
 
 def _make_train_one(lifts: bool) -> Any:
@@ -340,6 +341,17 @@ def _widen(model: Array, padded: Array, hidden: int, width: int) -> None:
 
 
 @kernel
+def least_lanes(inputs: int, hidden: int, width: int) -> int:
+    """From how many models on sixteen at once are faster than one after another (docs/performance.md).
+
+    One model alone is trained ``width`` hidden units wide, however few of them there are.
+    """
+    if hidden > _WIDEST:
+        return LANES + 1
+    return max(2, (14 if inputs <= _MANY_INPUTS else 17) * hidden // width)
+
+
+@kernel
 def train_cohort(
     start: Array, x: Array, y: Array, cell: Array, offsets: Array, clients: Array, weights: Array,
     pushes: Array, prejudices: Array, proxes: Array, anchors: Array, epochs: int, skip: int, run: int,
@@ -370,6 +382,7 @@ def train_cohort(
     cells = weights.shape[2]
     inputs = (parameters - 1) // hidden - 2
     width = (hidden + LANES - 1) // LANES * LANES
+    least = least_lanes(inputs, hidden, width)
     longest = 0
     for client in clients:
         longest = max(longest, offsets[client + 1] - offsets[client])
@@ -391,7 +404,7 @@ def train_cohort(
         s = 0
         while s < settings:
             filled = min(LANES, settings - s)
-            if filled >= _LEAST_LANES:
+            if filled >= least:
                 pushed = removes = held = False
                 for lane in range(LANES):
                     model = s + min(lane, filled - 1)
