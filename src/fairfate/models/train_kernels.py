@@ -202,7 +202,7 @@ def _make_train_lanes(lifts: bool) -> Any:
         g = np.zeros(batch * LANES, _F)
         lift = np.zeros(batch * LANES if lifts else 0, _F)
         group = np.zeros(batch, np.int64)
-        rows = np.zeros((batch + _ROWS) * inputs, _F)
+        places = np.zeros(batch + _ROWS, np.int64)
         b1, w2, b2 = inputs * width, (inputs + 1) * width, (inputs + 2) * width
         half = fill(_HALF)
         pull = np.zeros(len(anchor), _F)
@@ -212,23 +212,22 @@ def _make_train_lanes(lifts: bool) -> Any:
             if len(anchor):
                 note_pull(models, anchor, strength, pull)
             for b in range(size):
-                p = (first + order[start + b]) * inputs
-                for j in range(inputs):
-                    rows[b * inputs + j] = x[p + j]
+                places[b] = (first + order[start + b]) * inputs
+            for b in range(size, size + _ROWS):
+                places[b] = places[0]
 
             for b in range(0, size, _ROWS):
-                p0 = b * inputs
-                p1, p2, p3, p4 = p0 + inputs, p0 + 2 * inputs, p0 + 3 * inputs, p0 + 4 * inputs
+                p0, p1, p2, p3, p4 = places[b], places[b + 1], places[b + 2], places[b + 3], places[b + 4]
                 for k in range(0, width, LANES):
                     a0 = load(models, b1 + k)
                     a1 = a2 = a3 = a4 = a0
                     for j in range(inputs):
                         w = load(models, j * width + k)
-                        a0 = fma(spread(rows, p0 + j), w, a0)
-                        a1 = fma(spread(rows, p1 + j), w, a1)
-                        a2 = fma(spread(rows, p2 + j), w, a2)
-                        a3 = fma(spread(rows, p3 + j), w, a3)
-                        a4 = fma(spread(rows, p4 + j), w, a4)
+                        a0 = fma(spread(x, p0 + j), w, a0)
+                        a1 = fma(spread(x, p1 + j), w, a1)
+                        a2 = fma(spread(x, p2 + j), w, a2)
+                        a3 = fma(spread(x, p3 + j), w, a3)
+                        a4 = fma(spread(x, p4 + j), w, a4)
                     q = b * width + k
                     store(h, q, tanh(a0))
                     store(h, q + width, tanh(a1))
@@ -302,12 +301,12 @@ def _make_train_lanes(lifts: bool) -> Any:
                     a0 = a1 = a2 = a3 = a4 = fill(_ZERO)
                     for b in range(size):
                         q = load(h, b * width + k)
-                        p = b * inputs + j
-                        a0 = fma(spread(rows, p), q, a0)
-                        a1 = fma(spread(rows, p + 1), q, a1)
-                        a2 = fma(spread(rows, p + 2), q, a2)
-                        a3 = fma(spread(rows, p + 3), q, a3)
-                        a4 = fma(spread(rows, p + 4), q, a4)
+                        p = places[b] + j
+                        a0 = fma(spread(x, p), q, a0)
+                        a1 = fma(spread(x, p + 1), q, a1)
+                        a2 = fma(spread(x, p + 2), q, a2)
+                        a3 = fma(spread(x, p + 3), q, a3)
+                        a4 = fma(spread(x, p + 4), q, a4)
                     p = j * width + k
                     store(models, p, sub(load(models, p), a0))
                     store(models, p + width, sub(load(models, p + width), a1))
@@ -315,10 +314,25 @@ def _make_train_lanes(lifts: bool) -> Any:
                     store(models, p + 3 * width, sub(load(models, p + 3 * width), a3))
                     store(models, p + 4 * width, sub(load(models, p + 4 * width), a4))
                     j += 5
+                while j + 4 <= inputs:
+                    a0 = a1 = a2 = a3 = fill(_ZERO)
+                    for b in range(size):
+                        q = load(h, b * width + k)
+                        p = places[b] + j
+                        a0 = fma(spread(x, p), q, a0)
+                        a1 = fma(spread(x, p + 1), q, a1)
+                        a2 = fma(spread(x, p + 2), q, a2)
+                        a3 = fma(spread(x, p + 3), q, a3)
+                    p = j * width + k
+                    store(models, p, sub(load(models, p), a0))
+                    store(models, p + width, sub(load(models, p + width), a1))
+                    store(models, p + 2 * width, sub(load(models, p + 2 * width), a2))
+                    store(models, p + 3 * width, sub(load(models, p + 3 * width), a3))
+                    j += 4
                 while j < inputs:
                     a0 = fill(_ZERO)
                     for b in range(size):
-                        a0 = fma(spread(rows, b * inputs + j), load(h, b * width + k), a0)
+                        a0 = fma(spread(x, places[b] + j), load(h, b * width + k), a0)
                     store(models, j * width + k, sub(load(models, j * width + k), a0))
                     j += 1
             if len(anchor):
