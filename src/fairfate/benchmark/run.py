@@ -167,12 +167,10 @@ def _run(
             works.append(visits * (sum(len(method.specs) for method in lacking) + len(single)))
     on_plan(sum(works))
     order = sorted(range(len(tasks)), key=lambda i: -works[i])
-    perform(_work, folder, folder, [(*tasks[i], works[i]) for i in order], jobs, progress, CELLS)
-    clock = folder / CLOCK
-    seconds = float(clock.read_text()) if clock.is_file() else 0.0
-    if tasks:
-        seconds += time.monotonic() - started
-        write_bytes(clock, f"{seconds:.1f}\n".encode())
+    try:
+        perform(_work, folder, folder, [(*tasks[i], works[i]) for i in order], jobs, progress, CELLS)
+    finally:
+        seconds = _add_time(folder / CLOCK, time.monotonic() - started if tasks else 0.0)
     found = [results.read(cell).assign(**keeping.where(cell)) for cell in cells]
     rows = pd.concat(found, ignore_index=True)
     if kept[0] is not None:
@@ -181,6 +179,14 @@ def _run(
     ran = sum(len(task[1]) + len(task[2]) for task in tasks)
     names = tuple(method.name for method in chosen) + alone if asked else ()
     return Benchmark(folder, rows, plans, ran, seconds / 60, names)
+
+
+def _add_time(clock: Path, seconds: float) -> float:
+    """Add up how long all calls took that filled a folder, also those that were interrupted."""
+    known = float(clock.read_text()) if clock.is_file() else 0.0
+    if seconds:
+        write_bytes(clock, f"{known + seconds:.1f}\n".encode())
+    return known + seconds
 
 
 def _with_kept(rows: pd.DataFrame, kept: pd.DataFrame, cells: Sequence[Cell]) -> pd.DataFrame:
