@@ -356,7 +356,7 @@ def _widen(model: Array, padded: Array, hidden: int, width: int) -> None:
 
 @kernel
 def least_lanes(inputs: int, hidden: int, width: int) -> int:
-    """From how many models on sixteen at once are faster than one after another (docs/performance.md).
+    """From how many models on sixteen at once are faster than one after another (docs/engine.md).
 
     One model alone is trained ``width`` hidden units wide, however few of them there are.
     """
