@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from fairfate.models.cache import kernel
-from fairfate.models.simd import LANES, add, fill, fma, load, log_odds, mul, store, sub
+from fairfate.models.simd import LANES, add, fill, fma, load, log_odds, mul, prefetch, store, sub
 
 Array = Any  # Numba infers the types of the kernels' arguments
 
 _F = np.float32
 _ZERO, _HALF = np.float32(0), np.float32(0.5)
+FAR = 100_000  # rows from which on they are not in the caches when a batch needs them
 
 
 @kernel
@@ -42,6 +43,20 @@ def batch_order(key: Any, round_number: int, client: int, rows: int, epochs: int
             j = np.int64((draw * np.uint64(i + 1)) >> np.uint64(32))
             out[start + i] = out[start + j]
             out[start + j] = i
+
+
+@kernel
+def look_ahead(
+    x: Array, y: Array, cell: Array, inputs: int, first: int, order: Array, begin: int, end: int
+) -> None:
+    """Have rows fetched that the next batch will read: they lie anywhere in a large client's memory."""
+    for place in range(begin, end):
+        row = first + order[place]
+        for j in range(0, inputs, LANES):
+            prefetch(x, row * inputs + j)
+        prefetch(x, row * inputs + inputs - 1)
+        prefetch(y, row)
+        prefetch(cell, row)
 
 
 @kernel

@@ -105,6 +105,21 @@ def spread(typing: Any, array: Any, index: Any) -> Any:
 
 
 @intrinsic
+def prefetch(typing: Any, array: Any, index: Any) -> Any:
+    """Ask for an element of a flat array to be near when it is read; changes no number."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        address = _address(context, builder, signature.args[0], args[0], args[1])
+        pointer = ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, _INT, _INT, _INT])
+        function = get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [builder.bitcast(address, pointer), _INT(0), _INT(3), _INT(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
+@intrinsic
 def fill(typing: Any, value: Any) -> Any:
     """A float in all lanes."""
     return _vec(types.float32), lambda context, builder, signature, args: _broadcast(builder, args[0])

@@ -18,10 +18,12 @@ import numpy as np
 
 from fairfate.models.cache import kernel
 from fairfate.models.shared_kernels import (
+    FAR,
     add_prejudice,
     add_prejudice_lanes,
     apply_pull,
     batch_order,
+    look_ahead,
     note_pull,
 )
 from fairfate.models.simd import (
@@ -74,9 +76,12 @@ def _make_train_one(lifts: bool) -> Any:
         group = np.zeros(padded, np.int64)
         pull = np.zeros(len(anchor), _F)
         b1, w2, b2 = inputs * width, (inputs + 1) * width, (inputs + 2) * width
+        far = len(order) > FAR
         for start in range(0, visits, batch):
             size = min(batch, visits - start)
             step = rate / _F(size)
+            if far:
+                look_ahead(x, y, cell, inputs, first, order, start + size, min(start + 2 * batch, visits))
             if len(anchor):
                 note_pull(model, anchor, strength, pull)
             for b in range(size):
@@ -206,9 +211,12 @@ def _make_train_lanes(lifts: bool) -> Any:
         b1, w2, b2 = inputs * width, (inputs + 1) * width, (inputs + 2) * width
         half = fill(_HALF)
         pull = np.zeros(len(anchor), _F)
+        far = len(order) > FAR
         for start in range(0, visits, batch):
             size = min(batch, visits - start)
             step = fill(rate / _F(size))
+            if far:
+                look_ahead(x, y, cell, inputs, first, order, start + size, min(start + 2 * batch, visits))
             if len(anchor):
                 note_pull(models, anchor, strength, pull)
             for b in range(size):
