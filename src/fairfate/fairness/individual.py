@@ -52,23 +52,6 @@ def consistency(accepted: NDArray[np.bool_], neighbours: NDArray[np.int64]) -> f
     return float(1 - np.abs(decided - decided[neighbours].mean(axis=1)).mean())
 
 
-def lipschitz(
-    probability: NDArray[np.float64], pairs: NDArray[np.int64], distance: NDArray[np.float64], bound: float
-) -> float:
-    """1 less the share of pairs whose probabilities differ by more than ``bound`` times their distance.
-
-    Pairs without a distance may differ by 0.001.
-
-    >>> x, p = np.array([0, 0.1, 0.2, 0.9, 1.0]), np.array([0.2, 0.3, 0.55, 0.8, 0.9])
-    >>> pairs = np.array([[0, 1], [1, 2], [3, 4]])
-    >>> round(lipschitz(p, pairs, np.abs(x[pairs[:, 0]] - x[pairs[:, 1]]), 2.0), 6)
-    0.666667
-    """
-    apart = np.abs(probability[pairs[:, 0]] - probability[pairs[:, 1]])
-    most = np.where(distance > 0, bound * distance, 1e-3)
-    return float(1 - (apart > most + 1e-12).mean())
-
-
 def attribute_flip_rate(accepted: NDArray[np.bool_], flipped: NDArray[np.bool_]) -> float:
     """Share of people whose decision changes if only their group does; the worst of several other groups.
 
