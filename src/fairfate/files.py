@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.errors import InputError
+from fairfate.errors import InputError, reason_of
 
 LOCK = ".lock"
 _UNFINISHED = ".unfinished"
@@ -136,8 +136,16 @@ def read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
             arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
             about = json.loads((opened.metadata() or {})[_ABOUT])
         checksum = about.pop(_CHECKSUM)
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from None
+    except (
+        SafetensorError,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        raise ValueError(reason_of(error)) from None
     if checksum != _checksum(arrays, about):
         raise ValueError("its checksum is wrong: the file is damaged")
     return arrays, about

@@ -187,7 +187,10 @@ def read_dates(values: pd.Series[Any], form: str) -> NDArray[np.float64]:
 def _days(stamps: pd.Series[Any]) -> NDArray[np.float64]:
     import pandas as pd
 
-    days = (stamps - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1)
+    try:
+        days = (stamps - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1)
+    except (ArithmeticError, ValueError):  # years far beyond those that pandas counts with
+        raise InputError(f"dates must be in years that people live in, got {stamps.dropna().max()}") from None
     return np.asarray(days.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
 
 
