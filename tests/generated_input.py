@@ -1058,7 +1058,7 @@ def call_api(rng: Rng, base: Path, folder: Path) -> None:
     from fairfate import FairFederatedClassifier
 
     frame = people(80)
-    settings: dict[str, Any] = {"rounds": 1, "epochs": 1}
+    settings: dict[str, Any] = {"max_iter": 1, "epochs": 1, "strategy": "fedavg"}
     known = sorted(FairFederatedClassifier().get_params())
     if chance(rng, 0.7):
         name = str(pick(rng, known))
@@ -1073,7 +1073,7 @@ def call_api(rng: Rng, base: Path, folder: Path) -> None:
         y = api_value(rng)
     elif which == 2:
         sensitive = api_value(rng)
-    if settings["rounds"] == 10**30 or settings["epochs"] == 10**30:
+    if any(isinstance(settings[key], int) and settings[key] > 100 for key in ("max_iter", "epochs")):
         return
     FairFederatedClassifier(**settings).fit(x, y, sensitive_features=sensitive)
 
@@ -1274,6 +1274,7 @@ def _api(rng: Rng, base: Path, folder: Path, n: int) -> Call:
         raise
     except BaseException as error:
         code = 2
+        sink.write(f"{type(error).__name__}: {error}"[:300])
         from fairfate.errors import InputError
 
         foreign = isinstance(error, TypeError) and "keyword argument" in str(error)
@@ -1295,7 +1296,7 @@ def main() -> None:
     began = time.monotonic()
     for call in calls(family, seed, number, base, scratch / "calls"):
         if "-e" in sys.argv:
-            write(f"{call.code} {call.err.strip()[:200]}\n")
+            write(f"{call.code} {(call.err or call.out).strip()[:200]}\n")
         codes[call.code] = codes.get(call.code, 0) + 1
         slow = max(slow, call.seconds)
         for what in call.broken:

@@ -23,6 +23,19 @@ _UNFINISHED = ".unfinished"
 _ABOUT, _CHECKSUM = "fairfate", "checksum"
 
 
+def short_name(name: str, most: int = 140) -> str:
+    """A part of a file's name that leaves room for the others: what is too long ends with its checksum.
+
+    >>> short_name("adult"), len(short_name("x" * 300))
+    ('adult', 140)
+    """
+    content = name.encode()
+    if len(content) <= most:
+        return name
+    digest = hashlib.sha256(content).hexdigest()[:12]
+    return f"{content[: most - 13].decode(errors='ignore')}-{digest}"
+
+
 @contextmanager
 def replacing(path: str | Path, name: Callable[[Path], str] | None = None) -> Iterator[Path]:
     """A temporary path beside ``path`` that takes its name once the block has succeeded.

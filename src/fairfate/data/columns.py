@@ -294,10 +294,8 @@ def merge_small(
 
 def stray(values: pd.Series[Any], labels: pd.Series[Any], least: int) -> NDArray[np.bool_]:
     """(rows,) those of groups so small that even together they cannot be in all parts of a split."""
-    import pandas as pd
-
     codes, names = words(values)
-    label = pd.factorize(labels)[0]
+    label = words(labels)[0]
     here = codes >= 0
     cells = np.bincount(codes[here] * 2 + np.clip(label[here], 0, 1), minlength=2 * len(names)).reshape(-1, 2)
     few = (cells.sum(axis=1) < least) | (cells.min(axis=1) < max(1, least // 5))

@@ -177,6 +177,11 @@ def _raw(file: Path, reading: Reading) -> _Raw:
     if ending in JSON:
         return _Raw(_json(text), notes)
     rows = read_csv(text, reading.sep)
+    if rows.longer:
+        notes = (
+            *notes,
+            f"{rows.longer:,} rows end with empty fields beyond the header's, which are left out",
+        )
     return _Raw(rows.frame(), notes, lambda: rows.frame(str))
 
 

@@ -292,6 +292,7 @@ def _text(value: object, name: str) -> str:
 
 def _check_text(text: str, name: str) -> None:
     """A text that a file, and a file's name, can hold."""
+    check(text != "" or name.rpartition(" ")[2] not in _PLACES, f"{name} must not be empty", "''")
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -310,6 +311,8 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
+_PLACES = ("data", "data-dir", "validation", "test", "schema", "plugins", "model", "out")
+"""What names a file or a folder: an empty text would stand for the folder that one is in."""
 _NAMES = {int: "a whole number", float: "a number", str: "a text"}
 
 

@@ -29,7 +29,7 @@ from fairfate.runs.results import (
     read_groups,
     read_rounds,
 )
-from fairfate.runs.store import Store
+from fairfate.runs.store import Store, rounds_of
 
 SWEPT = (
     "encode",
@@ -182,7 +182,11 @@ def _read_sweep(folder: Path) -> Iterator[Held]:
         name = held[0][0].stem.rpartition("_seed-")[0]
         names.append(name)
         same = names.count(name)
-        rounds = pd.concat([read_rounds(path) for path, _ in held], ignore_index=True)
+        asked = config.get("strategy") or {text for _, header in held for text in header["specs"]}
+        rounds = pd.concat([rounds_of(*found, asked) for found in held], ignore_index=True)
+        if not len(rounds):
+            names.pop()
+            continue
         yield Held(
             name if same == 1 else f"{name}-{same}",
             rounds,

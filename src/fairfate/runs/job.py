@@ -20,7 +20,7 @@ from fairfate.fairness.objective import metrics_by
 from fairfate.federation.holders import AT_SERVER
 from fairfate.federation.split import Federation, build
 from fairfate.federation.streams import Streams
-from fairfate.files import remove_unfinished
+from fairfate.files import remove_unfinished, short_name
 from fairfate.models.fitted import FairModel
 from fairfate.rounds.record import clients_frame
 from fairfate.rounds.simulate import Trace, simulate
@@ -108,7 +108,8 @@ class Cell:
     def slug(self) -> str:
         """For the file's name."""
         partition = self.plan.split.replace(":", "-").replace("/", "-")
-        return f"{self.plan.dataset}_{partition}_{self.plan.config.protocol}_seed-{self.seed}"
+        named = short_name(f"{self.plan.dataset}_{partition}_{self.plan.config.protocol}")
+        return f"{named}_seed-{self.seed}"
 
 
 @dataclass(frozen=True, eq=False)

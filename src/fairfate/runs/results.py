@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, listing
 from fairfate.fairness.metrics import METRICS, Counts, Metric, acceptance
-from fairfate.files import read_arrays, replacing, write_bytes
+from fairfate.files import read_arrays, replacing, short_name, write_bytes
 from fairfate.rounds.record import OUTCOMES
 from fairfate.strategies import Notes, short_names
 
@@ -383,7 +383,7 @@ def model_file(label: str, seed: int) -> str:
     >>> model_file("fedmom(beta=0.8)", 3)
     'fedmom-beta=0.8-seed-3.safetensors'
     """
-    text = re.sub(r"[^A-Za-z0-9.=_]+", "-", label).strip("-")
+    text = short_name(re.sub(r"[^A-Za-z0-9.=_]+", "-", label).strip("-"))
     return f"{text}-seed-{seed}.safetensors"
 
 

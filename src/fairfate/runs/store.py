@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -79,7 +79,8 @@ class Store:
 
     def read(self, cell: Cell) -> pd.DataFrame:
         """The rounds of a finished cell."""
-        return pd.concat([read_rounds(path) for path, _ in self._of(cell)], ignore_index=True)
+        asked = {spec.text for spec in cell.plan.specs}
+        return pd.concat([rounds_of(*found, asked) for found in self._of(cell)], ignore_index=True)
 
     def _of(self, cell: Cell) -> list[tuple[Path, dict[str, Any]]]:
         """A cell's files, but for those that an older version of a plugin made."""
@@ -127,6 +128,18 @@ class Store:
             content = rounds_table(mine, header)
             with replacing(unnamed, lambda file: f"{cell.slug}_{_digest(file)}.parquet") as temporary:
                 pq.write_table(content, temporary, compression="zstd")
+
+
+def rounds_of(path: Path, header: Mapping[str, Any], asked: Collection[str]) -> pd.DataFrame:
+    """A cell's rounds, less those of strategies and settings that are no longer asked for."""
+    rounds, texts = read_rounds(path), header["specs"]
+    if set(texts) <= set(asked):
+        return rounds
+    lines = rounds.groupby(["strategy", "metric", "settings"], dropna=False, sort=False).ngroup()
+    if lines.nunique() != len(texts):
+        return rounds
+    kept = [number for number, text in enumerate(texts) if text in asked]
+    return rounds[lines.isin(kept)]
 
 
 def _header(path: Path) -> dict[str, Any]:
