@@ -347,7 +347,7 @@ def csv_bytes(rng: Rng) -> bytes:
     lines = text.split("\n")
     for _ in range(int(rng.integers(1, 4))):
         kind = int(rng.integers(10))
-        row = int(rng.integers(len(lines) - 1))
+        row = int(rng.integers(max(1, len(lines) - 1)))
         cells = lines[row].split(",")
         if kind == 0:
             cells[int(rng.integers(len(cells)))] = odd_cell(rng)
@@ -1278,11 +1278,19 @@ def _api(rng: Rng, base: Path, folder: Path, n: int) -> Call:
         from fairfate.errors import InputError
 
         foreign = isinstance(error, TypeError) and "keyword argument" in str(error)
+        last = traceback.extract_tb(error.__traceback__)[-1].filename
+        foreign |= isinstance(error, ValueError | TypeError) and ("sklearn" in last or _is_checking(error))
         if not isinstance(error, InputError | OSError) and not foreign:
             broken.append(f"traceback: {''.join(traceback.format_exception(error))}")
     finally:
         os.chdir(cwd)
     return Call([f"(api call {n})"], code, sink.getvalue(), "", time.monotonic() - began, tuple(broken))
+
+
+def _is_checking(error: BaseException) -> bool:
+    """Whether scikit-learn was looking at X and y, as it does for every estimator."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return any("sklearn" in frame.filename and "check" in frame.name for frame in frames)
 
 
 def main() -> None:

@@ -188,7 +188,7 @@ def read_rounds(path: str | Path) -> pd.DataFrame:
     kinds |= {name: pa.int64() for name in table.column_names if _COUNT.fullmatch(name)}
     given = ("dataset", "partition", "protocol", "strategy", "settings", "seed", "round", "split")
     table = _as_kinds(table, kinds, given, f"run must hold a {ROUNDS}", file)
-    frame: pd.DataFrame = table.to_pandas(ignore_metadata=True)
+    frame: pd.DataFrame = table.replace_schema_metadata(None).to_pandas()
     for text in set(frame["settings"]):
         _settings(text, file)
     return frame
@@ -209,13 +209,13 @@ def _settings(text: str, file: Path) -> dict[str, Any]:
 
 def read_own(file: Path) -> pd.DataFrame:
     """A table of ours as a frame, whatever its header says of pandas; `InputError` if it is damaged."""
-    found: pd.DataFrame = _own_table(file, file.name).to_pandas(ignore_metadata=True)
+    found: pd.DataFrame = _own_table(file, file.name).replace_schema_metadata(None).to_pandas()
     return found
 
 
 def _own_table(file: Path, name: str) -> pa.Table:
     try:
-        with pq.ParquetFile(file) as opened:
+        with pq.ParquetFile(file.absolute()) as opened:
             table = opened.read()
         table.validate()
     except (OSError, ValueError, KeyError, NotImplementedError) as error:
@@ -265,7 +265,7 @@ def read_groups(path: str | Path) -> Groups | None:
     """What the groups of a run are; None for one of an older version."""
     file = Path(path) / ROUNDS if Path(path).is_dir() else Path(path)
     try:
-        schema = pq.read_schema(file)
+        schema = pq.read_schema(file.absolute())
         about = json.loads((schema.metadata or {}).get(_ABOUT, b"{}"))
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"run must hold a {ROUNDS} with a header of ours, got '{file}' ({error})") from None
@@ -327,7 +327,7 @@ def read_clients(path: str | Path) -> pd.DataFrame:
     kinds = {**dict.fromkeys(texts, pa.string()), "round": pa.int64(), "seed": pa.int64()}
     given = ("name", "outcome", "strategy", "settings", "round", "seed")
     table = _as_kinds(table, kinds, given, f"run must hold a {CLIENTS}", file)
-    found: pd.DataFrame = table.to_pandas(ignore_metadata=True)
+    found: pd.DataFrame = table.replace_schema_metadata(None).to_pandas()
     for text in set(found["settings"]):
         _settings(text, file)
     odd = sorted(set(found["outcome"]) - set(OUTCOMES))

@@ -145,7 +145,7 @@ def rounds_of(path: Path, header: Mapping[str, Any], asked: Collection[str]) -> 
 def _header(path: Path) -> dict[str, Any]:
     """What a cell's file says of itself."""
     try:
-        header: dict[str, Any] = json.loads(pq.read_schema(path).metadata[_HEADER])
+        header: dict[str, Any] = json.loads(pq.read_schema(path.absolute()).metadata[_HEADER])
         kinds = {"cell": dict, "code": str, "specs": list, "saved": dict}
         right = all(isinstance(header[key], kind) for key, kind in kinds.items())
         right = right and isinstance(header["cell"]["seed"], int)
