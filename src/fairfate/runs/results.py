@@ -191,6 +191,9 @@ def read_rounds(path: str | Path) -> pd.DataFrame:
     frame: pd.DataFrame = table.replace_schema_metadata(None).to_pandas()
     for text in set(frame["settings"]):
         _settings(text, file)
+    counts = [name for name in table.column_names if _COUNT.fullmatch(name)]
+    if sorted(counts) != sorted(count_columns(len(counts) // 4)):
+        raise InputError(f"run must hold a {ROUNDS} with counts of whole groups, got '{file}'")
     return frame
 
 
