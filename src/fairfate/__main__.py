@@ -10,7 +10,7 @@ import signal
 import sys
 from types import FrameType
 
-from fairfate.errors import Stopped
+from fairfate.errors import Stopped, shown
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -28,7 +28,7 @@ def main() -> None:
         if sys.stdout is not None:  # it may be closed
             sys.stdout.flush()
     except Stopped as stopped:
-        sys.stderr.write(f"Interrupted. {stopped.advice}".strip() + "\n")
+        sys.stderr.write(shown(f"Interrupted. {stopped.advice}".strip()) + "\n")
         code = 128 + stopped.number  # as shells have it
     except BrokenPipeError:  # nobody reads on, as with | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -66,6 +66,34 @@ def plain(value: object) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
+_UNSEEN = {
+    *range(0x20),  # C0, with escape sequences' first
+    *range(0x7F, 0xA0),  # DEL and C1
+    *(0x061C, 0x200E, 0x200F, 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)),  # bidi, lines
+}
+_ESCAPES = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in _UNSEEN}
+_ESCAPES |= {ord("\t"): "\\t", ord("\r"): "\\r"}
+del _ESCAPES[ord("\n")]
+
+
+def shown(text: str) -> str:
+    r"""A text for a terminal: characters that would steer it, or turn lines round, as escapes.
+
+    >>> print(shown("a\x1b[31mb\u202ec"))
+    a\x1b[31mb\u202ec
+    """
+    return text.translate(_ESCAPES)
+
+
+def reason_of(error: BaseException) -> str:
+    """An error's kind and text, also of one whose text fails."""
+    try:
+        text = str(error).strip()
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
 def check(condition: bool, rule: str, value: object) -> None:
     """Raise InputError with the rule and the value unless the condition holds.
 

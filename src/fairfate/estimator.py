@@ -258,7 +258,8 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         per_round = a_third(clients) if self.per_round is None else _whole("per_round", self.per_round)
         check(per_round <= clients, f"per_round must be <= the {clients} clients", per_round)
         rate = _number("learning_rate", self.learning_rate)
-        return Training(int(self.max_iter), per_round, int(self.epochs), int(self.batch_size), rate)
+        rounds, epochs = _whole("max_iter", self.max_iter), _whole("epochs", self.epochs)
+        return Training(rounds, per_round, epochs, _whole("batch_size", self.batch_size), rate)
 
     def _federation(self, table: Table, spec: Spec, partition: Partition, streams: Streams) -> Federation:
         """The rows with their clients; some are held out for the server."""
@@ -269,7 +270,9 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         clients = _whole("n_clients", self.n_clients)
         named = partition.kind == "column"
         check(named or clients <= len(table), f"n_clients must be <= the {len(table)} rows", clients)
-        _check_looks(spec, table, {"training": train, "validation": validation}, int(self.max_iter))
+        _check_looks(
+            spec, table, {"training": train, "validation": validation}, _whole("max_iter", self.max_iter)
+        )
         return arrange(table, (train, validation, np.arange(0)), partition, clients, streams)
 
     def _model(self, inputs: int) -> Model:
@@ -471,7 +474,9 @@ def _refuse_classes(values: NDArray[Any], classes: NDArray[Any]) -> None:
 
 def _place(wanted: Any, classes: NDArray[Any]) -> int:
     """Which of the classes is the favourable one."""
-    found = [place for place, label in enumerate(classes.tolist()) if label == wanted]
+    found = [
+        place for place, label in enumerate(classes.tolist()) if np.ndim(wanted) == 0 and label == wanted
+    ]
     if not found:
         raise InputError(f"pos_label must be one of the classes {listing(classes)}, got {wanted!r}")
     return found[0]

@@ -16,11 +16,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.errors import InputError
+from fairfate.errors import InputError, reason_of
 
 LOCK = ".lock"
 _UNFINISHED = ".unfinished"
 _ABOUT, _CHECKSUM = "fairfate", "checksum"
+
+
+def short_name(name: str, most: int = 140) -> str:
+    """A part of a file's name that leaves room for the others: what is too long ends with its checksum.
+
+    >>> short_name("adult"), len(short_name("x" * 300))
+    ('adult', 140)
+    """
+    content = name.encode()
+    if len(content) <= most:
+        return name
+    digest = hashlib.sha256(content).hexdigest()[:12]
+    return f"{content[: most - 13].decode(errors='ignore')}-{digest}"
 
 
 @contextmanager
@@ -32,7 +45,7 @@ def replacing(path: str | Path, name: Callable[[Path], str] | None = None) -> It
     path : the file to write
     name : makes the final name from what was written, if it depends on that
     """
-    target = Path(path)
+    target = Path(path).absolute()  # of a relative one with a colon, Arrow thinks that it is an address
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}{_UNFINISHED}")
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # less the user's umask
@@ -136,8 +149,16 @@ def read_arrays(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
             arrays = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
             about = json.loads((opened.metadata() or {})[_ABOUT])
         checksum = about.pop(_CHECKSUM)
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from None
+    except (
+        SafetensorError,
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        raise ValueError(reason_of(error)) from None
     if checksum != _checksum(arrays, about):
         raise ValueError("its checksum is wrong: the file is damaged")
     return arrays, about

@@ -82,7 +82,8 @@ def benchmark(
     rounds : other than usual, to try something out
     """
     folder = ready(out, jobs)
-    assert folder is not None
+    if folder is None:
+        raise InputError("out must be a folder, got none")
     for plugin in plugins:
         load_plugin(plugin)
     chosen, alone = _chosen(methods)

@@ -52,7 +52,7 @@ from fairfate.cli.options import (
 from fairfate.cli.report import FairFrom
 from fairfate.cli.screen import Bar, console, say, watching
 from fairfate.cli.watch import watched
-from fairfate.errors import InputError, ProcessDiedError, Stopped, check
+from fairfate.errors import InputError, ProcessDiedError, Stopped, check, shown
 
 if TYPE_CHECKING:
     from fairfate.report.tracking import Tracking
@@ -111,7 +111,7 @@ def run(
     jobs: Annotated[
         Whole, option("processes (default: all cores); results do not depend on it", whole)
     ] = None,
-    out: Annotated[Path | None, option("folder for the results (default: new, under runs/)")] = None,
+    out: Annotated[Word, option("folder for the results (default: new, under runs/)")] = None,
     force: Annotated[bool, option("replace the results that the folder already has")] = False,
     groups: Annotated[bool, option("show every group under every strategy (also in groups.csv)")] = False,
     mlflow: Annotated[Word, option("log the run there too: sqlite:///mlflow.db or http://...")] = None,
@@ -124,25 +124,27 @@ def run(
     given = given_options(ctx, *others)
     from fairfate.report.comparison import Comparison
     from fairfate.report.terminal import show_run
-    from fairfate.runs.config import from_mapping, read_config
+    from fairfate.runs.config import file_options, from_mapping, read_config
     from fairfate.runs.execute import execute
+    from fairfate.runs.job import ready
     from fairfate.runs.plan import changes
     from fairfate.runs.prepare import prepare
 
     if fair_from is not None:
         check(0 < fair_from <= 1, "fair-from must be in (0, 1]", f"{fair_from:g}")
     values = read_config(config) if config is not None else {}
-    from_file = {key: values.pop(key, None) for key in ("jobs", "out", "force")}
-    jobs = from_file["jobs"] if jobs is None else jobs
-    out = _path(from_file["out"]) if out is None else out
-    force = force or bool(from_file["force"])
+    own_jobs, own_out, own_force = file_options(values, str(config))
+    jobs = own_jobs if jobs is None else jobs
+    out = own_out if out is None else out
+    force = force or own_force
     from_mapping(values, where=str(config))
     values = {key.replace("-", "_"): value for key, value in values.items()}
     plan, table = prepare(from_mapping({**values, **given}, where="the command line"))
     for note in changes(values.get("provenance", {}), table, config):
         say(f"Note: {note}")
     tracking = None if mlflow is None else _tracking(mlflow)
-    folder = out if out is not None else _new_folder(table.name)
+    ready(out, jobs)
+    folder = Path(out) if out is not None else _new_folder(table.name)
     total = len(plan.config.seeds) * plan.training.rounds
     screen = console()
     try:
@@ -178,10 +180,6 @@ def _tracking(uri: str) -> Tracking:
     return open_tracking(uri)
 
 
-def _path(text: str | None) -> Path | None:
-    return None if text is None else Path(text)
-
-
 def _new_folder(name: str) -> Path:
     """The next folder under runs/ that is free, made at once so that no other run takes it."""
     for place in itertools.count(1):
@@ -208,7 +206,7 @@ def strategies(
 @app.command("sweep")
 def run_sweep(
     file: Annotated[Path, typer.Argument(help="TOML file: keys as for 'run', with lists of values")],
-    out: Annotated[Path | None, option("folder (default: runs/ and the file's name)")] = None,
+    out: Annotated[Word, option("folder (default: runs/ and the file's name)")] = None,
     jobs: Annotated[
         Whole, option("processes (default: all cores); results do not depend on it", whole)
     ] = None,
@@ -217,10 +215,12 @@ def run_sweep(
     from fairfate.report.comparison import Comparison
     from fairfate.report.terminal import show_run
     from fairfate.runs.config import read_config
+    from fairfate.runs.job import ready
     from fairfate.runs.sweep import expand, sweep
 
     configs = expand(read_config(file), where=str(file))
-    folder = out if out is not None else Path("runs") / file.stem
+    ready(out, jobs)
+    folder = Path(out) if out is not None else Path("runs") / file.stem
     with watching(folder) as (progress, on_plan):
         done = sweep(configs, folder, jobs=jobs, progress=progress, on_plan=on_plan)
     for name in done.damaged:
@@ -348,7 +348,9 @@ def run_command() -> int:
     try:
         return int(app(standalone_mode=False, prog_name=PROGRAM) or 0)
     except ClickError as error:
-        error.show()
+        text = io.StringIO()
+        error.show(text)
+        sys.stderr.write(shown(text.getvalue()))
         return int(error.exit_code)
     except InputError as error:
         say(f"Error: {error}")

@@ -44,8 +44,10 @@ def list_data(
 ) -> None:
     """List the datasets and where they were found."""
     from fairfate.data import SOURCES, find
+    from fairfate.data.sources import folders
     from fairfate.report.lists import show_sources
 
+    folders(data_dir)
     found: dict[str, str] = {}
     for name in SOURCES:
         with suppress(InputError):

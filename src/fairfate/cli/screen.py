@@ -17,15 +17,25 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
 
-from fairfate.errors import Stopped
+from fairfate.errors import Stopped, shown
 
 
 class UserConsole(Console):
-    """A console that takes users' words as they are: no markup in group or column names."""
+    """A console that takes users' words as they are: no markup, and nothing in them steers the terminal."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(highlight=False, markup=False, **options)
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """As Rich's, which would leave some control characters out in silence."""
+        super().print(*(shown(one) if isinstance(one, str) else one for one in objects), **options)
+
+    def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
+        """As Rich's, with what tables and other texts hold shown likewise."""
+        for text, style, control in super().render(renderable, options):
+            yield Segment(text if control else shown(text), style, control)
 
     def on_broken_pipe(self) -> None:
         """Nobody reads on, as with ``| head``: that is for the caller to notice."""

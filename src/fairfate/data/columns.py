@@ -187,7 +187,10 @@ def read_dates(values: pd.Series[Any], form: str) -> NDArray[np.float64]:
 def _days(stamps: pd.Series[Any]) -> NDArray[np.float64]:
     import pandas as pd
 
-    days = (stamps - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1)
+    try:
+        days = (stamps - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1)
+    except (ArithmeticError, ValueError):  # years far beyond those that pandas counts with
+        raise InputError(f"dates must be in years that people live in, got {stamps.dropna().max()}") from None
     return np.asarray(days.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
 
 
@@ -291,10 +294,8 @@ def merge_small(
 
 def stray(values: pd.Series[Any], labels: pd.Series[Any], least: int) -> NDArray[np.bool_]:
     """(rows,) those of groups so small that even together they cannot be in all parts of a split."""
-    import pandas as pd
-
     codes, names = words(values)
-    label = pd.factorize(labels)[0]
+    label = words(labels)[0]
     here = codes >= 0
     cells = np.bincount(codes[here] * 2 + np.clip(label[here], 0, 1), minlength=2 * len(names)).reshape(-1, 2)
     few = (cells.sum(axis=1) < least) | (cells.min(axis=1) < max(1, least // 5))

@@ -18,7 +18,7 @@ from fairfate.data.leaks import leaks
 from fairfate.data.made_up import synthetic
 from fairfate.data.read import FILE, Reading, list_folder, read_file, read_folder, read_frame, stem
 from fairfate.data.schema import Schema, UnfitError
-from fairfate.data.sources import SOURCES, find
+from fairfate.data.sources import SOURCES, find, folders
 from fairfate.data.table import TRAINING, VALIDATION, Table, table_from_frame
 from fairfate.errors import InputError, check, unknown
 
@@ -70,6 +70,7 @@ def load(
         return _load_frame(data, columns, encode)
     data = str(data)
     name, _, arguments = data.partition(":")
+    folders(data_dir)  # a misspelt one is known at once, whether it is needed or not
     if held is not None and (name == "synthetic" or name in SOURCES):
         raise InputError(
             f"validation must be left out for '{name}', which is split by the seed, got '{held.validation}'"

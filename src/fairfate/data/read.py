@@ -177,6 +177,11 @@ def _raw(file: Path, reading: Reading) -> _Raw:
     if ending in JSON:
         return _Raw(_json(text), notes)
     rows = read_csv(text, reading.sep)
+    if rows.longer:
+        notes = (
+            *notes,
+            f"{rows.longer:,} rows end with empty fields beyond the header's, which are left out",
+        )
     return _Raw(rows.frame(), notes, lambda: rows.frame(str))
 
 
@@ -207,7 +212,7 @@ def _parquet(file: Path) -> _Raw:
     """With its index as columns, if that has names."""
     packed = file.suffix.lower() == ".gz"
     try:
-        frame = pd.read_parquet(io.BytesIO(_content(file)) if packed else file)
+        frame = pd.read_parquet(io.BytesIO(_content(file)) if packed else file.absolute())
     except Exception as error:  # a damaged file fails in many ways
         raise ValueError(f"no Parquet file, or a damaged one: {error}") from None
     return _Raw(frame.reset_index() if any(name is not None for name in frame.index.names) else frame)

@@ -138,6 +138,8 @@ def cache_folder() -> Path:
 
 def folders(data_dir: str | Path | None = None) -> list[Path]:
     """Where datasets are looked for, in this order."""
+    if data_dir is not None and (str(data_dir) == "" or not Path(data_dir).is_dir()):
+        raise InputError(f"data-dir must be a folder, got '{data_dir}' (no such folder)")
     named = [data_dir, os.environ.get(VARIABLE)]
     return [Path(folder) for folder in named if folder] + [cache_folder()]
 

@@ -108,6 +108,8 @@ class Csv(NamedTuple):
 
     text: str
     sep: str
+    longer: int = 0
+    """Rows with empty fields beyond the header's."""
 
     def frame(self, dtype: type[str] | None = None) -> pd.DataFrame:
         """As pandas reads it; with ``str``, everything as it is written."""
@@ -142,12 +144,16 @@ class Csv(NamedTuple):
 def read_csv(text: str, sep: str | None) -> Csv:
     """Any of the usual separators; every row must have as many fields as the header."""
     found = separator(text, sep)
-    _check_fields(text, found)
-    return Csv(text, found)
+    return Csv(text, found, _check_fields(text, found))
 
 
-def _check_fields(text: str, sep: str) -> None:
-    """Refuse what pandas would mend in silence: columns of one name, and fields beyond the header's."""
+def _check_fields(text: str, sep: str) -> int:
+    """Refuse what pandas would mend in silence: columns of one name, and fields beyond the header's.
+
+    Returns
+    -------
+    How many rows have more fields that are empty.
+    """
     rows = csv.reader(io.StringIO(text), delimiter=sep, skipinitialspace=True)
     header = next((row for row in rows if row), [])
     names_once([name.strip() for name in header if name])
@@ -157,12 +163,15 @@ def _check_fields(text: str, sep: str) -> None:
         usual = len(header) - 1
         lines = enumerate(text.splitlines(), start=1)
         suspects = ((n, line.split(sep)) for n, line in lines if line.count(sep) > usual)
+    longer = 0
     for line, row in suspects:
+        longer += 1
         if any(field.strip() for field in row[len(header) :]):
             raise ValueError(
                 f"a row must have no more fields than the header's {len(header)},"
                 f" got {len(row)} in line {line}"
             )
+    return longer
 
 
 def names_once(header: list[str]) -> None:

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from fairfate._version import __version__
+from fairfate.errors import InputError
 from fairfate.export.graph import layers_of
 from fairfate.export.inputs import MEANING, columns_of
 from fairfate.models.fitted import FairModel
@@ -38,7 +39,10 @@ def to_json(model: FairModel) -> str:
         "groups": list(model.groups),
         "thresholds": None if model.thresholds is None else [_number(cut) for cut in model.thresholds],
     }
-    return json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n"
+    try:
+        return json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n"
+    except ValueError as error:
+        raise InputError(f"model must hold finite numbers to be written as JSON, got {error}") from None
 
 
 def _number(value: float) -> float | str:

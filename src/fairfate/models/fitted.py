@@ -229,8 +229,11 @@ def _check(model: FairModel, file: Path) -> None:
     if model.network is None and "w1" not in model.arrays:
         return  # the user's own; it needs its network to score
     try:
-        model.margins(np.zeros((1, model.schema.encoder.inputs), dtype=np.float32))
-    except (ValueError, KeyError, TypeError) as error:
+        margins = model.margins(np.zeros((3, model.schema.encoder.inputs), dtype=np.float32))
+        check(
+            np.shape(margins) == (3,), "a model must give each row one number", f"{np.shape(margins)} for 3"
+        )
+    except (ValueError, KeyError, TypeError, IndexError) as error:
         raise InputError(f"{where} must have layers that fit its schema, got {error}") from None
 
 

@@ -20,7 +20,7 @@ from fairfate.models.fitted import FairModel
 from fairfate.report.audit import Audit, audits, crossings, fairness_by
 from fairfate.report.comparison import Comparison, text
 from fairfate.runs.choice import Choice, Judged, judge, pick
-from fairfate.runs.config import read_config
+from fairfate.runs.config import read_written
 from fairfate.runs.final import Final, read_final
 from fairfate.runs.finished import Run
 from fairfate.runs.folders import Unfinished, is_sweep, read_unfinished
@@ -81,14 +81,14 @@ class Material:
             compared = rounds[rounds["round"] <= common]
         sources = ((folder, ""),)
         comparison = Comparison(compared, found.metric, found.notes, found.groups, sources=sources)
-        return cls(comparison, (read_config(folder / CONFIG),), found.clients, None, progress, rounds)
+        return cls(comparison, (read_written(folder / CONFIG),), found.clients, None, progress, rounds)
 
     @classmethod
     def _of(cls, found: Comparison) -> Material:
         configs, clients, finals = [], [], []
         for path, added in found.sources:
             folder = path if path.is_dir() else path.parent
-            configs.append(read_config(folder / CONFIG) if (folder / CONFIG).is_file() else {})
+            configs.append(read_written(folder / CONFIG) if (folder / CONFIG).is_file() else {})
             if (folder / CLIENTS).is_file():
                 clients.append(_named(read_clients(folder), added))
             final = read_final(folder)

@@ -27,20 +27,31 @@ def local_terms(
 
 def check_terms(terms: LossTerms, rows: CellRows) -> LossTerms:
     """The same, found to be finite and to fit rows by (group, label)."""
+    if not isinstance(terms, LossTerms):
+        raise InputError(f"a strategy's local_loss must give LossTerms, got {type(terms).__name__}")
     for name in ("weight", "push"):
         value = getattr(terms, name)
         if value is None and name == "push":
             continue
-        if np.shape(value) != rows.shape or not np.isfinite(value).all():
+        if not _finite(value, rows.shape):
             raise InputError(
                 f"a strategy's local_loss must give a finite {name} for each of (groups, labels)"
                 f" {rows.shape}, got {np.shape(value)}: {value}"
             )
     for name in ("prejudice", "prox"):
         number = getattr(terms, name)
-        if not np.isfinite(number):
+        if not _finite(number, ()):
             raise InputError(f"a strategy's local_loss must give a finite {name}, got {number}")
     return terms
+
+
+def _finite(value: Any, shape: tuple[int, ...]) -> bool:
+    """Whether it is finite numbers of this shape."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # lists of several lengths
+        return False
+    return array.shape == shape and array.dtype.kind in "biuf" and bool(np.isfinite(array).all())
 
 
 def one(statistics: Statistics, index: Any) -> Statistics:
@@ -121,10 +132,10 @@ def _losses(
             if Need.LOCAL in strategy.needs:
                 local = one(model.statistics(current[s, c][None], packed[int(client)]), 0)
             terms = local_terms(strategy, broadcasts[s], client_cells[c], local)
-            weight[s, c] = terms.weight.ravel()
+            weight[s, c] = np.ravel(terms.weight)
             if terms.push is not None:
                 push = np.zeros_like(weight) if push is None else push
-                push[s, c] = terms.push.ravel()
+                push[s, c] = np.ravel(terms.push)
             if terms.prejudice:
                 prejudice = np.zeros(len(strategies), dtype=np.float32) if prejudice is None else prejudice
                 prejudice[s] = terms.prejudice

@@ -17,6 +17,7 @@ from fairfate.rounds.server import Outcome, Replies
 
 FAIR, USED, DROPPED, REFUSED = "fair", "used", "dropped", "refused"
 """What becomes of a client in a round; who is refused is not asked at all."""
+OUTCOMES = (FAIR, USED, DROPPED, REFUSED)
 MEASURES = ("accuracy", "balanced_accuracy", "mcc", "sp", "eo", "eqo")
 """Of a client's model on the validation rows, where it was scored."""
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from fairfate.errors import InputError
-from fairfate.rounds.checkpoint import read_checkpoint, unpack, write_checkpoint
+from fairfate.rounds.checkpoint import Saved, read_checkpoint, unpack, write_checkpoint
 from fairfate.rounds.record import ClientRound
 from fairfate.rounds.server import Server
 from fairfate.strategies import Average
@@ -54,12 +54,10 @@ class Checkpoint:
             return 0  # damaged: begin again
         if saved.identity != json.loads(json.dumps(self.identity)):
             return 0
-        content = saved.content["dict"]
-        for server, state in zip(servers, content["states"]["list"], strict=True):
-            server.state = unpack(state, saved.arrays, server.state)
-        for line, held, text in zip(lines, content["lines"]["list"], saved.pieces[1:], strict=True):
-            _restore(line, unpack(held, saved.arrays, None), json.loads(text))
-        return int(saved.pieces[0])
+        try:
+            return _take_up(saved, servers, lines)
+        except (InputError, LookupError, ValueError, TypeError, AttributeError):
+            return 0  # no state of these servers
 
     def remove(self) -> None:
         """The run is done."""
@@ -67,6 +65,32 @@ class Checkpoint:
             self.path.unlink(missing_ok=True)
             with suppress(OSError):
                 self.path.parent.rmdir()
+
+
+def _take_up(saved: Saved, servers: Sequence[Server], lines: Sequence[Recorded]) -> int:
+    """All of a checkpoint, or nothing of it; returns the rounds that are done."""
+    content = saved.content["dict"]
+    packed = zip(servers, content["states"]["list"], strict=True)
+    states = [unpack(state, saved.arrays, server.state) for server, state in packed]
+    done = int(saved.pieces[0])
+    for server, state in zip(servers, states, strict=True):
+        if np.shape(state.params) != np.shape(server.params) or not np.isfinite(state.params).all():
+            raise InputError("checkpoint must hold models of the run's shape, got others")
+    held = [unpack(of, saved.arrays, None) for of in content["lines"]["list"]]
+    texts = [json.loads(text) for text in saved.pieces[1:]]
+    for line, of, text in zip(lines, held, texts, strict=True):
+        numbers, notes, clients = text
+        kept = (len(numbers), len(of["validation"]), len(of["test"]))
+        if len(set(kept)) > 1 or not all(isinstance(note, dict) for note in notes):
+            raise InputError(f"checkpoint must hold as many rounds of each kind, got {kept}")
+        if line.average is not None and line.average.total is None and np.ndim(of["count"]):
+            raise InputError("checkpoint must hold an average, got another")
+        [ClientRound._make([*c[:5], None, c[6], None]) for c in clients]
+    for server, state in zip(servers, states, strict=True):
+        server.state = state
+    for line, of, text in zip(lines, held, texts, strict=True):
+        _restore(line, of, text)
+    return done
 
 
 def _line(line: Recorded) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from fairfate.models.training import Training
 PROTOCOLS = ("paper", "published")
 PROVENANCE = "provenance"
 MOST_SEEDS = 1_000_000
+_MOST_DIGITS = 20
 USUAL = (
     Training(rounds=100, per_round=1, epochs=10, batch_size=10, learning_rate=0.01),
     Training(rounds=200, per_round=1, epochs=2, batch_size=20, learning_rate=0.03),
@@ -185,6 +186,8 @@ def parse_seeds(text: str | int) -> tuple[int, ...]:
     parts = [part.strip() for part in str(text).split(",")]
     if not all(part.isascii() and part.isdigit() for part in parts if part) or not any(parts):
         raise InputError(f"seeds must be a number >= 1 or a list such as 3,5,8, got '{text}'")
+    if any(len(part) > _MOST_DIGITS for part in parts):
+        raise InputError(f"seeds must have at most {_MOST_DIGITS} digits, got '{text}'")
     if len(parts) == 1:
         count = int(parts[0])
         check(count >= 1, "seeds must be >= 1", text)
@@ -221,6 +224,7 @@ def from_mapping(values: Mapping[str, Any], where: str = "config") -> Config:
     given: dict[str, Any] = {}
     for raw, value in values.items():
         if raw == PROVENANCE:
+            check(isinstance(value, Mapping), f"{where}: {PROVENANCE} must be a table", repr(value))
             continue
         key = raw.replace("-", "_")
         if value is None or (key == "post" and not value):
@@ -258,17 +262,42 @@ def _typed(key: str, value: Any, where: str) -> Any:
             if not isinstance(seed, int) or isinstance(seed, bool):
                 raise InputError(f"{where}: each seed must be a whole number, got {seed!r}")
         return tuple(value)
+    name = f"{where}: {key.replace('_', '-')}"
     if key in LISTS.values():
-        return tuple(map(str, value)) if _is_list(value) else (str(value),)
+        return tuple(_text(of, name) for of in (value if _is_list(value) else (value,)))
     if isinstance(value, Path):
         value = str(value)
     if key in ("favourable", "hidden") and value is not None and not isinstance(value, bool):
-        return ",".join(map(str, value)) if _is_list(value) else str(value)
+        return ",".join(_text(of, name) for of in (value if _is_list(value) else (value,)))
     kind = _KINDS.get(key, str)
     right = isinstance(value, int | float) if kind is float else isinstance(value, kind)
     if not right or isinstance(value, bool):
-        raise InputError(f"{where}: {key.replace('_', '-')} must be {_NAMES[kind]}, got {value!r}")
-    return kind(value)
+        raise InputError(f"{name} must be {_NAMES[kind]}, got {value!r}")
+    if isinstance(value, str):
+        _check_text(value, name)
+    try:
+        return kind(value)
+    except OverflowError:
+        raise InputError(f"{name} must be {_NAMES[kind]}, got one of {len(str(value))} digits") from None
+
+
+def _text(value: object, name: str) -> str:
+    """A text, or a number or path as one."""
+    if value is None or isinstance(value, dict | list | tuple | set):
+        raise InputError(f"{name} must be a text or a list of texts, got {value!r}")
+    text = str(value)
+    _check_text(text, name)
+    return text
+
+
+def _check_text(text: str, name: str) -> None:
+    """A text that a file, and a file's name, can hold."""
+    check(text != "" or name.rpartition(" ")[2] not in _PLACES, f"{name} must not be empty", "''")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{name} must be in UTF-8, got {text!r}") from None
+    check("\0" not in text, f"{name} must be without NUL characters", repr(text))
 
 
 def _plain(value: Any) -> Any:
@@ -276,10 +305,14 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, range | set | frozenset):
-        return list(value) if isinstance(value, range) else sorted(value)
+        return (
+            list(value) if isinstance(value, range) else sorted(value, key=lambda one: (str(type(one)), one))
+        )
     return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
+_PLACES = ("data", "data-dir", "validation", "test", "schema", "plugins", "model", "out")
+"""What names a file or a folder: an empty text would stand for the folder that one is in."""
 _NAMES = {int: "a whole number", float: "a number", str: "a text"}
 
 
@@ -293,9 +326,72 @@ def read_config(path: str | Path) -> dict[str, Any]:
     if not file.is_file():
         raise InputError(f"config must be a TOML file, got '{file}' (no such file)")
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        values = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+    except ValueError as error:  # also of a number with thousands of digits
         raise InputError(f"config must be a TOML file, got '{file}' ({error})") from None
+    except RecursionError:
+        values = {"": _too_deep()}
+    if _is_deep(values):
+        raise InputError(f"config must be a TOML file, got '{file}' (values within values, too many)")
+    about = values.get(PROVENANCE, {})
+    if not isinstance(about, dict):
+        raise InputError(f"{file}: {PROVENANCE} must be a table, got {about!r}")
+    return values
+
+
+MOST_LEVELS = 20
+"""Of lists and tables in a config."""
+
+
+def _too_deep() -> list[Any]:
+    found: list[Any] = []
+    for _ in range(MOST_LEVELS + 1):
+        found = [found]
+    return found
+
+
+def _is_deep(values: dict[str, Any]) -> bool:
+    """Whether lists and tables are nested as nobody needs them."""
+    level: list[Any] = [values]
+    for _ in range(MOST_LEVELS):
+        inner = [of for one in level for of in (one.values() if isinstance(one, dict) else one)]
+        level = [of for of in inner if isinstance(of, dict | list)]
+    return bool(level)
+
+
+def read_written(path: str | Path) -> dict[str, Any]:
+    """The config of a run's folder, in which every key that is known has a value of its kind.
+
+    Others, of other versions, are left as they are.
+    """
+    values = read_config(path)
+    names = {field.name for field in fields(Config)} | set(LISTS)
+    for raw, value in values.items():
+        key = raw.replace("-", "_")
+        if key in names:
+            typed = _typed(LISTS.get(key, key), value, str(path))
+            values[raw] = list(typed) if isinstance(typed, tuple) else typed
+    notes = values.get(PROVENANCE, {}).get("data-notes", [])
+    check(isinstance(notes, list), f"{path}: data-notes must be a list", repr(notes))
+    return values
+
+
+def file_options(values: dict[str, Any], where: str) -> tuple[int | None, str | None, bool]:
+    """Take out of a config file what is about carrying it out: jobs, out and force."""
+    kinds: dict[str, tuple[type, str]] = {
+        "jobs": (int, "a whole number"),
+        "out": (str, "a text"),
+        "force": (bool, "true or false"),
+    }
+    found: dict[str, Any] = {}
+    for key, (kind, name) in kinds.items():
+        value = found[key] = values.pop(key, None)
+        right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+        if value is not None and not right:
+            raise InputError(f"{where}: {key} must be {name}, got {value!r}")
+        if isinstance(value, str):
+            _check_text(value, f"{where}: {key}")
+    return found["jobs"], found["out"], bool(found["force"])
 
 
 def config_text(config: Config, provenance: Mapping[str, object]) -> str:
@@ -313,5 +409,6 @@ def config_text(config: Config, provenance: Mapping[str, object]) -> str:
 
 
 def _toml(key: str, value: object) -> str:
-    bare = key if re.fullmatch(r"[\w-]+", key) else json.dumps(key)
-    return f"{bare} = {json.dumps(value, ensure_ascii=False)}"
+    bare = key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    return f"{bare} = {text}".replace("\x7f", "\\u007f")  # which TOML does not have as it is

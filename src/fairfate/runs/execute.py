@@ -60,8 +60,13 @@ def execute(
     if folder is None:
         return _execute(plan, table, None, jobs, progress, sent)
     with locked(folder):
-        _open(folder, dump_config(plan, table), force)
-        return _execute(plan, table, folder, jobs, progress, sent)
+        begun = _open(folder, dump_config(plan, table), force)
+        try:
+            return _execute(plan, table, folder, jobs, progress, sent)
+        except InputError:
+            if begun and not Store(folder / CELLS).files:
+                _remove_results(folder)  # nothing has come of it
+            raise
 
 
 def _execute(
@@ -122,10 +127,11 @@ def _finished(
             store.remove(cell)
         else:
             files = [folder / MODELS / results.model_file(name, seed) for name in names]
-            clients = pd.read_parquet(results.part_file(folder, seed))
+            clients = results.read_own(results.part_file(folder, seed))
             models = [FairModel.load(file) for file in files]
             final = read_final(folder / PARTS, _final_parts(seed))
-            assert final is not None  # its checksum was right
+            if final is None:
+                raise InputError(f"out must hold the scores of finished seeds, got '{folder}' without")
             frames[seed] = Seed(store.read(cell), clients, models, final)
     return frames, damaged
 
@@ -210,8 +216,13 @@ _TORCH_SECONDS_PER_VISIT = 5e-6
 _WORTH_PROCESSES = 5.0
 
 
-def _open(folder: Path, config: str, force: bool) -> None:
-    """Make the folder ready: new, or an interrupted run of the same config, or by force."""
+def _open(folder: Path, config: str, force: bool) -> bool:
+    """Make the folder ready: new, or an interrupted run of the same config, or by force.
+
+    Returns
+    -------
+    Whether the run begins anew.
+    """
     if (folder / CONFIGS).exists():
         raise InputError(f"out must not be the folder of a sweep, got '{folder}' with {CONFIGS}")
     names = (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS, SCORES, LOCAL, MODELS, CELLS)
@@ -219,21 +230,22 @@ def _open(folder: Path, config: str, force: bool) -> None:
     unfinished = (folder / CONFIG).exists() and not (folder / SUMMARY).exists()
     if (folder / SUMMARY).exists():
         _clear_seeds(folder)  # of a run that was killed in its last moment
-    if unfinished and (folder / CONFIG).read_text(encoding="utf-8") == config:
-        return  # the same run, interrupted: it goes on, also when it was begun with --force
+    if unfinished and (folder / CONFIG).read_bytes() == config.encode():
+        return False  # the same run, interrupted: it goes on, also when it was begun with --force
     if ours and not force:
         if (folder / SUMMARY).exists() or not (folder / CONFIG).exists():
             raise InputError(
                 f"out must be a folder without results (or give --force), got '{folder}'"
                 f" with {', '.join(ours)}"
             )
-        differing = _differences((folder / CONFIG).read_text(encoding="utf-8"), config)
+        differing = _differences((folder / CONFIG).read_bytes().decode(errors="replace"), config)
         raise InputError(
             f"out must be new or hold the same run unfinished (or give --force), got '{folder}'"
             f" with another {', '.join(differing)}"
         )
     _remove_results(folder)
     write_bytes(folder / CONFIG, config.encode())
+    return True
 
 
 def _remove_results(folder: Path) -> None:
@@ -250,9 +262,10 @@ def _differences(old: str, new: str) -> list[str]:
     def keys(text: str) -> dict[str, Any]:
         try:
             values = tomllib.loads(text)
-        except tomllib.TOMLDecodeError:
+        except (ValueError, RecursionError):
             return {"config.toml": text}
-        return {**values.pop(PROVENANCE, {}), **values}
+        about = values.pop(PROVENANCE, {})
+        return {**(about if isinstance(about, dict) else {}), **values}
 
     before, after = keys(old), keys(new)
     return [key for key in {**before, **after} if before.get(key) != after.get(key)]

@@ -12,14 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from fairfate.errors import InputError
 from fairfate.fairness.metrics import Counts, Values
 from fairfate.fairness.thresholds import BINS, apply, histogram
 from fairfate.federation.split import Federation
 from fairfate.files import replacing
 from fairfate.models.model import Model, Models
 from fairfate.models.rows import PackedRows
-from fairfate.runs.results import count_columns
+from fairfate.runs.results import count_columns, read_own
 from fairfate.strategies import Spec
 
 SCORES, LOCAL = "scores.parquet", "local.parquet"
@@ -135,11 +134,7 @@ def read_final(folder: Path, names: tuple[str, str] = (SCORES, LOCAL)) -> Final 
         return None
     frames: list[pd.DataFrame] = []
     for name in names[: 2 if (folder / names[1]).is_file() else 1]:
-        try:
-            frames.append(pd.read_parquet(folder / name))
-        except (OSError, ValueError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise InputError(f"run must hold a readable {name}, got '{folder}' ({reason})") from None
+        frames.append(read_own(folder / name))
     return Final(*frames)
 
 

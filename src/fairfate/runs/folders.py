@@ -14,7 +14,7 @@ from fairfate.errors import InputError
 from fairfate.models.mlp import parse_hidden
 from fairfate.models.own import split
 from fairfate.models.training import Training
-from fairfate.runs.config import PROVENANCE, read_config
+from fairfate.runs.config import PROVENANCE, read_written
 from fairfate.runs.live import join_clients, read_live_seeds
 from fairfate.runs.results import (
     CELLS,
@@ -25,10 +25,11 @@ from fairfate.runs.results import (
     empty_rounds,
     groups_in,
     part_file,
+    read_clients,
     read_groups,
     read_rounds,
 )
-from fairfate.runs.store import Store
+from fairfate.runs.store import Store, rounds_of
 
 SWEPT = (
     "encode",
@@ -77,7 +78,7 @@ def read_folder(folder: Path) -> Iterator[Held]:
         return
     rounds = read_rounds(folder)
     file = (folder if folder.is_dir() else folder.parent) / CONFIG
-    config = read_config(file) if file.is_file() else {}
+    config = read_written(file) if file.is_file() else {}
     yield Held("", rounds, str(config.get("metric", "eqo")), read_groups(folder), _notes(config))
 
 
@@ -149,15 +150,15 @@ def read_unfinished(folder: str | Path) -> Unfinished | None:
 def _begun(folder: Path) -> dict[str, Any]:
     """The config of a run that has begun."""
     try:
-        return read_config(folder / CONFIG)
+        return read_written(folder / CONFIG)
     except (OSError, InputError):
         raise InputError(f"run must be the folder of a run, got '{folder}' (no readable {CONFIG})") from None
 
 
 def _part(file: Path) -> pd.DataFrame:
     try:
-        return pd.read_parquet(file)
-    except (OSError, ValueError):  # gone meanwhile
+        return read_clients(file)
+    except InputError:  # gone meanwhile
         return pd.DataFrame()
 
 
@@ -171,7 +172,7 @@ def _read_sweep(folder: Path) -> Iterator[Held]:
     if damaged:
         raise InputError(f"run must hold whole cells, got a damaged {damaged[0]}: run the sweep again")
     store.index()
-    configs = [read_config(file) for file in sorted((folder / CONFIGS).glob("*.toml"))]
+    configs = [read_written(file) for file in sorted((folder / CONFIGS).glob("*.toml"))]
     differing = [key for key in SWEPT if len({str(config.get(key)) for config in configs}) > 1]
     names: list[str] = []
     for config in configs:
@@ -181,7 +182,11 @@ def _read_sweep(folder: Path) -> Iterator[Held]:
         name = held[0][0].stem.rpartition("_seed-")[0]
         names.append(name)
         same = names.count(name)
-        rounds = pd.concat([pd.read_parquet(path) for path, _ in held], ignore_index=True)
+        asked = config.get("strategy") or {text for _, header in held for text in header["specs"]}
+        rounds = pd.concat([rounds_of(*found, asked) for found in held], ignore_index=True)
+        if not len(rounds):
+            names.pop()
+            continue
         yield Held(
             name if same == 1 else f"{name}-{same}",
             rounds,

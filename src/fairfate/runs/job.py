@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fairfate._version import __version__
@@ -18,7 +20,7 @@ from fairfate.fairness.objective import metrics_by
 from fairfate.federation.holders import AT_SERVER
 from fairfate.federation.split import Federation, build
 from fairfate.federation.streams import Streams
-from fairfate.files import remove_unfinished
+from fairfate.files import remove_unfinished, short_name
 from fairfate.models.fitted import FairModel
 from fairfate.rounds.record import clients_frame
 from fairfate.rounds.simulate import Trace, simulate
@@ -106,7 +108,8 @@ class Cell:
     def slug(self) -> str:
         """For the file's name."""
         partition = self.plan.split.replace(":", "-").replace("/", "-")
-        return f"{self.plan.dataset}_{partition}_{self.plan.config.protocol}_seed-{self.seed}"
+        named = short_name(f"{self.plan.dataset}_{partition}_{self.plan.config.protocol}")
+        return f"{named}_seed-{self.seed}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,8 +194,11 @@ def fitted(plan: Plan, table: Table, seed: int, outcome: Outcome) -> list[FairMo
 
 def ready(out: str | Path | None, jobs: int | None) -> Path | None:
     """Check where the results shall go, and by how many processes, before anything is done."""
-    check(jobs is None or jobs >= 1, "jobs must be >= 1", jobs)
+    whole = isinstance(jobs, int | np.integer) and not isinstance(jobs, bool)
+    check(jobs is None or (whole and jobs >= 1), "jobs must be >= 1", jobs)
     end_if_imported()
+    check(out is None or isinstance(out, str | os.PathLike), "out must be a folder's path", repr(out))
+    check(out is None or str(out) != "", "out must be a folder", "an empty text")
     folder = None if out is None else Path(out)
     if folder is not None and folder.exists() and not folder.is_dir():
         raise InputError(f"out must be a folder, got '{folder}' (a file)")

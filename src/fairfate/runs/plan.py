@@ -217,7 +217,7 @@ def changes(provenance: Mapping[str, Any], table: Table, file: Path | None) -> l
     if provenance.get("data-checksum", f"sha256:{table.checksum}") != f"sha256:{table.checksum}":
         found.append(f"the data are not those that {file} was written for (checksum)")
     sites = provenance.get("server-sites")
-    if sites is not None and list(table.client_names) != sites:
-        by, here = ", ".join(sites) or "nobody", ", ".join(table.client_names)
+    if isinstance(sites, list) and list(table.client_names) != sites:
+        by, here = ", ".join(map(str, sites)) or "nobody", ", ".join(table.client_names)
         found.append(f"{file} is of a run by {by}, and these are {here}: the results will differ")
     return found

@@ -14,7 +14,7 @@ from fairfate.federation.streams import Streams
 from fairfate.runs.config import Config
 from fairfate.runs.job import clear_tables, load_table
 from fairfate.runs.plan import Plan, resolve
-from fairfate.strategies import THRESHOLDS, Need, Setup, Spec, Strategy
+from fairfate.strategies import THRESHOLDS, Need, Setup, Spec
 
 
 def prepare(config: Config) -> tuple[Plan, Table]:
@@ -31,7 +31,7 @@ def checked(config: Config, table: Table) -> Plan:
     if plan.network is not None:
         plan.network.check(Schema.of(table, table.encoder))
     for spec in plan.specs:
-        check_judged(spec, _try_build(spec, setup).needs, plan.holders)
+        check_judged(spec, spec.build(setup).needs, plan.holders)
     for seed in plan.config.seeds:
         _check_seed(plan, table, seed, setup)
     return plan
@@ -90,13 +90,3 @@ def check_judged(spec: Spec, needs: Need, holders: Holders) -> None:
             f"validation-from must have mode=cross or mode=secure for {spec.name}, which judges clients'"
             f" models, got '{holders}'"
         )
-
-
-def _try_build(spec: Spec, setup: Setup) -> Strategy:
-    try:
-        return spec.build(setup)
-    except InputError:
-        raise
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise InputError(f"strategy '{spec.text}' must be buildable, got {reason}") from error

@@ -17,9 +17,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from fairfate.data.groups import Groups
-from fairfate.errors import InputError
+from fairfate.errors import InputError, listing
 from fairfate.fairness.metrics import METRICS, Counts, Metric, acceptance
-from fairfate.files import read_arrays, replacing, write_bytes
+from fairfate.files import read_arrays, replacing, short_name, write_bytes
+from fairfate.rounds.record import OUTCOMES
 from fairfate.strategies import Notes, short_names
 
 CONFIG, ROUNDS, SUMMARY, MODELS, CELLS = (
@@ -181,30 +182,123 @@ def read_rounds(path: str | Path) -> pd.DataFrame:
     file = file / ROUNDS if file.is_dir() else file
     if not file.is_file():
         raise InputError(f"run must be the folder of a finished run, got '{path}' (no {ROUNDS})")
-    try:
-        frame = pd.read_parquet(file)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"run must hold a readable {ROUNDS}, got '{file}' ({reason})") from None
-    needed = [name for name in _COLUMNS if name not in ("acceptance", "notes")]  # not in the first format
-    lacking = [name for name in needed if name not in frame.columns]
-    if lacking:
-        raise InputError(f"run must hold a {ROUNDS} with column '{lacking[0]}', got '{file}'")
+    table = _own_table(file, ROUNDS)
+    kinds = {name: kind for name, kind in _COLUMNS.items() if name in table.column_names}
+    kinds |= {name: kind for name, kind in _COLUMNS.items() if name not in ("acceptance", "notes")}
+    kinds |= {name: pa.int64() for name in table.column_names if _COUNT.fullmatch(name)}
+    given = ("dataset", "partition", "protocol", "strategy", "settings", "seed", "round", "split")
+    table = _as_kinds(table, kinds, given, f"run must hold a {ROUNDS}", file)
+    frame: pd.DataFrame = table.replace_schema_metadata(None).to_pandas()
+    for text in set(frame["settings"]):
+        _settings(text, file)
+    counts = [name for name in table.column_names if _COUNT.fullmatch(name)]
+    if sorted(counts) != sorted(count_columns(len(counts) // 4)):
+        raise InputError(f"run must hold a {ROUNDS} with counts of whole groups, got '{file}'")
     return frame
+
+
+_COUNT = re.compile(r"n_\d+_[01]_[01]")
+
+
+def _settings(text: str, file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise InputError(f"run must hold settings that a run has written, got '{text}' in '{file}'")
+    return found
+
+
+def read_own(file: Path) -> pd.DataFrame:
+    """A table of ours as a frame, whatever its header says of pandas; `InputError` if it is damaged."""
+    found: pd.DataFrame = _own_table(file, file.name).replace_schema_metadata(None).to_pandas()
+    return found
+
+
+def _own_table(file: Path, name: str) -> pa.Table:
+    try:
+        with pq.ParquetFile(file.absolute()) as opened:
+            table = opened.read()
+        table.validate()
+    except (OSError, ValueError, KeyError, NotImplementedError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputError(f"run must hold a readable {name}, got '{file}' ({reason})") from None
+    if len(set(table.column_names)) < table.num_columns:
+        raise InputError(f"run must hold a {name} with each column once, got '{file}'")
+    return table
+
+
+def _as_kinds(
+    table: pa.Table, kinds: Mapping[str, pa.DataType], given: Sequence[str], rule: str, file: Path
+) -> pa.Table:
+    """The table with columns of these kinds, some of them without gaps."""
+    for name, kind in kinds.items():
+        if name not in table.column_names:
+            raise InputError(f"{rule} with column '{name}', got '{file}'")
+        place = table.column_names.index(name)
+        column = table.column(place)
+        if column.type != kind:
+            alike = _alike(column.type, kind)
+            try:
+                column = column.cast(kind) if alike else None
+            except (ValueError, NotImplementedError):
+                column = None
+            if column is None:
+                raise InputError(
+                    f"{rule} with {kind} in column '{name}', got {table.schema.types[place]} in '{file}'"
+                )
+            table = table.set_column(place, name, column)
+        if name in given and column.null_count:
+            raise InputError(f"{rule} with a value in every row of column '{name}', got none in '{file}'")
+    return table
+
+
+def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether a column of one kind may stand for one of another: numbers for numbers, texts for texts."""
+    if pa.types.is_null(found):
+        return True
+    if pa.types.is_string(wanted):
+        inner = found.value_type if pa.types.is_dictionary(found) else found
+        return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_null(inner))
+    return bool(pa.types.is_integer(found) or pa.types.is_floating(found))
 
 
 def read_groups(path: str | Path) -> Groups | None:
     """What the groups of a run are; None for one of an older version."""
     file = Path(path) / ROUNDS if Path(path).is_dir() else Path(path)
-    return groups_in(json.loads((pq.read_schema(file).metadata or {}).get(_ABOUT, b"{}")))
+    try:
+        schema = pq.read_schema(file.absolute())
+        about = json.loads((schema.metadata or {}).get(_ABOUT, b"{}"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"run must hold a {ROUNDS} with a header of ours, got '{file}' ({error})") from None
+    found = groups_in(about)
+    counts = sum(_COUNT.fullmatch(name) is not None for name in schema.names)
+    if found is not None and counts != 4 * len(found):
+        raise InputError(f"run must hold counts of {len(found)} groups, got {counts} columns in '{file}'")
+    return found
 
 
 def groups_in(about: Mapping[str, Any]) -> Groups | None:
     """The inverse of `about_groups`; None if there is nothing."""
+    if not isinstance(about, Mapping):
+        raise InputError(f"run must say by name what its groups are, got {about!r}")
     if "members" not in about:
         return None
-    values, members = map(tuple, about["values"]), map(tuple, about["members"])
-    return Groups(tuple(about["attributes"]), tuple(values), tuple(members))
+    try:
+        values = tuple(tuple(str(one) for one in of) for of in about["values"])
+        members = tuple(tuple(int(one) for one in of) for of in about["members"])
+        found = Groups(tuple(map(str, about["attributes"])), values, members)
+        sizes = [len(of) for of in values]
+        right = len(sizes) == len(found.attributes) and len(members) > 0 and len(set(members)) == len(members)
+        for member in members:
+            inside = all(0 <= one < size for one, size in zip(member, sizes, strict=True))
+            right = right and inside
+    except (TypeError, ValueError, KeyError):
+        right = False
+    if not right:
+        raise InputError(f"run must say what its groups are, got {listing(map(str, about.items()), 3)}")
+    return found
 
 
 def write_clients(path: Path, frame: pd.DataFrame) -> None:
@@ -231,11 +325,20 @@ def read_clients(path: str | Path) -> pd.DataFrame:
     file = Path(path) / CLIENTS if Path(path).is_dir() else Path(path)
     if not file.is_file():
         raise InputError(f"run must hold a record of its clients, got '{path}' (no {CLIENTS})")
-    try:
-        return pd.read_parquet(file)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"run must hold a readable {CLIENTS}, got '{file}' ({reason})") from None
+    table = _own_table(file, CLIENTS)
+    texts = ("name", "outcome", "reason", "strategy", "metric", "settings")
+    kinds = {**dict.fromkeys(texts, pa.string()), "round": pa.int64(), "seed": pa.int64()}
+    given = ("name", "outcome", "strategy", "settings", "round", "seed")
+    table = _as_kinds(table, kinds, given, f"run must hold a {CLIENTS}", file)
+    found: pd.DataFrame = table.replace_schema_metadata(None).to_pandas()
+    for text in set(found["settings"]):
+        _settings(text, file)
+    odd = sorted(set(found["outcome"]) - set(OUTCOMES))
+    if odd:
+        raise InputError(f"each outcome in {CLIENTS} must be one of {'|'.join(OUTCOMES)}, got '{odd[0]}'")
+    if not len(found):
+        raise InputError(f"run must hold a record of its clients, got '{file}' without rows")
+    return found
 
 
 def summarise(rounds: pd.DataFrame) -> pd.DataFrame:
@@ -283,7 +386,7 @@ def model_file(label: str, seed: int) -> str:
     >>> model_file("fedmom(beta=0.8)", 3)
     'fedmom-beta=0.8-seed-3.safetensors'
     """
-    text = re.sub(r"[^A-Za-z0-9.=_]+", "-", label).strip("-")
+    text = short_name(re.sub(r"[^A-Za-z0-9.=_]+", "-", label).strip("-"))
     return f"{text}-seed-{seed}.safetensors"
 
 

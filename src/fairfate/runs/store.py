@@ -7,10 +7,9 @@ holds in its header, so that only what is missing is run.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,10 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from fairfate.data.groups import Groups
+from fairfate.errors import InputError
 from fairfate.files import remove_unfinished, replacing
 from fairfate.runs.job import Cell
-from fairfate.runs.results import about_groups, rounds_table
+from fairfate.runs.results import about_groups, read_rounds, rounds_table
 from fairfate.strategies import Spec
 
 _HEADER = b"fairfate"
@@ -62,17 +62,15 @@ class Store:
         """Read what the files hold."""
         self._files = {}
         for path in self.files:
-            header = json.loads(pq.read_schema(path).metadata[_HEADER])
+            header = _header(path)
             self._files.setdefault(_text(header["cell"]), []).append((path, header))
 
     def whole(self) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
         """The header and the rounds of each file that is whole, while others may write and remove some."""
         for path in self.files:
             with suppress(OSError, ValueError, KeyError, TypeError):
-                content = path.read_bytes()
-                if path.stem.rpartition("_")[2] == _digest_of(content):
-                    table = pq.read_table(io.BytesIO(content))
-                    yield json.loads(table.schema.metadata[_HEADER]), table.to_pandas()
+                if path.stem.rpartition("_")[2] == _digest(path):
+                    yield _header(path), read_rounds(path)
 
     def missing(self, cell: Cell) -> list[Spec]:
         """The cell's strategies that no file holds."""
@@ -81,7 +79,8 @@ class Store:
 
     def read(self, cell: Cell) -> pd.DataFrame:
         """The rounds of a finished cell."""
-        return pd.concat([pd.read_parquet(path) for path, _ in self._of(cell)], ignore_index=True)
+        asked = {spec.text for spec in cell.plan.specs}
+        return pd.concat([rounds_of(*found, asked) for found in self._of(cell)], ignore_index=True)
 
     def _of(self, cell: Cell) -> list[tuple[Path, dict[str, Any]]]:
         """A cell's files, but for those that an older version of a plugin made."""
@@ -129,6 +128,34 @@ class Store:
             content = rounds_table(mine, header)
             with replacing(unnamed, lambda file: f"{cell.slug}_{_digest(file)}.parquet") as temporary:
                 pq.write_table(content, temporary, compression="zstd")
+
+
+def rounds_of(path: Path, header: Mapping[str, Any], asked: Collection[str]) -> pd.DataFrame:
+    """A cell's rounds, less those of strategies and settings that are no longer asked for."""
+    rounds, texts = read_rounds(path), header["specs"]
+    if set(texts) <= set(asked):
+        return rounds
+    lines = rounds.groupby(["strategy", "metric", "settings"], dropna=False, sort=False).ngroup()
+    if lines.nunique() != len(texts):
+        return rounds
+    kept = [number for number, text in enumerate(texts) if text in asked]
+    return rounds[lines.isin(kept)]
+
+
+def _header(path: Path) -> dict[str, Any]:
+    """What a cell's file says of itself."""
+    try:
+        header: dict[str, Any] = json.loads(pq.read_schema(path.absolute()).metadata[_HEADER])
+        kinds = {"cell": dict, "code": str, "specs": list, "saved": dict}
+        right = all(isinstance(header[key], kind) for key, kind in kinds.items())
+        right = right and isinstance(header["cell"]["seed"], int)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        right = False
+    if not right:
+        raise InputError(
+            f"each of the {path.parent.name} must be a file that a run has written, got '{path}'"
+        )
+    return header
 
 
 def _text(key: dict[str, Any]) -> str:

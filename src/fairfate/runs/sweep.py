@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,10 @@ def expand(values: Mapping[str, Any], where: str = "sweep") -> list[Config]:
     [('random', 2), ('dirichlet:1', 2)]
     """
     rest = {key: value for key, value in values.items() if key.replace("_", "-") not in AXES}
-    metric = rest.get("metric", Config.metric)
-    for plugin in _listed(rest.get("plugin", [])):
+    others = {key: value for key, value in rest.items() if key not in ("strategy", "strategies")}
+    known = from_mapping(others, where)
+    metric = known.metric
+    for plugin in known.plugins:
         load_plugin(plugin)
     if "strategy" in rest:
         rest["strategy"] = [
@@ -131,14 +134,20 @@ def sweep(
     on_plan : told once how much there is to do
     """
     folder = ready(out, jobs)
-    assert folder is not None
+    if folder is None:
+        raise InputError("out must be a folder, got none")
     prepared = [prepare(config) for config in configs]
     check(len(prepared) > 0, "sweep must have at least one cell", "none")
     for name in (CONFIG, ROUNDS):
         if (folder / name).exists():
             raise InputError(f"out must be new or the folder of a sweep, got '{folder}' with {name} of a run")
     with locked(folder):
-        return _sweep(prepared, folder, jobs or cores(), progress, on_plan)
+        try:
+            return _sweep(prepared, folder, jobs or cores(), progress, on_plan)
+        except InputError:
+            if not Store(folder / CELLS).files:
+                _clear_configs(folder)  # nothing has come of them
+            raise
 
 
 def _sweep(
@@ -179,6 +188,14 @@ def _write_configs(folder: Path, prepared: list[tuple[Plan, Table]]) -> None:
             file.unlink()  # of a longer sweep before this one
     for number, (plan, table) in enumerate(prepared, start=1):
         write_bytes(folder / CONFIGS / f"{number:03}.toml", dump_config(plan, table).encode())
+
+
+def _clear_configs(folder: Path) -> None:
+    for file in (folder / CONFIGS).glob("[0-9][0-9][0-9]*.toml"):
+        file.unlink(missing_ok=True)
+    for empty in (folder / CONFIGS, folder / CELLS):
+        with suppress(OSError):
+            empty.rmdir()
 
 
 def _work(folder: Path, task: tuple[Cell, list[Spec], float], report: Report) -> None:

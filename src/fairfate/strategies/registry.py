@@ -15,6 +15,7 @@ from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check, listing, plain, unknown
 from fairfate.fairness.metrics import GAPS, Metric
 from fairfate.fairness.objective import bind
+from fairfate.strategies.foreign import calling, checked
 from fairfate.strategies.robust import robust
 from fairfate.strategies.settings import Setting, read_settings, resolve_settings
 from fairfate.strategies.steps import ROBUST, THRESHOLDS, Step, parse_steps, split_steps
@@ -70,7 +71,12 @@ def register(
     name: str, summary: str, reference: str, **settings: Setting
 ) -> Callable[[Callable[..., Strategy]], Callable[..., Strategy]]:
     """Make ``build(setup, **settings) -> Strategy`` available under a name, with its settings."""
+    for what, value in (("name", name), ("summary", summary), ("reference", reference)):
+        check(isinstance(value, str), f"a strategy's {what} must be a text", repr(value))
     check(re.fullmatch(r"[A-Za-z]\w*", name) is not None, "a strategy's name must be a word", f"'{name}'")
+    for key, setting in settings.items():
+        rule = f"setting '{key}' of strategy '{name}' must be a Number, a Choice or a metric"
+        check(isinstance(setting, Setting), rule, repr(setting))
 
     def add(build: Callable[..., Strategy]) -> Callable[..., Strategy]:
         known = _ENTRIES.get(name)
@@ -163,7 +169,13 @@ class Spec:
                 f"strategy '{self.name}' must be registered in every process: put it into a file and name"
                 " that file with --plugin (plugins=...)"
             )
-        strategy = _ENTRIES[self.name].build(setup, **dict(self.settings))
+        entry = _ENTRIES[self.name]
+        if _is_ours(entry.build):
+            strategy = entry.build(setup, **dict(self.settings))
+        else:
+            with calling(f"strategy '{self.text}'", "must be buildable"):
+                strategy = entry.build(setup, **dict(self.settings))
+            strategy = checked(strategy, self.name)
         for step in self.base.steps:
             strategy = robust(strategy, step)
         return strategy
@@ -171,6 +183,10 @@ class Spec:
 
 _FIRST_RULE = {"keep": 0.0, "against": "best", "from": "validation"}
 """How thresholds were chosen before they had these settings; not recorded, so that old results compare."""
+
+
+def _is_ours(build: Callable[..., Strategy]) -> bool:
+    return (build.__module__ or "").startswith("fairfate.")
 
 
 def _code_checksum(build: Callable[..., Strategy]) -> str:
@@ -232,17 +248,15 @@ def load_plugin(path: str | Path) -> None:
         del _ENTRIES[known]  # an older version of the file
     sys.modules[name], _PLUGINS[name] = loaded, digest
     try:
-        exec(compile(content, str(file), "exec"), loaded.__dict__)
+        with calling(f"plugin '{file}'"):
+            exec(compile(content, str(file), "exec"), loaded.__dict__)
         if not any(entry.build.__module__ == name for entry in entries()):
             raise InputError(f"plugin '{file}' must register a strategy; known: {listing(_ENTRIES)}")
-    except (Exception, SystemExit) as error:
+    except BaseException:
         _ENTRIES.clear()
         _ENTRIES.update(before)
         del _PLUGINS[name]
-        if isinstance(error, InputError):
-            raise
-        reason = f"{type(error).__name__}: {error}"
-        raise InputError(f"plugin '{file}' must run without an error, got {reason}") from error
+        raise
 
 
 def labels(specs: Iterable[Spec]) -> list[str]:

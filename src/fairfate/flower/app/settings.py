@@ -99,9 +99,8 @@ class Settings:
         for name, file in list(paths.items())[:2]:
             if file and not Path(file).is_file():
                 raise InputError(f"{name} must be a file, got '{file}' (no such file)")
-        assert self.strategy
-        assert self.training
-        assert self.holders
+        for checked in ("strategy", "training", "holders"):
+            getattr(self, checked)  # raises
 
     @property
     def strategy(self) -> str:
@@ -128,13 +127,15 @@ class Settings:
     def columns(self) -> Columns:
         """What the columns of the validation file mean."""
         found = replace(self.config, schema=None).columns
-        assert found is not None
+        if found is None:
+            raise InputError(f"data must be files of the sites' own, got '{self.config.data}'")
         return found
 
     @property
     def held(self) -> Held:
         """The server's files."""
-        assert self.config.held is not None
+        if self.config.held is None:
+            raise InputError("validation must be given, got none")
         return self.config.held
 
     def draft_schema(self) -> Schema:

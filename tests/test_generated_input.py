@@ -1,0 +1,54 @@
+"""Bad input without end: no traceback, no hang, nothing half-written, and the documented exit codes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from generated_input import MOST_SECONDS, calls, make_base
+
+CALLS = {
+    "options": 350,
+    "toml": 400,
+    "sweeps": 300,
+    "files": 450,
+    "folders": 200,
+    "models": 250,
+    "plugins": 300,
+    "api": 150,
+}
+"""In every run of the tests: 2,400."""
+SLOW = 100_000
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_base(tmp_path_factory.mktemp("generated") / "base")
+
+
+def check(family: str, seed: int, number: int, base: Path, scratch: Path) -> None:
+    broken, codes = [], set()
+    for call in calls(family, seed, number, base, scratch):
+        codes.add(call.code)
+        if call.broken or call.seconds > MOST_SECONDS:
+            broken.append(f"{call.words}: {'; '.join(call.broken)}")
+    assert not broken, f"{len(broken)} of {number} calls (seed {seed}):\n" + "\n".join(broken[:5])
+    assert codes == {0, 2}, "some calls of every family are good ones"
+
+
+@pytest.mark.parametrize("family", CALLS)
+def test_odd_input_gets_an_answer(family: str, base: Path, tmp_path: Path) -> None:
+    check(family, 20, CALLS[family], base, tmp_path / "calls")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", CALLS)
+def test_odd_input_gets_an_answer_however_often(family: str, base: Path, tmp_path: Path) -> None:
+    check(family, 21, SLOW * CALLS[family] // sum(CALLS.values()), base, tmp_path / "calls")
+
+
+def test_calls_are_the_same_for_the_same_seed(base: Path, tmp_path: Path) -> None:
+    first = [call.words for call in calls("options", 3, 4, base, tmp_path / "a")]
+    again = [call.words for call in calls("options", 3, 4, base, tmp_path / "a")]
+    assert first == again
