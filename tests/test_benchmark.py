@@ -537,4 +537,4 @@ def test_the_data_of_the_page_are_json_without_nan(done: Benchmark) -> None:
     text = interactive(done.findings)
     start = text.index('id="data">') + len('id="data">')
     data = json.loads(text[start : text.index("</script>", start)])
-    assert len(data["cells"]["method"]) == len(done.findings.cells)
+    assert len(data["cells"]["method"]["places"]) == len(done.findings.cells)

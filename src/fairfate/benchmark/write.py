@@ -80,11 +80,16 @@ def interactive(found: Findings) -> str:
     )
 
 
-def _columns(frame: pd.DataFrame) -> dict[str, list[Any]]:
-    """A frame for JSON, which knows no NaN."""
-    found: dict[str, list[Any]] = {}
+def _columns(frame: pd.DataFrame) -> dict[str, Any]:
+    """A frame for JSON, which knows no NaN; texts as numbers, each text once."""
+    found: dict[str, Any] = {}
     for name in frame.columns:
         values = frame[name].tolist()
+        if values and isinstance(values[0], str):
+            texts = list(dict.fromkeys(values))
+            places = {text: place for place, text in enumerate(texts)}
+            found[name] = {"texts": texts, "places": [places[text] for text in values]}
+            continue
         digits = _DIGITS.get(name, 4)
         found[name] = [
             (None if finite(value) is None else round(value, digits)) if isinstance(value, float) else value

@@ -19,6 +19,7 @@
   ];
 
   function rows(columns) {
+    for (const [name, of] of Object.entries(columns)) if (of.texts) columns[name] = of.places.map((place) => of.texts[place]);
     const names = Object.keys(columns), length = columns[names[0]].length, found = [];
     for (let i = 0; i < length; i++) {
       const row = {};
