@@ -53,9 +53,7 @@ def ranks(found: Findings, encode: str) -> Figure:
         panel.annotate(
             f"{value:.1f}", (value, place), (3, 0), textcoords="offset points", va="center", size=7
         )
-    panel.set_xlabel(
-        f"mean rank over {cells} federations and three metrics (1 is the fairest that keeps accuracy)"
-    )
+    panel.set_xlabel(f"mean rank over {cells} federations, three metrics each", fontsize=9)
     panel.set_title(
         f"The {len(shown)} best of {len(mean)}; what lies in the shade ({distance:.1f} ranks) may be chance",
         fontsize=9,

@@ -106,7 +106,7 @@ def compare(tuned: pd.DataFrame) -> pd.DataFrame:
     ``ahead`` is how much fairer the lead is, with an interval and Holm's p-value over the cell's methods.
     """
     found = []
-    for cell, here in tuned.groupby(list(CELL), sort=False):
+    for cell, here in tuned.groupby(list(CELL), sort=True):
         found += _cell(dict(zip(CELL, cell, strict=True)), here)
     return pd.DataFrame(found)
 
