@@ -89,7 +89,7 @@ def test_an_error_without_a_text_has_a_name() -> None:
     ("words", "told"),
     [
         (["--data", ""], "data must not be empty"),
-        (["--out", ""], "out must be a folder, got an empty text"),
+        (["--out", ""], "--out must be a path, got an empty text"),
         (["--data-dir", "nowhere"], "data-dir must be a folder, got 'nowhere'"),
         (["--data-dir", ""], "data-dir must not be empty"),
         (["--data", "a\udcff.csv"], "must be in UTF-8"),
@@ -192,6 +192,7 @@ def test_bad_input_is_refused_without_asserts(tmp_path: Path) -> None:
         ('jobs = "x"', "jobs must be a whole number, got 'x'"),
         ("jobs = true", "jobs must be a whole number, got True"),
         ("out = 0", "out must be a text, got 0"),
+        ('out = ""', "out must not be empty"),
         ("force = 1", "force must be true or false, got 1"),
         ('provenance = "x"', "provenance must be a table, got 'x'"),
         ("plugin = {}", "plugins must be a text or a list of texts, got {}"),

@@ -111,7 +111,7 @@ def run(
     jobs: Annotated[
         Whole, option("processes (default: all cores); results do not depend on it", whole)
     ] = None,
-    out: Annotated[Word, option("folder for the results (default: new, under runs/)")] = None,
+    out: Annotated[Path | None, option("folder for the results (default: new, under runs/)")] = None,
     force: Annotated[bool, option("replace the results that the folder already has")] = False,
     groups: Annotated[bool, option("show every group under every strategy (also in groups.csv)")] = False,
     mlflow: Annotated[Word, option("log the run there too: sqlite:///mlflow.db or http://...")] = None,
@@ -135,7 +135,8 @@ def run(
     values = read_config(config) if config is not None else {}
     own_jobs, own_out, own_force = file_options(values, str(config))
     jobs = own_jobs if jobs is None else jobs
-    out = own_out if out is None else out
+    ready(own_out, own_jobs)
+    out = Path(own_out) if out is None and own_out is not None else out
     force = force or own_force
     from_mapping(values, where=str(config))
     values = {key.replace("-", "_"): value for key, value in values.items()}
@@ -144,7 +145,7 @@ def run(
         say(f"Note: {note}")
     tracking = None if mlflow is None else _tracking(mlflow)
     ready(out, jobs)
-    folder = Path(out) if out is not None else _new_folder(table.name)
+    folder = out if out is not None else _new_folder(table.name)
     total = len(plan.config.seeds) * plan.training.rounds
     screen = console()
     try:
@@ -206,7 +207,7 @@ def strategies(
 @app.command("sweep")
 def run_sweep(
     file: Annotated[Path, typer.Argument(help="TOML file: keys as for 'run', with lists of values")],
-    out: Annotated[Word, option("folder (default: runs/ and the file's name)")] = None,
+    out: Annotated[Path | None, option("folder (default: runs/ and the file's name)")] = None,
     jobs: Annotated[
         Whole, option("processes (default: all cores); results do not depend on it", whole)
     ] = None,
@@ -220,7 +221,7 @@ def run_sweep(
 
     configs = expand(read_config(file), where=str(file))
     ready(out, jobs)
-    folder = Path(out) if out is not None else Path("runs") / file.stem
+    folder = out if out is not None else Path("runs") / file.stem
     with watching(folder) as (progress, on_plan):
         done = sweep(configs, folder, jobs=jobs, progress=progress, on_plan=on_plan)
     for name in done.damaged:

@@ -18,13 +18,25 @@ class Command(TyperCommand):
     """A command whose options count once, unless they are repeatable: the last of several does not win."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse repeated options (a shell that completes a word is told nothing), then parse as usual."""
-        given = self.make_parser(ctx).parse_args(list(args))[2] if not ctx.resilient_parsing else []
+        """Refuse repeated options and empty paths (a shell that completes is told nothing), then parse."""
+        if ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        values, _, given = self.make_parser(ctx).parse_args(list(args))
         for param in dict.fromkeys(given):
             single = param.param_type_name == "option" and not param.multiple
             if single and given.count(param) > 1:
                 raise UsageError(f"{param.opts[0]} must be given once, got it {given.count(param)} times")
+            if getattr(param.type, "name", "") in _PATHS and "" in _several(values.get(param.name)):
+                named = param.opts[0] if param.param_type_name == "option" else param.name
+                raise UsageError(f"{named} must be a path, got an empty text")  # Path("") is where one is
         return super().parse_args(ctx, args)
+
+
+_PATHS = ("path", "file", "directory")
+
+
+def _several(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else [value]
 
 
 ORDER = (
