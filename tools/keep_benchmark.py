@@ -1,4 +1,4 @@
-"""Keep the results of finished benchmarks: python tools/keep_benchmark.py runs/benchmark [runs/onehot ...].
+"""Keep the results of finished benchmarks: python tools/keep_benchmark.py runs/benchmark [runs/onehot ...] [--note NOTE].
 
 They are what `fairfate benchmark --methods mine` compares with, and what docs/benchmark.md is made from:
 afterwards, run `python tools/benchmark_page.py` and `python tools/pages.py`.
@@ -6,6 +6,7 @@ afterwards, run `python tools/benchmark_page.py` and `python tools/pages.py`.
 
 from __future__ import annotations
 
+import argparse
 import sys
 from pathlib import Path
 
@@ -17,8 +18,12 @@ from fairfate.benchmark.run import CLOCK, machine
 
 def main() -> None:
     """Put all cells of some folders into one file."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--note", default="", help="about the machine")
+    given = parser.parse_args()
     frames, cells, seconds = [], [], 0.0
-    for folder in map(Path, sys.argv[1:]):
+    for folder in given.folders:
         for rows, key in read_cells(folder / "cells"):
             frames.append(rows)
             cells.append({name: value for name, value in key.items() if name != "version"})
@@ -26,7 +31,7 @@ def main() -> None:
     rows = pd.concat(frames, ignore_index=True).sort_values(
         [*WHERE, "method", "setting", "part"], kind="stable"
     )
-    about = {"cells": cells, "minutes": round(seconds / 60, 1), "machine": machine()}
+    about = {"cells": cells, "minutes": round(seconds / 60, 1), "machine": machine() + given.note}
     write_kept(kept_file(), rows.reset_index(drop=True), about)
     sys.stdout.write(f"{len(rows):,} rows, {kept_file().stat().st_size / 1e6:.2f} MB\n")
 
