@@ -1,4 +1,4 @@
-"""Keep the results of finished benchmarks: python tools/keep_benchmark.py runs/benchmark [runs/onehot ...] [--note NOTE].
+"""Keep the results of finished benchmarks: python tools/keep_benchmark.py FOLDER... [--note NOTE].
 
 They are what `fairfate benchmark --methods mine` compares with, and what docs/benchmark.md is made from:
 afterwards, run `python tools/benchmark_page.py` and `python tools/pages.py`.
