@@ -114,6 +114,7 @@ def _answer(found: Findings, encode: str) -> str:
         f"- **Averaging the last rounds costs nothing and gives accuracy back** where clients differ:"
         f" `fedavg` {_accuracies(found, 'fedavg', encode)}, `{REFERENCE}` {_accuracies(found, REFERENCE, encode)}."
     )
+    lines += _by_front(found, encode)
     server = cells[cells["method"] == SERVER]
     if len(server):
         lines.append(
@@ -122,6 +123,20 @@ def _answer(found: Findings, encode: str) -> str:
             f" all rows pooled {found.mean_of(POOLED, 'accuracy', encode):.3f}. No paper prints this baseline."
         )
     return "\n".join(lines) + "\n"
+
+
+def _by_front(found: Findings, encode: str) -> list[str]:
+    """Who has the best front, if that is not the lead."""
+    board = found.board[(found.board["encode"] == encode) & ~found.board["method"].isin(BASELINES)]
+    areas = board.set_index("method")["area"].dropna().sort_values(ascending=False)
+    if areas.empty or areas.index[0] == LEAD or LEAD not in areas.index:
+        return []
+    first = ", ".join(f"`{name}` {value:.2f}" for name, value in areas.head(3).items())
+    return [
+        f"- **By their whole fronts others lead**: {first}, and `{LEAD}` {areas[LEAD]:.2f}. A front grows with the number of"
+        " settings that trade accuracy for fairness; the lead has three. If you may give up more than the tolerance,"
+        " look at these."
+    ]
 
 
 def _guarded(found: Findings, encode: str, total: int) -> str:
