@@ -913,7 +913,7 @@ def plugins(rng: Rng, base: Path, folder: Path) -> list[str]:
     """A strategy of the user's that fails somewhere."""
     parts = {
         **dict.fromkeys(["module", "build", "init", "aggregate", "broadcast", "loss", "release"], "pass"),
-        "name": "'mine'",
+        "name": "'made_up'",
         "summary": "'mine'",
         "settings": "",
         "arguments": "",
@@ -977,13 +977,13 @@ def plugins(rng: Rng, base: Path, folder: Path) -> list[str]:
         content = damaged(rng, content)
     (folder / "mine.py").write_bytes(content)
     step = str(pick(rng, ["", "", "", "+average", "+thresholds", "+median"]))
-    words = ["--plugin", "mine.py", "--strategy", f"mine{step}"]
+    words = ["--plugin", "mine.py", "--strategy", f"made_up{step}"]
     if chance(rng, 0.1):
         return ["strategies", "--plugin", "mine.py"]
     if chance(rng, 0.15):
         (folder / "s.toml").write_text(
             'data = "synthetic:rows=200"\nrounds = 1\nepochs = 1\nseeds = 1\nclients = 4\nplugin = "mine.py"\n'
-            f'strategy = ["mine{step}"]\n'
+            f'strategy = ["made_up{step}"]\n'
         )
         return ["sweep", "s.toml", "--out", "out", "--jobs", "1"]
     return ["run", "--no-report", *DATA, *TINY, "--out", "out", "--clients", "4", *words]

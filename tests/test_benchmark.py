@@ -43,7 +43,7 @@ FEW = ["fedavg", REFERENCE, "fedmom", "fair_fate", LEAD]
 MINE = """
 from fairfate.strategies import ModelState, Number, Strategy, register, weighted_mean
 
-@register("mine", "half of the mean update", "me 2026", strength=Number(0.5, "share"))
+@register("halved", "half of the mean update", "me 2026", strength=Number(0.5, "share"))
 def build(setup, strength):
     def aggregate(state, cohort):
         step = weighted_mean(cohort.deltas, cohort.num_examples)
@@ -430,20 +430,20 @@ def test_only_ones_own_method_is_run_against_what_is_kept(
     monkeypatch.setattr(kept, "kept_file", lambda: file)
     plugin = tmp_path / "mine.py"
     plugin.write_text(MINE)
-    found = benchmark(tmp_path / "out", methods=["mine:strength=0.5|1"], plugins=[str(plugin)], **SMALL)
+    found = benchmark(tmp_path / "out", methods=["halved:strength=0.5|1"], plugins=[str(plugin)], **SMALL)
     assert found.ran == 4
-    assert set(found.rows["method"]) == {*FEW, CLIENT, POOLED, SERVER, "mine"}
-    mine = found.rows[found.rows["setting"] == "mine:strength=1"]
+    assert set(found.rows["method"]) == {*FEW, CLIENT, POOLED, SERVER, "halved"}
+    mine = found.rows[found.rows["setting"] == "halved:strength=1"]
     plain = found.rows[found.rows["method"] == "fedavg"]
     keys = list(WHERE)
     left = mine.sort_values(keys)[[*keys, *COUNTS]].reset_index(drop=True)
     right = plain.sort_values(keys)[[*keys, *COUNTS]].reset_index(drop=True)
     pd.testing.assert_frame_equal(left, right, check_dtype=False)  # strength 1 is fedavg
-    assert found.asked == ("mine",)
+    assert found.asked == ("halved",)
     text = page(found.findings)
-    assert "| `mine` |" in text
+    assert "| `halved` |" in text
     plugin.write_text(MINE.replace("strength * step", "0 * step"))
-    again = benchmark(tmp_path / "out", methods=["mine:strength=0.5|1"], plugins=[str(plugin)], **SMALL)
+    again = benchmark(tmp_path / "out", methods=["halved:strength=0.5|1"], plugins=[str(plugin)], **SMALL)
     assert again.ran == 4, "another code is another method"
 
 
@@ -473,14 +473,23 @@ def test_everything_is_written_and_the_same_twice(done: Benchmark, tmp_path: Pat
 
 
 def test_the_command(fairfate: Callable[..., Outcome], tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(MINE.replace('"mine"', '"own"'))
+    (tmp_path / "mine.py").write_text(MINE.replace('"halved"', '"quartered"'))
     few = ["--data", "synthetic:rows=300", "--partition", "random", "--encode", "auto", "--seeds", "2"]
     few += ["--rounds", "2", "--jobs", "1"]
     outcome = fairfate(
-        "benchmark", *few, "--plugin", "mine.py", "--methods", "own", "--methods", "fedavg", "--out", "found"
+        "benchmark",
+        *few,
+        "--plugin",
+        "mine.py",
+        "--methods",
+        "quartered",
+        "--methods",
+        "fedavg",
+        "--out",
+        "found",
     )
     assert outcome.code == 0, outcome.err
-    assert "own" in outcome.out
+    assert "quartered" in outcome.out
     assert "found/benchmark.html" in outcome.out
     assert (tmp_path / "found" / "benchmark.html").is_file()
     for words, said in (

@@ -197,3 +197,34 @@ def test_ctrl_c_never_hangs_five_hundred_times(tmp_path: Path) -> None:
     longest = ctrl_c(tmp_path, 500, seed=2)
     sys.stderr.write(f"longest end after Ctrl-C: {longest:.2f} s\n")
     assert longest < 5
+
+
+def test_a_signal_that_is_dropped_by_a_callback_comes_again() -> None:
+    code = """
+import signal, sys, time, weakref
+import fairfate.__main__ as command
+
+class Thing: pass
+
+def dropped(reference):
+    signal.raise_signal(signal.SIGTERM)
+    sum(range(1000))
+
+def busy():
+    thing = Thing()
+    reference = weakref.ref(thing, dropped)
+    del thing
+    time.sleep(20)
+    return 0
+
+import fairfate.cli.commands as commands
+commands.run_command = busy
+command.main()
+"""
+    begun = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 128 + signal.SIGTERM, done
+    assert "Traceback" not in done.stderr
+    assert time.monotonic() - begun < 15

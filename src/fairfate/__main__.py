@@ -20,6 +20,7 @@ def main() -> None:
     for number in SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants SIGHUP to be
             signal.signal(number, _stop)
+    sys.unraisablehook = _again
     code = 0
     try:
         from fairfate.cli.commands import run_command
@@ -40,6 +41,16 @@ def main() -> None:
 def _stop(number: int, frame: FrameType | None) -> None:
     _ignore_signals()  # one is enough
     raise Stopped(number)
+
+
+def _again(lost: sys.UnraisableHookArgs) -> None:
+    """A signal that came where Python drops exceptions, as in an import's callback: stop a moment later."""
+    error = lost.exc_value
+    if not isinstance(error, Stopped):
+        sys.__unraisablehook__(lost)
+    elif hasattr(signal, "setitimer"):  # not on Windows
+        signal.signal(signal.SIGALRM, lambda _, frame: _stop(error.number, frame))
+        signal.setitimer(signal.ITIMER_REAL, 0.001)
 
 
 def _ignore_signals() -> None:
