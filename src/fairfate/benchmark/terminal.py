@@ -17,9 +17,12 @@ def show(screen: Console, found: Findings) -> None:
         board = found.board[found.board["encode"] == encode]
         ranked = board[~board["method"].isin(BASELINES)].reset_index(drop=True)
         shown = ranked[(ranked.index < _BEST) | ranked["method"].isin(found.asked)]
-        table = Table(title=f"{len(ranked)} methods, inputs {encode}: the best, tuned on validation rows")
+        screen.print(
+            f"\n{len(ranked)} methods, inputs {encode}: the best, tuned on validation rows", style="italic"
+        )
+        table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
         table.add_column("method", overflow="fold")
-        for name in ("place", "mean rank", "fairness", "accuracy", "MCC", "keeps"):
+        for name in ("place", "rank", "fairness", "accuracy", "MCC", "keeps"):
             table.add_column(name, justify="right")
         for place, row in zip(shown.index, shown.to_dict("records"), strict=True):
             style = "bold" if row["method"] in found.asked else None
