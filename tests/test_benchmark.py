@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -538,6 +539,14 @@ def test_the_interactive_page(done: Benchmark, tmp_path: Path) -> None:
         there.get_by_role("button", name="fair_fate", exact=True).click()
         assert "fair_fate" in there.locator("#front-title").inner_text()
         assert there.locator("#front svg circle").count() > 1
+        if axe := os.environ.get("FAIRFATE_AXE"):
+            there.evaluate(Path(axe).read_text("utf-8"))
+            for width in (400, 1000):
+                there.set_viewport_size({"width": width, "height": 900})
+                there.wait_for_timeout(300)
+                assert there.evaluate("document.documentElement.scrollWidth") <= width
+                found = there.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+                assert [one["id"] for one in found] == []
         opened.close()
         opened.check()
 

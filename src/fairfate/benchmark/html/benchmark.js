@@ -109,13 +109,21 @@
     });
     document.getElementById("table").replaceChildren(el("caption", {text: "Sort by any column. A name shows all settings of that method below."}), el("thead", {}, head), el("tbody", {}, ...body));
   }
+  // one picture with one name for those who do not see it; its numbers are in the table
+  function pictured(plot, label) {
+    for (const node of plot.querySelectorAll("g[aria-label], g[aria-description]")) { node.removeAttribute("aria-label"); node.removeAttribute("aria-description"); }
+    const svg = plot.tagName === "svg" ? plot : [...plot.children].find((child) => child.tagName === "svg" && child.hasAttribute("viewBox") && child.querySelector("circle")) ?? plot.querySelector("svg");
+    svg.setAttribute("role", "img");
+    svg.setAttribute("aria-label", label);
+    return plot;
+  }
   function chart(found) {
     const shown = found.filter((row) => Number.isFinite(row.fairness));
     const kind = (row) => (row.baseline ? "baseline" : row.method.includes("+thresholds") ? "thresholds" : row.method.endsWith("+average") ? "average" : "as published");
     const width = Math.min(900, document.getElementById("chart").clientWidth || 900);
     const labelled = shown.filter((row) => [DATA.lead, DATA.reference, "fedavg", "fair_fate", "fairfed", state.method].includes(row.method));
     const plot = Plot.plot({
-      width, height: Math.min(460, Math.max(300, width * 0.6)), grid: true, marginLeft: 46, marginRight: 30, ariaLabel: "Accuracy against fairness of every method",
+      width, height: Math.min(460, Math.max(300, width * 0.6)), grid: true, marginLeft: 46, marginRight: 30,
       x: {label: "accuracy →", nice: true}, y: {label: "↑ fairness", nice: true},
       color: {legend: true, domain: ["as published", "average", "thresholds", "baseline"], range: ["#D55E00", "#0072B2", "#009E73", "#7F7F7F"]},
       marks: [
@@ -123,7 +131,7 @@
         Plot.text(labelled, {x: "accuracy", y: "fairness", text: (row) => row.method.replace(":from=clients", ""), dy: -10, textAnchor: "middle"}),
       ],
     });
-    document.getElementById("chart").replaceChildren(plot);
+    document.getElementById("chart").replaceChildren(pictured(plot, "Accuracy against fairness of every method that is in the table"));
     document.getElementById("hint").textContent = "Faint dots do not keep accuracy or skill in any cell that is shown. Point at a dot for its numbers; all of them are in the table.";
   }
   function front() {
@@ -137,11 +145,11 @@
     const box = document.getElementById("front");
     if (!points.length) { box.replaceChildren(el("p", {class: "nothing", text: "Nothing to show: a baseline has no settings."})); return; }
     const width = Math.min(900, box.clientWidth || 900);
-    box.replaceChildren(Plot.plot({
-      width, height: 320, grid: true, marginLeft: 46, ariaLabel: "Accuracy against fairness of every setting",
+    box.replaceChildren(pictured(Plot.plot({
+      width, height: 320, grid: true, marginLeft: 46,
       x: {label: "accuracy →", nice: true}, y: {label: "↑ fairness", nice: true},
       marks: [Plot.line(best, {x: "accuracy", y: "fairness", stroke: "var(--accent)"}), Plot.dot(points, {x: "accuracy", y: "fairness", r: 4, fill: "var(--accent)", title: (p) => `${p.setting}\naccuracy ${fixed(p.accuracy, 3)}, fairness ${fixed(p.fairness, 3)}`, tip: true})],
-    }));
+    }), `Accuracy against fairness of every setting of ${state.method}`));
   }
   function draw() {
     const found = sorted(selected());
