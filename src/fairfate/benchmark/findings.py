@@ -72,6 +72,14 @@ class Findings:
         released = self.rows["setting"].str.contains(r"\+(?:average|thresholds)", regex=True)
         return int((alone | ~released).sum())
 
+    def at_tolerance(self, encode: str, tolerance: float) -> pd.DataFrame:
+        """Mean ranks and cells kept where another loss of accuracy is allowed, the best first."""
+        rows = self.measured[self.measured["encode"] == encode]
+        cells = compare(tune(rows, tolerance), tolerance)
+        cells = cells[~cells["method"].isin(BASELINES)]
+        found = cells.groupby("method").agg(rank=("rank", "mean"), keeps=("keeps", "sum"))
+        return found.sort_values("rank")
+
     def of(self, encode: str) -> pd.DataFrame:
         """The cells of one encoding."""
         return self.cells[self.cells["encode"] == encode]

@@ -98,7 +98,7 @@ def _reported(rows: pd.DataFrame, goal: str) -> pd.DataFrame:
     )
 
 
-def compare(tuned: pd.DataFrame) -> pd.DataFrame:
+def compare(tuned: pd.DataFrame, tolerance: float = TOLERANCE, keep: float = KEEP) -> pd.DataFrame:
     """For each federation, goal and method: means over seeds with intervals, and the test against the lead.
 
     ``keeps`` says whether the mean accuracy is within the tolerance of the reference's on the test rows too,
@@ -107,11 +107,11 @@ def compare(tuned: pd.DataFrame) -> pd.DataFrame:
     """
     found = []
     for cell, here in tuned.groupby(list(CELL), sort=True):
-        found += _cell(dict(zip(CELL, cell, strict=True)), here)
+        found += _cell(dict(zip(CELL, cell, strict=True)), here, tolerance, keep)
     return pd.DataFrame(found)
 
 
-def _cell(about: dict[str, Any], here: pd.DataFrame) -> list[dict[str, Any]]:
+def _cell(about: dict[str, Any], here: pd.DataFrame, tolerance: float, keep: float) -> list[dict[str, Any]]:
     methods = list(dict.fromkeys(here["method"]))
     values = {
         name: here.pivot(index="method", columns="seed", values=name).reindex(methods).to_numpy(dtype=float)
@@ -119,8 +119,8 @@ def _cell(about: dict[str, Any], here: pd.DataFrame) -> list[dict[str, Any]]:
     }
     matched = here.groupby("method")["matched"].mean().reindex(methods)
     place = methods.index(REFERENCE)
-    keeps = (values["accuracy"].mean(axis=1) >= values["accuracy"][place].mean() - TOLERANCE) & (
-        values["skill"].mean(axis=1) >= KEEP * values["skill"][place].mean()
+    keeps = (values["accuracy"].mean(axis=1) >= values["accuracy"][place].mean() - tolerance) & (
+        values["skill"].mean(axis=1) >= keep * values["skill"][place].mean()
     )
     fairness, low, high = over_seeds(values["fairness"])
     accuracy_mean, accuracy_low, accuracy_high = over_seeds(values["accuracy"])
