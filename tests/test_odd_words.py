@@ -147,11 +147,11 @@ def test_a_sweeps_summary_has_only_what_is_asked_for(fairfate, tmp_path: Path) -
 def test_nothing_is_left_of_a_run_or_sweep_that_fails_at_once(fairfate, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "from fairfate.strategies import ModelState, Strategy, register\n"
-        "@register('mine', 'fails', 'nobody')\n"
+        "@register('failing', 'fails', 'nobody')\n"
         "def build(setup):\n"
         "    return Strategy(ModelState, lambda state, cohort: exit(0))\n"
     )
-    words = ["--plugin", "mine.py", "--strategy", "mine", "--out", "o"]
+    words = ["--plugin", "mine.py", "--strategy", "failing", "--out", "o"]
     code, _, err = fairfate("run", *QUICK, *words)
     assert code == 2
     assert "strategy 'mine': aggregate must run without an error, got SystemExit: 0" in err
