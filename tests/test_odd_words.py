@@ -154,9 +154,9 @@ def test_nothing_is_left_of_a_run_or_sweep_that_fails_at_once(fairfate, tmp_path
     words = ["--plugin", "mine.py", "--strategy", "failing", "--out", "o"]
     code, _, err = fairfate("run", *QUICK, *words)
     assert code == 2
-    assert "strategy 'mine': aggregate must run without an error, got SystemExit: 0" in err
+    assert "strategy 'failing': aggregate must run without an error, got SystemExit: 0" in err
     (tmp_path / "s.toml").write_text(
-        'data = "synthetic:rows=300"\nrounds = 1\nseeds = 1\nplugin = "mine.py"\nstrategy = "mine"\n'
+        'data = "synthetic:rows=300"\nrounds = 1\nseeds = 1\nplugin = "mine.py"\nstrategy = "failing"\n'
     )
     assert fairfate("sweep", "s.toml", "--out", "s", "--jobs", "1").code == 2
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.py", "s.toml"]
