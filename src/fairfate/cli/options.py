@@ -26,13 +26,20 @@ class Command(TyperCommand):
             single = param.param_type_name == "option" and not param.multiple
             if single and given.count(param) > 1:
                 raise UsageError(f"{param.opts[0]} must be given once, got it {given.count(param)} times")
-            if getattr(param.type, "name", "") in _PATHS and "" in _several(values.get(param.name)):
+            if _is_path(param) and "" in _several(values.get(param.name)):
                 named = param.opts[0] if param.param_type_name == "option" else param.name
                 raise UsageError(f"{named} must be a path, got an empty text")  # Path("") is where one is
         return super().parse_args(ctx, args)
 
 
 _PATHS = ("path", "file", "directory")
+
+
+def _is_path(param: Any) -> bool:
+    """Whether a parameter takes paths; Typer from 0.29 on has no types of Click."""
+    if hasattr(param, "type"):
+        return getattr(param.type, "name", "") in _PATHS
+    return "Path" in str(getattr(getattr(param, "type_descriptor", None), "annotation", ""))
 
 
 def _several(value: Any) -> Sequence[Any]:
