@@ -239,6 +239,18 @@ def test_a_model_without_skill_is_chosen_only_if_there_is_no_other_and_is_not_ma
     assert not chosen.loc[("lost", "sp"), "matched"]
 
 
+def test_skill_counts_where_one_answer_is_as_accurate() -> None:
+    unfair, all_accepted = (5, 5, 5, 85, 6, 4, 20, 70), (0, 10, 0, 90, 0, 10, 0, 90)
+    rows = frame(
+        made(REFERENCE, 1, "a", validation=unfair, test=unfair),
+        made("mine", 1, "one answer", validation=all_accepted, test=all_accepted),
+        made("mine", 1, "some skill", validation=unfair, test=unfair),
+    )
+    assert rule.measured(rows)["validation_accuracy"][1] > rule.measured(rows)["validation_accuracy"][0]
+    chosen = rule.tune(rule.measured(rows)).set_index(["method", "goal"])
+    assert chosen.loc[("mine", "sp"), "setting"] == "some skill"
+
+
 def test_settings_of_another_metric_are_not_looked_at() -> None:
     rows = frame(
         made(REFERENCE, 1, "a", validation=UNFAIR, test=UNFAIR),
