@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import json
 import os
 from collections.abc import Callable
@@ -125,6 +126,19 @@ def test_a_damaged_file_is_run_again(tmp_path: Path) -> None:
     assert second.ran == 2
     columns = ["method", "setting", *COUNTS]
     pd.testing.assert_frame_equal(first.rows[columns], second.rows[columns])
+
+
+def test_no_damaged_number_is_read(done: Benchmark, tmp_path: Path) -> None:
+    whole = next((done.out / "cells").iterdir()).read_bytes()
+    file = tmp_path / "cell.parquet"
+    file.write_bytes(whole)
+    expected = kept._read(file)[0]
+    for place in range(10, len(whole) * 2 // 3, max(1, len(whole) // 150)):
+        content = bytearray(whole)
+        content[place] ^= 0x11
+        file.write_bytes(content)
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            pd.testing.assert_frame_equal(kept._read(file)[0], expected)
 
 
 def test_counts_are_of_all_rows_and_those_of_a_run(done: Benchmark) -> None:

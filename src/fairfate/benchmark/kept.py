@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
@@ -19,7 +20,7 @@ from fairfate.files import remove_unfinished, replacing
 from fairfate.runs.job import Cell
 
 KEPT = "kept.parquet"
-_HEADER = b"fairfate"
+_HEADER, _CHECKSUM = b"fairfate", "checksum"
 WHERE = ("encode", "dataset", "partition", "seed")
 """What a federation's seed is told by."""
 _RATES = (*WORST, "consistency", "flip")
@@ -117,13 +118,25 @@ def same(about: dict[str, Any], cells: Iterable[Cell]) -> list[Cell]:
 
 
 def _read(path: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
-    with pq.ParquetFile(path, page_checksum_verification=True) as opened:
+    with pq.ParquetFile(path) as opened:
         table = opened.read()
     about = json.loads(table.schema.metadata[_HEADER])
     frame = table.to_pandas()
     for name in ("method", "setting", "metric", "code"):
         frame[name] = frame[name].astype(str)
+    if about.pop(_CHECKSUM) != _checksum(frame):
+        raise ValueError(f"'{path}' is damaged")
     return frame, about
+
+
+def _checksum(frame: pd.DataFrame) -> str:
+    """Of all names and values."""
+    digest = hashlib.sha256()
+    for name in frame.columns:
+        of = frame[name].to_numpy()
+        digest.update(f"{name} {of.dtype.kind}{of.dtype.itemsize}\1".encode())
+        digest.update(of.tobytes() if of.dtype.kind in "if" else "\0".join(map(str, of)).encode())
+    return digest.hexdigest()
 
 
 def _write(path: Path, frame: pd.DataFrame, about: dict[str, Any]) -> None:
@@ -132,12 +145,11 @@ def _write(path: Path, frame: pd.DataFrame, about: dict[str, Any]) -> None:
     typed[list(_RATES)] = typed[list(_RATES)].round(4)
     typed["seconds"] = typed["seconds"].round(3)
     table = pa.Table.from_pandas(typed, preserve_index=False)
-    header = json.dumps(about, sort_keys=True).encode()
+    header = json.dumps({**about, _CHECKSUM: _checksum(typed)}, sort_keys=True).encode()
     with replacing(path) as temporary:
         pq.write_table(
             table.replace_schema_metadata({_HEADER: header}),
             temporary,
             compression="zstd",
             compression_level=19,
-            write_page_checksum=True,
         )
