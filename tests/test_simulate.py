@@ -17,11 +17,13 @@ from fairfate.federation.partition import parse_partition
 from fairfate.federation.split import Federation, build
 from fairfate.federation.streams import Streams
 from fairfate.models.mlp import Mlp
+from fairfate.models.rows import PackedRows
 from fairfate.models.training import Training
+from fairfate.rounds.loop import MeasuredTogether
 from fairfate.rounds.server import Replies, Server
 from fairfate.rounds.simulate import simulate
 from fairfate.runs.run import run
-from fairfate.strategies import LossTerms, Setup, Strategy, fedavg, parse_spec, register
+from fairfate.strategies import LossTerms, Setup, Strategy, fedavg, parse_spec, register, registry
 from fairfate.strategies.registry import _ENTRIES
 from simulated import fair_clients, simulated
 
@@ -370,3 +372,50 @@ def test_a_killed_simulation_goes_on_and_ends_as_if_nothing_had_happened(
         3,
         4,
     ]
+
+
+def test_fairness_of_all_settings_is_measured_in_one_call_a_round(
+    small: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[int] = []
+
+    def counted(counts: metrics.Counts) -> metrics.Values:
+        measured.append(len(counts))
+        return metrics.eo(counts)
+
+    monkeypatch.setitem(metrics.FAIRNESS, "eo", counted)
+    registry._bound.cache_clear()
+    settings = [f"fair_fate:metric=eo,lam0={share}" for share in (0.1, 0.2, 0.3)]
+    federation = build(small, parse_partition("random"), 5, Streams(1))
+    simulated(federation, [*settings, "fedval:metric=eo", "fedavg"], TRAINING, Streams(1))
+    registry._bound.cache_clear()
+    assert measured == [4 * (TRAINING.per_round + 1)] * TRAINING.rounds  # not fedavg's, who judges nobody
+
+
+def test_what_is_measured_together_is_what_each_would_find_and_cannot_be_changed() -> None:
+    rng = np.random.default_rng(0)
+    counts = [rng.integers(1, 9, (number, 2, 2, 2)) for number in (3, 1, 4)]
+    together = MeasuredTogether([counts[0], None, counts[1], counts[2]])
+    assert together.of(1) is None
+    for place, of in zip((0, 2, 3), counts, strict=True):
+        measure = together.of(place)
+        assert measure is not None
+        found = measure(metrics.eqo)
+        np.testing.assert_array_equal(found, metrics.eqo(of))
+        with pytest.raises(ValueError, match="read-only"):
+            found[0] = 1
+
+
+def test_equal_models_are_scored_once(small: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    scored: list[int] = []
+
+    def count(self: Mlp, models: np.ndarray, rows: PackedRows) -> metrics.Counts:
+        scored.append(len(models))
+        return plain(self, models, rows)
+
+    plain = Mlp.count
+    monkeypatch.setattr(Mlp, "count", count)
+    federation = build(small, parse_partition("random"), 5, Streams(1))
+    same = simulated(federation, ["fedavg", "fedprox:mu=0", "fedmom"], TRAINING, Streams(1))
+    assert max(scored) == 2  # fedavg's and fedprox's are one
+    np.testing.assert_array_equal(same[0].test, same[1].test)

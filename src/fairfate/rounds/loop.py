@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from fairfate.fairness.metrics import Counts
+from fairfate.fairness.metrics import Counts, Metric, Values
 from fairfate.models.model import Models
 from fairfate.rounds.server import Outcome, Replies, Server, stack
 from fairfate.strategies import Loss, Need, Vector
@@ -37,6 +38,33 @@ class Round(NamedTuple):
     outcomes: Sequence[Outcome]
 
 
+class MeasuredTogether:
+    """Metrics of the models that several servers judge in a round: each is taken once, of all of them.
+
+    A sweep has a hundred servers with a few models each, and most of a metric's time is that of the call.
+    """
+
+    def __init__(self, counts: Sequence[Counts | None]) -> None:
+        known = [of for of in counts if of is not None]
+        self._counts = np.concatenate(known) if known else np.zeros((0, 0, 2, 2), dtype=np.int64)
+        ends = np.cumsum([0 if of is None else len(of) for of in counts]).tolist()
+        self._places = [
+            None if of is None else slice(end - len(of), end) for of, end in zip(counts, ends, strict=True)
+        ]
+        self._found: dict[Metric, Values] = {}
+
+    def of(self, server: int) -> Callable[[Metric], Values] | None:
+        """One server's part of it, if it judges anybody."""
+        place = self._places[server]
+        return None if place is None else partial(self._measure, place)
+
+    def _measure(self, place: slice, metric: Metric) -> Values:
+        if metric not in self._found:
+            found = self._found[metric] = np.asarray(metric(self._counts))
+            found.setflags(write=False)  # several strategies look at it
+        return self._found[metric][place]
+
+
 def play(clients: Clients, servers: Sequence[Server], rounds: int, first: int = 1) -> Iterator[Round]:
     """Play the rounds ``first`` to ``rounds``; after each, every server holds its next model, measured."""
     _measure(clients, servers)
@@ -48,7 +76,11 @@ def play(clients: Clients, servers: Sequence[Server], rounds: int, first: int = 
     for t in range(first, rounds + 1):
         replies = clients.train(t, servers)
         with np.errstate(over="ignore", invalid="ignore"):
-            outcomes = [server.take(t, own) for server, own in zip(servers, replies, strict=True)]
+            together = MeasuredTogether([s.judged(own) for s, own in zip(servers, replies, strict=True)])
+            outcomes = [
+                server.take(t, own, together.of(place))
+                for place, (server, own) in enumerate(zip(servers, replies, strict=True))
+            ]
         _measure(clients, servers)
         yield Round(t, replies, outcomes)
 

@@ -5,7 +5,7 @@ No network, no files, no clients: these are given to it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.errors import InputError
-from fairfate.fairness.metrics import CellRows, Counts, Statistics
+from fairfate.fairness.metrics import CellRows, Counts, Metric, Statistics, Values
 from fairfate.strategies import (
     NO_NOTES,
     Cohort,
@@ -25,7 +25,7 @@ from fairfate.strategies import (
     Vector,
     weighted_means,
 )
-from fairfate.strategies.strategy import Matrix
+from fairfate.strategies.strategy import Matrix, judged
 
 
 class Dropped(NamedTuple):
@@ -103,10 +103,22 @@ class Server:
 
     def needs(self, need: Need) -> bool:
         """Whether the strategy needs one of these."""
-        return self._needs & need.value != 0
+        return self._needs & need._value_ != 0
 
-    def take(self, t: int, replies: Replies) -> Outcome:
-        """Aggregate a round; a bad result, or none at all, leaves everything as it was."""
+    def judged(self, replies: Replies) -> Counts | None:
+        """Counts of the clients' models and of the server's, where the strategy looks at them."""
+        if not self.needs(Need.SCORES) or not len(replies.clients):
+            return None
+        return judged(replies.client_counts, self._counts(replies))
+
+    def _counts(self, replies: Replies) -> Counts:
+        return self.counts if replies.server_counts is None else replies.server_counts
+
+    def take(self, t: int, replies: Replies, measure: Callable[[Metric], Values] | None = None) -> Outcome:
+        """Aggregate a round; a bad result, or none at all, leaves everything as it was.
+
+        Metrics of the models in the replies may be measured together with those of other servers.
+        """
         if not len(replies.clients):
             return Outcome(NO_NOTES, "no usable reply")
         cohort = Cohort(
@@ -114,11 +126,12 @@ class Server:
             deltas=replies.deltas,
             num_examples=replies.num_examples,
             client_counts=replies.client_counts,
-            server_counts=self.counts if replies.server_counts is None else replies.server_counts,
+            server_counts=self._counts(replies),
             clients=replies.clients,
             local=replies.local,
             descend=self.descend,
             score=self.score if replies.score is None else replies.score,
+            measure=measure,
         )
         state = self._aggregate(cohort)
         if np.shape(state.params) != np.shape(self.state.params):

@@ -14,6 +14,7 @@ from fairfate.fairness.thresholds import histogram
 from fairfate.federation.split import Federation
 from fairfate.federation.streams import Streams
 from fairfate.models.model import Model, Models
+from fairfate.models.rows import PackedRows
 from fairfate.models.training import Training
 from fairfate.rounds import local
 from fairfate.rounds.attack import Attack, Attackers
@@ -57,11 +58,18 @@ class Simulation:
 
     def validate(self, models: Models) -> Counts:
         """(models, groups, 2, 2) on the validation rows: the server's, or all that clients hold out."""
-        return self.model.count(models, self.federation.validation)
+        return self._count(models, self.federation.validation)
 
     def test(self, models: Models) -> Counts:
         """(models, groups, 2, 2) on the test rows."""
-        return self.model.count(models, self.federation.test)
+        return self._count(models, self.federation.test)
+
+    def _count(self, models: Models, rows: PackedRows) -> Counts:
+        """Counts of models, of which equal ones are looked at once."""
+        first, places = _first_of_each([model.tobytes() for model in models])
+        if len(first) == len(models):
+            return self.model.count(models, rows)
+        return self.model.count(models[first], rows)[places]
 
     def descend(self, params: Vector, loss: Loss) -> Vector:
         """What a step of training on the validation rows adds to a model."""
@@ -230,16 +238,29 @@ def _distinct(models: Models, servers: Sequence[Server]) -> tuple[list[int], lis
     Servers with the same model, whose clients have the usual loss, get the same replies: settings of one
     strategy often share their first rounds.
     """
-    seen: dict[bytes, int] = {}
-    distinct: list[int] = []
+    return _first_of_each(
+        [
+            models[s].tobytes() if server.strategy.local_loss is None else b"%d" % s
+            for s, server in enumerate(servers)
+        ]
+    )
+
+
+def _first_of_each(keys: Sequence[bytes]) -> tuple[list[int], list[int]]:
+    """Where each key stands first, and for each key, which of these it is.
+
+    >>> _first_of_each([b"a", b"b", b"a", b"c"])
+    ([0, 1, 3], [0, 1, 0, 2])
+    """
+    numbers: dict[bytes, int] = {}
+    first: list[int] = []
     places: list[int] = []
-    for s, server in enumerate(servers):
-        key = models[s].tobytes() if server.strategy.local_loss is None else b"%d" % s
-        if key not in seen:
-            seen[key] = len(distinct)
-            distinct.append(s)
-        places.append(seen[key])
-    return distinct, places
+    for at, key in enumerate(keys):
+        if key not in numbers:
+            numbers[key] = len(first)
+            first.append(at)
+        places.append(numbers[key])
+    return first, places
 
 
 def _only(replies: Replies, usable: NDArray[np.bool_]) -> Replies:

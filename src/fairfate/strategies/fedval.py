@@ -8,7 +8,7 @@ from fairfate.fairness.metrics import Metric
 from fairfate.strategies.guard import MIN_MCC, able
 from fairfate.strategies.registry import Setup, register
 from fairfate.strategies.settings import METRIC, Number
-from fairfate.strategies.strategy import Cohort, ModelState, Need, Strategy
+from fairfate.strategies.strategy import Cohort, ModelState, Need, Strategy, scores
 
 FLOOR = 0.001
 """Added to every score, so that a round of unfair clients still has a mean."""
@@ -33,8 +33,8 @@ def fedval(
     """
 
     def aggregate(state: ModelState, cohort: Cohort) -> ModelState:
-        scores = np.nan_to_num(fairness(cohort.client_counts), nan=0.0)
-        weights = (scores + floor) ** sharpness * able(cohort.client_counts, min_mcc)
+        fairness_of = np.nan_to_num(scores(fairness, cohort)[0], nan=0.0)
+        weights = (fairness_of + floor) ** sharpness * able(cohort.client_counts, min_mcc)
         used = weights if weights.sum() > 0 else cohort.num_examples
         return ModelState(state.params + cohort.mean(used))
 

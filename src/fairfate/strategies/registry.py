@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
 
@@ -22,6 +23,12 @@ from fairfate.strategies.steps import ROBUST, THRESHOLDS, Step, parse_steps, spl
 from fairfate.strategies.strategy import Strategy
 
 TWO_GROUPS = Groups.single("group", ("0", "1"))
+
+
+@lru_cache(maxsize=256)
+def _bound(metric: str, groups: Groups, published: bool, least: int) -> Metric:
+    """One function for each objective, so that strategies with the same one are measured together."""
+    return bind(metric, groups, published=published, least=least)
 
 
 @dataclass(frozen=True)
@@ -40,7 +47,7 @@ class Setup:
 
     def fairness(self, metric: str) -> Metric:
         """An objective under the run's protocol, as a function of counts."""
-        return bind(metric, self.groups, published=self.published, least=self.min_cell)
+        return _bound(metric, self.groups, self.published, self.min_cell)
 
     def gap(self, metric: str, gaps: Mapping[str, Metric] = GAPS) -> Metric:
         """The same as a difference between the groups, signed unless others are given; 0 is fair."""

@@ -131,6 +131,9 @@ class Cohort(NamedTuple):
     """Counts of other models on the validation rows; with ``Need.TRIALS``."""
     combine: Combine = weighted_means
     """How updates become one: their weighted mean, unless a step such as ``+median`` says otherwise."""
+    measure: Callable[[Metric], Values] | None = None
+    """(clients + 1,) a metric of the clients' models and, last, of the server's, where it is taken of the
+    models of several strategies at once; see `scores`."""
 
     def mean(self, weights: Vector) -> Vector:
         """The clients' updates as one, by some weights; zero when these sum to zero."""
@@ -194,8 +197,16 @@ class Strategy(NamedTuple):
 
 def scores(fairness: Metric, cohort: Cohort) -> tuple[Values, Values]:
     """Fairness of the clients' models and of the server's, in one call."""
-    every = fairness(np.concatenate([cohort.client_counts, cohort.server_counts[None]]))
+    if cohort.measure is not None:
+        every = cohort.measure(fairness)
+    else:
+        every = fairness(judged(cohort.client_counts, cohort.server_counts))
     return every[:-1], every[-1]
+
+
+def judged(client_counts: Counts, server_counts: Counts) -> Counts:
+    """(clients + 1, groups, 2, 2) counts of the clients' models and, last, of the server's."""
+    return np.concatenate([client_counts, server_counts[None]])
 
 
 def plain_loss(rows: CellRows) -> LossTerms:
