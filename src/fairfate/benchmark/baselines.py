@@ -60,7 +60,7 @@ def run(name: str, plan: Plan, table: Table, federation: Federation, seed: int) 
             yield from _trained(name, plan, table, mine, seed, ["fedavg+average"], int(k) + 1)
     else:
         rows = federation.rows
-        pooled = replace(rows, offsets=np.array([0, len(rows.y)], dtype=np.int64))
+        pooled = replace(rows, offsets=np.array([0, len(rows)], dtype=np.int64))
         together = _only(federation, pooled)
         if name == POOLED:
             yield from _trained(name, plan, table, together, seed, ["fedavg+average"])
@@ -95,7 +95,6 @@ def _client(rows: ClientRows, k: int) -> ClientRows:
     inputs = rows.inputs
     return ClientRows(
         rows.x[first * inputs : last * inputs],
-        rows.y[first:last],
         rows.cell[first:last],
         np.array([0, last - first], dtype=np.int64),
     )

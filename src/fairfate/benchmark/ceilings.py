@@ -73,7 +73,7 @@ def optimized(model: Model, params: Models, federation: Federation, seed: int) -
 def reduced(federation: Federation, seed: int) -> Iterator[Found]:
     """ExponentiatedGradient on logistic regression, fitted on all training rows."""
     rows = federation.rows
-    x, group = rows.x.reshape(len(rows.y), -1), rows.cell // 2
+    x, group = rows.x.reshape(len(rows), -1), rows.cell // 2
     parts = [_rows(of, federation.inputs) for of in (federation.validation, federation.test)]
     for metric, moment in MOMENTS.items():
         for bound in BOUNDS:

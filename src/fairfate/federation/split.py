@@ -69,7 +69,6 @@ class Federation:
         before = np.zeros((number, table.groups, 2), dtype=np.int64)
         rows = ClientRows(
             x=encoder.transform(table.features[kept]).ravel(),
-            y=table.label[kept].astype(np.float32),
             cell=table.cell[kept].astype(np.int32),
             offsets=np.array([0] * (number + 1) + [len(kept)], dtype=np.int64),
         )
@@ -186,7 +185,6 @@ def arrange(
 
     rows = ClientRows(
         x=encoder.transform(table.features[order]).ravel(),
-        y=table.label[order].astype(np.float32),
         cell=table.cell[order].astype(np.int32),
         offsets=np.concatenate([[0], np.cumsum(client_cells.sum(axis=(1, 2)))]).astype(np.int64),
     )

@@ -118,7 +118,7 @@ class Mlp:
         trained: Models = run(
             np.ascontiguousarray(models),
             rows.x,
-            rows.y,
+            *(() if self._one_layer else (rows.y,)),
             rows.cell,
             rows.offsets,
             clients,

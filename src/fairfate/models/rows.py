@@ -74,15 +74,23 @@ class ClientRows:
 
     x: NDArray[np.float32]
     """Encoded inputs, flat."""
-    y: NDArray[np.float32]
     cell: NDArray[np.int32]
+    """Twice the group, plus the label."""
     offsets: NDArray[np.int64]
     """(clients + 1,) where each client's rows begin."""
+
+    def __len__(self) -> int:
+        return len(self.cell)
 
     @property
     def inputs(self) -> int:
         """Number of inputs."""
-        return len(self.x) // max(len(self.y), 1)
+        return len(self.x) // max(len(self), 1)
+
+    @cached_property
+    def y(self) -> NDArray[np.float32]:
+        """The labels."""
+        return (self.cell & 1).astype(np.float32)
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
@@ -92,5 +100,5 @@ class ClientRows:
     def packed(self, client: int, groups: int) -> PackedRows:
         """A client's rows to score models on."""
         mine = slice(self.offsets[client], self.offsets[client + 1])
-        x = self.x.reshape(len(self.y), -1)[mine]
+        x = self.x.reshape(len(self), -1)[mine]
         return PackedRows.pack(x, self.cell[mine].astype(np.int64), groups)

@@ -46,16 +46,13 @@ def batch_order(key: Any, round_number: int, client: int, rows: int, epochs: int
 
 
 @kernel
-def look_ahead(
-    x: Array, y: Array, cell: Array, inputs: int, first: int, order: Array, begin: int, end: int
-) -> None:
+def look_ahead(x: Array, cell: Array, inputs: int, first: int, order: Array, begin: int, end: int) -> None:
     """Have rows fetched that the next batch will read: they lie anywhere in a large client's memory."""
     for place in range(begin, end):
         row = first + order[place]
         for j in range(0, inputs, LANES):
             prefetch(x, row * inputs + j)
         prefetch(x, row * inputs + inputs - 1)
-        prefetch(y, row)
         prefetch(cell, row)
 
 

@@ -110,7 +110,7 @@ class Round:
         import torch
 
         self._losses = losses
-        self._x = torch.from_numpy(np.require(rows.x, requirements="W").reshape(len(rows.y), -1))
+        self._x = torch.from_numpy(np.require(rows.x, requirements="W").reshape(len(rows), -1))
         self._y, self._cell = rows.y, rows.cell
         visited = [[*batch_rows(rows, int(client), training, batches)] for client in clients]
         self._sizes = [np.array([len(batch) for batch in mine]) for mine in visited]

@@ -57,7 +57,7 @@ def _make_train_one(lifts: bool) -> Any:
 
     @kernel
     def train(
-        model: Array, x: Array, y: Array, cell: Array, weight: Array, push: Array, prejudice: Any,
+        model: Array, x: Array, cell: Array, weight: Array, push: Array, prejudice: Any,
         anchor: Array, strength: Array, first: int, order: Array, visits: int, batch: int, rate: Any,
         inputs: int, width: int,
     ) -> None:  # fmt: skip
@@ -81,13 +81,13 @@ def _make_train_one(lifts: bool) -> Any:
             size = min(batch, visits - start)
             step = rate / _F(size)
             if far:
-                look_ahead(x, y, cell, inputs, first, order, start + size, min(start + 2 * batch, visits))
+                look_ahead(x, cell, inputs, first, order, start + size, min(start + 2 * batch, visits))
             if len(anchor):
                 note_pull(model, anchor, strength, pull)
             for b in range(size):
                 row = first + order[start + b]
                 at[b] = row * inputs
-                offset[b] = _HALF - y[row]
+                offset[b] = _HALF - _F(cell[row] & 1)
                 scale[b] = weight[cell[row]] * step
             for b in range(size, size + _ROWS):  # a ragged end repeats a row; its results are unused
                 at[b] = at[0]
@@ -194,7 +194,7 @@ def _make_train_lanes(lifts: bool) -> Any:
 
     @kernel
     def train(
-        models: Array, x: Array, y: Array, cell: Array, weight: Array, push: Array, prejudice: Array,
+        models: Array, x: Array, cell: Array, weight: Array, push: Array, prejudice: Array,
         anchor: Array, strength: Array, first: int, order: Array, visits: int, batch: int, rate: Any,
         inputs: int, hidden: int,
     ) -> None:  # fmt: skip
@@ -216,7 +216,7 @@ def _make_train_lanes(lifts: bool) -> Any:
             size = min(batch, visits - start)
             step = fill(rate / _F(size))
             if far:
-                look_ahead(x, y, cell, inputs, first, order, start + size, min(start + 2 * batch, visits))
+                look_ahead(x, cell, inputs, first, order, start + size, min(start + 2 * batch, visits))
             if len(anchor):
                 note_pull(models, anchor, strength, pull)
             for b in range(size):
@@ -267,7 +267,7 @@ def _make_train_lanes(lifts: bool) -> Any:
                     store(g, b * LANES, t)
                     continue
                 scale = mul(load(weight, np.int64(cell[row]) * LANES), step)
-                gradient = mul(fma(half, t, fill(_HALF - y[row])), scale)
+                gradient = mul(fma(half, t, fill(_HALF - _F(cell[row] & 1))), scale)
                 store(g, b * LANES, gradient)
                 down = add(down, gradient)
             if lifts:
@@ -286,7 +286,7 @@ def _make_train_lanes(lifts: bool) -> Any:
                     row = first + order[start + b]
                     t = load(g, b * LANES)
                     scale = mul(load(weight, np.int64(cell[row]) * LANES), step)
-                    gradient = mul(fma(half, t, fill(_HALF - y[row])), scale)
+                    gradient = mul(fma(half, t, fill(_HALF - _F(cell[row] & 1))), scale)
                     gradient = fma(slope(t), load(lift, b * LANES), gradient)
                     store(g, b * LANES, gradient)
                     down = add(down, gradient)
@@ -375,7 +375,7 @@ def least_lanes(inputs: int, hidden: int, width: int) -> int:
 
 @kernel
 def train_cohort(
-    start: Array, x: Array, y: Array, cell: Array, offsets: Array, clients: Array, weights: Array,
+    start: Array, x: Array, cell: Array, offsets: Array, clients: Array, weights: Array,
     pushes: Array, prejudices: Array, proxes: Array, anchors: Array, epochs: int, skip: int, run: int,
     batch: int, rate: Any, key: Any, round_number: int, hidden: int,
 ) -> Array:  # fmt: skip
@@ -384,7 +384,8 @@ def train_cohort(
     Parameters
     ----------
     start : (settings, cohort, parameters) where each setting's clients start
-    x, y, cell : the training rows of all clients, client by client: flat inputs, labels, (group, label) cells
+    x, cell : the training rows of all clients, client by client: flat inputs, and twice the group plus the
+        label
     offsets : (all clients + 1,) where each client's rows begin
     clients : (cohort,) the clients of the round; each has at least one row
     weights : (settings, cohort, cells) loss weights
@@ -449,13 +450,13 @@ def train_cohort(
                 anchor = lane_anchor if held else none
                 if pushed or removes:
                     _train_lanes_lifted(
-                        lanes, x, y, cell, lane_weight, lane_push if pushed else none,
+                        lanes, x, cell, lane_weight, lane_push if pushed else none,
                         lane_prejudice if removes else none, anchor, strength, first, mine, visits, batch,
                         rate, inputs, hidden,
                     )  # fmt: skip
                 else:
                     _train_lanes(
-                        lanes, x, y, cell, lane_weight, none, none, anchor, strength, first, mine, visits,
+                        lanes, x, cell, lane_weight, none, none, anchor, strength, first, mine, visits,
                         batch, rate, inputs, hidden,
                     )  # fmt: skip
                 for lane in range(filled):
@@ -473,12 +474,12 @@ def train_cohort(
                     strength[:] = rate * proxes[s, c]
                 if len(push) or prejudice != _ZERO:
                     _train_one_lifted(
-                        one, x, y, cell, weights[s, c], push, prejudice, anchor, strength, first, mine,
+                        one, x, cell, weights[s, c], push, prejudice, anchor, strength, first, mine,
                         visits, batch, rate, inputs, width,
                     )  # fmt: skip
                 else:
                     _train_one(
-                        one, x, y, cell, weights[s, c], none, _ZERO, anchor, strength, first, mine, visits,
+                        one, x, cell, weights[s, c], none, _ZERO, anchor, strength, first, mine, visits,
                         batch, rate, inputs, width,
                     )  # fmt: skip
                 for p in range(parameters - 1):

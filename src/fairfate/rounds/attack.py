@@ -232,7 +232,7 @@ def _wrong_rows(
     if attack.name not in ("label_flip", "attribute_flip"):
         return federation
     rows, groups = federation.rows, federation.groups
-    x, y, cell = rows.x.reshape(len(rows.y), -1).copy(), rows.y.copy(), rows.cell.copy()
+    x, cell = rows.x.reshape(len(rows), -1).copy(), rows.cell.copy()
     cells = federation.client_cells.copy()
     values = _group_inputs(x, cell // 2, groups)
     for client in clients:
@@ -242,14 +242,14 @@ def _wrong_rows(
         number = round(float(attack["share"]) * len(mine))
         turned = streams.attacked_rows(int(client)).permutation(mine)[:number]
         if attack.name == "label_flip":
-            y[turned], cell[turned] = 1 - y[turned], cell[turned] ^ 1
+            cell[turned] ^= 1
         else:
             cell[turned] = (cell[turned] + 2) % (2 * groups)
             for column, of_group in values.items():
                 x[turned, column] = of_group[cell[turned] // 2]
         own = cell[rows.offsets[client] : rows.offsets[client + 1]]
         cells[client] = np.bincount(own, minlength=2 * groups).reshape(groups, 2)
-    return replace(federation, rows=ClientRows(x.ravel(), y, cell, rows.offsets), client_cells=cells)
+    return replace(federation, rows=ClientRows(x.ravel(), cell, rows.offsets), client_cells=cells)
 
 
 def _group_inputs(

@@ -90,10 +90,9 @@ def train_on_harmful_rows(
         return nothing
     weight = np.where(others, own.rows.sum() / total, 0.0)
     slope = -descend(model, own, trained, lambda now: LossTerms(weight))
-    x = federation.rows.x.reshape(len(federation.rows.y), -1)[mine]
+    x = federation.rows.x.reshape(len(federation.rows), -1)[mine]
     candidates = ClientRows(
         x[privileged].ravel(),
-        federation.rows.y[mine][privileged],
         cell[privileged],
         np.arange(privileged.sum() + 1, dtype=np.int64),
     )
@@ -104,7 +103,6 @@ def train_on_harmful_rows(
         return nothing
     rows = ClientRows(
         candidates.x.reshape(len(kept), -1)[kept].ravel(),
-        candidates.y[kept],
         candidates.cell[kept],
         np.array([0] * (client + 1) + [int(kept.sum())], dtype=np.int64),
     )
@@ -120,7 +118,7 @@ def train_on_harmful_rows(
 
 def _steps(model: Model, rows: ClientRows, params: Models, cells: int) -> NDArray[np.float64]:
     """(rows, parameters) what a step of training on each row alone adds."""
-    number = len(rows.y)
+    number = len(rows)
     losses = Losses(np.ones((1, number, cells), dtype=np.float32))
     alone = Training(1, 1, 1, 1, 1.0)
     start = np.repeat(params[None, None], number, axis=1)

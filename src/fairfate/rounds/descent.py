@@ -40,7 +40,6 @@ def as_client(rows: PackedRows) -> ClientRows:
     cell = np.repeat(np.arange(rows.cells, dtype=np.int32), rows.sizes)
     return ClientRows(
         x=rows.plain(inputs).ravel(),
-        y=(cell % 2).astype(np.float32),
         cell=cell,
         offsets=np.array([0, count], dtype=np.int64),
     )

@@ -198,7 +198,7 @@ def _train(
     strategy = strategy_of(config, schema.grouping) if "strategy" in config else fedavg()
     start = np.asarray(model.flat(layers), dtype=np.float32)
     told = np.array(config[BROADCAST], dtype=np.float64) if BROADCAST in config else None
-    metrics: Metrics = {"num-examples": len(site.rows.y)}
+    metrics: Metrics = {"num-examples": len(site.rows)}
     if Need.REPORTS in strategy.needs:
         metrics |= report_metrics(local.one(model.statistics(start[None], site.local[number]), 0))
     trained = local.train(
