@@ -350,13 +350,13 @@ def test_a_model_that_ignores_the_group_flips_nothing(done: Benchmark) -> None:
         Config(data="synthetic:rows=400", partition="random", strategies=("fedavg",), rounds=1, seeds=(1,))
     )
     from fairfate.benchmark.probe import Probe
-    from fairfate.federation.split import arrange, split_rows
+    from fairfate.federation.split import encode, share_out
     from fairfate.federation.streams import Streams
 
-    parts = split_rows(table, Streams(1))
-    federation = arrange(table, parts, plan.partition, plan.clients, Streams(1))
+    holdings = share_out(table, plan.partition, plan.clients, Streams(1))
+    federation = encode(table, holdings, Streams(1))
     model = plan.model(federation.inputs)
-    probe = Probe(table, parts[2], federation, model)
+    probe = Probe(table, holdings.test, federation, model)
     params = np.zeros(model.num_parameters, dtype=np.float32)
     arrays = model.arrays(params)
     arrays["w1"][:] = 1

@@ -31,7 +31,7 @@ from fairfate.errors import InputError, check, listing
 from fairfate.fairness.metrics import Metric, acceptance
 from fairfate.fairness.objective import FAIRNESS, bind, metrics_by, parse_objective
 from fairfate.federation.partition import Partition, parse_partition
-from fairfate.federation.split import Federation, arrange
+from fairfate.federation.split import Federation, Holdings, assign, encode
 from fairfate.federation.streams import Streams
 from fairfate.models.fitted import FairModel, Scored
 from fairfate.models.mlp import Mlp, parse_hidden
@@ -273,7 +273,8 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         _check_looks(
             spec, table, {"training": train, "validation": validation}, _whole("max_iter", self.max_iter)
         )
-        return arrange(table, (train, validation, np.arange(0)), partition, clients, streams)
+        client, names = assign(table, train, partition, clients, streams)
+        return encode(table, Holdings(train, client, names, validation, np.arange(0)), streams)
 
     def _model(self, inputs: int) -> Model:
         """The kind of model that is trained."""

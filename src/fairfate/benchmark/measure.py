@@ -14,7 +14,7 @@ from fairfate.benchmark.methods import METRICS, Method
 from fairfate.benchmark.probe import Individual, Probe
 from fairfate.data import Schema, Table
 from fairfate.fairness.metrics import Counts
-from fairfate.federation.split import arrange, split_rows
+from fairfate.federation.split import encode, share_out
 from fairfate.federation.streams import Streams
 from fairfate.rounds.simulate import Trace, simulate
 from fairfate.runs.plan import Plan
@@ -37,10 +37,10 @@ def run_methods(
 ) -> pd.DataFrame:
     """A row for each setting of each method, and for each model of the baselines."""
     streams = Streams(seed)
-    parts = split_rows(table, streams)
-    federation = arrange(table, parts, plan.partition, plan.clients, streams)
+    holdings = share_out(table, plan.partition, plan.clients, streams)
+    federation = encode(table, holdings, streams)
     model = plan.model(federation.inputs, Schema.of(table, federation.encoder))
-    probe = Probe(table, parts[2], federation, model)
+    probe = Probe(table, holdings.test, federation, model)
     rows: list[dict[str, Any]] = []
     for family in _families(methods):
         specs = list(dict.fromkeys(spec for method in family for spec in method.specs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,10 @@ from numpy.typing import NDArray
 
 AUTO, ONEHOT, ORDINAL, NONE = "auto", "onehot", "ordinal", "none"
 ENCODINGS = (AUTO, ONEHOT, ORDINAL, NONE)
+_BLOCK = 1 << 16
+"""Rows that are copied at a time: a table of ten million has no room beside it."""
+Rows = NDArray[np.int64] | slice
+ALL_ROWS = slice(None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,38 +38,45 @@ class Encoder:
     """(columns,) which numbers have one more input that says whether they are missing."""
 
     @classmethod
-    def fit(cls, features: NDArray[np.float64], *, scale: bool = True) -> Encoder:
+    def fit(cls, features: NDArray[np.float64], rows: Rows = ALL_ROWS, *, scale: bool = True) -> Encoder:
         """Learn each column's range and median.
 
         Parameters
         ----------
         features : (rows, columns)
+        rows : those to learn from
         scale : leave the columns' units alone if False
         """
-        present = ~np.isnan(features)
-        empty = ~present.any(axis=0)
-        filled = np.where(empty, 0.0, features)
-        median = np.nanmedian(filled, axis=0)
-        low, high = np.nanmin(filled, axis=0), np.nanmax(filled, axis=0)
+        columns = features.shape[1]
+        low, high, median = np.zeros(columns), np.zeros(columns), np.zeros(columns)
+        for place in range(columns):
+            values = features[rows, place]
+            values = values[~np.isnan(values)]
+            if len(values):
+                low[place], high[place], median[place] = values.min(), values.max(), np.median(values)
         if not scale:
             return cls(np.zeros_like(low), np.ones_like(low), median)
         return cls(low, np.where(high > low, high - low, 1.0), median)
 
     @classmethod
-    def fit_slots(cls, features: NDArray[np.float64], slots: NDArray[np.int64]) -> Encoder:
+    def fit_slots(
+        cls, features: NDArray[np.float64], slots: NDArray[np.int64], rows: Rows = ALL_ROWS
+    ) -> Encoder:
         """Learn each number's mean and standard deviation; categories need nothing.
 
         >>> encoder = Encoder.fit_slots(np.array([[1.0, 0], [3.0, 1], [np.nan, 1]]), np.array([0, 2]))
         >>> encoder.transform(np.array([[3.0, 1], [np.nan, 0]])).tolist()
         [[1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 1.0, 0.0]]
         """
-        counts = (~np.isnan(features)).sum(axis=0)
-        number = slots == 0
-        mean = np.where(number, np.nansum(features, axis=0) / np.maximum(counts, 1), 0.0)
-        variance = np.nansum((features - mean) ** 2, axis=0) / np.maximum(counts, 1)
-        return cls(
-            mean, _spans(number, mean, variance, 1e-24), mean, slots, (len(features) > counts) & number
-        )
+        number, columns = slots == 0, features.shape[1]
+        counts, seen = np.zeros(columns, dtype=np.int64), 0
+        for block in _blocks(features, rows):
+            counts, seen = counts + (~np.isnan(block)).sum(axis=0), seen + len(block)
+        sums = _sum_rows(_blocks(features, rows), columns)
+        mean = np.where(number, sums / np.maximum(counts, 1), 0.0)
+        squares = _sum_rows(((block - mean) ** 2 for block in _blocks(features, rows)), columns)
+        variance = squares / np.maximum(counts, 1)
+        return cls(mean, _spans(number, mean, variance, 1e-24), mean, slots, (seen > counts) & number)
 
     @classmethod
     def from_sums(
@@ -92,17 +104,27 @@ class Encoder:
         assert self.flagged is not None
         return np.where(self.slots > 0, self.slots, 1 + self.flagged)
 
-    def transform(self, features: NDArray[np.float64]) -> NDArray[np.float32]:
+    def transform(self, features: NDArray[np.float64], rows: Rows = ALL_ROWS) -> NDArray[np.float32]:
         """(rows, inputs) 32-bit inputs of the model; an unknown category (-1) is in none of its inputs.
 
         >>> encoder = Encoder.fit(np.array([[0.0], [10.0], [np.nan]]))
         >>> encoder.transform(np.array([[5.0], [np.nan], [20.0]])).ravel().tolist()
         [0.5, 0.5, 2.0]
         """
+        number = len(range(*rows.indices(len(features)))) if isinstance(rows, slice) else len(rows)
+        out = np.zeros((number, self.inputs), dtype=np.float32)
+        start = 0
+        for block in _blocks(features, rows):
+            self._write(block, out[start : start + len(block)])
+            start += len(block)
+        return out
+
+    def _write(self, features: NDArray[np.float64], out: NDArray[np.float32]) -> None:
+        """Some rows' inputs, into zeros."""
         if self.slots is None or self.flagged is None:
             filled = np.where(np.isnan(features), self.median, features)
-            return ((filled - self.low) / self.span).astype(np.float32)
-        out = np.zeros((len(features), self.inputs), dtype=np.float32)
+            out[:] = (filled - self.low) / self.span
+            return
         starts = np.concatenate([[0], np.cumsum(self._widths)])
         for column, values in enumerate(features.T):
             at = starts[column]
@@ -116,7 +138,6 @@ class Encoder:
             ]
             if self.flagged[column]:
                 out[:, at + 1] = missing
-        return out
 
     def names(self, columns: tuple[str, ...], values: dict[str, tuple[str, ...]]) -> list[str]:
         """What each input is, from the columns' names and the values of categories."""
@@ -129,6 +150,22 @@ class Encoder:
             if self.flagged is not None and self.flagged[place]:
                 found.append(f"{column} {_MISSING}")
         return found
+
+
+def _blocks(features: NDArray[np.float64], rows: Rows) -> Iterator[NDArray[np.float64]]:
+    """Some rows, a block after another."""
+    if isinstance(rows, slice):
+        features, rows = features[rows], np.arange(0)
+        yield from (features[start : start + _BLOCK] for start in range(0, len(features), _BLOCK))
+    yield from (features[rows[start : start + _BLOCK]] for start in range(0, len(rows), _BLOCK))
+
+
+def _sum_rows(blocks: Iterable[NDArray[np.float64]], columns: int) -> NDArray[np.float64]:
+    """Sums of columns, row after row, whatever the blocks; a missing number adds nothing."""
+    sums = np.zeros(columns)
+    for number, block in enumerate(blocks):
+        sums = np.nansum(np.concatenate([sums[None], block]) if number else block, axis=0)
+    return sums
 
 
 def _spans(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fairfate.data import columns as cols
 from fairfate.data.attributes import crossed, read_attribute
 from fairfate.data.columns import DROP, OTHERS, REFUSE, Columns, complete, match
-from fairfate.data.encode import ONEHOT, ORDINAL, Encoder
+from fairfate.data.encode import ALL_ROWS, ONEHOT, ORDINAL, Encoder, Rows
 from fairfate.data.groups import Groups
 from fairfate.data.inputs import Input, plain_input, summed_up, tidy_input
 from fairfate.errors import InputError, listing, unknown
@@ -87,11 +87,11 @@ class Table:
         values = {name: of for name, of in values.items() if name not in self.bands}
         return np.array([len(values.get(name, ())) for name in self.feature_names], dtype=np.int64)
 
-    def fit_encoder(self, rows: NDArray[np.int64] | slice = slice(None), *, scale: bool = True) -> Encoder:
+    def fit_encoder(self, rows: Rows = ALL_ROWS, *, scale: bool = True) -> Encoder:
         """Learn from some rows how columns become a model's inputs."""
         if self.encode == ONEHOT:
-            return Encoder.fit_slots(self.features[rows], self.slots)
-        return Encoder.fit(self.features[rows], scale=scale and self.encode == ORDINAL)
+            return Encoder.fit_slots(self.features, self.slots, rows)
+        return Encoder.fit(self.features, rows, scale=scale and self.encode == ORDINAL)
 
     @property
     def cell(self) -> NDArray[np.int64]:
@@ -115,7 +115,7 @@ class Table:
             digest.update(repr((self.encode, dict(self.bands), self.stratified)).encode())
         for array in (self.features, self.label, self.group, self.client, self.part, *scale):
             if array is not None:
-                digest.update(np.ascontiguousarray(array).tobytes())
+                digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.data import SOURCES, TEST, TRAINING, VALIDATION, Encoder, Table
 from fairfate.errors import InputError, check
+from fairfate.fairness.metrics import CellRows
 from fairfate.federation.holders import AT_SERVER, Holders
 from fairfate.federation.partition import Assignment, Partition, dirichlet, random
 from fairfate.federation.streams import Streams
@@ -68,7 +70,7 @@ class Federation:
         cells = np.bincount(table.cell[kept], minlength=2 * table.groups).reshape(table.groups, 2)
         before = np.zeros((number, table.groups, 2), dtype=np.int64)
         rows = ClientRows(
-            x=encoder.transform(table.features[kept]).ravel(),
+            x=encoder.transform(table.features, kept).ravel(),
             cell=table.cell[kept].astype(np.int32),
             offsets=np.array([0] * (number + 1) + [len(kept)], dtype=np.int64),
         )
@@ -84,7 +86,7 @@ class Federation:
 
 def pack(table: Table, rows: NDArray[np.int64], encoder: Encoder) -> PackedRows:
     """Some rows of a table, to score models on."""
-    return PackedRows.pack(encoder.transform(table.features[rows]), table.cell[rows], table.groups)
+    return PackedRows.pack(encoder.transform(table.features, rows), table.cell[rows], table.groups)
 
 
 def assign(
@@ -128,10 +130,31 @@ def held_out(table: Table, streams: Streams) -> tuple[NDArray[np.int64], NDArray
     return validation[first], validation[second]
 
 
-def build(
+class Holdings(NamedTuple):
+    """Who holds which rows of a table, by their numbers."""
+
+    train: NDArray[np.int64]
+    client: Assignment
+    """(training rows,) who holds each."""
+    names: tuple[str, ...]
+    """Of the clients."""
+    validation: NDArray[np.int64]
+    """The server's, or all that clients hold out."""
+    test: NDArray[np.int64]
+    held: tuple[NDArray[np.int64], ...] = ()
+    """What each client holds out, where the server has no validation rows."""
+
+    def client_cells(self, table: Table) -> CellRows:
+        """(clients, groups, 2) training rows of each client by group and label."""
+        cells = 2 * table.groups
+        found = np.bincount(self.client * cells + table.cell[self.train], minlength=len(self.names) * cells)
+        return found.reshape(len(self.names), table.groups, 2).astype(np.int64)
+
+
+def share_out(
     table: Table, partition: Partition, clients: int, streams: Streams, holders: Holders = AT_SERVER
-) -> Federation:
-    """Split, encode and partition a table."""
+) -> Holdings:
+    """Split a table, and give its training rows to clients."""
     train, validation, test = split_rows(table, streams)
     if holders.at_clients:
         train = np.concatenate([train, validation]) if table.part is None else train
@@ -143,58 +166,56 @@ def build(
         f"clients must be <= the {len(train)} training rows of '{table.name}'",
         clients,
     )
-    return arrange(table, (train, validation, test), partition, clients, streams, holders)
+    client, names = assign(table, train, partition, clients, streams)
+    if not holders.at_clients:
+        return Holdings(train, client, names, validation, test)
+    return _hold_out(table, Holdings(train, client, names, validation, test), holders.share, streams)
 
 
-def arrange(
-    table: Table,
-    parts: tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]],
-    partition: Partition,
-    clients: int,
-    streams: Streams,
-    holders: Holders = AT_SERVER,
-) -> Federation:
-    """Encode and partition a table whose rows for training, validation and test are known.
-
-    Where clients hold the validation rows, they take them out of those for training.
-    """
-    train, validation, test = parts
-    assignment, names = assign(table, train, partition, clients, streams)
+def _hold_out(table: Table, of: Holdings, share: float, streams: Streams) -> Holdings:
+    """The same where each client takes validation rows out of those for training."""
     held: list[NDArray[np.int64]] = []
-    if holders.at_clients:
-        kept = np.ones(len(train), dtype=bool)
-        for client in range(len(names)):
-            mine = np.flatnonzero(assignment == client)
-            out = mine[streams.held(client, table.cell[train[mine]], holders.share)]
-            held.append(train[out])
-            kept[out] = False
-        train, assignment, validation = train[kept], assignment[kept], np.concatenate(held)
-        check(len(validation) > 0, "validation-from clients must leave a row held out", f"{len(train)} rows")
+    kept = np.ones(len(of.train), dtype=bool)
+    for client in range(len(of.names)):
+        mine = np.flatnonzero(of.client == client)
+        out = mine[streams.held(client, table.cell[of.train[mine]], share)]
+        held.append(of.train[out])
+        kept[out] = False
+    train, validation = of.train[kept], np.concatenate(held)
+    check(len(validation) > 0, "validation-from clients must leave a row held out", f"{len(train)} rows")
+    return of._replace(train=train, client=of.client[kept], validation=validation, held=tuple(held))
+
+
+def build(
+    table: Table, partition: Partition, clients: int, streams: Streams, holders: Holders = AT_SERVER
+) -> Federation:
+    """Split, encode and partition a table."""
+    return encode(table, share_out(table, partition, clients, streams, holders), streams, holders)
+
+
+def encode(table: Table, of: Holdings, streams: Streams, holders: Holders = AT_SERVER) -> Federation:
+    """Encode what everybody holds."""
     if table.encoder is not None:
         encoder = table.encoder
     elif streams.published:
         scale = table.source is None or SOURCES[table.source].scaled_in_published_runs
         encoder = table.fit_encoder(scale=scale)
     else:
-        encoder = table.fit_encoder(train)
-    order = train[np.argsort(assignment, kind="stable")]
-    cells = 2 * table.groups
-    client_cells = np.bincount(assignment * cells + table.cell[train], minlength=len(names) * cells).reshape(
-        len(names), table.groups, 2
-    )
-
+        encoder = table.fit_encoder(of.train)
+    order = of.train[np.argsort(of.client, kind="stable")]
+    client_cells = of.client_cells(table)
     rows = ClientRows(
-        x=encoder.transform(table.features[order]).ravel(),
+        x=encoder.transform(table.features, order).ravel(),
         cell=table.cell[order].astype(np.int32),
         offsets=np.concatenate([[0], np.cumsum(client_cells.sum(axis=(1, 2)))]).astype(np.int64),
     )
     return Federation(
         rows=rows,
-        client_cells=client_cells.astype(np.int64),
-        client_names=names,
-        validation=pack(table, validation, encoder),
-        test=pack(table, test, encoder),
+        client_cells=client_cells,
+        client_names=of.names,
+        validation=pack(table, of.validation, encoder),
+        test=pack(table, of.test, encoder),
         encoder=encoder,
-        held=tuple(pack(table, mine, encoder) for mine in held),
+        held=tuple(pack(table, mine, encoder) for mine in of.held),
         holders=holders,
     )

@@ -152,10 +152,8 @@ def _published_cohorts(seed: int, rounds: int, clients: int, per_round: int) -> 
     source = random.Random(seed)
     chosen = np.empty((rounds, per_round), dtype=np.int64)
     for row in chosen:
-        members: list[int] = []
+        members: set[int] = set()
         while len(members) < per_round:
-            client = source.randint(0, clients - 1)
-            if client not in members:
-                members.append(client)
+            members.add(source.randint(0, clients - 1))
         row[:] = sorted(members)
     return chosen

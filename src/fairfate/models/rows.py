@@ -29,9 +29,10 @@ class PackedRows:
         starts = np.concatenate([[0], np.cumsum(blocks_of)]) * LANES
         order = np.argsort(cell, kind="stable")
         within = np.arange(len(cell)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        place = starts[cell[order]] + within
+        place = np.empty(len(cell), dtype=np.int64)
+        place[order] = starts[cell[order]] + within
         padded = np.zeros((int(starts[-1]), x.shape[1]), dtype=np.float32)
-        padded[place] = x[order]
+        padded[place] = x
         real = np.zeros(int(starts[-1]), dtype=bool)
         real[place] = True
         bits = real.reshape(-1, LANES) @ (1 << np.arange(LANES))

@@ -124,14 +124,15 @@ def _identity(
     attack: Attack | None,
 ) -> dict[str, Any]:
     """What must be the same for a run to go on."""
-    rows = hashlib.sha256(federation.rows.x.tobytes() + federation.rows.y.tobytes()).hexdigest()
+    digest = hashlib.sha256(federation.rows.x.data)
+    digest.update(federation.rows.y.data)
     return {
         "version": __version__,
         "strategies": [[spec.text, spec.code] for spec in specs],
         "model": model.text,
         "training": asdict(training),
         "streams": asdict(streams),
-        "rows": [rows, federation.rows.offsets.tolist()],
+        "rows": [digest.hexdigest(), federation.rows.offsets.tolist()],
         **({} if attack is None else {"attack": str(attack)}),
         **({} if federation.holders == AT_SERVER else {"validation-from": str(federation.holders)}),
     }

@@ -9,7 +9,7 @@ from fairfate.errors import InputError, listing
 from fairfate.fairness.metrics import CellRows
 from fairfate.fairness.objective import check_defined
 from fairfate.federation.holders import AT_SERVER, LINE, Holders
-from fairfate.federation.split import build, split_rows
+from fairfate.federation.split import share_out, split_rows
 from fairfate.federation.streams import Streams
 from fairfate.runs.config import Config
 from fairfate.runs.job import clear_tables, load_table
@@ -40,14 +40,15 @@ def checked(config: Config, table: Table) -> Plan:
 def _check_seed(plan: Plan, table: Table, seed: int, setup: Setup) -> None:
     """Find out before anything is trained whether a seed's split can be run, and measured."""
     streams = Streams(seed, plan.published)
-    rows: dict[str, CellRows] = {}
-    if plan.holders == AT_SERVER:
-        train, validation, _ = split_rows(table, streams)
-        for kind, numbers in (("validation", validation), ("training", train)):
-            rows[kind] = np.bincount(table.cell[numbers], minlength=2 * table.groups).reshape(-1, 2)
     if _may_fail(plan) or seed == plan.config.seeds[0] or plan.holders != AT_SERVER:
-        federation = build(table, plan.partition, plan.clients, streams, plan.holders)
-        rows |= {"validation": federation.validation.rows, "training": federation.client_cells.sum(axis=0)}
+        of = share_out(table, plan.partition, plan.clients, streams, plan.holders)
+        train, validation = of.train, of.validation
+    else:
+        train, validation, _ = split_rows(table, streams)
+    rows: dict[str, CellRows] = {
+        kind: np.bincount(table.cell[numbers], minlength=2 * table.groups).reshape(-1, 2)
+        for kind, numbers in (("validation", validation), ("training", train))
+    }
     for spec in plan.specs:
         step = spec.step(THRESHOLDS)
         looks = [(spec.base.metric, "validation")] if spec.base.metric else []
