@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 RowNumbers = NDArray[np.int64]
 
-_SPLIT, _PARTITION, _MODEL, _COHORT, _BATCH, _HELD, _FEW, _BUCKET, _ATTACK = range(9)
+_SPLIT, _PARTITION, _MODEL, _COHORT, _BATCH, _HELD, _FEW, _BUCKET, _ATTACK, _SAMPLE = range(10)
 LEAST_HELD = 5
 """Fewer rows of a group and label than this stay in a client's training."""
 
@@ -119,6 +119,16 @@ class Streams:
     def few(self, rows: RowNumbers, number: int) -> RowNumbers:
         """So many of the server's rows; more of them hold the fewer."""
         return rows[self._rng(_FEW).permutation(len(rows))[:number]]
+
+    def sample(self, sizes: RowNumbers, number: int) -> RowNumbers:
+        """About so many of rows that stand class after class, with its share of every class, rounded up."""
+        rng, starts = self._rng(_SAMPLE), np.cumsum(sizes) - sizes
+        shares = -(-sizes * number // max(int(sizes.sum()), 1))
+        chosen = [
+            start + np.sort(rng.permutation(size)[:share])
+            for start, size, share in zip(starts, sizes, shares, strict=True)
+        ]
+        return np.concatenate(chosen)
 
     def held(self, client: int, cell: RowNumbers, share: float) -> NDArray[np.bool_]:
         """(rows,) which of a client's rows it holds out: a share of every (group, label) that has five."""

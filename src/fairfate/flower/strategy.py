@@ -23,6 +23,7 @@ from fairfate.errors import InputError, check
 from fairfate.fairness.metrics import Values
 from fairfate.fairness.objective import parse_objective
 from fairfate.federation.holders import AT_SERVER, LINE, parse_holders
+from fairfate.federation.judged import said
 from fairfate.federation.streams import Streams
 from fairfate.flower.checks import check_rows, read_reports, rows_told, scale_updates, score
 from fairfate.flower.evaluation import Evaluation, mean_metrics
@@ -178,6 +179,8 @@ class FlowerStrategy(Base):
         self.evaluation = Evaluation(self)
         self.history: list[Round] = []
         """What happened so far."""
+        self.sampled = ""
+        """What was said of it, if clients' models are scored on a sample of the validation rows."""
         self.thresholds: Values | None = None
         """One for each group, once they have been chosen."""
         self._model: GlobalModel | None = None
@@ -443,7 +446,7 @@ class FlowerStrategy(Base):
             self.late,
             model.memory(len(asked)),
         )
-        sent = self._check(server_round, good, model)
+        sent = self._check(server_round, len(asked), good, model)
         outcome = model.take(server_round, good, sent)
         done = self._record(server_round, len(asked), good, sent, outcome)
         self.history.append(done)
@@ -451,16 +454,20 @@ class FlowerStrategy(Base):
         means = mean_metrics(good.metrics, good.num_examples, self.weighted_by_key)
         return None if outcome.problem else model.record, MetricRecord({**means, **done.numbers()})
 
-    def _check(self, number: int, good: Replies, model: GlobalModel) -> rounds.Replies:
+    def _check(self, number: int, asked: int, good: Replies, model: GlobalModel) -> rounds.Replies:
         """Drop what turns out to be of no use; the rest as the loop over rounds takes it."""
-        local, scored = None, np.zeros((0, 0, 2, 2), dtype=np.int64)
+        local, scored, own = None, np.zeros((0, 0, 2, 2), dtype=np.int64), None
         if self.told_rows:
             check_rows(good, self.roster.known, self.limits.max_examples)
         if self.grouping is not None and Need.REPORTS in self.needs:
             local = read_reports(good, len(self.grouping))
         scale_updates(good, model.server.strategy.scale, model.layout, model.vector)
         if self.validation is not None and Need.SCORES in self.needs:
-            scored = score(good, self.validation)
+            rows = self.validation
+            if isinstance(rows, BuiltIn):
+                rows = self._judged_rows(rows, asked)
+            scored = score(good, rows)
+            own = None if rows is self.validation else rows.counts(model.record)
         found = rounds.Replies(
             clients=tuple(self.roster.name(node) for node in good.nodes),
             deltas=good.deltas[:, : model.layout.moved],
@@ -468,9 +475,18 @@ class FlowerStrategy(Base):
             client_counts=scored,
             local=local,
             dropped=tuple(rounds.Dropped(self.roster.name(gone.node), gone.reason) for gone in good.dropped),
+            server_counts=own,
         )
         judged = self.holders.at_clients and Need.SCORES in self.needs and len(good.nodes) > 0
         return self._judged(number, good, found, model) if judged else found
+
+    def _judged_rows(self, rows: BuiltIn, clients: int) -> BuiltIn:
+        """The validation rows that the models of so many clients are scored on."""
+        found = rows.judged(clients, self.streams)
+        if found is not rows and not self.sampled:
+            self.sampled = said(len(rows.rows), clients) or ""
+            log(INFO, "\t> %s", self.sampled)
+        return found
 
     def _judged(
         self, number: int, good: Replies, found: rounds.Replies, model: GlobalModel

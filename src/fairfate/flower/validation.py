@@ -14,6 +14,8 @@ from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check
 from fairfate.fairness.metrics import Counts, count
 from fairfate.fairness.thresholds import Margins
+from fairfate.federation.judged import judged_rows
+from fairfate.federation.streams import Streams
 from fairfate.flower.records import MismatchError
 from fairfate.models.model import Model
 from fairfate.models.rows import PackedRows
@@ -114,6 +116,7 @@ class BuiltIn:
 
     def __init__(self, rows: PackedRows, model: Model, grouping: Groups) -> None:
         self.rows, self.model, self.grouping = rows, model, grouping
+        self._sampled: tuple[int, BuiltIn] | None = None
 
     @property
     def checksum(self) -> str:
@@ -123,6 +126,14 @@ class BuiltIn:
     def counts(self, model: ArrayRecord) -> Counts:
         """Rows by (group, label, prediction)."""
         return np.asarray(self.model.count(self._vector(model)[None], self.rows)[0])
+
+    def judged(self, clients: int, streams: Streams) -> BuiltIn:
+        """The same on those rows that the models of so many clients are scored on; itself where all are."""
+        if self._sampled is None or self._sampled[0] != clients:
+            rows = judged_rows(self.rows, clients, streams)
+            of = self if rows is self.rows else BuiltIn(rows, self.model, self.grouping)
+            self._sampled = clients, of
+        return self._sampled[1]
 
     def margins(self, model: ArrayRecord) -> Margins:
         """The rows' log-odds, for each (group, label)."""

@@ -44,6 +44,15 @@ class PackedRows:
             sizes.astype(np.int64),
         )
 
+    def __len__(self) -> int:
+        return int(self.sizes.sum())
+
+    def only(self, rows: NDArray[np.int64]) -> PackedRows:
+        """Some of the rows, by their numbers from cell to cell."""
+        inputs = len(self.blocks) // max(len(self.real), 1)
+        cell = np.repeat(np.arange(self.cells), self.sizes)
+        return PackedRows.pack(self.plain(inputs)[rows], cell[rows], self.cells // 2)
+
     @property
     def cells(self) -> int:
         """Number of (group, label) cells."""

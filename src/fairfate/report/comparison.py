@@ -51,7 +51,7 @@ class Comparison:
     def of(cls, run: Run) -> Comparison:
         """Of a run that has just finished."""
         again = tuple(f"{name} was damaged and has been run again" for name in run.damaged)
-        notes = (*run.table.notes, *again)
+        notes = (*run.table.notes, *run.plan.notes, *again)
         best = "" if run.best is None else f"{run.best.name}, seed {run.best.seed}"
         sources = () if run.out is None else ((run.out, ""),)
         metric, groups = run.plan.config.metric, run.table.grouping

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fairfate.errors import check
 from fairfate.fairness.metrics import CellRows, Counts, Statistics
 from fairfate.fairness.thresholds import histogram
+from fairfate.federation.judged import judged_rows
 from fairfate.federation.split import Federation
 from fairfate.federation.streams import Streams
 from fairfate.models.model import Model, Models
@@ -49,6 +50,9 @@ class Simulation:
         self._nothing = np.zeros((0, federation.groups, 2, 2), dtype=np.int64)
         self._zero = np.zeros((1, federation.groups, 2, 2), dtype=np.int64)
         self._sampled = streams.cohorts(training.rounds, federation.clients, training.per_round)
+        self._judged_rows = federation.validation
+        if not federation.holders.at_clients:
+            self._judged_rows = judged_rows(federation.validation, training.per_round, streams)
         self._sizes = federation.sizes
         self._has_rows = self._sizes > 0
 
@@ -111,6 +115,7 @@ class Simulation:
         deltas.setflags(write=False)  # several strategies may look at them
         sizes = self._told(self._sizes[clients], clients)
         found = [Replies(names, deltas[p], sizes, scored[s], reports[s]) for s, p in enumerate(places)]
+        found = self._on_sample(found, models, servers)
         finite: NDArray[np.bool_] = np.isfinite(trained)
         if not finite.all():
             usable = [finite[p].all(axis=1) for p in places]
@@ -183,7 +188,8 @@ class Simulation:
         deltas, changed, counts = scaled(replies.deltas, factors), factors != 1, replies.client_counts
         if len(counts) and changed.any():
             counts = counts.copy()
-            counts[changed] = self.validate(stack(list(server.params + deltas[changed])))
+            moved = stack(list(server.params + deltas[changed]))
+            counts[changed] = self._count(moved, self._judged_rows)
         return replies._replace(deltas=deltas, client_counts=counts)
 
     def _rows_told(self, server: Server, rows: CellRows, clients: NDArray[np.int64]) -> CellRows | None:
@@ -220,11 +226,19 @@ class Simulation:
         if not wanted:
             return [self._nothing] * len(servers)
         looked_at = trained if len(wanted) == len(trained) else trained[wanted]
-        counts = self.validate(looked_at.reshape(-1, trained.shape[-1]))
+        counts = self.model.count(looked_at.reshape(-1, trained.shape[-1]), self._judged_rows)
         each = dict(
             zip(wanted, counts.reshape(len(wanted), trained.shape[1], *counts.shape[1:]), strict=True)
         )
         return [each[place] if look else self._nothing for place, look in zip(places, looks, strict=True)]
+
+    def _on_sample(self, found: list[Replies], models: Models, servers: Sequence[Server]) -> list[Replies]:
+        """The same with servers' models on the rows of their clients' scores, if these are a sample."""
+        looks = [s for s, server in enumerate(servers) if server.needs(Need.SCORES)]
+        if self._judged_rows is self.federation.validation or not looks:
+            return found
+        counts = dict(zip(looks, self._count(models[looks], self._judged_rows), strict=True))
+        return [of._replace(server_counts=counts.get(s)) for s, of in enumerate(found)]
 
     def histograms(self, params: Models) -> NDArray[np.int64]:
         """(groups, 2, bins) all clients' rows by the score that a model gives them: sums of theirs."""
@@ -273,4 +287,5 @@ def _only(replies: Replies, usable: NDArray[np.bool_]) -> Replies:
         replies.client_counts[usable] if len(replies.client_counts) else replies.client_counts,
         None if replies.local is None else local.one(replies.local, usable),
         tuple(Dropped(name, "an update with NaN or infinity") for name in names[~usable]),
+        replies.server_counts,
     )

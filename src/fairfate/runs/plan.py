@@ -46,6 +46,8 @@ class Plan:
     """What some clients do to the others."""
     holders: Holders = AT_SERVER
     """Who holds the validation rows."""
+    notes: tuple[str, ...] = ()
+    """What is done otherwise than a reader may think, for the user to read."""
 
     def model(self, inputs: int, schema: Schema | None = None) -> Model:
         """The kind of model that is trained; a network of the user's needs the schema."""
@@ -197,7 +199,7 @@ def dump_config(plan: Plan, table: Table) -> str:
         provenance[f"plugin {plugin}" if name in provenance else name] = f"sha256:{digest}"
     if plan.network is not None:
         provenance["model"] = f"sha256:{plan.network.digest}"
-    notes = [_EXAMPLE.sub("", note) for note in table.notes]
+    notes = [*(_EXAMPLE.sub("", note) for note in table.notes), *plan.notes]
     return config_text(plan.config, {**provenance, "data-notes": notes})
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from fairfate.data import Schema, Table
@@ -9,6 +11,7 @@ from fairfate.errors import InputError, listing
 from fairfate.fairness.metrics import CellRows
 from fairfate.fairness.objective import check_defined
 from fairfate.federation.holders import AT_SERVER, LINE, Holders
+from fairfate.federation.judged import said
 from fairfate.federation.split import share_out, split_rows
 from fairfate.federation.streams import Streams
 from fairfate.runs.config import Config
@@ -30,15 +33,21 @@ def checked(config: Config, table: Table) -> Plan:
     setup = plan.setup(table)
     if plan.network is not None:
         plan.network.check(Schema.of(table, table.encoder))
+    needs = Need.NOTHING
     for spec in plan.specs:
-        check_judged(spec, spec.build(setup).needs, plan.holders)
-    for seed in plan.config.seeds:
-        _check_seed(plan, table, seed, setup)
-    return plan
+        of = spec.build(setup).needs
+        check_judged(spec, of, plan.holders)
+        needs |= of
+    rows = [_check_seed(plan, table, seed, setup) for seed in plan.config.seeds]
+    sample = None if plan.holders.at_clients else said(rows[0], plan.training.per_round)
+    return replace(plan, notes=(sample,)) if sample and Need.SCORES in needs else plan
 
 
-def _check_seed(plan: Plan, table: Table, seed: int, setup: Setup) -> None:
-    """Find out before anything is trained whether a seed's split can be run, and measured."""
+def _check_seed(plan: Plan, table: Table, seed: int, setup: Setup) -> int:
+    """Find out before anything is trained whether a seed's split can be run, and measured.
+
+    Returns how many validation rows there are.
+    """
     streams = Streams(seed, plan.published)
     if _may_fail(plan) or seed == plan.config.seeds[0] or plan.holders != AT_SERVER:
         of = share_out(table, plan.partition, plan.clients, streams, plan.holders)
@@ -56,6 +65,7 @@ def _check_seed(plan: Plan, table: Table, seed: int, setup: Setup) -> None:
             looks.append((str(step["metric"]), "training" if step["from"] == "clients" else "validation"))
         for metric, part in looks:
             check_metric(str(metric), rows[part], setup, f"the {part} rows of seed {seed}", table)
+    return len(validation)
 
 
 def check_metric(metric: str, rows: CellRows, setup: Setup, where: str, table: Table) -> None:

@@ -83,8 +83,8 @@ class RunFolder:
         rounds = strategy.rounds(settings.name, f"column:{FILE}")
         results.write_rounds(self.path / results.ROUNDS, rounds, data.schema.grouping)
         write_bytes(self.path / CLIENTS, clients.to_csv(index=False).encode())
-        about = {"strategy": spec.label, "metric": spec.metric, "settings": spec.settings_json}
-        results.write_clients(self.path / results.CLIENTS, clients.assign(**about, seed=settings.seed))
+        named = {"strategy": spec.label, "metric": spec.metric, "settings": spec.settings_json}
+        results.write_clients(self.path / results.CLIENTS, clients.assign(**named, seed=settings.seed))
         last = strategy.history[-1]
         counts = {"validation": last.validation, "test": last.test}
         model = FairModel(
@@ -112,7 +112,10 @@ class RunFolder:
         most = max((done.asked for done in strategy.history), default=0) or None
         config = _config(settings, self.path, settings.config.per_round or most)
         sites = sorted({client.name for done in strategy.history for client in done.counted})
-        text = config_text(config, {**self.provenance, "server-sites": sites})
+        about = {**self.provenance, "server-sites": sites}
+        if strategy.sampled:
+            about["data-notes"] = [strategy.sampled]
+        text = config_text(config, about)
         write_bytes(self.path / results.CONFIG, text.encode())
         self.checkpoint.unlink(missing_ok=True)
         clear_live(self.path)
