@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -166,7 +167,15 @@ class GlobalModel:
 
     def _leave_memory(self) -> None:
         """Leave the room of the updates to a state that keeps a view of it."""
-        kept = self.server.state if isinstance(self.server.state, tuple) else [self._buffer]
-        arrays = [value for value in kept if isinstance(value, np.ndarray)]
-        if self._buffer is not None and any(np.may_share_memory(self._buffer, array) for array in arrays):
+        buffer, kept = self._buffer, _arrays(self.server.state)
+        if buffer is not None and any(np.may_share_memory(buffer, array) for array in kept):
             self._buffer = None
+
+
+def _arrays(state: Any) -> Iterator[NDArray[Any]]:
+    """The arrays of a state, those in its dictionaries and tuples too."""
+    if isinstance(state, np.ndarray):
+        yield state
+    elif isinstance(state, Mapping | tuple | list):
+        for value in state.values() if isinstance(state, Mapping) else state:
+            yield from _arrays(value)

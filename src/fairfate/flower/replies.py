@@ -76,7 +76,9 @@ class Replies:
         """Take back a reply that turned out to be of no use."""
         self.dropped.append(Dropped(self.nodes.pop(number), reason))
         del self.records[number], self.metrics[number]
-        self.deltas = np.delete(self.deltas, number, axis=0)
+        for place in range(number, len(self.deltas) - 1):  # row by row: a copy would be all updates again
+            self.deltas[place] = self.deltas[place + 1]
+        self.deltas = self.deltas[:-1]
         self.num_examples = np.delete(self.num_examples, number)
 
 
@@ -191,8 +193,9 @@ def _read(
         raise MismatchError(f"error {message.error.code}: {message.error.reason}")
     if not message.has_content():
         raise MismatchError("an empty reply")
-    arrays = list(message.content.array_records.values())
-    metrics = list(message.content.metric_records.values())
+    records = list(message.content.values())  # its views by kind are cycles, which would keep the arrays
+    arrays = [record for record in records if isinstance(record, ArrayRecord)]
+    metrics = [record for record in records if isinstance(record, MetricRecord)]
     if len(arrays) != 1 or len(metrics) != 1:
         raise MismatchError(
             f"{len(arrays)} ArrayRecords and {len(metrics)} MetricRecords instead of one of each"

@@ -280,8 +280,10 @@ class FlowerStrategy(Base):
             log(INFO, "")
             log(INFO, "[ROUND %s/%s]", t, self.num_rounds)
             messages = list(self.configure_train(t, arrays, train_config, grid))
-            replies = grid.send_and_receive(messages, timeout=timeout) if messages else []
-            aggregated, metrics = self.aggregate_train(t, replies)
+            # the replies have no name here: they are gone before the next ones come, which need their room
+            aggregated, metrics = self.aggregate_train(
+                t, grid.send_and_receive(messages, timeout=timeout) if messages else []
+            )
             if aggregated is not None:
                 result.arrays = arrays = aggregated
             _keep(result.train_metrics_clientapp, t, metrics)
@@ -446,6 +448,7 @@ class FlowerStrategy(Base):
             self.late,
             model.memory(len(asked)),
         )
+        del replies  # as soon as a model is of no more use, so is its room
         sent = self._check(server_round, len(asked), good, model)
         outcome = model.take(server_round, good, sent)
         done = self._record(server_round, len(asked), good, sent, outcome)
