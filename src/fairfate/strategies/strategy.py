@@ -68,6 +68,8 @@ the gradient of the loss."""
 
 _BLOCK = 400_000
 """How many products `weighted_means` holds at a time."""
+_LARGE = 10_000_000
+"""How many numbers are worth a compiled loop, which takes a while to load and longer to compile."""
 
 
 def weighted_mean(deltas: Matrix, weights: Vector) -> Vector:
@@ -85,17 +87,30 @@ def weighted_means(deltas: Matrix, *weights: Vector) -> list[Vector]:
     """Several means of the same deltas, in one pass over them."""
     totals = [float(of.sum()) for of in weights]
     means: list[Vector] = [np.zeros(deltas.shape[1], dtype=deltas.dtype) for _ in weights]
-    shares = [
-        (of / total).astype(deltas.dtype)[:, None] if total > 0 else None
-        for of, total in zip(weights, totals, strict=True)
-    ]
+    counting = [k for k, total in enumerate(totals) if total > 0]
+    shares = [(weights[k] / totals[k]).astype(deltas.dtype) for k in counting]
     step = max(1, _BLOCK // len(deltas))
-    for start in range(0, deltas.shape[1], step):  # piece by piece, so that everything stays in the cache
+    first = 0
+    if counting and _compiled(deltas, step):
+        from fairfate.models.mean_kernels import weighted_sums  # which takes a while to load
+
+        for k, total in zip(counting, weighted_sums(deltas, np.stack(shares)), strict=True):
+            means[k] = total
+        # NumPy adds up a column that is alone in its block in another order, which is kept
+        first = deltas.shape[1] - (deltas.shape[1] % step == 1)
+    for start in range(first, deltas.shape[1], step):  # piece by piece, so that everything stays in the cache
         block = slice(start, start + step)
-        for mean, share in zip(means, shares, strict=True):
-            if share is not None:
-                mean[block] = (share * deltas[:, block]).sum(axis=0)
+        for k, share in zip(counting, shares, strict=True):
+            means[k][block] = (share[:, None] * deltas[:, block]).sum(axis=0)
     return means
+
+
+def _compiled(deltas: Matrix, step: int) -> bool:
+    """Whether means are worth a compiled loop, and NumPy would add row by row, as the loop does."""
+    if deltas.size < _LARGE or step == 1 or deltas.dtype not in (np.float32, np.float64):
+        return False
+    width = deltas.shape[1] * deltas.itemsize
+    return deltas.shape[1] > 1 and deltas.strides[1] == deltas.itemsize and deltas.strides[0] >= width
 
 
 Combine = Callable[..., list[Vector]]
