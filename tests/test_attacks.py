@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,10 @@ from fairfate.federation.partition import parse_partition
 from fairfate.federation.split import Federation, build
 from fairfate.federation.streams import Streams
 from fairfate.models.mlp import Mlp
+from fairfate.models.rows import ClientRows
 from fairfate.models.training import Training
 from fairfate.rounds.attack import ATTACKS, Attackers, parse_attack
+from fairfate.rounds.attack_training import train_apart, train_on_harmful_rows
 from fairfate.rounds.server import Replies, Server
 from fairfate.rounds.simulation import Simulation
 from fairfate.runs.config import read_config
@@ -252,3 +255,158 @@ def test_flower_has_no_attacks() -> None:
 
     with pytest.raises(InputError, match="unknown key in the run config 'attack'"):
         Settings.read({"attack": "scale"})
+
+
+# -- attackers that train, against plain NumPy ---------------------------------------------------------------
+
+WHOLE = Training(rounds=5, per_round=5, epochs=1, batch_size=10_000, learning_rate=0.05)
+"""All rows of a client are one batch, so that an epoch is one step down the gradient."""
+LOGISTIC = Mlp(FEDERATION.inputs, ())
+
+
+def start_of(model: Mlp) -> np.ndarray:
+    return (STREAMS.weights(model.num_parameters) * 0.4).astype(np.float32)
+
+
+def sigmoid(z: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-z))
+
+
+def apart_by_hand(params: np.ndarray, client: int, kappa: float) -> np.ndarray:
+    """Less the gradient of BCE - kappa (mean P of the last group - that of the first)^2, logistic model."""
+    x, y, cell = (of.astype(np.float64) for of in rows_of(FEDERATION, client))
+    x, group = np.column_stack([x, np.ones(len(x))]), cell // 2
+    p = sigmoid(x @ params)
+    first, last = group == 0, group == 1
+    of_mean = [(x[g] * (p * (1 - p))[g, None]).mean(axis=0) for g in (first, last)]
+    gap = p[last].mean() - p[first].mean()
+    return -(x.T @ (p - y) / len(y) - 2 * kappa * gap * (of_mean[1] - of_mean[0]))
+
+
+@pytest.mark.parametrize("epochs", [1, 3])
+@pytest.mark.parametrize("client", [0, 3])
+def test_training_apart_goes_down_its_loss_whose_gap_is_taken_anew_each_epoch(
+    client: int, epochs: int
+) -> None:
+    start = start_of(LOGISTIC)
+    training = replace(WHOLE, epochs=epochs)
+    found = train_apart(LOGISTIC, FEDERATION, client, start, training, STREAMS.batch_key, 1, 20.0)
+    expected = start.astype(np.float64)
+    for _ in range(epochs):
+        expected = expected + 0.05 * apart_by_hand(expected, client, 20.0)
+    assert_allclose(found, expected - start, atol=2e-6)
+    honest = 0.05 * apart_by_hand(start.astype(np.float64), client, 0.0)
+    assert np.abs(expected - start - honest).max() > 1e-3  # kappa does something
+
+
+@pytest.mark.parametrize("group", [0, 1])
+def test_with_rows_of_one_group_there_is_nothing_to_train_apart(group: int) -> None:
+    """Client 1 keeps the rows of one group alone; its update is that of the usual loss."""
+    federation = only_group(1, group)
+    start = start_of(LOGISTIC)
+    found = train_apart(LOGISTIC, federation, 1, start, WHOLE, STREAMS.batch_key, 1, 20.0)
+    x, y, _ = (of.astype(np.float64) for of in rows_of(federation, 1))
+    x = np.column_stack([x, np.ones(len(x))])
+    expected = -0.05 * x.T @ (sigmoid(x @ start) - y) / len(y)
+    assert_allclose(found, expected, atol=2e-6)
+
+
+def only_group(client: int, group: int) -> Federation:
+    """The federation in which a client has the rows of one group only."""
+    rows = FEDERATION.rows
+    mine = np.zeros(len(rows.y), bool)
+    mine[rows.offsets[client] : rows.offsets[client + 1]] = True
+    kept = ~mine | (rows.cell // 2 == group)
+    offsets = np.array([kept[:end].sum() for end in rows.offsets])
+    x = rows.x.reshape(len(rows.y), -1)[kept]
+    cells = FEDERATION.client_cells.copy()
+    cells[client, 1 - group] = 0
+    fewer = ClientRows(x.ravel(), rows.y[kept], rows.cell[kept], offsets)
+    return replace(FEDERATION, rows=fewer, client_cells=cells)
+
+
+def test_what_is_trained_apart_replaces_the_model_of_the_round() -> None:
+    """An update times (rows of the round's clients / own rows) is all that is left after FedAvg."""
+    clients, _, replies = one_round("pf:clients=2,kappa=20,norm=0")
+    for place in np.flatnonzero(IS_ONE):
+        client = FEDERATION.client_names.index(replies.clients[place])
+        alone = train_apart(
+            MODEL, FEDERATION, client, clients.initial(), TRAINING, STREAMS.batch_key, 5, 20.0
+        )
+        times = replies.num_examples.sum() / replies.num_examples[place]
+        assert_allclose(replies.deltas[place], alone * times, rtol=1e-4, atol=1e-5)
+
+
+def test_an_update_is_cut_to_the_length_it_dares() -> None:
+    _, _, free = one_round("pf:clients=2,kappa=20,norm=0")
+    _, _, cut = one_round("pf:clients=2,kappa=20,norm=0.1")
+    _, _, long = one_round("pf:clients=2,kappa=20,norm=1000")
+    for place in np.flatnonzero(IS_ONE):
+        length = np.linalg.norm(free.deltas[place].astype(np.float64))
+        assert 0.1 < length < 1000
+        assert_allclose(cut.deltas[place], free.deltas[place] * (0.1 / length), atol=1e-6)
+        assert_array_equal(long.deltas[place], free.deltas[place])
+
+
+def harmful_by_hand(trained: np.ndarray, client: int, epochs: int, harm: bool) -> np.ndarray:
+    """EAB-FL on a logistic model: rows of group 1 whose step raises (or lowers) the loss of group 0."""
+    x, y, cell = (of.astype(np.float64) for of in rows_of(FEDERATION, client))
+    x = np.column_stack([x, np.ones(len(x))])
+    error = sigmoid(x @ trained) - y
+    others, mine = cell // 2 == 0, cell // 2 == 1
+    slope = (x[others] * error[others, None]).mean(axis=0)
+    grows = -(x[mine] * error[mine, None]) @ slope
+    kept = grows > 0 if harm else grows < 0
+    assert 0 < kept.sum() < mine.sum()
+    x, y, moves = x[mine][kept], y[mine][kept], np.abs(slope) > 0.01
+    assert 0 < moves.sum() < len(moves)
+    current = trained.astype(np.float64)
+    for _ in range(epochs):
+        step = -0.05 * x.T @ (sigmoid(x @ current) - y) / len(y)
+        current = np.where(moves, current + step, trained)
+    return current - trained
+
+
+@pytest.mark.parametrize("harm", [True, False])
+@pytest.mark.parametrize("client", [0, 3])
+def test_harmful_rows_and_the_parameters_that_move_are_those_of_plain_numpy(client: int, harm: bool) -> None:
+    trained = quiet_start(client)
+    training = replace(WHOLE, epochs=4)
+    found = train_on_harmful_rows(
+        LOGISTIC, FEDERATION, client, trained, training, STREAMS.batch_key, 1, harm=harm
+    )
+    assert_allclose(found, harmful_by_hand(trained, client, 4, harm), atol=2e-6)
+    assert np.abs(found).max() > 1e-3
+
+
+def quiet_start(client: int) -> np.ndarray:
+    """A model near the best one for the client's first group, so that some slopes are under 0.01."""
+    x, y, cell = (of.astype(np.float64) for of in rows_of(FEDERATION, client))
+    x = np.column_stack([x, np.ones(len(x))])[cell // 2 == 0]
+    y = y[cell // 2 == 0]
+    params = start_of(LOGISTIC).astype(np.float64)
+    for _ in range(40):
+        params -= 0.5 * x.T @ (sigmoid(x @ params) - y) / len(y)
+    params[0] += 0.3
+    return params.astype(np.float32)
+
+
+@pytest.mark.parametrize("group", [0, 1])
+def test_without_rows_of_either_side_nothing_is_added(group: int) -> None:
+    found = train_on_harmful_rows(
+        LOGISTIC, only_group(1, group), 1, start_of(LOGISTIC), WHOLE, STREAMS.batch_key, 1, harm=True
+    )
+    assert_array_equal(found, 0)
+
+
+def test_biased_rows_train_on_from_what_was_honestly_trained() -> None:
+    _, server, replies = one_round("biased_rows:clients=2,epochs=3")
+    for place in np.flatnonzero(IS_ONE):
+        client = FEDERATION.client_names.index(replies.clients[place])
+        trained = server.params + HONEST.deltas[place]
+        training = replace(TRAINING, epochs=3)
+        more = train_on_harmful_rows(
+            MODEL, FEDERATION, client, trained, training, STREAMS.batch_key, 5, harm=True
+        )
+        assert_allclose(replies.deltas[place], HONEST.deltas[place] + more, atol=1e-6)
+        assert np.abs(more).max() > 1e-3
