@@ -142,3 +142,126 @@ def test_published_ratio_is_zero_when_everyone_is_accepted() -> None:
 def test_other_values_than_labels_are_refused(y, p, group, message) -> None:
     with pytest.raises(InputError, match=message):
         metrics.measure(y, p, group=group)
+
+
+# group 0: 10 of 80 with label 0 and 10 of 20 with label 1 are accepted; group 1: 10 of 60 and 30 of 40;
+# group 2: 0 of 90 and 10 of 10
+TWO = np.array([[[70, 10], [10, 10]], [[50, 10], [10, 30]]])
+THREE = np.concatenate([TWO, [[[90, 0], [0, 10]]]])
+
+
+def test_rates_of_each_group_by_hand() -> None:
+    np.testing.assert_allclose(metrics.selection_rates(THREE), [20 / 100, 40 / 100, 10 / 100])
+    np.testing.assert_allclose(metrics.true_positive_rates(THREE), [10 / 20, 30 / 40, 1])
+    np.testing.assert_allclose(metrics.false_positive_rates(THREE), [10 / 80, 10 / 60, 0])
+
+
+def test_signed_differences_are_the_first_group_less_the_second_or_the_whole_range() -> None:
+    assert metrics.sp_gap(TWO) == pytest.approx(0.2 - 0.4)
+    assert metrics.eo_gap(TWO) == pytest.approx(0.5 - 0.75)
+    assert metrics.eqo_gap(TWO) == pytest.approx((0.5 - 0.75 + 1 / 8 - 1 / 6) / 2)
+    assert metrics.sp_gap(TWO[::-1]) == pytest.approx(0.4 - 0.2)
+    assert metrics.sp_gap(THREE) == pytest.approx(0.4 - 0.1)
+    assert metrics.eo_gap(THREE) == pytest.approx(1 - 0.5)
+    assert metrics.eqo_gap(THREE) == pytest.approx((0.5 + 1 / 6) / 2)
+
+
+def test_acceptance_is_the_share_of_all_rows_that_are_predicted_one() -> None:
+    assert metrics.acceptance(TWO) == (20 + 40) / 200
+    assert metrics.acceptance(THREE) == pytest.approx(70 / 300)
+
+
+def test_shrunk_ratios_by_hand() -> None:
+    # sp: 60 of 200 are accepted, so 20 rows of 0.3 are added to each group: 26/120 and 46/120
+    assert metrics.SHRUNK["sp"](20, TWO) == pytest.approx(26 / 46)
+    # eo: 40 of 60, so (10 + 40/3) / 40 and (30 + 40/3) / 60; false positives: 20 of 140, 9/70 and 9/56
+    eo = (70 / 3 / 40) / (130 / 3 / 60)
+    assert metrics.SHRUNK["eo"](20, TWO) == pytest.approx(eo)
+    assert metrics.SHRUNK["eqo"](20, TWO) == pytest.approx((eo + 56 / 70) / 2)
+    assert metrics.SHRUNK["sp"](20, np.stack([TWO, TWO[::-1]])) == pytest.approx(26 / 46)
+
+
+def test_groups_count_from_the_least_number_of_rows_on() -> None:
+    # all groups have 100 rows; 20, 60, 40, 90 (two of each) and 10 with one of the labels
+    assert metrics.COUNTED["sp"](100, THREE) == pytest.approx(0.1 / 0.4)
+    assert np.isnan(metrics.COUNTED["sp"](101, THREE))
+    assert metrics.COUNTED["eo"](10, THREE) == pytest.approx(0.5 / 1)
+    assert metrics.COUNTED["eo"](11, THREE) == pytest.approx(0.5 / 0.75)
+    assert np.isnan(metrics.COUNTED["eo"](21, THREE))
+    assert metrics.COUNTED["eqo"](20, TWO) == pytest.approx((0.5 / 0.75 + 6 / 8) / 2)
+    assert metrics.COUNTED["eqo"](11, THREE) == pytest.approx((0.5 / 0.75 + 0) / 2)
+
+
+def test_groups_count_from_two_in_a_hundred_rows_on() -> None:
+    # half of the first group, a fifth of the second, and both rows of the third are accepted
+    counts = np.array([[[24, 24], [0, 0]], [[40, 10], [0, 0]], [[0, 2], [0, 0]]])
+    assert metrics.COUNTED["sp"](1, counts) == pytest.approx(0.2 / 1)  # 2 of 100
+    counts[0, 0] += 1
+    assert metrics.COUNTED["sp"](1, counts) == pytest.approx(0.2 / 0.5)  # 2 of 102
+
+
+def test_counted_rates_of_zero_are_equal() -> None:
+    rejects_everyone = np.array([[[5, 0], [5, 0]], [[3, 0], [2, 0]]])
+    assert metrics.COUNTED["sp"](1, rejects_everyone) == 1
+
+
+def test_statistics_add_up_over_clients() -> None:
+    of_client = metrics.Statistics(
+        np.stack([TWO, 2 * TWO]), np.arange(8.0).reshape(2, 2, 2), np.arange(10.0, 18.0).reshape(2, 2, 2)
+    )
+    assert of_client.rows.tolist() == [[[80, 20], [60, 40]], [[160, 40], [120, 80]]]
+    total = of_client.total()
+    assert total.counts.tolist() == (3 * TWO).tolist()
+    assert total.probability.tolist() == [[4, 6], [8, 10]]
+    assert total.loss.tolist() == [[24, 26], [28, 30]]
+
+
+@pytest.mark.parametrize("published", ["sp_published", "eo_published"])
+def test_published_ratio_is_zero_where_one_count_is(published: str) -> None:
+    """Of two groups alike, one whose accepted or rejected rows (of label 1) are none."""
+    metric = metrics.METRICS[published]
+    alike = np.array([[[5, 5], [5, 5]], [[5, 5], [5, 5]]])
+    assert metric(alike) == 1
+    for group in (0, 1):
+        nobody, everybody = alike.copy(), alike.copy()
+        nobody[group, :, 1] = 0
+        everybody[group, :, 0] = 0
+        assert metric(nobody) == 0
+        # rates p / (1 + p) have all rows where others have the rejected ones
+        assert metric(everybody) == (0 if published == "eo_published" else 0.67)
+
+
+def test_groups_may_be_texts_and_are_counted_in_their_order() -> None:
+    y, p = [1, 1, 0, 1, 1, 0], [1, 0, 0, 1, 1, 1]
+    expected = metrics.measure(y, p, group=[0, 0, 0, 1, 1, 1])
+    for names in (["a", "a", "a", "b", "b", "b"], np.array(["x", "x", "x", None, None, None], dtype=object)):
+        assert metrics.measure(y, p, group=names) == expected
+    assert metrics.measure(y, p, group=[False, False, False, True, True, True]) == expected
+    with pytest.raises(InputError, match="must have one value for each row"):
+        metrics.measure([1], [1], group=[["a"]])
+
+
+def test_there_are_as_many_groups_as_the_largest_number_says_or_as_are_told() -> None:
+    assert metrics.count([1], [0], group=[0]).tolist() == [[[0, 0], [1, 0]]]
+    assert metrics.count([1], [0], group=[2]).shape == (3, 2, 2)
+    assert metrics.count([1], [0], group=[0], groups=3).tolist() == [
+        [[0, 0], [1, 0]],
+        *[[[0, 0], [0, 0]]] * 2,
+    ]
+    assert metrics.count([], [], group=[]).shape == (0, 2, 2)
+
+
+@pytest.mark.parametrize("group", [[0, 0.5], [0.5, 0], [-1, 0]])
+def test_every_group_must_be_a_whole_number(group) -> None:
+    with pytest.raises(InputError, match=r"group must be 0, 1, \.\.\., got"):
+        metrics.count([0, 1], [0, 1], group=group)
+
+
+def test_rows_must_be_in_a_line() -> None:
+    with pytest.raises(InputError, match=r"shapes \(1, 2\), \(1, 2\) and \(1, 2\)"):
+        metrics.count([[0, 1]], [[0, 1]], group=[[0, 1]])
+
+
+def test_a_single_group_has_equal_rates() -> None:
+    assert metrics.sp(TWO[:1]) == metrics.eo(TWO[:1]) == metrics.eqo(TWO[:1]) == 1
+    assert metrics.sp_diff(TWO[:1]) == metrics.sp_gap(TWO[:1]) == 0
