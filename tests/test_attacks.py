@@ -6,52 +6,40 @@ import json
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from attacked import (
+    CLIENTS,
+    FEDERATION,
+    HONEST,
+    IS_ONE,
+    MODEL,
+    STREAMS,
+    THREE,
+    drawn,
+    one_round,
+    rows_of,
+    without,
+)
 from fairfate import InputError, run
-from fairfate.data import synthetic
 from fairfate.fairness.metrics import Statistics, eo, eqo, sp
-from fairfate.federation.partition import parse_partition
-from fairfate.federation.split import Federation, build
 from fairfate.federation.streams import Streams
-from fairfate.models.mlp import Mlp
 from fairfate.models.rows import ClientRows
-from fairfate.models.training import Training
-from fairfate.rounds.attack import ATTACKS, Attackers, parse_attack
-from fairfate.rounds.attack_training import train_apart, train_on_harmful_rows
-from fairfate.rounds.server import Replies, Server
-from fairfate.rounds.simulation import Simulation
+from fairfate.rounds.attack import (
+    ATTACKS,
+    Attackers,
+    _alike,
+    _group_inputs,
+    _wrong_rows,
+    parse_attack,
+)
 from fairfate.runs.config import read_config
 from fairfate.runs.sweep import expand, sweep
-from fairfate.strategies import Setup, parse_spec
-
-STREAMS = Streams(1)
-FEDERATION = build(synthetic(rows=600, seed=2), parse_partition("dirichlet:1"), 5, STREAMS)
-MODEL = Mlp(FEDERATION.inputs)
-TRAINING = Training(rounds=5, per_round=5, epochs=2, batch_size=10, learning_rate=0.05)
-
-
-def drawn(text: str) -> Attackers:
-    attack = parse_attack(text)
-    assert attack is not None
-    return Attackers.draw(attack, FEDERATION, MODEL, STREAMS)
-
-
-def one_round(text: str, strategy: str = "fair_fate", t: int = 5) -> tuple[Simulation, Server, Replies]:
-    clients = Simulation(FEDERATION, MODEL, TRAINING, STREAMS, parse_attack(text))
-    setup = Setup(5, learning_rate=0.05)
-    server = Server.start(parse_spec(strategy, "eqo").build(setup), clients.initial())
-    server.counts = clients.validate(server.params[None])[0]
-    return clients, server, clients.train(t, [server])[0]
-
-
-CLIENTS, _, HONEST = one_round("none")
-NAMES = drawn("scale:clients=2").names
-IS_ONE = np.array([name in NAMES for name in HONEST.clients])
 
 
 def test_more_attackers_contain_the_fewer_and_depend_on_the_seed() -> None:
@@ -77,12 +65,6 @@ def test_updates_times_a_factor(text: str, factor: float) -> None:
     _, _, replies = one_round(f"{text},clients=2")
     assert_allclose(replies.deltas[IS_ONE], factor * HONEST.deltas[IS_ONE], atol=1e-6)
     assert_array_equal(replies.deltas[~IS_ONE], HONEST.deltas[~IS_ONE])
-
-
-def rows_of(federation: Federation, client: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    mine = slice(federation.rows.offsets[client], federation.rows.offsets[client + 1])
-    x = federation.rows.x.reshape(len(federation.rows.y), -1)
-    return x[mine], federation.rows.y[mine], federation.rows.cell[mine]
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
@@ -257,156 +239,143 @@ def test_flower_has_no_attacks() -> None:
         Settings.read({"attack": "scale"})
 
 
-# -- attackers that train, against plain NumPy ---------------------------------------------------------------
-
-WHOLE = Training(rounds=5, per_round=5, epochs=1, batch_size=10_000, learning_rate=0.05)
-"""All rows of a client are one batch, so that an epoch is one step down the gradient."""
-LOGISTIC = Mlp(FEDERATION.inputs, ())
-
-
-def start_of(model: Mlp) -> np.ndarray:
-    return (STREAMS.weights(model.num_parameters) * 0.4).astype(np.float32)
-
-
-def sigmoid(z: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-z))
-
-
-def apart_by_hand(params: np.ndarray, client: int, kappa: float) -> np.ndarray:
-    """Less the gradient of BCE - kappa (mean P of the last group - that of the first)^2, logistic model."""
-    x, y, cell = (of.astype(np.float64) for of in rows_of(FEDERATION, client))
-    x, group = np.column_stack([x, np.ones(len(x))]), cell // 2
-    p = sigmoid(x @ params)
-    first, last = group == 0, group == 1
-    of_mean = [(x[g] * (p * (1 - p))[g, None]).mean(axis=0) for g in (first, last)]
-    gap = p[last].mean() - p[first].mean()
-    return -(x.T @ (p - y) / len(y) - 2 * kappa * gap * (of_mean[1] - of_mean[0]))
-
-
-@pytest.mark.parametrize("epochs", [1, 3])
-@pytest.mark.parametrize("client", [0, 3])
-def test_training_apart_goes_down_its_loss_whose_gap_is_taken_anew_each_epoch(
-    client: int, epochs: int
-) -> None:
-    start = start_of(LOGISTIC)
-    training = replace(WHOLE, epochs=epochs)
-    found = train_apart(LOGISTIC, FEDERATION, client, start, training, STREAMS.batch_key, 1, 20.0)
-    expected = start.astype(np.float64)
-    for _ in range(epochs):
-        expected = expected + 0.05 * apart_by_hand(expected, client, 20.0)
-    assert_allclose(found, expected - start, atol=2e-6)
-    honest = 0.05 * apart_by_hand(start.astype(np.float64), client, 0.0)
-    assert np.abs(expected - start - honest).max() > 1e-3  # kappa does something
-
-
-@pytest.mark.parametrize("group", [0, 1])
-def test_with_rows_of_one_group_there_is_nothing_to_train_apart(group: int) -> None:
-    """Client 1 keeps the rows of one group alone; its update is that of the usual loss."""
-    federation = only_group(1, group)
-    start = start_of(LOGISTIC)
-    found = train_apart(LOGISTIC, federation, 1, start, WHOLE, STREAMS.batch_key, 1, 20.0)
-    x, y, _ = (of.astype(np.float64) for of in rows_of(federation, 1))
-    x = np.column_stack([x, np.ones(len(x))])
-    expected = -0.05 * x.T @ (sigmoid(x @ start) - y) / len(y)
-    assert_allclose(found, expected, atol=2e-6)
-
-
-def only_group(client: int, group: int) -> Federation:
-    """The federation in which a client has the rows of one group only."""
-    rows = FEDERATION.rows
-    mine = np.zeros(len(rows.y), bool)
-    mine[rows.offsets[client] : rows.offsets[client + 1]] = True
-    kept = ~mine | (rows.cell // 2 == group)
-    offsets = np.array([kept[:end].sum() for end in rows.offsets])
-    x = rows.x.reshape(len(rows.y), -1)[kept]
-    cells = FEDERATION.client_cells.copy()
-    cells[client, 1 - group] = 0
-    fewer = ClientRows(x.ravel(), rows.y[kept], rows.cell[kept], offsets)
-    return replace(FEDERATION, rows=fewer, client_cells=cells)
-
-
-def test_what_is_trained_apart_replaces_the_model_of_the_round() -> None:
-    """An update times (rows of the round's clients / own rows) is all that is left after FedAvg."""
-    clients, _, replies = one_round("pf:clients=2,kappa=20,norm=0")
-    for place in np.flatnonzero(IS_ONE):
-        client = FEDERATION.client_names.index(replies.clients[place])
-        alone = train_apart(
-            MODEL, FEDERATION, client, clients.initial(), TRAINING, STREAMS.batch_key, 5, 20.0
-        )
-        times = replies.num_examples.sum() / replies.num_examples[place]
-        assert_allclose(replies.deltas[place], alone * times, rtol=1e-4, atol=1e-5)
-
-
-def test_an_update_is_cut_to_the_length_it_dares() -> None:
-    _, _, free = one_round("pf:clients=2,kappa=20,norm=0")
-    _, _, cut = one_round("pf:clients=2,kappa=20,norm=0.1")
-    _, _, long = one_round("pf:clients=2,kappa=20,norm=1000")
-    for place in np.flatnonzero(IS_ONE):
-        length = np.linalg.norm(free.deltas[place].astype(np.float64))
-        assert 0.1 < length < 1000
-        assert_allclose(cut.deltas[place], free.deltas[place] * (0.1 / length), atol=1e-6)
-        assert_array_equal(long.deltas[place], free.deltas[place])
-
-
-def harmful_by_hand(trained: np.ndarray, client: int, epochs: int, harm: bool) -> np.ndarray:
-    """EAB-FL on a logistic model: rows of group 1 whose step raises (or lowers) the loss of group 0."""
-    x, y, cell = (of.astype(np.float64) for of in rows_of(FEDERATION, client))
-    x = np.column_stack([x, np.ones(len(x))])
-    error = sigmoid(x @ trained) - y
-    others, mine = cell // 2 == 0, cell // 2 == 1
-    slope = (x[others] * error[others, None]).mean(axis=0)
-    grows = -(x[mine] * error[mine, None]) @ slope
-    kept = grows > 0 if harm else grows < 0
-    assert 0 < kept.sum() < mine.sum()
-    x, y, moves = x[mine][kept], y[mine][kept], np.abs(slope) > 0.01
-    assert 0 < moves.sum() < len(moves)
-    current = trained.astype(np.float64)
-    for _ in range(epochs):
-        step = -0.05 * x.T @ (sigmoid(x @ current) - y) / len(y)
-        current = np.where(moves, current + step, trained)
-    return current - trained
-
-
-@pytest.mark.parametrize("harm", [True, False])
-@pytest.mark.parametrize("client", [0, 3])
-def test_harmful_rows_and_the_parameters_that_move_are_those_of_plain_numpy(client: int, harm: bool) -> None:
-    trained = quiet_start(client)
-    training = replace(WHOLE, epochs=4)
-    found = train_on_harmful_rows(
-        LOGISTIC, FEDERATION, client, trained, training, STREAMS.batch_key, 1, harm=harm
+def test_a_liar_tells_the_same_rate_and_loss_of_all_cells() -> None:
+    # of 10 rows 4 are accepted, with probabilities of 5 and losses of 20 in all; 4/10 of 1, 2, 3, 4 rows
+    true = Statistics(
+        np.array([[[1, 0], [2, 0]], [[2, 1], [1, 3]]]),
+        np.array([[0.5, 1.0], [1.5, 2.0]]),
+        np.array([[2.0, 4.0], [6.0, 8.0]]),
     )
-    assert_allclose(found, harmful_by_hand(trained, client, 4, harm), atol=2e-6)
-    assert np.abs(found).max() > 1e-3
-
-
-def quiet_start(client: int) -> np.ndarray:
-    """A model near the best one for the client's first group, so that some slopes are under 0.01."""
-    x, y, cell = (of.astype(np.float64) for of in rows_of(FEDERATION, client))
-    x = np.column_stack([x, np.ones(len(x))])[cell // 2 == 0]
-    y = y[cell // 2 == 0]
-    params = start_of(LOGISTIC).astype(np.float64)
-    for _ in range(40):
-        params -= 0.5 * x.T @ (sigmoid(x @ params) - y) / len(y)
-    params[0] += 0.3
-    return params.astype(np.float32)
-
-
-@pytest.mark.parametrize("group", [0, 1])
-def test_without_rows_of_either_side_nothing_is_added(group: int) -> None:
-    found = train_on_harmful_rows(
-        LOGISTIC, only_group(1, group), 1, start_of(LOGISTIC), WHOLE, STREAMS.batch_key, 1, harm=True
+    found = _alike(true)
+    assert found.counts.tolist() == [[[1, 0], [1, 1]], [[2, 1], [2, 2]]]
+    assert_allclose(found.probability, [[0.5, 1.0], [1.5, 2.0]])
+    assert_allclose(found.loss, [[2.0, 4.0], [6.0, 8.0]])
+    uneven = _alike(
+        true._replace(probability=np.array([[5.0, 0], [0, 0]]), loss=np.array([[0, 0], [0, 20.0]]))
     )
-    assert_array_equal(found, 0)
+    assert_allclose(uneven.probability, [[0.5, 1.0], [1.5, 2.0]])
+    assert_allclose(uneven.loss, [[2.0, 4.0], [6.0, 8.0]])
+    one = Statistics(np.array([[[0, 1], [0, 0]]]), np.array([[0.75, 0]]), np.array([[3.0, 0]]))
+    assert [of.tolist() for of in _alike(one)] == [of.tolist() for of in one]
+    nothing = Statistics(np.zeros((1, 2, 2), np.int64), np.zeros((1, 2)), np.zeros((1, 2)))
+    assert [of.tolist() for of in _alike(nothing)] == [of.tolist() for of in nothing]
 
 
-def test_biased_rows_train_on_from_what_was_honestly_trained() -> None:
-    _, server, replies = one_round("biased_rows:clients=2,epochs=3")
-    for place in np.flatnonzero(IS_ONE):
-        client = FEDERATION.client_names.index(replies.clients[place])
-        trained = server.params + HONEST.deltas[place]
-        training = replace(TRAINING, epochs=3)
-        more = train_on_harmful_rows(
-            MODEL, FEDERATION, client, trained, training, STREAMS.batch_key, 5, harm=True
-        )
-        assert_allclose(replies.deltas[place], HONEST.deltas[place] + more, atol=1e-6)
-        assert np.abs(more).max() > 1e-3
+def test_a_liar_that_does_not_take_part_changes_nothing() -> None:
+    attackers = drawn("lie_counts:clients=2")
+    honest = np.flatnonzero(~attackers.is_one)[:2]
+    told = Statistics(np.ones((1, 2, 2, 2, 2), np.int64), np.ones((1, 2, 2, 2)), np.ones((1, 2, 2, 2)))
+    assert attackers.reported(told, honest) is told
+    assert drawn("scale:clients=2").reported(told, np.flatnonzero(attackers.is_one)) is told
+
+
+def test_a_probability_is_told_of_as_many_rows_as_are_claimed() -> None:
+    _, _, replies = one_round("lie_n:clients=2,factor=10", "fairgrad")
+    _, _, honest = one_round("none", "fairgrad")
+    assert replies.local is not None
+    assert honest.local is not None
+    times = np.where(IS_ONE, 10, 1)
+    assert_allclose(replies.local.probability, times[:, None, None] * honest.local.probability)
+    assert_array_equal(replies.local.counts, times[:, None, None, None] * honest.local.counts)
+
+
+def test_all_clients_with_rows_may_attack_and_those_without_cannot() -> None:
+    empty = without(1, 0, 1, 2)
+    attack = parse_attack("sign_flip:clients=4")
+    assert attack is not None
+    found = Attackers.draw(attack, empty, MODEL, STREAMS)
+    assert found.is_one.tolist() == [True, False, True, True, True]
+    more = parse_attack("sign_flip:clients=5")
+    assert more is not None
+    with pytest.raises(InputError, match="attack must be by <= 4 clients with rows, got 5"):
+        Attackers.draw(more, empty, MODEL, STREAMS)
+
+
+@pytest.mark.parametrize("name", ["accept_all", "reject_all"])
+def test_one_answer_is_for_the_built_in_model(name: str) -> None:
+    attack = parse_attack(name)
+    assert attack is not None
+    with pytest.raises(InputError, match=f"attack {name} must be on the built-in model, got mine"):
+        Attackers.draw(attack, FEDERATION, SimpleNamespace(text="mine"), STREAMS)
+
+
+def test_notes_say_who_attacked_and_how_many_of_them_were_fair() -> None:
+    attackers = drawn("scale:clients=2")
+    one, other = sorted(attackers.names)
+    honest = next(name for name in FEDERATION.client_names if name not in attackers.names)
+    noted = attackers.notes((honest, one, other), {"fair": np.array([True, True, False]), "lam": 0.5})
+    assert noted["attacker"].tolist() == [False, True, True]
+    assert (noted["attackers"], noted["fair_attackers"], noted["lam"]) == (2, 1, 0.5)
+    assert "fair_attackers" not in attackers.notes((honest,), {})
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+def test_groups_are_turned_to_the_next_with_all_that_says_so_and_nothing_else(share: float) -> None:
+    """The last group becomes the first. Of three inputs, the first says the group, the second nothing, and
+    the third differs within the groups."""
+    values = np.float32([5, 7, 9])
+    group = np.arange(12) % 3
+    x = np.column_stack([values[group], np.full(12, 4), np.arange(12)]).astype(np.float32)
+    cell = (2 * group + (np.arange(12) < 6)).astype(np.int32)
+    rows = ClientRows(x.ravel(), (cell % 2).astype(np.float32), cell, np.array([0, 6, 12]))
+    cells = np.stack([np.bincount(cell[of], minlength=6).reshape(3, 2) for of in (slice(6), slice(6, 12))])
+    before = replace(THREE, rows=rows, client_cells=cells)
+    attack = parse_attack(f"attribute_flip:share={share}")
+    assert attack is not None
+    after = _wrong_rows(before, attack, np.array([1]), STREAMS)
+    new_x, new_y, new_cell = rows_of(after, 1)
+    turned = new_cell != cell[6:]
+    assert turned.sum() == round(6 * share)
+    assert_array_equal(new_cell // 2, np.where(turned, (group[6:] + 1) % 3, group[6:]))
+    assert_array_equal(new_y, rows.y[6:])
+    assert_array_equal(new_x, np.column_stack([values[new_cell // 2], x[6:, 1:]]))
+    assert_array_equal(after.client_cells[1].ravel(), np.bincount(new_cell, minlength=6))
+    assert_array_equal(after.rows.cell[:6], cell[:6])
+    assert_array_equal(after.client_cells[0], cells[0])
+
+
+def test_inputs_that_say_the_group_are_found_where_a_group_has_no_rows() -> None:
+    x, group = np.float32([[1, 3], [1, 3], [2, 3]]), np.int32([0, 0, 1])
+    found = _group_inputs(x, group, 3)
+    assert list(found) == [0, 1]  # the value of a group without rows is taken to be 0
+    assert found[0].tolist() == [1, 2, 0]
+    assert list(_group_inputs(x, group, 2)) == [0]
+    assert _group_inputs(np.float32([[1], [2], [2]]), group, 2) == {}
+
+
+DEFAULTS = {
+    "accept_all": "",
+    "reject_all": "",
+    "scale": ",factor=10",
+    "sign_flip": "",
+    "label_flip": ",share=1,targeted=no",
+    "attribute_flip": ",share=1",
+    "lie_n": ",factor=10",
+    "lie_counts": "",
+    "biased_rows": ",sign=harm,epochs=10,start=0.4",
+    "pf": ",kappa=0.5,norm=10",
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_settings_have_these_defaults(name: str) -> None:
+    assert str(parse_attack(name)) == f"{name}:clients=1{DEFAULTS[name]}"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("scale:factor=1e7", r"factor must be in \[0, 1e\+06\]"),
+        ("label_flip:share=1.5", r"share must be in \[0, 1\]"),
+        ("lie_n:clients=1.5", "clients must be a whole number"),
+        ("lie_n:clients=1e7", r"clients must be in \[1, 1e\+06\]"),
+        ("biased_rows:epochs=0", r"epochs must be in \[1, 1000\]"),
+        ("biased_rows:epochs=1001", r"epochs must be in \[1, 1000\]"),
+        ("biased_rows:epochs=1.5", "epochs must be a whole number"),
+        ("pf:kappa=101", r"kappa must be in \[0, 100\]"),
+        ("pf:norm=1e7", r"norm must be in \[0, 1e\+06\]"),
+    ],
+)
+def test_settings_have_bounds(text: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        parse_attack(text)
