@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 
 from fairfate.data import synthetic
 from fairfate.errors import InputError
-from fairfate.fairness import metrics
+from fairfate.fairness import metrics, thresholds
 from fairfate.fairness.thresholds import (
     BINS,
+    EDGES,
     apply,
+    apply_to_histogram,
     choose_from_histogram,
     choose_from_scores,
     histogram,
@@ -187,3 +189,202 @@ def test_the_old_option_says_what_to_write() -> None:
         InputError, match=r"post has become a step of a strategy, as in strategy 'fedavg\+thr"
     ):
         run(post=("thresholds:metric=eo",))
+
+
+# -- the pieces, by hand ---------------------------------------------------------------------------------
+
+
+def test_bins_are_equal_steps_of_probability() -> None:
+    probability = 1 / (1 + np.exp(-EDGES.astype(np.float64)))
+    np.testing.assert_allclose(probability, np.arange(1, BINS) / BINS, atol=1e-6)
+    assert EDGES[BINS // 2 - 1] == 0
+
+
+def test_a_score_on_an_edge_is_in_the_bin_below_it() -> None:
+    """A row is accepted when its score exceeds the threshold, so that the edge itself is rejected."""
+    scores = np.array([EDGES[0], EDGES[0] + 1e-3, 0.0, 1e-6, EDGES[-1], 50.0], dtype=np.float32)
+    rows = histogram([scores, scores[:1]])
+    assert np.flatnonzero(rows[0, 0]).tolist() == [0, 1, 127, 128, 254, 255]
+    assert np.flatnonzero(rows[0, 1]).tolist() == [0]
+    for threshold in (-np.inf, EDGES[0], 0.0, EDGES[-1], np.inf):
+        at = np.array([threshold], dtype=np.float64)
+        np.testing.assert_array_equal(apply_to_histogram(rows, at), apply([scores, scores[:1]], at))
+
+
+def test_counts_of_thresholds_from_bins_are_those_of_the_rows() -> None:
+    found = margins((50, 60, 40, 30, 20, 10), 8)
+    chosen = np.array([EDGES[3], EDGES[127], EDGES[200]], dtype=np.float64)
+    np.testing.assert_array_equal(apply_to_histogram(histogram(found), chosen), apply(found, chosen))
+
+
+@pytest.mark.parametrize(
+    ("scores", "count", "expected"),
+    [
+        ([], 9, [0]),
+        ([3], 9, [2, 4, 0]),
+        ([4, 1, 2, 2], 9, [0, 1.5, 3, 5, 0]),
+        ([1, 2, 4], 1, [0, 1.5, 5, 0]),
+        ([1, 2, 4], 2, [0, 1.5, 3, 5, 0]),
+        (range(11), 4, [-1, 0.5, 3.5, 6.5, 9.5, 11, 0]),  # the first, fourth, seventh and tenth of ten cuts
+    ],
+)
+def test_thresholds_to_try_by_hand(scores, count: int, expected) -> None:
+    assert thresholds._cuts(np.array(scores, dtype=np.float32), count).tolist() == expected
+
+
+def tried(monkeypatch: pytest.MonkeyPatch, choose, given) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The thresholds of each group that are tried, and their counts."""
+    seen = []
+
+    def note(cuts, counts, *rule):
+        seen.append((cuts, counts))
+        return np.zeros(len(cuts))
+
+    monkeypatch.setattr(thresholds, "_choose", note)
+    choose(given, metrics.sp, 0.02, 0.8, "own")
+    return seen[0]
+
+
+@pytest.mark.parametrize(("groups", "each"), [(1, 103**2), (2, 103), (3, 22), (4, 103), (6, 103)])
+def test_as_many_thresholds_are_tried_as_there_is_time_for(monkeypatch, groups: int, each: int) -> None:
+    """About 103^2 combinations: 22^3 with three groups; one after another, 103 again."""
+    cells = [np.arange(k, 24_000, 2 * groups, dtype=np.float32) for k in range(2 * groups)]
+    cuts, counts = tried(monkeypatch, choose_from_scores, cells)
+    assert [len(of) for of in cuts] == [each] * groups
+    for g in range(groups):
+        direct = [[[(c <= t).sum(), (c > t).sum()] for c in cells[2 * g : 2 * g + 2]] for t in cuts[g][::9]]
+        assert counts[g][::9].tolist() == direct
+
+
+@pytest.mark.parametrize(("groups", "each"), [(1, 257), (2, 254), (3, 37), (4, 254)])
+def test_as_many_ends_of_bins_are_tried(monkeypatch, groups: int, each: int) -> None:
+    """All 257 ends with one group; else those of 257 - 3 or, with three groups, 257^(2/3) - 3 even ranks,
+    among which are none, all and 0."""
+    rows = np.ones((groups, 2, BINS), dtype=np.int64)
+    rows[:, 1] = 3
+    cuts, counts = tried(monkeypatch, choose_from_histogram, rows)
+    ends = np.concatenate([[-np.inf], EDGES.astype(np.float64), [np.inf]])
+    for g in range(groups):
+        assert len(cuts[g]) == each
+        assert {-np.inf, 0.0, np.inf} <= set(cuts[g])
+        below = np.searchsorted(ends, cuts[g])
+        direct = [[[k, BINS - k], [3 * k, 3 * (BINS - k)]] for k in below]
+        assert counts[g].tolist() == direct
+
+
+def test_ends_of_bins_follow_the_ranks_of_the_rows(monkeypatch) -> None:
+    """All rows are in four bins: only ends next to these are of use."""
+    rows = np.zeros((3, 2, BINS), dtype=np.int64)
+    rows[:, 0, [10, 20]] = 5
+    rows[:, 1, [20, 30, 200]] = 7
+    cuts, _ = tried(monkeypatch, choose_from_histogram, rows)
+    ends = np.concatenate([[-np.inf], EDGES.astype(np.float64), [np.inf]])
+    assert np.searchsorted(ends, cuts[0]).tolist() == [0, 11, 21, 31, 128, 201, 256]
+
+
+def chosen(cuts, counts, fairness, tolerance=0.0, keep=0.0, against="own") -> list[float]:
+    found = thresholds._choose(
+        [np.array(of, dtype=float) for of in cuts],
+        [np.array(of) for of in counts],
+        fairness,
+        tolerance,
+        keep,
+        against,
+    )
+    return found.tolist()
+
+
+def of_one(values: dict[int, float]):
+    """Fairness of one group by how many rows with label 1 it rejects."""
+    return lambda counts: np.array([values[int(of[0, 1, 0])] for of in counts], dtype=float)
+
+
+# one group of 10 rows with label 0 and 10 with label 1; its own decisions (the cut at 0) are right for 16
+CUTS = [[0.0, 1.0, 2.0, 3.0]]
+COUNTS = [[[[8, 2], [2, 8]], [[9, 1], [3, 7]], [[9, 1], [4, 6]], [[10, 0], [7, 3]]]]
+"""Right: 16, 16, 15 and 13 of 20; rejected with label 1: 2, 3, 4 and 7."""
+
+
+@pytest.mark.parametrize(
+    ("fairness", "tolerance", "cut"),
+    [
+        ({2: 0.5, 3: 0.5, 4: 0.9, 7: 1.0}, 0.0, 1.0),  # as fair and as accurate: the later one
+        ({2: 0.5, 3: 0.4, 4: 0.9, 7: 1.0}, 0.0, 0.0),
+        ({2: 0.5, 3: 0.4, 4: 0.9, 7: 1.0}, 0.0501, 2.0),  # 15 of 20 may be
+        ({2: 0.5, 3: 0.4, 4: 0.9, 7: 1.0}, 0.0499, 0.0),
+        ({2: 0.5, 3: 0.4, 4: 0.9, 7: 1.0}, 0.1501, 3.0),
+        ({2: 0.5, 3: 0.4, 4: 0.5, 7: 0.5}, 1.0, 0.0),  # as fair: the most accurate
+        ({2: np.nan, 3: 0.0, 4: np.nan, 7: 1.0}, 0.0501, 1.0),  # an undefined fairness is worse than none
+        ({2: np.nan, 3: np.nan, 4: np.nan, 7: 1.0}, 0.0, 1.0),  # ... and better than too little accuracy
+        ({2: np.nan, 3: np.nan, 4: np.nan, 7: np.nan}, 0.0501, 1.0),
+    ],
+)
+def test_the_fairest_that_is_accurate_enough_is_chosen(fairness, tolerance: float, cut: float) -> None:
+    assert chosen(CUTS, COUNTS, of_one(fairness), tolerance) == [cut]
+
+
+def test_accuracy_may_fall_by_the_tolerance_itself() -> None:
+    """12 and 8 of 16 rows are right: 0.75 less 0.25 is 0.5 to the bit."""
+    counts = [[[[6, 2], [2, 6]], [[8, 0], [8, 0]]]]
+    assert chosen([[0.0, 1.0]], counts, of_one({2: 0.1, 8: 0.2}), 0.25) == [1.0]
+
+
+def test_accuracy_is_held_against_the_best_there_is() -> None:
+    """The model's own decisions are right for 14 of 20 rows, the best ones for 16, others for 13."""
+    counts = [[[[8, 2], [4, 6]], [[8, 2], [2, 8]], [[10, 0], [7, 3]]]]
+    fairness = of_one({4: 0.5, 2: 0.4, 7: 1.0})
+    rule = (CUTS[0][:3],), counts, fairness
+    assert chosen(*rule, 0.0501, against="own") == [2.0]
+    assert chosen(*rule, 0.0501, against="best") == [1.0]
+    assert chosen(*rule, 0.1001, against="best") == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("keep", "cut"), [(0.0, 3.0), (0.5, 3.0), (0.51, 2.0), (0.83, 2.0), (0.84, 1.0), (1.0, 1.0)]
+)
+def test_a_share_of_the_skill_is_kept(keep: float, cut: float) -> None:
+    """Balanced accuracy above one half is 0.3, 0.3, 0.25 and 0.15: shares of 1, 1, 5/6 and 1/2."""
+    assert chosen(CUTS, COUNTS, of_one({2: 0.1, 3: 0.2, 4: 0.3, 7: 0.4}), 1.0, keep) == [cut]
+
+
+def test_where_skill_is_undefined_it_rules_nothing_out() -> None:
+    """Without rows of label 0 there is no balanced accuracy."""
+    counts = [[[[0, 0], [2, 8]], [[0, 0], [4, 6]]]]
+    assert chosen([[0.0, 1.0]], counts, of_one({2: 0.1, 4: 0.2}), 1.0, 0.8) == [1.0]
+
+
+@pytest.mark.parametrize("groups", [3, 4])
+@pytest.mark.parametrize("metric", ["sp", "eo"])
+def test_no_other_threshold_of_one_group_alone_is_better(monkeypatch, groups: int, metric: str) -> None:
+    """Whether all combinations are tried, or one group after another."""
+    found = margins(tuple(range(30, 30 + 10 * groups, 5)), 4)
+    cuts, _ = tried(monkeypatch, choose_from_scores, found)
+    monkeypatch.undo()
+    fairness = metrics.FAIRNESS[metric]
+    picked = choose_from_scores(found, fairness, 0.1, 0.5, "own")
+    own = apply(found, np.zeros(groups))
+
+    def worth(of: np.ndarray) -> tuple[float, float]:
+        kept = metrics.balanced_accuracy(of) - 0.5 >= 0.5 * (metrics.balanced_accuracy(own) - 0.5)
+        good = kept and metrics.accuracy(of) >= metrics.accuracy(own) - 0.1
+        return float(fairness(of)) if good else -2.0, float(metrics.accuracy(of))
+
+    best = worth(apply(found, picked))
+    assert best[0] > worth(own)[0]
+    for g in range(groups):
+        for cut in cuts[g]:
+            other = picked.copy()
+            other[g] = cut
+            assert worth(apply(found, other)) <= best
+
+
+def test_one_after_another_begins_with_equal_rates_for_all_groups() -> None:
+    """Four groups whose scores are far apart: from the model's own decisions, all or nobody of a group, no
+    change of one group's threshold helps; equal rates for all do."""
+    base = np.arange(-20, 20, dtype=np.float32)
+    found = [base + 100 * g + (10 if label else 0) for g in range(-2, 2) for label in (0, 1)]
+    own = apply(found, np.zeros(4))
+    assert metrics.sp(own) == 0
+    picked = choose_from_scores(found, metrics.sp, 1.0, 0.0, "own")
+    assert metrics.sp(apply(found, picked)) == 1
+    assert metrics.accuracy(apply(found, picked)) > 0.6
