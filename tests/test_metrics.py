@@ -265,3 +265,26 @@ def test_rows_must_be_in_a_line() -> None:
 def test_a_single_group_has_equal_rates() -> None:
     assert metrics.sp(TWO[:1]) == metrics.eo(TWO[:1]) == metrics.eqo(TWO[:1]) == 1
     assert metrics.sp_diff(TWO[:1]) == metrics.sp_gap(TWO[:1]) == 0
+
+
+@pytest.mark.parametrize("name", ["sp", "eo", "eqo"])
+@pytest.mark.parametrize("rule", [metrics.SHRUNK, metrics.COUNTED])
+def test_many_models_are_measured_at_once_where_groups_are_small(name: str, rule) -> None:
+    every = np.array([THREE, THREE[[1, 1, 2]] * [[[3]], [[1]], [[1]]], THREE * 0 + [[3, 0], [2, 0]]])
+    found = rule[name](11.0, every)
+    np.testing.assert_array_equal(found, [rule[name](11.0, counts) for counts in every])
+    assert len(set(found.tolist())) > 1
+
+
+def test_published_ratios_of_many_models_and_of_the_smallest_counts() -> None:
+    # TPR 1/2 and 1/2; then nobody with label 1 is accepted, or rejected
+    one = np.array([[[5, 5], [1, 1]], [[5, 5], [1, 1]]])
+    nobody, everybody = one.copy(), one.copy()
+    nobody[:, 1] = [2, 0]
+    everybody[:, 1] = [0, 2]
+    assert metrics.eo_published(np.array([one, nobody, everybody])).tolist() == [1, 0, 0]
+
+
+def test_two_rows_that_are_right_correlate_wholly() -> None:
+    assert metrics.mcc(np.array([[[1, 0], [0, 1]]])) == 1
+    assert metrics.mcc(np.array([[[0, 1], [1, 0]]])) == -1
