@@ -36,7 +36,7 @@ def check_terms(terms: LossTerms, rows: CellRows) -> LossTerms:
         if not _finite(value, rows.shape):
             raise InputError(
                 f"a strategy's local_loss must give a finite {name} for each of (groups, labels)"
-                f" {rows.shape}, got {np.shape(value)}: {value}"
+                f" {rows.shape}, got {value}"
             )
     for name in ("prejudice", "prox"):
         number = getattr(terms, name)

@@ -1,0 +1,488 @@
+"""The pieces of a round, each alone: losses, servers, the loop, the record, and clients in this process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from fairfate.data import synthetic
+from fairfate.data.groups import Groups
+from fairfate.errors import InputError
+from fairfate.fairness.metrics import Statistics
+from fairfate.federation.partition import parse_partition
+from fairfate.federation.split import build
+from fairfate.federation.streams import Streams
+from fairfate.models.mlp import Mlp
+from fairfate.models.rows import ClientRows
+from fairfate.models.training import Training
+from fairfate.rounds import local
+from fairfate.rounds.loop import play
+from fairfate.rounds.record import MEASURES, ClientRound, client_rounds, clients_frame
+from fairfate.rounds.server import Dropped, Outcome, Replies, Server, stack
+from fairfate.rounds.simulate import Trace, simulate
+from fairfate.rounds.simulation import Simulation, _distinct, _only
+from fairfate.strategies import (
+    Cohort,
+    LossTerms,
+    ModelState,
+    Need,
+    Setup,
+    Strategy,
+    fedavg,
+    parse_spec,
+    plain_loss,
+)
+
+STREAMS = Streams(1)
+FEDERATION = build(synthetic(rows=300, seed=3), parse_partition("dirichlet:0.5"), 6, STREAMS)
+MODEL = Mlp(FEDERATION.inputs)
+TRAINING = Training(rounds=3, per_round=3, epochs=2)
+ROWS = np.array([[3, 4], [5, 6]])
+
+
+# -- what clients minimise ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("terms", "said"),
+    [
+        (np.ones((2, 2)), "must give LossTerms, got ndarray"),
+        (
+            LossTerms(None),
+            r"must give a finite weight for each of \(groups, labels\) \(2, 2\), got None",
+        ),
+        (LossTerms(np.ones((2, 1))), r"a finite weight .* got \[\[1\.\]"),
+        (LossTerms([[1, 2], [3]]), r"a finite weight .* got \[\[1, 2\], \[3\]\]"),
+        (LossTerms([["a", "b"], ["c", "d"]]), "a finite weight"),
+        (LossTerms(np.ones((2, 2)), np.full((2, 2), np.inf)), "a finite push"),
+        (LossTerms(np.ones((2, 2)), prejudice=np.nan), "must give a finite prejudice, got nan"),
+        (LossTerms(np.ones((2, 2)), prox=np.inf), "must give a finite prox, got inf"),
+        (LossTerms(np.ones((2, 2)), prox=np.ones(2)), "must give a finite prox"),
+    ],
+)
+def test_losses_that_make_no_sense_are_named(terms: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        local.check_terms(terms, ROWS)
+
+
+def test_losses_of_lists_and_whole_numbers_are_taken() -> None:
+    terms = LossTerms([[1, 2], [3, True]], None, 1, 2)
+    assert local.check_terms(terms, ROWS) is terms
+
+
+def trained(strategy: Strategy, training: Training) -> np.ndarray:
+    server = Server.start(strategy, Simulation(FEDERATION, MODEL, training, STREAMS).initial())
+    return Simulation(FEDERATION, MODEL, training, STREAMS).train(1, [server])[0].deltas
+
+
+@pytest.mark.parametrize(("refresh", "calls"), [(1, 5), (2, 3), (3, 2), (5, 1), (9, 1), (None, 1)])
+def test_a_loss_is_asked_for_again_after_so_many_epochs(refresh: int | None, calls: int) -> None:
+    """With batches of one row, five epochs in pieces are five epochs in one."""
+    seen: list[np.ndarray] = []
+
+    def loss(told: Any, rows: np.ndarray, now: Statistics | None) -> LossTerms:
+        assert now is not None
+        seen.append(now.loss.copy())
+        return plain_loss(rows)
+
+    training = replace(TRAINING, epochs=5, batch_size=1)
+    watching = fedavg()._replace(local_loss=loss, refresh=refresh, needs=Need.LOCAL)
+    found = trained(watching, training)
+    assert_array_equal(found, trained(fedavg(), training))
+    assert len(seen) == calls * len(found)
+    assert len({of.tobytes() for of in seen}) == len(seen)  # of the model as it is by then
+
+
+def test_each_client_of_each_strategy_has_its_own_loss() -> None:
+    """Weights, prices and the distance from the model, by strategy and client; none is as without."""
+
+    def told(told: Any, rows: np.ndarray, now: Any) -> LossTerms:
+        return LossTerms(rows / 7.0, rows / 9.0, prejudice=0.5, prox=0.25 + float(rows[0, 0]))
+
+    strategies = [fedavg(), fedavg()._replace(local_loss=told), fedavg()]
+    clients, cells = np.array([0, 2]), np.array([ROWS, ROWS + 1])
+    sent = np.arange(6.0, dtype=np.float32).reshape(3, 2)
+    losses = local._losses(MODEL, strategies, sent, sent, [None] * 3, clients, cells, {})
+    assert losses.weight.shape == (3, 2, 4)
+    assert (losses.weight[[0, 2]] == 1).all()
+    np.testing.assert_allclose(losses.weight[1], cells.reshape(2, 4) / 7.0, rtol=1e-6)
+    assert losses.push is not None
+    assert (losses.push[[0, 2]] == 0).all()
+    np.testing.assert_allclose(losses.push[1], cells.reshape(2, 4) / 9.0, rtol=1e-6)
+    assert losses.prejudice is not None
+    assert losses.prejudice.tolist() == [0, 0.5, 0]
+    assert losses.prox is not None
+    assert losses.prox.tolist() == [[0, 0], [3.25, 4.25], [0, 0]]
+    assert losses.anchor is not None
+    assert_array_equal(losses.anchor, sent)
+    usual = local._losses(MODEL, strategies[:1], sent[:1], sent[:1], [None], clients, cells, {})
+    assert usual[1:] == (None, None, None, None)
+
+
+# -- the server of one strategy ----------------------------------------------------------------------------
+
+
+def replies(clients: int = 2, **more: Any) -> Replies:
+    deltas = np.arange(3.0 * clients).reshape(clients, 3)
+    counts = np.arange(8 * clients).reshape(clients, 2, 2, 2)
+    given = {
+        "clients": tuple("abcdef"[:clients]),
+        "deltas": deltas,
+        "num_examples": np.arange(1, clients + 1) * 10,
+        "client_counts": counts,
+    }
+    return Replies(**{**given, **more})
+
+
+def watching(seen: list[Cohort], needs: Need = Need.NOTHING) -> Strategy:
+    def aggregate(state: ModelState, cohort: Cohort) -> ModelState:
+        seen.append(cohort)
+        return ModelState(state.params + 1, {"lam": 0.5})
+
+    return Strategy(ModelState, aggregate, needs=needs)
+
+
+def test_a_strategy_sees_what_came_back() -> None:
+    seen: list[Cohort] = []
+    server = Server.start(watching(seen), np.zeros(3))
+    server.counts = np.ones((2, 2, 2))
+    statistics = Statistics(np.ones((2, 2, 2, 2)), np.ones((2, 2, 2)), np.ones((2, 2, 2)))
+    given = replies(local=statistics)
+    assert server.take(7, given) == Outcome({"lam": 0.5})
+    (cohort,) = seen
+    assert cohort.round == 7
+    assert cohort.deltas is given.deltas
+    assert cohort.num_examples is given.num_examples
+    assert cohort.client_counts is given.client_counts
+    assert cohort.server_counts is server.counts
+    assert cohort.clients == ("a", "b")
+    assert cohort.local is statistics
+    assert (cohort.descend, cohort.score) == (None, None)
+    assert server.params.tolist() == [1, 1, 1]
+
+
+def test_rows_that_clients_hold_out_count_in_the_place_of_the_servers() -> None:
+    seen: list[Cohort] = []
+    server = Server.start(watching(seen), np.zeros(3))
+    server.counts, server.score, server.descend = np.ones((2, 2, 2)), len, len
+    server.take(1, replies())
+    server.take(2, replies(server_counts=np.zeros((2, 2, 2)), score=max))
+    assert [cohort.server_counts.sum() for cohort in seen] == [8, 0]
+    assert [cohort.score for cohort in seen] == [len, max]
+    assert [cohort.descend for cohort in seen] == [len, len]
+
+
+def test_what_is_broadcast_must_be_finite() -> None:
+    server = Server.start(fedavg()._replace(broadcast=lambda state, rows: [1, np.nan]), np.zeros(3))
+    with pytest.raises(InputError, match="a strategy must broadcast finite numbers, got"):
+        server.broadcast(None)
+    rows_of: list[Any] = []
+    told = fedavg()._replace(broadcast=lambda state, rows: rows_of.append(rows) or [1, 2])
+    found = Server.start(told, np.zeros(3)).broadcast(ROWS)
+    assert found is not None
+    assert (found.tolist(), found.dtype) == ([1, 2], np.float64)
+    assert rows_of[0] is ROWS
+    assert Server.start(fedavg(), np.zeros(3)).broadcast(ROWS) is None
+
+
+def test_the_released_model_may_be_another() -> None:
+    server = Server.start(fedavg()._replace(release=lambda state: state.params + 5), np.zeros(3))
+    assert server.params.tolist() == [0, 0, 0]
+    assert server.released.tolist() == [5, 5, 5]
+    assert Server.start(fedavg(), np.ones(3)).released.tolist() == [1, 1, 1]
+
+
+def test_a_server_has_a_model_of_its_own() -> None:
+    start = np.zeros(3)
+    server = Server.start(fedavg(), start)
+    start += 1
+    assert server.params.tolist() == [0, 0, 0]
+
+
+def test_one_of_several_needs_is_enough() -> None:
+    server = Server.start(fedavg()._replace(needs=Need.LOCAL | Need.ROWS), np.zeros(3))
+    assert server.needs(Need.LOCAL)
+    assert server.needs(Need.LOCAL | Need.SCORES)
+    assert not server.needs(Need.SCORES | Need.TRIALS)
+
+
+def test_models_are_stacked_in_32_bits() -> None:
+    found = stack([np.float64([1, 2]), np.float32([3, 4])])
+    assert (found.tolist(), found.dtype) == ([[1, 2], [3, 4]], np.float32)
+
+
+# -- the loop ----------------------------------------------------------------------------------------------
+
+
+class Noted:
+    """Clients that note what they are asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Any] = []
+
+    def train(self, t: int, servers: Any) -> list[Replies]:
+        self.asked.append(t)
+        return [replies() for _ in servers]
+
+    def validate(self, models: np.ndarray) -> np.ndarray:
+        self.asked.append(models[:, 0].tolist())
+        return np.stack([np.full((2, 2, 2), model[0]) for model in models])
+
+    def descend(self, params: Any, loss: Any) -> Any:
+        raise AssertionError
+
+
+def test_rounds_are_played_from_the_first_to_the_last_and_measured_after_each() -> None:
+    seen: list[list[Cohort]] = [[], [], []]
+    needs = (Need.NOTHING, Need.DESCENT, Need.TRIALS)
+    servers = [Server.start(watching(of, n), np.zeros(3)) for of, n in zip(seen, needs, strict=True)]
+    clients = Noted()
+    played = list(play(clients, servers, 4, first=3))
+    assert clients.asked == [[0, 0, 0], 3, [1, 1, 1], 4, [2, 2, 2]]
+    assert [of.number for of in played] == [3, 4]
+    assert [len(of.outcomes) for of in played] == [3, 3]
+    assert [cohort.round for cohort in seen[0]] == [3, 4]
+    assert [int(cohort.server_counts[0, 0, 0]) for cohort in seen[0]] == [0, 1]
+    assert int(servers[0].counts[0, 0, 0]) == 2
+    assert [of[0].descend is not None for of in seen] == [False, True, False]
+    assert [of[0].score is not None for of in seen] == [False, False, True]
+    other = Noted()
+    assert len(list(play(other, [Server.start(fedavg(), np.zeros(3))], 2))) == 2
+
+
+# -- who took part -----------------------------------------------------------------------------------------
+
+
+def test_the_record_of_a_round_by_hand() -> None:
+    notes = {"fair": np.array([True, False]), "gap": [0.25, 0.5], "lam": 0.1, "other": np.ones(3)}
+    gone = (Dropped("z", "late"),)
+    found = client_rounds(3, replies(dropped=gone), Outcome(notes))
+    assert [client[:5] for client in found[:2]] == [(3, "a", "fair", "", 10.0), (3, "b", "used", "", 20.0)]
+    assert [dict(client.notes) for client in found] == [{"gap": 0.25}, {"gap": 0.5}, {}]
+    assert found[1].counts is not None
+    assert found[1].counts.ravel().tolist() == [*range(8, 16)]
+    assert found[2][:4] == (3, "z", "dropped", "late")
+    assert np.isnan(found[2].examples)
+    failed = client_rounds(3, replies(client_counts=np.zeros((0, 2, 2, 2))), Outcome({}, "no use"))
+    assert [client[2:4] for client in failed] == [("dropped", "no use")] * 2
+    assert failed[0].counts is None
+
+
+def test_the_record_as_a_table() -> None:
+    counts = np.array([[[70, 10], [10, 10]], [[50, 10], [10, 30]]])
+    rows = [
+        ClientRound(1, "a", "fair", "", 5.0, counts, {"gap": 0.25}, 17),
+        ClientRound(1, "b", "dropped", "late", node=18),
+    ]
+    found = clients_frame(rows, Groups.single("sex", ("f", "m")))
+    assert found.columns.tolist() == [
+        *("round", "name", "node", "outcome", "reason", "examples"),
+        *MEASURES,
+        "note_gap",
+    ]
+    assert found["node"].tolist() == [17, 18]
+    assert found.loc[0, ["accuracy", "sp"]].tolist() == [(80 + 80) / 200, 0.5]
+    assert found.loc[1, list(MEASURES)].isna().all()
+    assert "node" not in clients_frame([rows[0]._replace(node=None)], None)
+    nobody = clients_frame([], None)
+    assert nobody.columns.tolist() == ["round", "name", "outcome", "reason", "examples", *MEASURES]
+    assert len(nobody) == 0
+
+
+# -- all clients in this process ---------------------------------------------------------------------------
+
+
+def test_servers_with_one_model_and_the_usual_loss_are_trained_once() -> None:
+    other = fedavg()._replace(local_loss=lambda told, rows, now: plain_loss(rows))
+    models = stack([np.zeros(2), np.ones(2), np.zeros(2), np.zeros(2), np.zeros(2)])
+    strategies = (fedavg(), fedavg(), fedavg(), other, other)
+    servers = [Server.start(of, model) for of, model in zip(strategies, models, strict=True)]
+    assert _distinct(models, servers) == ([0, 1, 3, 4], [0, 1, 0, 2, 3])
+
+
+def test_what_others_sent_goes_with_those_who_sent_no_numbers() -> None:
+    statistics = Statistics(*(np.arange(3).reshape(3, 1, 1) for _ in range(3)))
+    found = _only(replies(3, local=statistics), np.array([True, False, True]))
+    assert found.clients == ("a", "c")
+    assert found.deltas.tolist() == [[0, 1, 2], [6, 7, 8]]
+    assert found.num_examples.tolist() == [10, 30]
+    assert found.client_counts[:, 0, 0, 0].tolist() == [0, 16]
+    assert found.local is not None
+    assert found.local.loss.ravel().tolist() == [0, 2]
+    assert found.dropped == (Dropped("b", "an update with NaN or infinity"),)
+    nothing = replies(3, client_counts=np.zeros((0, 2, 2, 2)))
+    assert _only(nothing, np.array([True, False, True])).client_counts.shape == (0, 2, 2, 2)
+    assert _only(nothing, np.array([True, False, True])).local is None
+
+
+def started(clients: Simulation, *texts: str) -> list[Server]:
+    setup = Setup(3, learning_rate=0.01)
+    servers = [Server.start(parse_spec(text, "eqo").build(setup), clients.initial()) for text in texts]
+    for server in servers:
+        server.counts = clients.validate(server.params[None])[0]
+    return servers
+
+
+def test_a_client_that_sends_no_numbers_is_dropped_for_that_strategy_alone() -> None:
+    """Client 1's rows hold a NaN; both servers train on them, one of them with a loss of its own."""
+    x = FEDERATION.rows.x.copy().reshape(len(FEDERATION.rows.y), -1)
+    x[FEDERATION.rows.offsets[1], 0] = np.nan
+    rows = replace(FEDERATION.rows, x=x.ravel())
+    everybody = replace(TRAINING, per_round=6)
+    clients = Simulation(replace(FEDERATION, rows=rows), MODEL, everybody, STREAMS)
+    honest = Simulation(FEDERATION, MODEL, everybody, STREAMS)
+    name = FEDERATION.client_names[1]
+    for text in ("fair_fate", "fedavg_lr"):
+        found, usual = (of.train(1, started(of, text))[0] for of in (clients, honest))
+        kept = [place for place, client in enumerate(usual.clients) if client != name]
+        assert found.clients == tuple(usual.clients[place] for place in kept)
+        assert_array_equal(found.deltas, usual.deltas[kept])
+        assert [gone.client for gone in found.dropped] == [name]
+
+
+def test_updates_that_are_clipped_are_scored_as_they_are_then() -> None:
+    clients = Simulation(FEDERATION, MODEL, TRAINING, STREAMS)
+    norms = np.linalg.norm(clients.train(1, started(clients, "fedavg"))[0].deltas.astype(np.float64), axis=1)
+    between = float(np.sort(norms)[:2].mean())
+    plain, clipped, free = (
+        clients.train(1, started(clients, f"fair_fate{step}"))[0]
+        for step in ("", f"+clip:norm={between}", "+clip:norm=1000")
+    )
+    for place, norm in enumerate(norms):
+        expected = plain.deltas[place] * np.float32(min(1.0, between / norm))
+        np.testing.assert_allclose(clipped.deltas[place], expected, rtol=1e-5)
+        model = clients.initial() + clipped.deltas[place]
+        assert_array_equal(clipped.client_counts[place], clients.validate(model[None])[0])
+    assert_array_equal(free.deltas, plain.deltas)
+    assert_array_equal(free.client_counts, plain.client_counts)
+
+
+def test_what_is_told_of_rows_is_what_was_asked_for() -> None:
+    """With ALL_ROWS those of all clients that have some; with ROWS those of the round; else nothing."""
+    sizes = FEDERATION.rows.offsets.copy()
+    sizes[2] = sizes[1]  # the second client's rows are the third's
+    cells = FEDERATION.client_cells.copy()
+    cells[2] += cells[1]
+    cells[1] = 0
+    federation = replace(FEDERATION, rows=replace(FEDERATION.rows, offsets=sizes), client_cells=cells)
+    clients = Simulation(federation, MODEL, TRAINING, STREAMS)
+    of_round = np.array([0, 3])
+    every, those, none = (
+        clients._rows_told(server, cells[of_round], of_round)
+        for server in started(clients, "fedavg_gr:counts=once", "fedavg_gr", "fedavg")
+    )
+    assert_array_equal(every, cells[[0, 2, 3, 4, 5]])
+    assert_array_equal(those, cells[[0, 3]])
+    assert none is None
+
+
+def test_updates_may_not_be_changed_by_one_of_the_strategies() -> None:
+    clients = Simulation(FEDERATION, MODEL, TRAINING, STREAMS)
+    with pytest.raises(ValueError, match="read-only"):
+        clients.train(1, started(clients, "fedavg"))[0].deltas[0] = 1
+
+
+def test_reports_are_of_the_model_that_was_sent_out() -> None:
+    clients = Simulation(FEDERATION, MODEL, TRAINING, STREAMS)
+    servers = started(clients, "fedavg", "afl", "qffl")
+    servers[2].state = servers[2].state._replace(params=servers[2].params + 1)
+    plain, afl, qffl = clients.train(1, servers)
+    assert plain.local is None
+    for server, found in zip(servers[1:], (afl, qffl), strict=True):
+        assert found.local is not None
+        for place, name in enumerate(found.clients):
+            rows = FEDERATION.local[FEDERATION.client_names.index(name)]
+            expected = MODEL.statistics(server.params[None], rows)
+            assert_array_equal(found.local.counts[place], expected.counts[0])
+            assert_array_equal(found.local.loss[place], expected.loss[0])
+
+
+def test_only_strategies_that_look_get_scores() -> None:
+    clients = Simulation(FEDERATION, MODEL, TRAINING, STREAMS)
+    servers = started(clients, "fedavg", "fedval", "fair_fate", "fedavg_lr")
+    servers[2].state = servers[2].state._replace(params=servers[2].params + np.float32(0.1))
+    found = clients.train(1, servers)
+    assert [len(of.client_counts) for of in found] == [0, 3, 3, 0]
+    for server, of in zip(servers[1:3], found[1:3], strict=True):
+        assert_array_equal(of.client_counts, clients.validate(server.params + of.deltas))
+
+
+def test_histograms_of_clients_are_those_of_all_their_rows() -> None:
+    clients = Simulation(FEDERATION, MODEL, TRAINING, STREAMS)
+    rows = FEDERATION.rows
+    everybody = ClientRows(rows.x, rows.y, rows.cell, np.array([0, len(rows.y)])).packed(0, 2)
+    params = clients.initial()
+    counts = MODEL.count(params[None], everybody)[0]
+    found = clients.histograms(params)
+    assert_array_equal(found.sum(axis=-1), counts.sum(axis=-1))
+    assert_array_equal(found[..., 128:].sum(axis=-1), counts[..., 1])
+
+
+# -- several strategies over the rounds --------------------------------------------------------------------
+
+
+def traced(texts: list[str], **options: Any) -> list[Trace]:
+    specs = [parse_spec(text, "eqo") for text in texts]
+    return simulate(FEDERATION, specs, MODEL, TRAINING, Setup(3), STREAMS, **options)
+
+
+def test_what_is_released_is_what_is_measured() -> None:
+    """Without a step, with an average, and with thresholds, which are chosen after the last round."""
+    clients = Simulation(FEDERATION, MODEL, TRAINING, STREAMS)
+    plain, averaged, cut = traced(["fedavg", "fedavg+average:share=1", "fedavg+thresholds:metric=sp"])
+    for trace in (plain, averaged):
+        assert trace.rounds == [1, 2, 3]
+        assert_array_equal(trace.validation[-1], clients.validate(trace.params[None])[0])
+        assert_array_equal(trace.test[-1], clients.test(trace.params[None])[0])
+    assert_array_equal(averaged.validation[0], plain.validation[0])
+    assert not np.array_equal(averaged.params, plain.params)
+    assert (cut.rounds, len(cut.notes), len(cut.validation), len(cut.test)) == ([3], 1, 1, 1)
+    assert_array_equal(cut.params, plain.params)
+    assert cut.thresholds is not None
+    margins = MODEL.margins(cut.params, FEDERATION.test)
+    accepted = [(of > cut.thresholds[cell // 2]).sum() for cell, of in enumerate(margins)]
+    assert cut.test[0][..., 1].ravel().tolist() == accepted
+    assert plain.thresholds is None
+
+
+def test_the_last_round_alone_may_be_measured() -> None:
+    for one, other in zip(
+        traced(["fedmom", "fedavg+average"]),
+        traced(["fedmom", "fedavg+average"], last_only=True),
+        strict=True,
+    ):
+        assert other.rounds == [3]
+        assert len(other.notes) == len(other.validation) == len(other.test) == 1
+        assert_array_equal(one.validation[-1], other.validation[0])
+        assert_array_equal(one.params, other.params)
+        assert other.clients == []
+
+
+def test_every_round_is_told_of() -> None:
+    seen: list[tuple[int, int]] = []
+    rounds: list[int] = []
+    traced(
+        ["fedavg"],
+        on_round=lambda: rounds.append(len(seen)),
+        on_record=lambda t, traces: seen.append((t, len(traces[0].rounds))),
+    )
+    assert seen == [(1, 1), (2, 2), (3, 3)]
+    assert rounds == [1, 2, 3]
+
+
+def test_a_strategy_knows_the_clients_learning_rate() -> None:
+    by_setup = simulate(
+        FEDERATION, [parse_spec("qffl", "eqo")], MODEL, TRAINING, Setup(3, learning_rate=0.5), STREAMS
+    )
+    usual, same = (
+        traced(["qffl"]),
+        simulate(
+            FEDERATION, [parse_spec("qffl", "eqo")], MODEL, TRAINING, Setup(3, learning_rate=0.01), STREAMS
+        ),
+    )
+    assert_array_equal(usual[0].params, same[0].params)
+    assert not np.array_equal(usual[0].params, by_setup[0].params)
