@@ -28,6 +28,9 @@ from fairfate.strategies import (
     fedval,
     ffalm,
     parse_spec,
+    rows_so_far,
+    told_weights,
+    weighted_means,
     yogi,
 )
 from fairfate.strategies.afl import AflState
@@ -35,8 +38,11 @@ from fairfate.strategies.f3 import VIOLATIONS
 from fairfate.strategies.fairbatch import shares_to_weights
 from fairfate.strategies.fairfed import FairFedState
 from fairfate.strategies.fedgft import price
+from fairfate.strategies.guard import able, lowered
+from fairfate.strategies.prejudice import group_push
 from fairfate.strategies.reweighing import local_reweighing
 from fairfate.strategies.schedules import constant
+from fairfate.strategies.strategy import client_losses
 
 
 def report(rows: np.ndarray, loss: object = 0.0, probability: object = 0.0) -> Statistics:
@@ -397,3 +403,87 @@ def test_ffalm_stops_its_penalty_and_keeps_weights_within_bounds() -> None:
     assert strategy.local_loss is not None
     now = Statistics(*(of[0] for of in report(ROWS, loss=ROWS * [[0.9], [0.1]])))
     assert strategy.local_loss(np.array([50.0, 0.0]), ROWS, now).weight.tolist() == [[10, 10], [0, 0]]
+
+
+# -- prejudice, the guard's bounds ----------------------------------------------------------------------
+
+
+def logit(p: float) -> float:
+    return float(np.log(p / (1 - p)))
+
+
+def test_a_price_of_predictions_by_hand() -> None:
+    """Groups of one, four and no rows, with P(1) of .2, 2 and none in all: means of .2, .5 and .44."""
+    rows = np.array([[1, 0], [2, 2], [0, 0]])
+    probability = np.array([[0.2, 0.0], [0.5, 1.5], [0.0, 0.0]])
+    expected = [2 * (logit(0.2) - logit(0.44)), 2 * (logit(0.5) - logit(0.44)), 0]
+    assert group_push(2.0, probability, rows) == pytest.approx(expected)
+    assert group_push(2.0, probability[:1], rows[:1]).tolist() == [0]
+    assert group_push(2.0, probability[[0, 2]], rows[[0, 2]]).tolist() == [0, 0]
+    assert group_push(2.0, probability * 0, rows * 0).tolist() == [0, 0, 0]
+
+
+def test_a_price_stays_finite_where_all_or_none_are_predicted_one() -> None:
+    """Means of 0, 1 and one half are taken to be 1e-6 away from 0 and 1."""
+    rows = np.array([[3, 3], [3, 3]])
+    found = group_push(1.0, np.array([[0.0, 0.0], [3.0, 3.0]]), rows)
+    assert found == pytest.approx([logit(1e-6), -logit(1e-6)])
+    everybody = group_push(1.0, rows.astype(float), rows)
+    assert everybody.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("scope", ["batch", "client", "global"])
+def test_prejudice_by_name_is_of_that_scope(scope: str) -> None:
+    strategy = parse_spec(f"prejudice:eta=3,scope={scope}", "eo").build(Setup(3))
+    assert strategy.local_loss is not None
+    assert (strategy.broadcast is not None) == (scope == "global")
+    now = Statistics(*(of[0] for of in report(ROWS, probability=ROWS * [[0.2, 0.2], [0.5, 0.5]])))
+    terms = strategy.local_loss(np.array([7.0, 8.0]), ROWS, now)
+    assert terms.prejudice == (3 if scope == "batch" else 0)
+    expected = {"client": group_push(3.0, now.probability, ROWS), "global": [7, 8]}
+    if scope == "batch":
+        assert terms.push is None
+    else:
+        assert terms.push == pytest.approx(np.repeat(np.array(expected[scope])[:, None], 2, axis=1))
+
+
+def test_models_at_the_bound_are_good_enough() -> None:
+    right = np.array([[[5, 0], [0, 5]]])
+    assert able(right[None], 1.0).tolist() == [True]
+    assert lowered(0.8, lambda share: np.array([share]), 0.5, lambda models: right[None]) == 0.8
+
+
+# -- sums that are shared -------------------------------------------------------------------------------
+
+
+def test_a_clients_loss_is_a_mean_and_nothing_where_it_is_no_number() -> None:
+    rows = np.array([[[2, 0], [1, 1]], [[0, 0], [0, 0]], [[1, 0], [0, 0]]])
+    loss = np.array([[[1.0, 0.0], [2.0, 3.0]], [[5.0, 0.0], [0.0, 0.0]], [[np.inf, 0.0], [0.0, 0.0]]])
+    found = client_losses(Statistics(np.stack([rows, rows * 0], axis=-1), np.zeros((3, 2, 2)), loss))
+    assert found.tolist() == [6 / 4, 0, 0]
+
+
+def test_rows_of_clients_are_known_from_when_they_report() -> None:
+    local = report(ROWS)
+    every, total = rows_so_far({"Z": np.ones((2, 2)), "A": np.full((2, 2), 99)}, cohort(local))
+    assert {name: of.tolist() for name, of in every.items()} == {"Z": [[1, 1], [1, 1]], "A": ROWS.tolist()}
+    assert total.tolist() == (ROWS + 1).tolist()
+    assert total.dtype == np.float64
+
+
+@pytest.mark.parametrize("parameters", [1, 7, 399, 400, 401, 1000])
+def test_means_are_taken_in_pieces_of_any_size(parameters: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairfate.strategies.strategy._BLOCK", 1200)  # 400 numbers of three clients
+    deltas = np.random.default_rng(0).normal(size=(3, parameters))
+    one, other, none = weighted_means(deltas, np.array([1, 2, 5]), np.array([0, 1, 0]), np.zeros(3))
+    np.testing.assert_allclose(one, (deltas * [[1 / 8], [2 / 8], [5 / 8]]).sum(axis=0))
+    assert other.tolist() == deltas[1].tolist()
+    assert none.tolist() == [0] * parameters
+    monkeypatch.setattr("fairfate.strategies.strategy._BLOCK", 1)
+    assert weighted_means(deltas[:, :5], np.array([1, 2, 5]))[0] == pytest.approx(one[:5])
+
+
+def test_told_weights_are_the_usual_ones_before_there_are_some() -> None:
+    for told in (None, np.empty(0)):
+        assert told_weights(told, ROWS, None).weight.tolist() == [[1, 1], [1, 1]]
+    assert told_weights(np.arange(4.0), ROWS, None).weight.tolist() == [[0, 1], [2, 3]]
