@@ -28,6 +28,7 @@ from fairfate.strategies import (
     fedval,
     ffalm,
     parse_spec,
+    qffl,
     rows_so_far,
     told_weights,
     weighted_means,
@@ -189,6 +190,18 @@ def test_fairfed_by_name_is_of_that_variant(variant: str) -> None:
     one, other = (of.aggregate(of.init(np.zeros(3)), three) for of in (named, rule))
     assert one.params.tolist() == other.params.tolist()
     assert one.moved == other.moved
+
+
+def test_a_client_without_a_loss_still_counts_in_qffl() -> None:
+    """Its weight is the root of 1e-10, the other's that of 1."""
+    two = report(ROWS, loss=0.0), report(ROWS, loss=ROWS * 1.0)
+    both = cohort(Statistics(*(np.concatenate(of) for of in zip(*two, strict=True))))
+    state = qffl(0.5, 0.1).aggregate(fedavg().init(np.zeros(2)), both)
+    assert state.notes["loss"] == pytest.approx([1e-10, 1 + 1e-10])
+    weights, curvature = np.array([1e-5, 1.0]), np.array([0.5 * 1e5, 0.5]) / 0.1
+    step = weights.sum() / (weights + curvature).sum()
+    assert state.notes["step"] == pytest.approx(step)
+    assert state.params == pytest.approx(step * weights / weights.sum())
 
 
 def test_an_undefined_score_of_fedval_counts_as_the_floor() -> None:

@@ -214,7 +214,9 @@ def test_a_score_on_an_edge_is_in_the_bin_below_it() -> None:
 def test_counts_of_thresholds_from_bins_are_those_of_the_rows() -> None:
     found = margins((50, 60, 40, 30, 20, 10), 8)
     chosen = np.array([EDGES[3], EDGES[127], EDGES[200]], dtype=np.float64)
-    np.testing.assert_array_equal(apply_to_histogram(histogram(found), chosen), apply(found, chosen))
+    counted = apply_to_histogram(histogram(found), chosen)
+    np.testing.assert_array_equal(counted, apply(found, chosen))
+    assert counted.dtype == np.int64
 
 
 @pytest.mark.parametrize(
@@ -254,6 +256,16 @@ def test_as_many_thresholds_are_tried_as_there_is_time_for(monkeypatch, groups: 
     for g in range(groups):
         direct = [[[(c <= t).sum(), (c > t).sum()] for c in cells[2 * g : 2 * g + 2]] for t in cuts[g][::9]]
         assert counts[g][::9].tolist() == direct
+
+
+def test_thresholds_of_a_group_lie_between_its_own_scores(monkeypatch) -> None:
+    cells = [np.float32(of) for of in ([10, 11], [12], [20], [22, 26], [30], [31])]
+    cuts, _ = tried(monkeypatch, choose_from_scores, cells)
+    assert [of.tolist() for of in cuts] == [
+        [9, 10.5, 11.5, 13, 0],
+        [19, 21, 24, 27, 0],
+        [29, 30.5, 32, 0],
+    ]
 
 
 @pytest.mark.parametrize(("groups", "each"), [(1, 257), (2, 254), (3, 37), (4, 254)])
