@@ -19,6 +19,7 @@ from fairfate.runs import results
 from fairfate.runs.config import Config, from_mapping, parse_seeds, read_config
 from fairfate.runs.results import counts_of, read_clients, read_groups
 from fairfate.runs.run import run
+from fairfate.strategies import parse_spec
 
 # the columns of rounds.parquet, as users and other tools rely on them
 COLUMNS = [
@@ -467,3 +468,53 @@ def test_a_run_stopped_before_its_summary_writes_the_same_bytes(tmp_path: Path, 
     for file in sorted((tmp_path / "whole").rglob("*.*")):
         again = tmp_path / "again" / file.relative_to(tmp_path / "whole")
         assert file.read_bytes() == again.read_bytes(), file.name
+
+
+def test_each_row_of_a_table_is_of_its_own_strategy_split_and_round() -> None:
+    """Lines of two, one and three rounds; the n-th counts of all begin with n."""
+    specs = [parse_spec(text, "sp") for text in ("fedavg", "fedmom", "fair_fate:metric=eo")]
+    rounds, number, lines = ([1, 2], [7], [3, 4, 5]), iter(range(100)), []
+    for spec, those in zip(specs, rounds, strict=True):
+        splits = {
+            split: [np.full((2, 2, 2), 5) + np.eye(8)[0].reshape(2, 2, 2) * next(number) for _ in those]
+            for split in ("validation", "test")
+        }
+        lines.append(results.Line(spec, those, splits, [{"lam": float(t), "gap": t + 0.5} for t in those]))
+    lines[1] = lines[1]._replace(notes=[{}])
+    frame = results.rounds_frame({"dataset": "d", "seed": 3}, lines, {"accuracy": metrics.accuracy})
+    assert frame["strategy"].tolist() == ["fedavg"] * 4 + ["fedmom"] * 2 + ["fair_fate"] * 6
+    assert frame["metric"].isna().tolist() == [True] * 6 + [False] * 6
+    assert frame["metric"].tolist()[6:] == ["eo"] * 6
+    assert frame["settings"].tolist() == list(np.repeat([spec.settings_json for spec in specs], (4, 2, 6)))
+    assert frame["round"].tolist() == [1, 2, 1, 2, 7, 7, 3, 4, 5, 3, 4, 5]
+    assert frame["split"].tolist() == [
+        *(["validation"] * 2 + ["test"] * 2),
+        *("validation", "test"),
+        *(["validation"] * 3 + ["test"] * 3),
+    ]
+    assert frame["n_0_0_0"].tolist() == [5 + n for n in range(12)]
+    assert (frame["n_1_1_1"] == 5).all()
+    assert frame["accuracy"].tolist() == [(20 + n) / (40 + n) for n in range(12)]
+    assert frame["acceptance"].tolist() == [20 / (40 + n) for n in range(12)]
+    np.testing.assert_array_equal(frame["lam"], [1, 2, 1, 2, np.nan, np.nan, 3, 4, 5, 3, 4, 5])
+    noted = [json.loads(text)["gap"] if isinstance(text, str) else None for text in frame["notes"]]
+    assert noted == [1.5, 2.5, 1.5, 2.5, None, None, 3.5, 4.5, 5.5, 3.5, 4.5, 5.5]
+    assert (frame["dataset"] == "d").all()
+    assert (frame["seed"] == 3).all()
+
+
+def test_notes_of_a_round_as_columns() -> None:
+    nothing = results._noted({})
+    assert np.isnan(nothing[:3]).all()
+    assert nothing[3] is None
+    notes = {
+        "lam": 0.5,
+        "beta": 0.25,
+        "fair": np.array([True, False, True]),
+        "gap": 0.1,
+        "weight": np.ones(3),
+    }
+    assert results._noted(notes) == (0.5, 0.25, 2.0, '{"gap": 0.1}')
+    found = results._noted({"lam": 0.5})
+    assert (found[0], found[3]) == (0.5, None)
+    assert np.isnan(found[1:3]).all()
