@@ -66,3 +66,27 @@ def test_a_loss_that_is_no_number_is_refused() -> None:
     params = model.initial(Streams(3).weights(model.num_parameters))
     with pytest.raises(InputError, match="must give a finite weight"):
         descend(model, ROWS, params, lambda now: LossTerms(np.full(now.rows.shape, np.nan)))
+
+
+def test_prejudice_is_part_of_a_step_and_grows_with_its_weight() -> None:
+    """What it adds to a step is linear in its weight."""
+    model = Mlp(FEDERATION.inputs)
+    params = model.initial(Streams(3).weights(model.num_parameters)) * 10
+
+    def step(eta: float) -> np.ndarray:
+        return descend(model, ROWS, params, lambda now: LossTerms(np.ones(now.rows.shape), prejudice=eta))
+
+    plain, once, twice = (step(eta) for eta in (0.0, 1.0, 2.0))
+    assert np.abs(once - plain).max() > 1e-3
+    np.testing.assert_allclose(twice - plain, 2 * (once - plain), atol=1e-5)
+
+
+def test_models_of_64_bits_take_the_same_step() -> None:
+    model = Mlp(FEDERATION.inputs)
+    params = model.initial(Streams(3).weights(model.num_parameters))
+    one, other = (
+        descend(model, ROWS, of, lambda now: LossTerms(np.ones(now.rows.shape)))
+        for of in (params, params.astype(np.float64))
+    )
+    np.testing.assert_array_equal(one, other)
+    assert other.dtype == np.float32

@@ -29,7 +29,9 @@ from fairfate.strategies import (
     ffalm,
     parse_spec,
     qffl,
+    reweigh,
     rows_so_far,
+    scaled,
     told_weights,
     weighted_means,
     yogi,
@@ -288,6 +290,23 @@ def test_yogi_leaves_a_square_that_is_right() -> None:
     assert strategy.aggregate(
         strategy.init(np.zeros(1)), cohort(deltas=np.zeros((1, 1)))
     ).params.tolist() == [0]
+
+
+def test_weights_that_make_group_and_label_independent_of_many_clients_at_once() -> None:
+    every = np.random.default_rng(0).integers(0, 9, (4, 3, 2))
+    every[0, 0, 0] = 0
+    np.testing.assert_allclose(reweigh(every), [reweigh(rows) for rows in every])
+    # P(s) P(y) / P(s, y) with 3 of 10 rows in group 0, 4 with label 0, 1 with both
+    assert reweigh(np.array([[1, 2], [3, 4]]))[0] == pytest.approx([3 * 4 / (1 * 10), 3 * 6 / (2 * 10)])
+    assert reweigh(np.array([[1, 0], [0, 0]])).tolist() == [[1, 1], [1, 1]]
+
+
+def test_updates_are_multiplied_by_their_factors() -> None:
+    deltas = np.float32([[1, 2], [3, 4], [5, 6], [7, 8]])
+    found = scaled(deltas, np.array([0.0, 0.5, 1.0, 2.0]))
+    assert found.tolist() == [[0, 0], [1.5, 2], [5, 6], [14, 16]]
+    assert found.dtype == np.float32
+    assert deltas[0].tolist() == [1, 2]
 
 
 def test_a_cell_without_rows_weighs_one() -> None:

@@ -180,3 +180,10 @@ def test_undefined_objectives_are_found_before_a_model_is_there() -> None:
     check_defined(metrics.sp, rows, lambda: "sp")
     with pytest.raises(InputError, match="eo is undefined"):
         check_defined(metrics.eo, rows, lambda: "eo is undefined")
+
+
+@pytest.mark.parametrize(
+    "text", ["sp+eo", "sp+2*eo+0*accuracy", "0.5*sp+(sp+3*eo)", "2*worst(sp, 0.5*sp+eo)+f1"]
+)
+def test_weights_of_one_are_left_out_of_a_text_and_others_are_not(text: str) -> None:
+    assert str(parse_objective(text)) == text

@@ -326,7 +326,7 @@ COUNTS = [[[[8, 2], [2, 8]], [[9, 1], [3, 7]], [[9, 1], [4, 6]], [[10, 0], [7, 3
         ({2: 0.5, 3: 0.4, 4: 0.9, 7: 1.0}, 0.0499, 0.0),
         ({2: 0.5, 3: 0.4, 4: 0.9, 7: 1.0}, 0.1501, 3.0),
         ({2: 0.5, 3: 0.4, 4: 0.5, 7: 0.5}, 1.0, 0.0),  # as fair: the most accurate
-        ({2: np.nan, 3: 0.0, 4: np.nan, 7: 1.0}, 0.0501, 1.0),  # an undefined fairness is worse than none
+        ({2: np.nan, 3: np.nan, 4: 0.0, 7: 1.0}, 0.0501, 2.0),  # an undefined fairness is worse than none
         ({2: np.nan, 3: np.nan, 4: np.nan, 7: 1.0}, 0.0, 1.0),  # ... and better than too little accuracy
         ({2: np.nan, 3: np.nan, 4: np.nan, 7: np.nan}, 0.0501, 1.0),
     ],
@@ -357,6 +357,95 @@ def test_accuracy_is_held_against_the_best_there_is() -> None:
 def test_a_share_of_the_skill_is_kept(keep: float, cut: float) -> None:
     """Balanced accuracy above one half is 0.3, 0.3, 0.25 and 0.15: shares of 1, 1, 5/6 and 1/2."""
     assert chosen(CUTS, COUNTS, of_one({2: 0.1, 3: 0.2, 4: 0.3, 7: 0.4}), 1.0, keep) == [cut]
+
+
+def test_undefined_fairness_is_better_than_too_little_skill() -> None:
+    """To reject everybody is right for 90 of 100 rows, the model's own decisions for 78."""
+    counts = [[[[70, 20], [2, 8]], [[90, 0], [10, 0]]]]
+    assert chosen([[0.0, 1.0]], counts, of_one({2: np.nan, 10: 1.0}), 1.0, 0.8) == [0.0]
+
+
+def test_without_a_share_to_keep_skill_does_not_count() -> None:
+    """The fairest decisions are wrong more often than right."""
+    counts = [[[[8, 2], [2, 8]], [[2, 8], [8, 2]]]]
+    assert chosen([[0.0, 1.0]], counts, of_one({2: 0.5, 8: 1.0}), 1.0, 0.0) == [1.0]
+
+
+def test_of_two_groups_alike_the_first_one_changes() -> None:
+    """Either of them could: the later of equal combinations is taken, the first group's cuts come last."""
+    counts = [[[[8, 2], [2, 8]], [[9, 1], [3, 7]]]] * 2
+
+    def one_of_them(together: np.ndarray) -> np.ndarray:
+        return np.array([float(of[:, 1, 0].sum() == 5) for of in together])
+
+    assert chosen([[0.0, 1.0]] * 2, counts, one_of_them, 1.0) == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(("groups", "in_turn"), [(1, False), (3, False), (4, True)])
+def test_all_combinations_are_tried_for_up_to_three_groups(monkeypatch, groups: int, in_turn: bool) -> None:
+    asked = []
+    monkeypatch.setattr(thresholds, "_one_by_one", lambda own, *given: asked.append(own) or own)
+    found = margins((9, 9) * groups, 2)
+    choose_from_scores(found, metrics.sp, 0.1, 0.0, "own")
+    assert (len(asked) == 1) == in_turn
+
+
+def one_by_one(counts: list, best) -> np.ndarray:
+    cuts = [np.arange(len(of), dtype=float) for of in counts]
+    return thresholds._one_by_one(
+        np.zeros(len(counts), dtype=int), cuts, [np.array(of) for of in counts], best
+    )
+
+
+# two groups with three and four cuts: accepted of 10 rows with label 0, and of 10 and none with label 1
+RISING = [
+    [[[0, 10], [0, 10]], [[5, 5], [2, 8]], [[10, 0], [10, 0]]],
+    [[[0, 10], [0, 0]], [[3, 7], [0, 0]], [[6, 4], [0, 0]], [[10, 0], [0, 0]]],
+]
+
+
+def test_equal_rates_for_all_groups_are_where_the_search_begins() -> None:
+    """Selection rates of 1, .65, 0 and of 1, .7, .4, 0; of label 1, of 1, .8, 0 and of none, taken as 0."""
+    seen = []
+
+    def best(picks: np.ndarray) -> np.ndarray:
+        seen.append(picks.tolist())
+        return picks[0]
+
+    one_by_one(RISING, best)
+    rates = ([1, 0.65, 0], [1, 0.7, 0.4, 0]), ([1, 0.8, 0], [0, 0, 0, 0])
+    nearest = [
+        [min(range(len(of)), key=lambda k, of=of, w=w: abs(of[k] - w / 100)) for of in rate]
+        for rate in rates
+        for w in range(101)
+    ]
+    assert seen[0] == [[0, 0], *nearest]
+
+
+@pytest.mark.parametrize(("wanted", "calls"), [((2, 3), 1 + 2 * 2), ((0, 3), 1 + 2 * 2), ((0, 0), 1 + 2)])
+def test_groups_are_improved_in_turn_until_nothing_changes(wanted: tuple[int, int], calls: int) -> None:
+    """Each pass asks once for each group; the last one changes nothing. The first call is for the start."""
+    seen = []
+
+    def best(picks: np.ndarray) -> np.ndarray:
+        seen.append(picks.tolist())
+        return picks[0] if len(seen) == 1 else picks[np.abs(picks - wanted).sum(axis=1).argmin()]
+
+    assert tuple(one_by_one(RISING, best)) == wanted
+    assert len(seen) == calls
+    assert seen[1] == [[0, 0], [1, 0], [2, 0]]
+    assert seen[2] == [[wanted[0], k] for k in range(4)]
+
+
+def test_a_search_without_an_end_has_one() -> None:
+    calls = []
+
+    def restless(picks: np.ndarray) -> np.ndarray:
+        calls.append(1)
+        return picks[len(calls) % 2]
+
+    one_by_one(RISING, restless)
+    assert len(calls) <= 1 + 2 * 20
 
 
 def test_where_skill_is_undefined_it_rules_nothing_out() -> None:
