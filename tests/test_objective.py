@@ -9,7 +9,7 @@ from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.fairness import metrics
 from fairfate.fairness.metrics import Counts
-from fairfate.fairness.objective import bind, check_defined, parse_objective, small_groups
+from fairfate.fairness.objective import Measured, bind, check_defined, parse_objective, small_groups
 
 TWO = Groups.single("sex", ("f", "m"))
 FOUR = Groups(("sex", "race"), (("f", "m"), ("a", "b")), ((0, 0), (0, 1), (1, 0), (1, 1)))
@@ -187,3 +187,22 @@ def test_undefined_objectives_are_found_before_a_model_is_there() -> None:
 )
 def test_weights_of_one_are_left_out_of_a_text_and_others_are_not(text: str) -> None:
     assert str(parse_objective(text)) == text
+
+
+def test_one_term_is_that_term_whatever_its_weight() -> None:
+    assert parse_objective("0.5*sp") == parse_objective("(sp)") == Measured("sp")
+
+
+def test_weights_that_all_vanish_are_pointed_at() -> None:
+    with pytest.raises(InputError) as found:
+        parse_objective("0*sp+0*eo")
+    assert str(found.value) == (
+        "metric '0*sp+0*eo' must have weights that do not all vanish, got '0*sp+0*eo' here:\n"
+        "    0*sp+0*eo\n    ^"
+    )
+
+
+def test_a_term_without_a_weight_has_one_of_one() -> None:
+    both = counts(2)
+    expected = (metrics.sp(both) + 0.5 * metrics.eo(both)) / 1.5
+    np.testing.assert_allclose(bind("sp+0.5*eo", TWO)(both), expected)

@@ -177,3 +177,35 @@ def test_on_flower_whole_numbers_neither_count_nor_change() -> None:
     assert_allclose(good.deltas, [[0, 1, 0, 1], [0, 0, 2, 895]])
     assert good.records[1]["running_mean"].numpy().tolist() == [2]
     assert good.records[1]["seen"].numpy().tolist() == [900]
+
+
+@pytest.mark.parametrize("parameters", [1, 4, 5, 11])
+@pytest.mark.parametrize("block", [1, 12, 15, 1000])
+def test_the_middle_is_taken_in_pieces_of_any_size(
+    parameters: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairfate.strategies.robust._BLOCK", block)
+    deltas = np.random.default_rng(0).normal(size=(3, parameters))
+    assert_allclose(median(deltas), np.median(deltas, axis=0))
+    assert_allclose(trimmed(deltas, 0.2), deltas.mean(axis=0))
+
+
+def test_krum_with_as_few_clients_as_there_are_still_looks_at_one_neighbour() -> None:
+    """Of three clients, one of which may be wrong, none would be left to look at."""
+    deltas = np.array([[9.0], [1.0], [1.5]])
+    assert krum_scores(deltas, 1).tolist() == [7.5**2, 0.25, 0.25]
+    assert krum(deltas, 1).tolist() == [1.0]
+    assert krum_scores(np.array([[0.0], [1.0], [3.0], [7.0]]), 0).tolist() == [1 + 9, 1 + 4, 4 + 9, 16 + 36]
+
+
+def test_very_long_updates_are_measured_in_64_bits() -> None:
+    """The square of 1e30 does not fit into 32."""
+    factors = clip(1.0)(np.float32([[1e30, 0], [0.5, 0]]))
+    assert_allclose(factors, [1e-30, 1.0], rtol=1e-6)
+    assert np.isfinite(krum_scores(np.float32([[1e30], [0], [1]]), 0)).all()
+
+
+def test_an_update_as_long_as_allowed_keeps_its_factor() -> None:
+    assert clip(5.0)(np.array([[3.0, 4.0], [6.0, 8.0], [0.0, 0.0]])).tolist() == [1, 0.5, 1]
+    assert clip()(np.array([[1.0], [2.0], [4.0]])).tolist() == [1, 1, 0.5]
+    assert clip()(np.zeros((2, 3))).tolist() == [1, 1]

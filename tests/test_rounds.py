@@ -58,6 +58,7 @@ ROWS = np.array([[3, 4], [5, 6]])
         (LossTerms(np.ones((2, 1))), r"a finite weight .* got \[\[1\.\]"),
         (LossTerms([[1, 2], [3]]), r"a finite weight .* got \[\[1, 2\], \[3\]\]"),
         (LossTerms([["a", "b"], ["c", "d"]]), "a finite weight"),
+        (LossTerms(np.array([[1, 1], [1, np.nan]])), "a finite weight"),
         (LossTerms(np.ones((2, 2)), np.full((2, 2), np.inf)), "a finite push"),
         (LossTerms(np.ones((2, 2)), prejudice=np.nan), "must give a finite prejudice, got nan"),
         (LossTerms(np.ones((2, 2)), prox=np.inf), "must give a finite prox, got inf"),
@@ -72,6 +73,10 @@ def test_losses_that_make_no_sense_are_named(terms: Any, said: str) -> None:
 def test_losses_of_lists_and_whole_numbers_are_taken() -> None:
     terms = LossTerms([[1, 2], [3, True]], None, 1, 2)
     assert local.check_terms(terms, ROWS) is terms
+
+
+def test_without_a_loss_of_its_own_a_strategy_has_the_usual_one() -> None:
+    assert local.local_terms(fedavg(), None, ROWS, None).weight.tolist() == [[1, 1], [1, 1]]
 
 
 def trained(strategy: Strategy, training: Training) -> np.ndarray:
