@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -392,3 +393,28 @@ def test_as_many_servers_and_records_must_be_there(tmp_path: Path, count: int) -
         assert Checkpoint(tmp_path / "c", {"run": 1}).load(new, empty) == 0
         assert all(of.params.tolist() == [0, 0, 0] for of in new)
         assert all(of.trace.rounds == [] for of in empty)
+
+
+@pytest.mark.parametrize(
+    "tamper",
+    [
+        lambda numbers, notes, clients: notes.__setitem__(1, 3),
+        lambda numbers, notes, clients: clients[1].pop(),
+        lambda numbers, notes, clients: clients.append([1, 2]),
+        lambda numbers, notes, clients: numbers.append(9),
+    ],
+    ids=["a note", "a client's notes", "half a client", "a round"],
+)
+def test_a_record_that_someone_has_changed_is_not_taken_up(
+    tmp_path: Path, tamper: Callable[..., None]
+) -> None:
+    file = tmp_path / "c"
+    saved = written(file, [server(5.0)], [recorded()])
+    text = json.loads(saved.pieces[1])
+    tamper(*text)
+    content = {"states": [server(5.0).state], "lines": [resume._line(recorded())]}
+    write_checkpoint(file, content, saved.identity, [], [saved.pieces[0], json.dumps(text)])
+    new, line = server(), Line()
+    assert Checkpoint(file, {"run": 1}).load([new], [line]) == 0
+    assert new.params.tolist() == [0, 0, 0]
+    assert line.trace.rounds == []

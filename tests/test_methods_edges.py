@@ -32,6 +32,7 @@ from fairfate.strategies import (
     reweigh,
     rows_so_far,
     scaled,
+    server_step,
     told_weights,
     weighted_means,
     yogi,
@@ -45,6 +46,7 @@ from fairfate.strategies.guard import able, lowered
 from fairfate.strategies.prejudice import group_push
 from fairfate.strategies.reweighing import local_reweighing
 from fairfate.strategies.schedules import constant
+from fairfate.strategies.simplex import project
 from fairfate.strategies.strategy import client_losses
 
 
@@ -192,6 +194,46 @@ def test_fairfed_by_name_is_of_that_variant(variant: str) -> None:
     one, other = (of.aggregate(of.init(np.zeros(3)), three) for of in (named, rule))
     assert one.params.tolist() == other.params.tolist()
     assert one.moved == other.moved
+
+
+@pytest.mark.parametrize("values", [[0.1, 0.2, 0.3, 0.4], [0.0, 0.3, 0.7], [0.1] * 10])
+def test_shares_that_add_up_are_left_as_they_are(values: list[float]) -> None:
+    """To the bit, also where their sum is off by a rounding."""
+    given = np.array(values)
+    assert project(given) is given
+    assert project(given * 1000, 1000.0).tolist() == (given * 1000).tolist()
+
+
+def test_shares_below_zero_are_projected_even_if_they_add_up() -> None:
+    assert project(np.array([1.5, -0.5])).tolist() == [1, 0]
+    assert project(np.array([3.0, -1.0]), 2.0).tolist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("rho", "fair", "stepped"), [(0.0, False, 0), (1.0, True, 0), (1.0, False, 1), (0.3, False, 1)]
+)
+def test_a_step_at_the_server_is_noted_and_only_taken_where_it_is_needed(
+    rho: float, fair: bool, stepped: int
+) -> None:
+    asked: list[int] = []
+    unfair = np.array([[[9, 1], [9, 1]], [[1, 9], [1, 9]]])
+    one = cohort(
+        n=(1,),
+        server_counts=unfair[[0, 0]] if fair else unfair,
+        descend=lambda params, loss: asked.append(1) or np.array([-2.0]),
+    )
+    state = server_step("sp", metrics.sp, rho=rho).aggregate(fedavg().init(np.zeros(1)), one)
+    assert state.notes == {"stepped": stepped}
+    assert len(asked) == stepped
+    assert state.params == pytest.approx([1 - rho * stepped])
+
+
+@pytest.mark.parametrize("down", [0.0, np.inf, np.nan])
+def test_a_slope_that_leads_nowhere_is_not_taken(down: float) -> None:
+    unfair = np.array([[[9, 1], [9, 1]], [[1, 9], [1, 9]]])
+    one = cohort(n=(1,), server_counts=unfair, descend=lambda params, loss: np.array([down]))
+    state = server_step("sp", metrics.sp, rho=0.5).aggregate(fedavg().init(np.zeros(1)), one)
+    assert (state.params.tolist(), state.notes) == ([1], {"stepped": 0})
 
 
 def test_a_client_without_a_loss_still_counts_in_qffl() -> None:

@@ -206,3 +206,73 @@ def test_a_term_without_a_weight_has_one_of_one() -> None:
     both = counts(2)
     expected = (metrics.sp(both) + 0.5 * metrics.eo(both)) / 1.5
     np.testing.assert_allclose(bind("sp+0.5*eo", TWO)(both), expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("eo@a[", "must have shrink or min_count, got the end"),
+        ("eo@a[3", "must have shrink or min_count, got '3'"),
+        ("eo@a[shrink", "must have '=', got the end"),
+        ("eo@a[shrink=", "must have a number >= 0, got the end"),
+        ("eo@a[shrink=b", "must have a number >= 0, got 'b'"),
+        ("eo@a[shrink=1", "must have ']', got the end"),
+        ("eo@", "must have an attribute, got the end"),
+        ("eo@3", "must have an attribute, got '3'"),
+        ("eo@a*", "must have an attribute, got the end"),
+        ("sp+", "must have a metric, got the end"),
+        ("2*", "must have a metric, got the end"),
+        ("2", "must have '*', got the end"),
+        ("(sp", "must have ')', got the end"),
+        ("worst(sp", "must have ')', got the end"),
+        ("worst sp", "must have '(', got 'sp'"),
+        ("", "must have a metric, got the end"),
+        ("sp eo", "must have the end, or a +, got 'eo'"),
+    ],
+)
+def test_a_text_that_breaks_off_says_what_is_missing(text: str, wanted: str) -> None:
+    with pytest.raises(InputError) as found:
+        parse_objective(text)
+    assert f"metric '{text}' {wanted} here:" in str(found.value)
+
+
+def test_the_largest_difference_of_several_keeps_its_sign() -> None:
+    # sp: .2 - .4; eo: .5 - .75; the other way round in the second, and undefined in the third
+    one = np.array([[[70, 10], [10, 10]], [[50, 10], [10, 30]]])
+    every = np.stack([one, one[::-1], one])
+    every[2, 0, 1] = 0
+    both = bind("worst(sp, eo)", TWO, difference=True)
+    np.testing.assert_allclose(both(every), [-0.25, 0.25, np.nan])
+    mean = bind("0.5*sp+1.5*eo", TWO, difference=True)
+    np.testing.assert_allclose(mean(every), [-(0.2 + 3 * 0.25) / 4, (0.2 + 3 * 0.25) / 4, np.nan])
+
+
+@pytest.mark.parametrize(
+    "text", ["accuracy", "sp+accuracy", "accuracy+sp", "geometric(sp, eo)", "worst(sp, f1)"]
+)
+def test_only_differences_of_rates_have_a_sign(text: str) -> None:
+    with pytest.raises(InputError, match=r"metric must be made of sp, eo and eqo by \+ and worst\(\), got"):
+        bind(text, TWO, difference=True)
+    assert bind("worst(sp, sp+eqo)", TWO, difference=True)(counts(2)).shape == (5,)
+
+
+def test_other_differences_may_be_given() -> None:
+    found = bind("sp", TWO, difference=True, gaps={"sp": metrics.sp_diff})(counts(2))
+    np.testing.assert_array_equal(found, metrics.sp_diff(counts(2)))
+
+
+@pytest.mark.parametrize(("name", "least"), [("sp", 8), ("eo", 3), ("eqo", 3)])
+def test_a_rate_needs_so_many_rows_behind_it(name: str, least: int) -> None:
+    """Groups of 10 + 6 and of 5 + 3 rows by label; the smallest behind a rate are 8, 3 and 3."""
+    one = np.array([[[6, 4], [3, 3]], [[3, 2], [1, 2]]])
+    assert bind(name, TWO, least=least)(one) == metrics.METRICS[name](one)
+    assert np.isnan(bind(name, TWO, least=least + 1)(one))
+    assert bind("accuracy", TWO, least=1000)(one) == metrics.accuracy(one)
+    both = np.stack([one, 2 * one])
+    assert np.isnan(bind(name, TWO, least=least + 1)(both)).tolist() == [True, False]
+
+
+def test_a_geometric_mean_by_hand() -> None:
+    one = np.array([[[70, 10], [10, 10]], [[50, 10], [10, 30]]])  # sp 1/2, eo 2/3, accuracy 4/5
+    found = bind("geometric(sp, eo, accuracy)", TWO)(np.stack([one, one]))
+    np.testing.assert_allclose(found, [(1 / 2 * 2 / 3 * 4 / 5) ** (1 / 3)] * 2)

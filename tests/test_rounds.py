@@ -259,6 +259,17 @@ def test_rounds_are_played_from_the_first_to_the_last_and_measured_after_each() 
     assert len(list(play(other, [Server.start(fedavg(), np.zeros(3))], 2))) == 2
 
 
+def test_numbers_that_overflow_are_a_round_without_a_result() -> None:
+    """And no warning."""
+
+    def explode(state: ModelState, cohort: Cohort) -> ModelState:
+        huge = np.full(3, 1e308) * 10
+        return ModelState(huge - huge)
+
+    (played,) = play(Noted(), [Server.start(Strategy(ModelState, explode), np.zeros(3))], 1)
+    assert played.outcomes[0].problem == "the new model would not be finite"
+
+
 # -- who took part -----------------------------------------------------------------------------------------
 
 
@@ -272,6 +283,7 @@ def test_the_record_of_a_round_by_hand() -> None:
     assert found[1].counts.ravel().tolist() == [*range(8, 16)]
     assert found[2][:4] == (3, "z", "dropped", "late")
     assert np.isnan(found[2].examples)
+    assert [client.outcome for client in client_rounds(3, replies(), Outcome({}))] == ["used", "used"]
     failed = client_rounds(3, replies(client_counts=np.zeros((0, 2, 2, 2))), Outcome({}, "no use"))
     assert [client[2:4] for client in failed] == [("dropped", "no use")] * 2
     assert failed[0].counts is None
