@@ -265,6 +265,12 @@ def test_a_report_that_makes_no_sense_is_refused(change: Callable[..., None], sa
         read_report(told(change), 2, 12)
 
 
+def test_a_report_of_halves_of_rows_is_refused_even_if_what_is_left_adds_up() -> None:
+    halves = told(lambda m: m.update({"local-counts": [1.5, 1.5, 0.0, 3.0, 4.0, 0.0, 1.0, 1.0]}))
+    with pytest.raises(MismatchError, match="'local-counts' are not its 11 rows"):
+        read_report(halves, 2, 11)
+
+
 def test_a_report_of_no_rows_is_refused() -> None:
     nothing = report_metrics(Statistics(0 * COUNTS, np.zeros((2, 2)), np.zeros((2, 2))))
     with pytest.raises(MismatchError, match="'local-counts' are not its 0 rows"):
@@ -277,6 +283,8 @@ def test_a_report_of_one_row_and_one_rounding_over_are_taken() -> None:
     probability = np.zeros((2, 2))
     probability[1, 0] = 1 + 5e-7
     local = Statistics(one, probability, np.zeros((2, 2)))
+    assert read_report(MetricRecord(report_metrics(local)), 2, 1).counts.sum() == 1
+    probability[1, 0] = 1 + 1e-6  # no more than that
     assert read_report(MetricRecord(report_metrics(local)), 2, 1).counts.sum() == 1
     probability[1, 0] = 1 + 2e-6
     with pytest.raises(MismatchError, match="more than its rows"):

@@ -9,7 +9,14 @@ from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.fairness import metrics
 from fairfate.fairness.metrics import Counts
-from fairfate.fairness.objective import Measured, bind, check_defined, parse_objective, small_groups
+from fairfate.fairness.objective import (
+    Measured,
+    bind,
+    check_defined,
+    metrics_by,
+    parse_objective,
+    small_groups,
+)
 
 TWO = Groups.single("sex", ("f", "m"))
 FOUR = Groups(("sex", "race"), (("f", "m"), ("a", "b")), ((0, 0), (0, 1), (1, 0), (1, 1)))
@@ -276,3 +283,30 @@ def test_a_geometric_mean_by_hand() -> None:
     one = np.array([[[70, 10], [10, 10]], [[50, 10], [10, 30]]])  # sp 1/2, eo 2/3, accuracy 4/5
     found = bind("geometric(sp, eo, accuracy)", TWO)(np.stack([one, one]))
     np.testing.assert_allclose(found, [(1 / 2 * 2 / 3 * 4 / 5) ** (1 / 3)] * 2)
+
+
+def test_a_rule_for_small_groups_counts_from_any_number_above_zero_on() -> None:
+    every = counts(4)
+    for number in (0.5, 1, 20):
+        found = bind(f"eo@sex*race[shrink={number}]", FOUR)(every)
+        np.testing.assert_array_equal(found, metrics.SHRUNK["eo"](number, every))
+    np.testing.assert_array_equal(bind("eo@sex*race", FOUR)(every), metrics.SHRUNK["eo"](20, every))
+    np.testing.assert_array_equal(bind("eo@sex*race[shrink=0]", FOUR)(every), metrics.eo(every))
+    np.testing.assert_array_equal(
+        bind("eo@sex*race[min_count=1]", FOUR)(every), metrics.COUNTED["eo"](1, every)
+    )
+    published = bind("eo@sex*race", FOUR, published=True)(every)
+    np.testing.assert_array_equal(published, metrics.eo_published(every))
+
+
+def test_a_group_without_rows_is_undefined_without_a_warning() -> None:
+    empty = counts(2)
+    empty[:, 1] = 0
+    assert np.isnan(bind("sp", TWO)(empty)).all()
+
+
+def test_every_metric_of_several_attributes_is_that_of_the_worst() -> None:
+    every, both = counts(4), metrics_by(FOUR)
+    assert both["accuracy"] is metrics.accuracy
+    np.testing.assert_array_equal(both["sp"](every), bind("worst(sp@sex, sp@race)", FOUR)(every))
+    assert metrics_by(None) == metrics_by(TWO) == metrics.METRICS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from fairfate.errors import InputError
@@ -293,6 +294,18 @@ def test_a_step_has_a_text_and_values() -> None:
 def test_an_average_begins_so_many_rounds_before_the_end(share: float, rounds: int, first: int) -> None:
     """A share of the rounds, to the nearest even number of two, and one at least."""
     assert Average(share, rounds).first == first
+
+
+def test_an_average_is_of_the_models_from_its_first_round_on() -> None:
+    average = Average(0.5, 4)
+    models = [np.float32([t, 10 * t]) for t in (1, 2, 3, 4)]
+    assert average.add(1, models[0]) is models[0]
+    assert average.add(2, models[1]) is models[1]
+    assert average.add(3, models[2]).tolist() == [3, 30]
+    found = average.add(4, models[3])
+    assert found.tolist() == [3.5, 35]
+    assert found.dtype == np.float32
+    assert average.count == 2
 
 
 def test_the_base_of_a_spec_is_what_is_trained() -> None:
