@@ -208,6 +208,18 @@ def test_a_server_has_a_model_of_its_own() -> None:
     assert server.params.tolist() == [0, 0, 0]
 
 
+def test_a_server_has_no_counts_before_it_is_measured() -> None:
+    counts = Server.start(fedavg(), np.zeros(3)).counts
+    assert (counts.shape, counts.dtype) == ((0, 2, 2), np.int64)
+
+
+def test_a_model_with_one_number_that_is_none_is_discarded() -> None:
+    broken = Strategy(ModelState, lambda state, cohort: ModelState(np.array([1.0, np.nan, 1.0])))
+    server = Server.start(broken, np.zeros(3))
+    assert server.take(1, replies()) == Outcome({}, "the new model would not be finite")
+    assert server.params.tolist() == [0, 0, 0]
+
+
 def test_one_of_several_needs_is_enough() -> None:
     server = Server.start(fedavg()._replace(needs=Need.LOCAL | Need.ROWS), np.zeros(3))
     assert server.needs(Need.LOCAL)
