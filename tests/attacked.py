@@ -67,8 +67,8 @@ def without(client: int, *groups: int) -> Federation:
     gone = np.isin(rows.cell // 2, groups)
     gone[: rows.offsets[client]] = gone[rows.offsets[client + 1] :] = False
     offsets = np.array([(~gone[:end]).sum() for end in rows.offsets])
-    x = rows.x.reshape(len(rows.y), -1)[~gone]
+    x = rows.x.reshape(len(rows), -1)[~gone]
     cells = THREE.client_cells.copy()
     cells[client, groups] = 0
-    fewer = ClientRows(x.ravel(), rows.y[~gone], rows.cell[~gone], offsets)
+    fewer = ClientRows(x.ravel(), rows.cell[~gone], offsets)
     return replace(THREE, rows=fewer, client_cells=cells)

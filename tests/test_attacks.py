@@ -317,7 +317,7 @@ def test_groups_are_turned_to_the_next_with_all_that_says_so_and_nothing_else(sh
     group = np.arange(12) % 3
     x = np.column_stack([values[group], np.full(12, 4), np.arange(12)]).astype(np.float32)
     cell = (2 * group + (np.arange(12) < 6)).astype(np.int32)
-    rows = ClientRows(x.ravel(), (cell % 2).astype(np.float32), cell, np.array([0, 6, 12]))
+    rows = ClientRows(x.ravel(), cell, np.array([0, 6, 12]))
     cells = np.stack([np.bincount(cell[of], minlength=6).reshape(3, 2) for of in (slice(6), slice(6, 12))])
     before = replace(THREE, rows=rows, client_cells=cells)
     attack = parse_attack(f"attribute_flip:share={share}")

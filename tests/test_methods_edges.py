@@ -249,7 +249,7 @@ def test_a_client_without_a_loss_still_counts_in_qffl() -> None:
 
 
 def test_an_undefined_score_of_fedval_counts_as_the_floor() -> None:
-    scores = np.array([0.5, np.nan, 0.2])
+    scores = np.array([0.5, np.nan, 0.2, 0.0])  # the last is the server's
     three = cohort(n=(1, 1, 1), client_counts=np.zeros((3, 2, 2, 2)))
     found = fedval(lambda counts: scores, floor=0.1).aggregate(fedavg().init(np.zeros(3)), three).params
     assert found == pytest.approx([0.6 / 1.0, 0.1 / 1.0, 0.3 / 1.0])

@@ -443,7 +443,7 @@ def test_only_strategies_that_look_get_scores() -> None:
 def test_histograms_of_clients_are_those_of_all_their_rows() -> None:
     clients = Simulation(FEDERATION, MODEL, TRAINING, STREAMS)
     rows = FEDERATION.rows
-    everybody = ClientRows(rows.x, rows.y, rows.cell, np.array([0, len(rows.y)])).packed(0, 2)
+    everybody = ClientRows(rows.x, rows.cell, np.array([0, len(rows)])).packed(0, 2)
     params = clients.initial()
     counts = MODEL.count(params[None], everybody)[0]
     found = clients.histograms(params)
