@@ -14,7 +14,7 @@ from fairfate.federation.split import Federation, build
 from fairfate.federation.streams import Streams
 from fairfate.models import mlp
 from fairfate.models.mlp import Mlp, parse_hidden
-from fairfate.models.model import Batches, Losses
+from fairfate.models.model import Batches, Losses, batch_rows
 from fairfate.models.rows import PackedRows
 from fairfate.models.shared_kernels import batch_order
 from fairfate.models.training import Training
@@ -114,6 +114,99 @@ def test_one_model_and_sixteen_lanes_give_the_same_bits(
         own = Losses(*(None if of is None else of[mine] for of in losses))
         alone = train(federation, (hidden,), stack[mine], clients, own, training, batches)
         assert np.array_equal(alone[0], together[m])
+
+
+def tanh_of_vectors(x: np.ndarray) -> np.ndarray:
+    """The kernels' own tanh, by a model that hands its one input to one unit, and that on to the margin."""
+    model = Mlp(1, (1,))
+    rows = PackedRows.pack(x.reshape(-1, 1), np.zeros(x.size, np.int64), 1)
+    return model.margins(np.float32([1, 0, 1, 0]), rows)[0].reshape(x.shape)
+
+
+def plain_step(model: Mlp, params: np.ndarray, x: np.ndarray, y: np.ndarray, rate: np.float32) -> np.ndarray:
+    """One batch in 32 bits, each product rounded and then added, in the order that the kernels promise."""
+    layers = model.arrays(params.copy())
+    names = [(f"w{n}", f"b{n}") for n in range(1, len(model.widths))]
+    values = [x]
+    for w, b in names:
+        weights, sums = layers[w].reshape(values[-1].shape[1], -1), np.repeat(layers[b][None], len(x), 0)
+        for j in range(len(weights)):
+            sums = sums + values[-1][:, [j]] * weights[j]
+        values.append(sums if w == names[-1][0] else tanh_of_vectors(sums))
+    half, step = np.float32(0.5), rate / np.float32(len(x))
+    t = tanh_of_vectors(values.pop()[:, 0] * half)
+    errors = ((half * t + (half - y)) * (np.float32(1) * step))[:, None]
+    for (w, b), inputs in zip(names[::-1], values[::-1], strict=True):
+        weights = layers[w].reshape(inputs.shape[1], -1)
+        gradient, bias, back = np.zeros_like(weights), np.zeros_like(layers[b]), np.zeros_like(inputs)
+        for row, error in zip(inputs, errors, strict=True):
+            gradient += row[:, None] * error
+            bias += error
+        for k in range(weights.shape[1]):
+            back += errors[:, [k]] * weights[:, k]
+        errors = back * (np.float32(1) - inputs * inputs)
+        weights -= gradient  # a view of the vector
+        layers[b] -= bias
+    return model.flat(layers)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "hidden", "batch"),
+    [
+        (14, (), 10),
+        (200, (), 100),
+        (1, (1, 1), 1),
+        (14, (32, 16), 32),
+        (5, (17, 3), 7),
+        (33, (10, 64, 1), 65),
+        (20, (16, 33, 5, 2), 150),
+    ],
+)
+def test_deep_models_get_the_bits_of_a_plain_loop(inputs: int, hidden: tuple[int, ...], batch: int) -> None:
+    """Rows, units and inputs in numbers that fill no vector, and batches with a part at the end."""
+    federation = build(random_table(200, inputs), parse_partition("random"), 1, STREAMS)
+    training, batches = Training(epochs=2, batch_size=batch, learning_rate=0.3), Batches(STREAMS.batch_key, 1)
+    model, models = Mlp(inputs, hidden), start(inputs, hidden, 1)
+    losses = Losses(np.ones((1, 1, 4), np.float32))
+    trained = train(federation, hidden, models, np.array([0]), losses, training, batches)[0, 0]
+    rows, expected = federation.rows, models[0]
+    for at in batch_rows(rows, 0, training, batches):
+        x = rows.x.reshape(-1, inputs)[at]
+        expected = plain_step(model, expected, x, rows.y[at], np.float32(training.learning_rate))
+    assert np.array_equal(trained, expected)
+
+
+@pytest.mark.parametrize("hidden", [(), (16,), (7, 5), (3, 20, 4)])
+def test_margins_get_the_bits_of_a_plain_loop(hidden: tuple[int, ...]) -> None:
+    """Sums with one rounding for each product and addition, as 64 bits round them almost always."""
+    model, table = Mlp(19, hidden), random_table(100, 19)
+    params, x = start(19, hidden, 1)[0], table.features.astype(np.float32)
+    layers, values = model.arrays(params), x
+    for number in range(1, len(model.widths)):
+        weights = layers[f"w{number}"].reshape(values.shape[1], -1).astype(np.float64)
+        sums = np.repeat(layers[f"b{number}"][None], len(x), 0)
+        for j in range(len(weights)):
+            sums = (values[:, [j]] * weights[j] + sums).astype(np.float32)
+        values = sums if number == len(model.widths) - 1 else tanh_of_vectors(sums)
+    packed = PackedRows.pack(x, np.zeros(len(x), np.int64), 1)
+    assert np.array_equal(model.margins(params, packed)[0], values[:, 0])
+
+
+@pytest.mark.parametrize("hidden", [(), (9, 18)])
+def test_stacked_deep_models_do_not_disturb_each_other(hidden: tuple[int, ...]) -> None:
+    """What one wants beside the loss's gradient is gone when the next one is trained."""
+    federation = build(random_table(90, 5), parse_partition("random"), 2, STREAMS)
+    models, clients = start(5, hidden, 2), np.arange(2)
+    push = np.float32([1, 0])[:, None, None] * np.ones((2, 2, 4), np.float32)
+    prox = np.float32([[2, 2], [0, 0]])
+    losses = Losses(push + 1, push, np.float32([0.5, 0]), prox, models[::-1].copy())
+    training, batches = Training(epochs=2), Batches(STREAMS.batch_key, 1)
+    together = train(federation, hidden, models, clients, losses, training, batches)
+    for mine in (slice(0, 1), slice(1, 2)):
+        own = Losses(*(of[mine] for of in losses))
+        assert np.array_equal(
+            together[mine], train(federation, hidden, models[mine], clients, own, training, batches)
+        )
 
 
 def test_clients_of_a_cohort_do_not_disturb_each_other() -> None:

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from fairfate.models.cache import kernel
-from fairfate.models.shared_kernels import add_prejudice, batch_order
+from fairfate.models.layer_kernels import copy, descend, fill_places, fill_strips, padded, predict
+from fairfate.models.shared_kernels import add_prejudice, batch_order, note_pull
 from fairfate.models.simd import (
     LANES,
     count_positive,
@@ -34,36 +35,6 @@ _ZERO, _ONE, _HALF, _QUARTER = np.float32(0), np.float32(1), np.float32(0.5), np
 
 
 @kernel
-def _tanh_all(values: Array, count: int) -> None:
-    """In place, sixteen at a time; the array is padded."""
-    for k in range(0, count, LANES):
-        store(values, k, tanh(load(values, k)))
-
-
-@kernel
-def _forward(model: Array, widths: Array, units: Array, at: Array, b: int, size: int) -> Any:
-    """The last layer's sum for one row, whose inputs stand at the start of its units."""
-    layers = len(widths) - 1
-    p = 0
-    result = _ZERO
-    for layer in range(layers):
-        wide, narrow = widths[layer], widths[layer + 1]
-        source, target = at[layer] + b * size, at[layer + 1] + b * size
-        for k in range(narrow):
-            units[target + k] = model[p + wide * narrow + k]
-        for j in range(wide):
-            value = units[source + j]
-            for k in range(narrow):
-                units[target + k] += value * model[p + j * narrow + k]
-        if layer < layers - 1:
-            _tanh_all(units[target:], narrow)
-        else:
-            result = units[target]
-        p += (wide + 1) * narrow
-    return result
-
-
-@kernel
 def train_deep(
     start: Array, x: Array, y: Array, cell: Array, offsets: Array, clients: Array, weights: Array,
     pushes: Array, prejudices: Array, proxes: Array, anchors: Array, epochs: int, skip: int, run: int,
@@ -71,92 +42,105 @@ def train_deep(
 ) -> Array:  # fmt: skip
     """As `train_cohort`, for the layer widths ``(inputs, ..., 1)``."""
     settings, _, parameters = start.shape
-    inputs, layers = widths[0], len(widths) - 1
+    inputs = widths[0]
     longest = 0
     for client in clients:
         longest = max(longest, offsets[client + 1] - offsets[client])
     batch = min(batch, longest * run)
     order = np.empty(longest * epochs, np.int32)
-    at = np.zeros(layers + 1, np.int64)  # where a row's units of each layer begin
-    for layer in range(layers):
-        at[layer + 1] = at[layer] + (widths[layer] + LANES - 1) // LANES * LANES
-    size = at[layers] + LANES
-    padded = (batch + LANES - 1) // LANES * LANES + LANES
-    units = np.zeros(batch * size + LANES, _F)
-    errors = np.zeros(size + LANES, _F)
-    z, lift = np.zeros(padded, _F), np.zeros(padded, _F)
-    group = np.zeros(padded, np.int64)
+    places = np.zeros((3, len(widths)), np.int64)
+    fill_places(widths, batch, places)
+    units = np.zeros(places[0, -1], _F)
+    size = places[2, -1]
+    strips, sums, anchor = np.zeros(size, _F), np.zeros(size, _F), np.zeros(size, _F)
+    turned = np.zeros(max(size, LANES * LANES), _F)
+    z, lift = np.zeros(padded(batch), _F), np.zeros(batch, _F)
+    group = np.zeros(batch, np.int64)
+    strength = np.zeros(LANES, _F)
     out = np.empty((settings, len(clients), parameters), _F)
-    gradient = np.zeros(parameters, _F)
     for c in range(len(clients)):
         first = offsets[clients[c]]
         rows = offsets[clients[c] + 1] - first
         batch_order(key, round_number, clients[c], rows, epochs, order)
         for s in range(settings):
-            model = out[s, c]
-            model[:] = start[s, c]
             pushed = len(pushes) > 0
             prejudice = prejudices[s] if len(prejudices) else _ZERO
-            strength = rate * proxes[s, c] if len(proxes) else _ZERO
+            strength[:] = rate * proxes[s, c] if len(proxes) else _ZERO
+            fill_strips(start[s, c], widths, places[2], strips, False)
+            if strength[0] != _ZERO:
+                fill_strips(anchors[s], widths, places[2], anchor, False)
             for begin in range(0, rows * run, batch):
                 count = min(batch, rows * run - begin)
                 step = rate / _F(count)
                 for b in range(count):
                     row = first + order[rows * skip + begin + b]
-                    for j in range(inputs):
-                        units[b * size + j] = x[row * inputs + j]
-                    z[b] = _forward(model, widths, units, at, b, size) * _HALF
+                    copy(x, row * inputs, units, b * places[1, 0], inputs)
                     group[b] = cell[row] // 2
                     lift[b] = pushes[s, c, cell[row]] * (_QUARTER * step) if pushed else _ZERO
-                _tanh_all(z, count)
+                predict(units, strips, widths, places, count, z, turned)
                 if prejudice != _ZERO:
                     add_prejudice(z, group, count, prejudice, _QUARTER * step, lift)
-                gradient[:] = _ZERO
-                if strength != _ZERO:
-                    for p in range(parameters):
-                        gradient[p] = strength * (model[p] - anchors[s, p])
                 for b in range(count):
                     row = first + order[rows * skip + begin + b]
                     t = z[b]
-                    error = (_HALF * t + (_HALF - y[row])) * (weights[s, c, cell[row]] * step)
+                    z[b] = (_HALF * t + (_HALF - y[row])) * (weights[s, c, cell[row]] * step)
                     if pushed or prejudice != _ZERO:
-                        error += (_ONE - t * t) * lift[b]
-                    errors[at[layers]] = error
-                    p = parameters
-                    for layer in range(layers - 1, -1, -1):
-                        wide, narrow = widths[layer], widths[layer + 1]
-                        p -= (wide + 1) * narrow
-                        source, target = at[layer], at[layer + 1]
-                        for k in range(narrow):
-                            gradient[p + wide * narrow + k] += errors[target + k]
-                        for j in range(wide):
-                            value, back = units[b * size + source + j], _ZERO
-                            for k in range(narrow):
-                                gradient[p + j * narrow + k] += value * errors[target + k]
-                                back += errors[target + k] * model[p + j * narrow + k]
-                            errors[source + j] = back * (_ONE - value * value)
-                for p in range(parameters):
-                    model[p] -= gradient[p]
+                        z[b] += (_ONE - t * t) * lift[b]
+                if strength[0] != _ZERO:
+                    note_pull(strips, anchor, strength, sums)
+                descend(units, strips, widths, places, count, z, sums, turned)
+            fill_strips(out[s, c], widths, places[2], strips, True)
     return out
+
+
+@kernel
+def _score_layer(
+    values: Array, source: int, flat: Array, p: int, wide: int, narrow: int, units: Array, to: int
+) -> None:
+    """A hidden layer of sixteen rows, which are the vector lanes."""
+    bias = p + wide * narrow
+    k = 0
+    while k + 5 <= narrow:
+        a0, a1, a2 = spread(flat, bias + k), spread(flat, bias + k + 1), spread(flat, bias + k + 2)
+        a3, a4 = spread(flat, bias + k + 3), spread(flat, bias + k + 4)
+        for j in range(wide):
+            v = load(values, source + j * LANES)
+            q = p + j * narrow + k
+            a0 = fma(v, spread(flat, q), a0)
+            a1 = fma(v, spread(flat, q + 1), a1)
+            a2 = fma(v, spread(flat, q + 2), a2)
+            a3 = fma(v, spread(flat, q + 3), a3)
+            a4 = fma(v, spread(flat, q + 4), a4)
+        for a in (a0, a1, a2, a3, a4):
+            store(units, to + k * LANES, tanh(a))
+            k += 1
+    while k < narrow:
+        a0 = spread(flat, bias + k)
+        for j in range(wide):
+            a0 = fma(load(values, source + j * LANES), spread(flat, p + j * narrow + k), a0)
+        store(units, to + k * LANES, tanh(a0))
+        k += 1
 
 
 @kernel
 def _margin_deep(flat: Array, base: int, blocks: Array, start: int, widths: Array, units: Array) -> Any:
     """The score before the sigmoid of sixteen rows, by the model that begins at ``base``."""
-    layers, half = len(widths) - 1, len(units) // 2
+    last, half = len(widths) - 2, len(units) // 2
     p = base
-    z = fill(_ZERO)
-    for layer in range(layers):
+    for layer in range(last):
         wide, narrow = widths[layer], widths[layer + 1]
         source, target = layer % 2 * half, (layer + 1) % 2 * half
-        for k in range(narrow):
-            z = spread(flat, p + wide * narrow + k)
-            for j in range(wide):
-                value = load(blocks, start + j * LANES) if layer == 0 else load(units, source + j * LANES)
-                z = fma(value, spread(flat, p + j * narrow + k), z)
-            if layer < layers - 1:
-                store(units, target + k * LANES, tanh(z))
+        if layer == 0:
+            _score_layer(blocks, start, flat, p, wide, narrow, units, target)
+        else:
+            _score_layer(units, source, flat, p, wide, narrow, units, target)
         p += (wide + 1) * narrow
+    z = spread(flat, p + widths[last])
+    for j in range(widths[last]):
+        at = j * LANES
+        z = fma(
+            load(units, last % 2 * half + at) if last else load(blocks, start + at), spread(flat, p + j), z
+        )
     return z
 
 

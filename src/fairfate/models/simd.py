@@ -105,6 +105,36 @@ def spread(typing: Any, array: Any, index: Any) -> Any:
 
 
 @intrinsic
+def turn(typing: Any, source: Any, start: Any, stride: Any, target: Any, to: Any) -> Any:
+    """Sixteen rows of sixteen floats, ``stride`` apart, written as columns, one after another."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        source, start, stride, target, to = args
+        rows = []
+        for row in range(LANES):
+            index = builder.add(start, builder.mul(stride, start.type(row)))
+            address = _address(context, builder, signature.args[0], source, index)
+            rows.append(builder.load(builder.bitcast(address, _VEC.as_pointer()), align=4))
+        half = LANES // 2
+        for _ in range(4):  # each time, lanes of the first eight alternate with those of the last eight
+            pairs = zip(rows[:half], rows[half:], strict=True)
+            rows = [_merged(builder, x, y, begin) for x, y in pairs for begin in (0, half)]
+        for column, vector in enumerate(rows):
+            index = builder.add(to, to.type(column * LANES))
+            address = _address(context, builder, signature.args[3], target, index)
+            builder.store(vector, builder.bitcast(address, _VEC.as_pointer()), align=4)
+        return context.get_dummy_value()
+
+    return types.void(source, types.intp, types.intp, target, types.intp), generate
+
+
+def _merged(builder: Any, x: Any, y: Any, begin: int) -> Any:
+    """Half the lanes of two vectors, from lane ``begin`` on, in turns."""
+    lanes = [lane for k in range(begin, begin + LANES // 2) for lane in (k, LANES + k)]
+    return builder.shuffle_vector(x, y, ir.Constant(ir.VectorType(_INT, LANES), lanes))
+
+
+@intrinsic
 def prefetch(typing: Any, array: Any, index: Any) -> Any:
     """Ask for an element of a flat array to be near when it is read; changes no number."""
 
