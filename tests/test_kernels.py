@@ -59,7 +59,8 @@ def start(inputs: int, hidden: int | tuple[int, ...], models: int) -> np.ndarray
 
 
 @pytest.mark.parametrize(
-    ("inputs", "hidden", "batch"), [(14, 10, 10), (1, 1, 1), (7, 16, 3), (33, 37, 32), (5, 20, 17)]
+    ("inputs", "hidden", "batch"),
+    [(14, 10, 10), (1, 1, 1), (7, 16, 3), (33, 37, 32), (5, 20, 17), (9, 64, 150)],
 )
 def test_a_round_agrees_with_plain_numpy(inputs: int, hidden: int, batch: int) -> None:
     table = random_table(500, inputs)
@@ -190,6 +191,17 @@ def test_margins_get_the_bits_of_a_plain_loop(hidden: tuple[int, ...]) -> None:
         values = sums if number == len(model.widths) - 1 else tanh_of_vectors(sums)
     packed = PackedRows.pack(x, np.zeros(len(x), np.int64), 1)
     assert np.array_equal(model.margins(params, packed)[0], values[:, 0])
+
+
+def test_batches_of_many_rows_give_the_same_bits_in_lanes() -> None:
+    """More rows than one model's gradient is summed over at once."""
+    federation = build(random_table(400, 11), parse_partition("random"), 1, STREAMS)
+    stack, ones = start(11, 20, 16), np.ones((16, 1, 4), np.float32)
+    training, batches = Training(epochs=2, batch_size=150), Batches(STREAMS.batch_key, 1)
+    client = np.array([0])
+    together = train(federation, (20,), stack, client, Losses(ones), training, batches)
+    alone = train(federation, (20,), stack[:1], client, Losses(ones[:1]), training, batches)
+    assert np.array_equal(together[:1], alone)
 
 
 @pytest.mark.parametrize("hidden", [(), (9, 18)])

@@ -52,7 +52,7 @@ def train_deep(
     fill_places(widths, batch, places)
     units = np.zeros(places[0, -1], _F)
     size = places[2, -1]
-    strips, sums, anchor = np.zeros(size, _F), np.zeros(size, _F), np.zeros(size, _F)
+    strips, sums, anchor = np.zeros(size, _F), np.zeros(size, _F), np.zeros(size if len(proxes) else 0, _F)
     turned = np.zeros(max(size, LANES * LANES), _F)
     z, lift = np.zeros(padded(batch), _F), np.zeros(batch, _F)
     group = np.zeros(batch, np.int64)

@@ -236,9 +236,9 @@ def descend(
 ) -> None:  # fmt: skip
     """Step all layers, from the last on, each after its weights have been used to send errors back."""
     _learn_last(units, strips, widths, places, count, errors, sums)
-    for layer in range(len(widths) - 3, 0, -1):
-        _turn_layer(strips, widths, places, layer, turned)
+    for layer in range(len(widths) - 3, -1, -1):
+        if layer > 0:
+            _turn_layer(strips, widths, places, layer, turned)
         _learn(units, strips, widths, places, layer, count, sums)
-        _back(units, widths, places, layer, count, turned)
-    if len(widths) > 2:
-        _learn(units, strips, widths, places, 0, count, sums)
+        if layer > 0:
+            _back(units, widths, places, layer, count, turned)

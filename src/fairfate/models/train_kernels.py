@@ -48,6 +48,7 @@ Array = Any  # Numba infers the types of the kernels' arguments
 _F = np.float32
 _ZERO, _HALF, _QUARTER = np.float32(0), np.float32(0.5), np.float32(0.25)
 _ROWS = 5  # rows of a batch that go through the first layer together: what the registers hold
+_NEAR = 64  # rows whose hidden units stay in the nearest cache
 _WIDEST = 32  # hidden units from which on sixteen models at once do not fit the caches
 _MANY_INPUTS = 64
 
@@ -61,13 +62,15 @@ def _make_train_one(lifts: bool) -> Any:
         anchor: Array, strength: Array, first: int, order: Array, visits: int, batch: int, rate: Any,
         inputs: int, width: int,
     ) -> None:  # fmt: skip
-        """SGD for one model. ``model`` is padded: rows of ``width`` (a multiple of 16) hidden units.
+        """SGD for one model, which is held in strips, so that loops read one vector after another.
 
-        Rows 0 .. inputs-1 are W1, then b1, then w2; b2 stands at the start of the last row. ``push`` and
-        ``anchor`` are empty where nobody wants one.
+        For each sixteen of the ``width`` hidden units: W1 of every input, b1, w2. After all of them comes b2.
+        ``push`` and ``anchor`` are empty where nobody wants one.
         """
         padded = (batch + LANES - 1) // LANES * LANES + LANES
-        h = np.zeros((batch + _ROWS) * width, _F)
+        stride = (width // LANES | 1) * LANES  # odd, so that rows do not share a few of the cache's places
+        h = np.zeros((batch + _ROWS) * stride, _F)
+        sums = np.zeros(inputs * LANES, _F)
         at = np.zeros(batch + _ROWS, np.int64)
         z = np.zeros(padded, _F)
         offset = np.zeros(padded, _F)
@@ -75,7 +78,7 @@ def _make_train_one(lifts: bool) -> Any:
         lift = np.zeros(padded, _F)
         group = np.zeros(padded, np.int64)
         pull = np.zeros(len(anchor), _F)
-        b1, w2, b2 = inputs * width, (inputs + 1) * width, (inputs + 2) * width
+        b1, w2, b2 = inputs * LANES, (inputs + 1) * LANES, (inputs + 2) * width
         far = len(order) > FAR
         for start in range(0, visits, batch):
             size = min(batch, visits - start)
@@ -96,23 +99,24 @@ def _make_train_one(lifts: bool) -> Any:
                 p0, p1, p2, p3, p4 = at[b], at[b + 1], at[b + 2], at[b + 3], at[b + 4]
                 s0 = s1 = s2 = s3 = s4 = no_sums()
                 for k in range(0, width, LANES):
-                    a0 = load(model, b1 + k)
+                    strip = k * (inputs + 2)
+                    a0 = load(model, strip + b1)
                     a1 = a2 = a3 = a4 = a0
                     for j in range(inputs):
-                        w = load(model, j * width + k)
+                        w = load(model, strip + j * LANES)
                         a0 = fma(spread(x, p0 + j), w, a0)
                         a1 = fma(spread(x, p1 + j), w, a1)
                         a2 = fma(spread(x, p2 + j), w, a2)
                         a3 = fma(spread(x, p3 + j), w, a3)
                         a4 = fma(spread(x, p4 + j), w, a4)
                     a0, a1, a2, a3, a4 = tanh(a0), tanh(a1), tanh(a2), tanh(a3), tanh(a4)
-                    q = b * width + k
+                    q = b * stride + k
                     store(h, q, a0)
-                    store(h, q + width, a1)
-                    store(h, q + 2 * width, a2)
-                    store(h, q + 3 * width, a3)
-                    store(h, q + 4 * width, a4)
-                    w = load(model, w2 + k)
+                    store(h, q + stride, a1)
+                    store(h, q + 2 * stride, a2)
+                    store(h, q + 3 * stride, a3)
+                    store(h, q + 4 * stride, a4)
+                    w = load(model, strip + w2)
                     s0, s1 = add_products(s0, a0, w), add_products(s1, a1, w)
                     s2, s3 = add_products(s2, a2, w), add_products(s3, a3, w)
                     s4 = add_products(s4, a4, w)
@@ -145,41 +149,82 @@ def _make_train_one(lifts: bool) -> Any:
             model[b2] -= down
 
             for k in range(0, width, LANES):
-                w = load(model, w2 + k)
+                strip = k * (inputs + 2)
+                w = load(model, strip + w2)
                 down_w2 = down_b1 = fill(_ZERO)
                 for b in range(size):
-                    hidden = load(h, b * width + k)
+                    hidden = load(h, b * stride + k)
                     g = spread(z, b)
                     down_w2 = fma(g, hidden, down_w2)
                     q = mul(mul(slope(hidden), w), g)
                     down_b1 = add(down_b1, q)
-                    store(h, b * width + k, q)
-                store(model, w2 + k, sub(w, down_w2))
-                store(model, b1 + k, sub(load(model, b1 + k), down_b1))
-                j = 0
-                while j + 5 <= inputs:
-                    a0 = a1 = a2 = a3 = a4 = fill(_ZERO)
-                    for b in range(size):
-                        q = load(h, b * width + k)
-                        p = at[b] + j
-                        a0 = fma(spread(x, p), q, a0)
-                        a1 = fma(spread(x, p + 1), q, a1)
-                        a2 = fma(spread(x, p + 2), q, a2)
-                        a3 = fma(spread(x, p + 3), q, a3)
-                        a4 = fma(spread(x, p + 4), q, a4)
-                    p = j * width + k
-                    store(model, p, sub(load(model, p), a0))
-                    store(model, p + width, sub(load(model, p + width), a1))
-                    store(model, p + 2 * width, sub(load(model, p + 2 * width), a2))
-                    store(model, p + 3 * width, sub(load(model, p + 3 * width), a3))
-                    store(model, p + 4 * width, sub(load(model, p + 4 * width), a4))
-                    j += 5
-                while j < inputs:
-                    a0 = fill(_ZERO)
-                    for b in range(size):
-                        a0 = fma(spread(x, at[b] + j), load(h, b * width + k), a0)
-                    store(model, j * width + k, sub(load(model, j * width + k), a0))
-                    j += 1
+                    store(h, b * stride + k, q)
+                store(model, strip + w2, sub(w, down_w2))
+                store(model, strip + b1, sub(load(model, strip + b1), down_b1))
+                for near in range(0, size, _NEAR):
+                    end = min(near + _NEAR, size)
+                    j = 0
+                    while j + 5 <= inputs:
+                        p = j * LANES
+                        a0, a1, a2 = load(sums, p), load(sums, p + 16), load(sums, p + 32)
+                        a3, a4 = load(sums, p + 48), load(sums, p + 64)
+                        for b in range(near, end):
+                            q = load(h, b * stride + k)
+                            p = at[b] + j
+                            a0 = fma(spread(x, p), q, a0)
+                            a1 = fma(spread(x, p + 1), q, a1)
+                            a2 = fma(spread(x, p + 2), q, a2)
+                            a3 = fma(spread(x, p + 3), q, a3)
+                            a4 = fma(spread(x, p + 4), q, a4)
+                        if end == size:
+                            p = strip + j * LANES
+                            store(model, p, sub(load(model, p), a0))
+                            store(model, p + 16, sub(load(model, p + 16), a1))
+                            store(model, p + 32, sub(load(model, p + 32), a2))
+                            store(model, p + 48, sub(load(model, p + 48), a3))
+                            store(model, p + 64, sub(load(model, p + 64), a4))
+                            a0 = a1 = a2 = a3 = a4 = fill(_ZERO)
+                        p = j * LANES
+                        store(sums, p, a0)
+                        store(sums, p + 16, a1)
+                        store(sums, p + 32, a2)
+                        store(sums, p + 48, a3)
+                        store(sums, p + 64, a4)
+                        j += 5
+                    while j + 4 <= inputs:
+                        p = j * LANES
+                        a0, a1, a2 = load(sums, p), load(sums, p + 16), load(sums, p + 32)
+                        a3 = load(sums, p + 48)
+                        for b in range(near, end):
+                            q = load(h, b * stride + k)
+                            p = at[b] + j
+                            a0 = fma(spread(x, p), q, a0)
+                            a1 = fma(spread(x, p + 1), q, a1)
+                            a2 = fma(spread(x, p + 2), q, a2)
+                            a3 = fma(spread(x, p + 3), q, a3)
+                        if end == size:
+                            p = strip + j * LANES
+                            store(model, p, sub(load(model, p), a0))
+                            store(model, p + 16, sub(load(model, p + 16), a1))
+                            store(model, p + 32, sub(load(model, p + 32), a2))
+                            store(model, p + 48, sub(load(model, p + 48), a3))
+                            a0 = a1 = a2 = a3 = fill(_ZERO)
+                        p = j * LANES
+                        store(sums, p, a0)
+                        store(sums, p + 16, a1)
+                        store(sums, p + 32, a2)
+                        store(sums, p + 48, a3)
+                        j += 4
+                    while j < inputs:
+                        a0 = load(sums, j * LANES)
+                        for b in range(near, end):
+                            a0 = fma(spread(x, at[b] + j), load(h, b * stride + k), a0)
+                        if end == size:
+                            p = strip + j * LANES
+                            store(model, p, sub(load(model, p), a0))
+                            a0 = fill(_ZERO)
+                        store(sums, j * LANES, a0)
+                        j += 1
             if len(anchor):
                 apply_pull(model, pull)
 
@@ -353,13 +398,19 @@ _train_lanes, _train_lanes_lifted = _make_train_lanes(lifts=False), _make_train_
 
 
 @kernel
-def _widen(model: Array, padded: Array, hidden: int, width: int) -> None:
-    """Put a model's vector where `_train_one` wants it: rows of ``width`` hidden units."""
-    padded[:] = _ZERO
+def _to_strips(model: Array, strips: Array, hidden: int, width: int, back: bool) -> None:
+    """Put a model's vector where `_train_one` wants it, or ``back``; the padding is zero."""
+    if not back:
+        strips[:] = _ZERO
     last = len(model) - 1
-    for p in range(last):
-        padded[p // hidden * width + p % hidden] = model[p]
-    padded[last // hidden * width] = model[last]
+    rows = last // hidden
+    for p in range(last + 1):
+        row, unit = p // hidden, p % hidden
+        place = unit // LANES * LANES * rows + row * LANES + unit % LANES if p < last else rows * width
+        if back:
+            model[p] = strips[place]
+        else:
+            strips[place] = model[p]
 
 
 @kernel
@@ -412,8 +463,10 @@ def train_cohort(
     batch = min(batch, longest * run)
     order = np.empty(longest * epochs, np.int32)
     out = np.empty((settings, len(clients), parameters), _F)
-    one, one_anchor = np.zeros((inputs + 3) * width, _F), np.zeros((inputs + 3) * width, _F)
-    lanes, lane_anchor = np.zeros(parameters * LANES, _F), np.zeros(parameters * LANES, _F)
+    one = np.zeros((inputs + 3) * width, _F)
+    one_anchor = np.zeros(len(one) if len(proxes) else 0, _F)
+    wanted = parameters * LANES if least <= min(settings, LANES) else 0  # a wide model's would be large
+    lanes, lane_anchor = np.zeros(wanted, _F), np.zeros(wanted if len(proxes) else 0, _F)
     lane_weight = np.zeros(cells * LANES, _F)
     lane_push = np.zeros(cells * LANES, _F)
     lane_prejudice, strength = np.zeros(LANES, _F), np.zeros(LANES, _F)
@@ -464,13 +517,13 @@ def train_cohort(
                         out[s + lane, c, p] = lanes[p * LANES + lane]
                 s += filled
             else:
-                _widen(start[s, c], one, hidden, width)
+                _to_strips(start[s, c], one, hidden, width, False)
                 push = pushes[s, c] if len(pushes) and np.any(pushes[s, c] != _ZERO) else none
                 prejudice = prejudices[s] if len(prejudices) else _ZERO
                 anchor = none
                 if len(proxes) and proxes[s, c] != _ZERO:
                     anchor = one_anchor
-                    _widen(anchors[s], anchor, hidden, width)
+                    _to_strips(anchors[s], anchor, hidden, width, False)
                     strength[:] = rate * proxes[s, c]
                 if len(push) or prejudice != _ZERO:
                     _train_one_lifted(
@@ -482,8 +535,6 @@ def train_cohort(
                         one, x, cell, weights[s, c], none, _ZERO, anchor, strength, first, mine, visits,
                         batch, rate, inputs, width,
                     )  # fmt: skip
-                for p in range(parameters - 1):
-                    out[s, c, p] = one[p // hidden * width + p % hidden]
-                out[s, c, parameters - 1] = one[(inputs + 2) * width]
+                _to_strips(out[s, c], one, hidden, width, True)
                 s += 1
     return out
