@@ -53,7 +53,7 @@ def client(inputs: int, batch: int) -> ClientRows:
     x = rng.normal(size=(count, inputs)).astype(np.float32)
     y = x @ rng.normal(size=inputs) > 0
     cell = 2 * rng.integers(0, 2, count) + y
-    return ClientRows(x.ravel(), y.astype(np.float32), cell.astype(np.int32), np.array([0, count]))
+    return ClientRows(x.ravel(), cell.astype(np.int32), np.array([0, count]))
 
 
 def network(model: Mlp, start: Models) -> torch.nn.Sequential:

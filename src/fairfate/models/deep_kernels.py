@@ -36,7 +36,7 @@ _ZERO, _ONE, _HALF, _QUARTER = np.float32(0), np.float32(1), np.float32(0.5), np
 
 @kernel
 def train_deep(
-    start: Array, x: Array, y: Array, cell: Array, offsets: Array, clients: Array, weights: Array,
+    start: Array, x: Array, cell: Array, offsets: Array, clients: Array, weights: Array,
     pushes: Array, prejudices: Array, proxes: Array, anchors: Array, epochs: int, skip: int, run: int,
     batch: int, rate: Any, key: Any, round_number: int, widths: Array,
 ) -> Array:  # fmt: skip
@@ -83,7 +83,7 @@ def train_deep(
                 for b in range(count):
                     row = first + order[rows * skip + begin + b]
                     t = z[b]
-                    z[b] = (_HALF * t + (_HALF - y[row])) * (weights[s, c, cell[row]] * step)
+                    z[b] = (_HALF * t + (_HALF - _F(cell[row] & 1))) * (weights[s, c, cell[row]] * step)
                     if pushed or prejudice != _ZERO:
                         z[b] += (_ONE - t * t) * lift[b]
                 if strength[0] != _ZERO:

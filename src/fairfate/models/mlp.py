@@ -118,7 +118,6 @@ class Mlp:
         trained: Models = run(
             np.ascontiguousarray(models),
             rows.x,
-            *(() if self._one_layer else (rows.y,)),
             rows.cell,
             rows.offsets,
             clients,
