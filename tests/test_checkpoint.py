@@ -231,6 +231,29 @@ def test_what_differs_in_anything_begins_again(simulation: Run, other: dict[str,
     assert simulation.trained == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize(
+    ("key", "one", "other"),
+    [
+        ("attack", parse_attack("sign_flip"), parse_attack("sign_flip:clients=2")),
+        (
+            "federation",
+            federation(holders=parse_holders("clients")),
+            federation(holders=parse_holders("clients:mode=secure")),
+        ),
+    ],
+)
+def test_another_attack_or_another_way_to_judge_begins_again(
+    simulation: Run, key: str, one: Any, other: Any
+) -> None:
+    simulation.given[key] = one
+    simulation.stopped(2)
+    simulation(**{key: other})
+    assert simulation.trained == [1, 2, 3, 4]
+    simulation.stopped(2)
+    simulation()
+    assert simulation.trained == [3, 4]
+
+
 def test_rows_handed_out_in_another_way_begin_again(simulation: Run) -> None:
     """The same rows in the same order; the first client has one less."""
     simulation.stopped(2)

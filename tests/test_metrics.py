@@ -288,3 +288,11 @@ def test_published_ratios_of_many_models_and_of_the_smallest_counts() -> None:
 def test_two_rows_that_are_right_correlate_wholly() -> None:
     assert metrics.mcc(np.array([[[1, 0], [0, 1]]])) == 1
     assert metrics.mcc(np.array([[[0, 1], [1, 0]]])) == -1
+
+
+def test_which_groups_count_hangs_on_each_model_alone() -> None:
+    """A third group of 2 among 100 rows; the same of 100 times as many; and one large group alone."""
+    few = np.array([[[24, 24], [0, 0]], [[40, 10], [0, 0]], [[0, 2], [0, 0]]])
+    alone = few * np.array([1, 0, 0])[:, None, None]
+    found = metrics.COUNTED["sp"](1, np.stack([few, 100 * few, alone]))
+    np.testing.assert_allclose(found, [0.2, 0.2, np.nan])

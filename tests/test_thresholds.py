@@ -397,15 +397,15 @@ def one_by_one(counts: list, best) -> np.ndarray:
     )
 
 
-# two groups with three and four cuts: accepted of 10 rows with label 0, and of 10 and none with label 1
+# two groups with three and four cuts: of 10 rows with label 0 and of 20 and 0 with label 1, as they are rejected
 RISING = [
-    [[[0, 10], [0, 10]], [[5, 5], [2, 8]], [[10, 0], [10, 0]]],
+    [[[0, 10], [0, 20]], [[5, 5], [4, 16]], [[10, 0], [20, 0]]],
     [[[0, 10], [0, 0]], [[3, 7], [0, 0]], [[6, 4], [0, 0]], [[10, 0], [0, 0]]],
 ]
 
 
 def test_equal_rates_for_all_groups_are_where_the_search_begins() -> None:
-    """Selection rates of 1, .65, 0 and of 1, .7, .4, 0; of label 1, of 1, .8, 0 and of none, taken as 0."""
+    """Selection rates of 1, .7, 0 and of 1, .7, .4, 0; of label 1, of 1, .8, 0 and of none, taken as 0."""
     seen = []
 
     def best(picks: np.ndarray) -> np.ndarray:
@@ -413,7 +413,7 @@ def test_equal_rates_for_all_groups_are_where_the_search_begins() -> None:
         return picks[0]
 
     one_by_one(RISING, best)
-    rates = ([1, 0.65, 0], [1, 0.7, 0.4, 0]), ([1, 0.8, 0], [0, 0, 0, 0])
+    rates = ([1, 0.7, 0], [1, 0.7, 0.4, 0]), ([1, 0.8, 0], [0, 0, 0, 0])
     nearest = [
         [min(range(len(of)), key=lambda k, of=of, w=w: abs(of[k] - w / 100)) for of in rate]
         for rate in rates
