@@ -397,7 +397,7 @@ def one_by_one(counts: list, best) -> np.ndarray:
     )
 
 
-# two groups with three and four cuts: of 10 rows with label 0 and of 20 and 0 with label 1, as they are rejected
+# two groups with three and four cuts: rejected and accepted of 10 rows with label 0, and of 20 and 0 with 1
 RISING = [
     [[[0, 10], [0, 20]], [[5, 5], [4, 16]], [[10, 0], [20, 0]]],
     [[[0, 10], [0, 0]], [[3, 7], [0, 0]], [[6, 4], [0, 0]], [[10, 0], [0, 0]]],
