@@ -12,7 +12,10 @@ from numpy.testing import assert_array_equal
 from fairfate.data import synthetic
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
+from fairfate.fairness import metrics
 from fairfate.fairness.metrics import Statistics
+from fairfate.fairness.thresholds import choose_from_histogram, choose_from_scores, histogram
+from fairfate.federation.holders import parse_holders
 from fairfate.federation.partition import parse_partition
 from fairfate.federation.split import build
 from fairfate.federation.streams import Streams
@@ -31,6 +34,7 @@ from fairfate.strategies import (
     ModelState,
     Need,
     Setup,
+    Spec,
     Strategy,
     fedavg,
     parse_spec,
@@ -41,6 +45,8 @@ STREAMS = Streams(1)
 FEDERATION = build(synthetic(rows=300, seed=3), parse_partition("dirichlet:0.5"), 6, STREAMS)
 MODEL = Mlp(FEDERATION.inputs)
 TRAINING = Training(rounds=3, per_round=3, epochs=2)
+FAST = replace(TRAINING, learning_rate=1.0, epochs=8)
+"""So that models of one round differ from those of the next in what they predict."""
 ROWS = np.array([[3, 4], [5, 6]])
 
 
@@ -374,7 +380,7 @@ def test_a_client_that_sends_no_numbers_is_dropped_for_that_strategy_alone() -> 
 
 
 def test_updates_that_are_clipped_are_scored_as_they_are_then() -> None:
-    clients = Simulation(FEDERATION, MODEL, TRAINING, STREAMS)
+    clients = Simulation(FEDERATION, MODEL, FAST, STREAMS)
     norms = np.linalg.norm(clients.train(1, started(clients, "fedavg"))[0].deltas.astype(np.float64), axis=1)
     between = float(np.sort(norms)[:2].mean())
     plain, clipped, free = (
@@ -416,7 +422,7 @@ def test_updates_may_not_be_changed_by_one_of_the_strategies() -> None:
 
 
 def test_reports_are_of_the_model_that_was_sent_out() -> None:
-    clients = Simulation(FEDERATION, MODEL, TRAINING, STREAMS)
+    clients = Simulation(FEDERATION, MODEL, FAST, STREAMS)
     servers = started(clients, "fedavg", "afl", "qffl")
     servers[2].state = servers[2].state._replace(params=servers[2].params + 1)
     plain, afl, qffl = clients.train(1, servers)
@@ -431,13 +437,14 @@ def test_reports_are_of_the_model_that_was_sent_out() -> None:
 
 
 def test_only_strategies_that_look_get_scores() -> None:
-    clients = Simulation(FEDERATION, MODEL, TRAINING, STREAMS)
+    clients = Simulation(FEDERATION, MODEL, FAST, STREAMS)
     servers = started(clients, "fedavg", "fedval", "fair_fate", "fedavg_lr")
     servers[2].state = servers[2].state._replace(params=servers[2].params + np.float32(0.1))
     found = clients.train(1, servers)
     assert [len(of.client_counts) for of in found] == [0, 3, 3, 0]
     for server, of in zip(servers[1:3], found[1:3], strict=True):
         assert_array_equal(of.client_counts, clients.validate(server.params + of.deltas))
+        assert len({counts.tobytes() for counts in of.client_counts}) > 1
 
 
 def test_histograms_of_clients_are_those_of_all_their_rows() -> None:
@@ -454,28 +461,62 @@ def test_histograms_of_clients_are_those_of_all_their_rows() -> None:
 # -- several strategies over the rounds --------------------------------------------------------------------
 
 
-def traced(texts: list[str], **options: Any) -> list[Trace]:
+def traced(texts: list[str], training: Training = TRAINING, **options: Any) -> list[Trace]:
     specs = [parse_spec(text, "eqo") for text in texts]
-    return simulate(FEDERATION, specs, MODEL, TRAINING, Setup(3), STREAMS, **options)
+    federation, setup = options.pop("federation", FEDERATION), options.pop("setup", Setup(3))
+    return simulate(federation, specs, MODEL, training, setup, STREAMS, **options)
 
 
 def test_what_is_released_is_what_is_measured() -> None:
     """Without a step, with an average, and with thresholds, which are chosen after the last round."""
-    clients = Simulation(FEDERATION, MODEL, TRAINING, STREAMS)
-    plain, averaged, cut = traced(["fedavg", "fedavg+average:share=1", "fedavg+thresholds:metric=sp"])
+    clients = Simulation(FEDERATION, MODEL, FAST, STREAMS)
+    texts = ["fedavg", "fedavg+average:share=1", "fedavg+thresholds:metric=sp"]
+    plain, averaged, cut = traced(texts, training=FAST)
     for trace in (plain, averaged):
         assert trace.rounds == [1, 2, 3]
         assert_array_equal(trace.validation[-1], clients.validate(trace.params[None])[0])
         assert_array_equal(trace.test[-1], clients.test(trace.params[None])[0])
     assert_array_equal(averaged.validation[0], plain.validation[0])
-    assert not np.array_equal(averaged.params, plain.params)
+    assert not np.array_equal(averaged.validation[-1], plain.validation[-1])
+    assert not np.array_equal(averaged.test[-1], plain.test[-1])
     assert (cut.rounds, len(cut.notes), len(cut.validation), len(cut.test)) == ([3], 1, 1, 1)
     assert_array_equal(cut.params, plain.params)
     assert cut.thresholds is not None
-    margins = MODEL.margins(cut.params, FEDERATION.test)
-    accepted = [(of > cut.thresholds[cell // 2]).sum() for cell, of in enumerate(margins)]
-    assert cut.test[0][..., 1].ravel().tolist() == accepted
+    assert cut.thresholds.any()
+    for counts, rows in ((cut.validation[0], FEDERATION.validation), (cut.test[0], FEDERATION.test)):
+        accepted = [
+            (of > cut.thresholds[cell // 2]).sum() for cell, of in enumerate(MODEL.margins(cut.params, rows))
+        ]
+        assert counts[..., 1].ravel().tolist() == accepted
     assert plain.thresholds is None
+
+
+def test_a_strategy_that_releases_another_model_is_measured_by_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    released = fedavg()._replace(release=lambda state: -state.params)
+    monkeypatch.setattr(Spec, "build", lambda spec, setup: released)
+    (trace,) = traced(["fedavg"], training=FAST)
+    clients = Simulation(FEDERATION, MODEL, FAST, STREAMS)
+    assert_array_equal(trace.validation[-1], clients.validate(trace.params[None])[0])
+    assert_array_equal(trace.test[-1], clients.test(trace.params[None])[0])
+    assert not np.array_equal(trace.validation[-1], clients.validate(-trace.params[None])[0])
+
+
+def test_thresholds_are_chosen_from_what_was_said() -> None:
+    """From the server's rows by their scores; from the clients' by their histograms, as where they judge."""
+    rule = (metrics.sp, 0.1, 0.0, "own")
+    text = "fedavg+thresholds:metric=sp,tolerance=0.1,keep=0"
+    clients = Simulation(FEDERATION, MODEL, FAST, STREAMS)
+    own, theirs = traced([text, f"{text},from=clients"], training=FAST)
+    scores = MODEL.margins(own.params, FEDERATION.validation)
+    assert_array_equal(own.thresholds, choose_from_scores(scores, *rule))
+    assert_array_equal(theirs.thresholds, choose_from_histogram(clients.histograms(own.params), *rule))
+    held = build(
+        synthetic(rows=300, seed=3), parse_partition("random"), 6, STREAMS, holders=parse_holders("clients")
+    )
+    (judged,) = traced([text], training=FAST, federation=held, setup=Setup(3, min_cell=20))
+    scores = MODEL.margins(judged.params, held.validation)
+    assert_array_equal(judged.thresholds, choose_from_histogram(histogram(scores), *rule))
+    assert not np.array_equal(judged.thresholds, choose_from_scores(scores, *rule))
 
 
 def test_the_last_round_alone_may_be_measured() -> None:
