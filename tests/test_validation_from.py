@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
 
 from fairfate.data import Table, synthetic
 from fairfate.errors import InputError
@@ -20,7 +21,7 @@ from fairfate.federation.streams import Streams
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
 from fairfate.rounds.loop import play
-from fairfate.rounds.server import Server
+from fairfate.rounds.server import Replies, Server
 from fairfate.rounds.simulate import Trace, simulate
 from fairfate.rounds.simulation import Simulation
 from fairfate.rounds.validators import candidates
@@ -386,3 +387,54 @@ def test_a_killed_simulation_goes_on(table: Table, mode: str, tmp_path: Path) ->
     (whole,) = played(table, text, ["fair_fate"])
     assert np.array_equal(resumed.params, whole.params)
     assert np.array_equal(resumed.validation, whole.validation)
+
+
+def judged_round(text: str, *strategies: str) -> tuple[Simulation, list[Server], list[Replies]]:
+    """One round of five clients that judge on rows which they hold out."""
+    streams = Streams(1)
+    held = build(
+        synthetic(rows=600, seed=2), parse_partition("random"), 5, streams, holders=parse_holders(text)
+    )
+    training = Training(rounds=3, per_round=5, epochs=8, learning_rate=1.0)
+    clients = Simulation(held, Mlp(held.inputs), training, streams)
+    servers = [Server.start(parse_spec(of, "sp").build(Setup(3)), clients.initial()) for of in strategies]
+    return clients, servers, list(clients.train(1, servers))
+
+
+def test_clipped_updates_are_judged_as_they_are_then_and_others_as_they_were() -> None:
+    texts = ["fair_fate", "fair_fate+clip:norm=1", "fair_fate+clip:norm=1000", "fedavg", "fair_fate:keep=0.5"]
+    clients, servers, found = judged_round("clients:validators=all", *texts)
+    for server, replies in zip(servers[:3], found[:3], strict=True):
+        assert_array_equal(replies.client_counts, clients.validate(server.params + replies.deltas))
+        assert_array_equal(replies.server_counts, clients.validate(server.params[None])[0])
+    norms = np.linalg.norm(found[1].deltas.astype(np.float64), axis=1)
+    np.testing.assert_allclose(norms, 1, rtol=1e-5)
+    assert_array_equal(found[2].deltas, found[0].deltas)
+    assert not np.array_equal(found[1].client_counts, found[0].client_counts)
+    assert (len(found[3].client_counts), found[3].server_counts) == (0, None)
+    assert [replies.score is not None for replies in found] == [False] * 4 + [True]
+    assert found[4].score is not None
+    assert_array_equal(found[4].score(servers[4].params[None]), clients.validate(servers[4].params[None]))
+
+
+def test_in_one_bucket_nobody_is_judged_and_nothing_is_counted() -> None:
+    _, _, (secret, plain) = judged_round("clients:mode=secure,bucket=3", "fair_fate", "fedavg")
+    assert len(secret.clients) == 1
+    assert secret.client_counts.shape == (1, 2, 2, 2)
+    assert secret.server_counts is not None
+    assert secret.server_counts.shape == (2, 2, 2)
+    assert not secret.client_counts.any()
+    assert not secret.server_counts.any()
+    assert secret.num_examples.sum() == plain.num_examples.sum()
+    assert plain.client_counts.shape == (0, 2, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("bucket", "clients", "judged"), [(1, 1, True), (1, 3, True), (2, 3, False), (2, 4, True)]
+)
+def test_who_is_alone_in_a_bucket_is_judged_only_where_buckets_are_of_one(
+    bucket: int, clients: int, judged: bool
+) -> None:
+    holders = parse_holders(f"clients:mode=secure,bucket={bucket}")
+    found = candidates(holders, Streams(1), 1, "abcd"[:clients], np.ones((clients, 2)), np.ones(clients))
+    assert found.judged == judged
