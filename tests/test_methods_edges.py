@@ -7,6 +7,7 @@ import pytest
 
 from fairfate.fairness import metrics
 from fairfate.strategies import (
+    ON_VALIDATION,
     Cohort,
     Need,
     Setup,
@@ -14,6 +15,7 @@ from fairfate.strategies import (
     Strategy,
     adaptive,
     afl,
+    dual_reweighing,
     entries,
     f3,
     fair_fate,
@@ -148,6 +150,11 @@ def test_nothing_is_measured_that_a_strategy_does_not_need(text: str, needs: Nee
     strategy = parse_spec(text, "eqo").build(Setup(3, learning_rate=0.1))
     assert strategy.needs == needs
     assert strategy.refresh == (1 if text in ("ffalm", "prejudice") else None)
+
+
+def test_where_a_strategy_looks_at_the_validation_rows() -> None:
+    looks = {need for need in Need if need in ON_VALIDATION}
+    assert looks == {Need.SCORES, Need.DESCENT, Need.TRIALS}
 
 
 # -- weights of clients ---------------------------------------------------------------------------------
@@ -428,6 +435,22 @@ def test_fairgrad_has_a_least_weight() -> None:
     )
     assert free.weight.min() < 0
     assert bounded.weight == pytest.approx(np.maximum(free.weight, 0.5))
+
+
+def test_fairgrad_lets_weights_fall_to_minus_one() -> None:
+    assert after(fairgrad("eqo", rate=50.0, epsilon=0.0), FAIRGRAD).weight.min() == -1
+
+
+def test_dual_reweighing_moves_by_the_gap_and_is_guarded_after_three_useless_rounds() -> None:
+    """Skill falls to .9, .81 and .729 of the best; .8 must be kept. Rates of label 1 are .5 and .75."""
+    useful = Statistics(
+        np.array([[[70, 10], [10, 10]], [[50, 10], [10, 30]]])[None], np.zeros((1, 2, 2)), np.zeros((1, 2, 2))
+    )
+    useless = useful._replace(counts=np.full((1, 2, 2, 2), 10))
+    strategy = dual_reweighing("eo")
+    assert after(strategy, useful).multiplier == pytest.approx([0, -0.125, 0, 0.125])
+    for rounds, guarded in ((1, 0), (2, 0), (3, 1)):
+        assert after(strategy, useful, *[useless] * rounds).notes["guarded"] == guarded
 
 
 def test_fairgrad_with_cells_of_one_row_and_of_none() -> None:
