@@ -36,8 +36,8 @@ LEVELS = st.sampled_from([0.5, 1.0, Z95, 2.575829, 3.5])
 
 
 def _simulations() -> ModuleType:
-    path = Path(__file__).parent.parent / "benchmarks" / "coverage.py"
-    spec = importlib.util.spec_from_file_location("benchmarks_coverage", path)
+    path = Path(__file__).parent.parent / "benchmarks" / "intervals.py"
+    spec = importlib.util.spec_from_file_location("benchmarks_intervals", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -499,7 +499,7 @@ def test_the_correction_keeps_its_level_over_seeds(rows, seeds) -> None:
 
 @pytest.mark.slow
 def test_the_page_shows_what_the_benchmark_prints(monkeypatch, capsys) -> None:
-    monkeypatch.setattr(sys, "argv", ["coverage.py"])
+    monkeypatch.setattr(sys, "argv", ["intervals.py"])
     simulations.main()
     page = (Path(__file__).parent.parent / "docs" / "intervals.md").read_text()
     printed, _, _ = capsys.readouterr().out.partition(

@@ -1,7 +1,7 @@
 """How often the 95 % intervals hold the truth, where the truth is known because the data are made up.
 
-    python benchmarks/coverage.py                  # prints the tables of docs/intervals.md, about a minute
-    python benchmarks/coverage.py --repetitions 2000
+    python benchmarks/intervals.py                 # prints the tables of docs/intervals.md, about a minute
+    python benchmarks/intervals.py --repetitions 2000
 
 All numbers are per cent of the repetitions.
 """
