@@ -1,6 +1,6 @@
 """How fast networks of PyTorch are trained in the simulator, against a plain PyTorch loop, on one core.
 
-    python benchmarks/torch.py             # prints the table, exits 1 if the target is missed
+    python benchmarks/networks.py          # prints the table, exits 1 if the target is missed
 
 The shape is that of the Adult dataset: 14 inputs, layers of 64 and 32 units, batches of 10, 15 clients,
 5 a round. Both train the same models on the same batches; passes are interleaved, and a ratio is the
@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
-sys.path.remove(str(Path(__file__).resolve().parent))  # where this file has the library's name
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import statistics
 import time
 from collections.abc import Callable
 
+import engine
 import numpy as np
 import torch
-from benchmarks import engine
 from torch import nn
 
 from fairfate.federation.partition import parse_partition
