@@ -193,15 +193,33 @@ def table(found: dict[str, dict[str, Any]], job: Job) -> str:
     return "\n".join(lines)
 
 
+def _at_least(least: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"must be a whole number >= {least}, got '{text}'")
+        return int(text)
+
+    return number
+
+
+def _named(text: str) -> tuple[str, str]:
+    name, equals, path = text.partition("=")
+    if name not in PEERS or not equals or not path:
+        raise argparse.ArgumentTypeError(f"must be NAME=PATH with one of {', '.join(PEERS)}, got '{text}'")
+    return name, path
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--only", action="append", choices=PEERS, help="this peer; may be repeated")
     parser.add_argument("--peer", choices=PEERS, help="do the job in this process and print JSON")
     parser.add_argument("--job", type=Path, help="file with the job, for --peer")
-    parser.add_argument("--rows", type=int, default=48_842, help="rows of the whole table")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds after the one that warms up")
-    parser.add_argument("--passes", type=int, default=3, help="turns of all peers")
-    parser.add_argument("--python", action="append", default=[], metavar="NAME=PATH", help="runs that peer")
+    parser.add_argument("--rows", type=_at_least(600), default=48_842, help="rows of the whole table")
+    parser.add_argument("--rounds", type=_at_least(1), default=3, help="rounds after the one that warms up")
+    parser.add_argument("--passes", type=_at_least(1), default=3, help="turns of all peers")
+    parser.add_argument(
+        "--python", type=_named, action="append", default=[], metavar="NAME=PATH", help="runs that peer"
+    )
     parser.add_argument("--json", type=Path, help="file for the figures")
     return parser.parse_args()
 
@@ -218,8 +236,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "job.npz"
         job.save(path)
-        pythons = dict(text.split("=", 1) for text in options.python)
-        passes = all_passes(names, path, options.passes, pythons)
+        passes = all_passes(names, path, options.passes, dict(options.python))
     mine = [one for one in passes.get("fairfate", []) if "cpu_ms" in one]
     ours = min(mine, key=lambda one: float(one["cpu_ms"]), default=None)
     found = {name: summary(name, passes[name], ours, job) for name in names}
