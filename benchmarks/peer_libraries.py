@@ -1,8 +1,7 @@
 """The job of benchmarks/peers.py in other libraries of federated learning: Flower, fluke, declearn.
 
-All clients live in one process and none of them evaluates, which is what costs least in each library. Who is
-asked in a round is told to the library, so that everybody trains the same clients. Flower's messages are handed
-over as objects, neither packed nor sent, so that its own engine for simulations would cost more.
+All clients live in one process, and none of them evaluates. Who is asked in a round is told to the library,
+so that everybody trains the same clients. Flower's messages are handed over as objects, not packed or sent.
 """
 
 from __future__ import annotations
