@@ -15,7 +15,7 @@ import pandas as pd
 from fairfate import FairFederatedClassifier
 from fairfate.data import ONEHOT, Columns, Table, table_from_frame
 from fairfate.federation.partition import Partition
-from fairfate.federation.split import arrange
+from fairfate.federation.split import Holdings, assign, encode
 from fairfate.federation.streams import Streams
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
@@ -29,7 +29,8 @@ def bare(frame: pd.DataFrame, strategy: str, rounds: int) -> Trace:
     table: Table = table_from_frame(frame, columns, encode=ONEHOT, tidy=True)
     streams = Streams(1)
     train, validation = streams.hold_out(table.cell, 0.2)
-    federation = arrange(table, (train, validation, np.arange(0)), Partition("random"), 10, streams)
+    client, names = assign(table, train, Partition("random"), 10, streams)
+    federation = encode(table, Holdings(train, client, names, validation, np.arange(0)), streams)
     training = Training(rounds, 3, 2, 20, 0.03)
     setup = Setup(rounds, groups=table.grouping)
     (trace,) = simulate(

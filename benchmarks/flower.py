@@ -16,7 +16,6 @@ import sys
 from pathlib import Path
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
-sys.path.remove(str(Path(__file__).resolve().parent))  # where files have the names of libraries
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 import argparse

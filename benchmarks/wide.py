@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
-sys.path.remove(str(Path(__file__).resolve().parent))  # where another file has the library's name
 
 import argparse
 import json
