@@ -339,9 +339,9 @@ def test_neighbours_leave_out_the_person_and_ignore_the_order_of_columns() -> No
     assert consistency(np.ones(30, dtype=bool), near) == 1
 
 
-def test_the_flip_rate_is_the_worst_of_the_other_groups() -> None:
+def test_the_flip_rate_is_the_worst_of_the_other_groups_for_each_person() -> None:
     accepted = np.array([True, True, False, False])
-    flipped = np.array([[True, True, False, True], [False, False, False, False]])
+    flipped = np.array([[True, True, False, True], [False, True, False, False]])
     assert attribute_flip_rate(accepted, flipped) == 0.5
 
 

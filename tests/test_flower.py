@@ -233,6 +233,8 @@ def test_what_a_strategy_must_know_is_asked_for_before_anything_runs() -> None:
     assert told.spec.name == "qffl"
     with pytest.raises(InputError, match="server_step must be run in the ready app"):
         FlowerStrategy("server_step", validation=validation())
+    with pytest.raises(InputError, match="metric 'flip' must be run in the ready app, where the server sees"):
+        FlowerStrategy("fedval:metric=flip,min_mcc=0.1", validation=validation())
     with pytest.raises(InputError, match="validation must be given for server_step"):
         FlowerStrategy("server_step")
 

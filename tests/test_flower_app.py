@@ -66,10 +66,14 @@ def flat(arrays: ArrayRecord) -> np.ndarray:
 STEPS = ["fedavg+average", "fair_fate+average+thresholds", "fedavg+average+thresholds:from=clients,metric=sp"]
 ROBUST = ["fair_fate+clip+trimmed", "fedval+clip:norm=0.1", "fedavg+clip+krum+average", "fair_fate+median"]
 GUARDED = ["fair_fate:min_mcc=0.05,keep=0.99,lam0=0.9", "fedval:min_mcc=0.3"]
+PEOPLE = [
+    "fair_fate:metric=flip,min_mcc=0.05,lam0=0.9",
+    "fedval:metric=eo+consistency+flip,sharpness=9+clip:norm=0.1",
+]
 
 
 @pytest.mark.parametrize(
-    "strategy", ["fair_fate", "fedval", "fedmom", "feddemon", "fedavg", *STEPS, *ROBUST, *GUARDED]
+    "strategy", ["fair_fate", "fedval", "fedmom", "feddemon", "fedavg", *STEPS, *ROBUST, *GUARDED, *PEOPLE]
 )
 def test_every_strategy_gives_the_model_of_fairfate_run(
     ready: ReadyApp, strategy: str, tmp_path: Path
@@ -775,6 +779,16 @@ def test_a_simulation_with_fewer_nodes_than_files_says_so(ready: ReadyApp, lines
         ({"out": "runs"}, "out must be a full path"),
         ({"target": "wage"}, "unknown column for target 'wage'"),
         ({"favourable": "fired"}, "favourable must be a value of column 'hired'"),
+        ({"metric": "flip"}, "metric must be made of sp, eo, eqo"),
+        ({"strategy": "fedval:metric=flip,min_mcc=0"}, "min_mcc must be > 0 for metric 'flip'"),
+        (
+            {"strategy": "fedval:metric=flip", "validation_from": "clients"},
+            "validation-from must be server for metric 'flip'",
+        ),
+        (
+            {"strategy": "fedval:metric=flip", "sensitive": "sex,field"},
+            "flip must be of one sensitive column, got sex, field",
+        ),
         ({"schema": "/nowhere.json"}, "schema must be a JSON file, got '/nowhere.json'"),
     ],
 )

@@ -51,7 +51,7 @@ def cohort(
         deltas=np.asarray(deltas, dtype=float),
         num_examples=np.asarray(num_examples),
         client_counts=np.zeros((clients, 2, 2, 2), np.int64) if scores is None else scores,
-        server_counts=np.zeros((2, 2, 2), np.int64),
+        server_counts=np.zeros((2, 2, 2), np.int64) if scores is None else np.zeros_like(scores[0]),
         clients=tuple("ABCDEFGH"[:clients]),
         local=local,
     )

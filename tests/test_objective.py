@@ -8,15 +8,9 @@ from hypothesis import strategies as st
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.fairness import metrics
+from fairfate.fairness.grammar import Measured, parse_objective
 from fairfate.fairness.metrics import Counts
-from fairfate.fairness.objective import (
-    Measured,
-    bind,
-    check_defined,
-    metrics_by,
-    parse_objective,
-    small_groups,
-)
+from fairfate.fairness.objective import bind, check_defined, metrics_by, small_groups
 
 TWO = Groups.single("sex", ("f", "m"))
 FOUR = Groups(("sex", "race"), (("f", "m"), ("a", "b")), ((0, 0), (0, 1), (1, 0), (1, 1)))

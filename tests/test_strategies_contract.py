@@ -54,6 +54,8 @@ STRATEGIES = [
     "fair_fate:metric=eo",
     "fair_fate:metric=eqo,max=1,lam0=0.5",
     "fair_fate:metric=0.5*sp+0.5*worst(eo, eqo)",
+    "fair_fate:metric=flip,min_mcc=0.01",
+    "fedval:metric=eo+worst(consistency, flip)",
     "fairfed:metric=eo",
     "fairfed:variant=exp,local=none",
     "prejudice:scope=batch",
@@ -84,6 +86,7 @@ def make_cohort(t: int = 1, clients: int = 4, parameters: int = 7, seed: int = 0
         clients=tuple(f"client {number}" for number in range(clients)),
         local=make_statistics(rng, clients),
         descend=descend,
+        people={term: np.random.default_rng(t).random(clients + 1) for term in ("consistency", "flip")},
     )
 
 
@@ -127,6 +130,7 @@ def test_ignores_the_order_of_clients(strategy: Strategy) -> None:
         client_counts=cohort.client_counts[order],
         clients=tuple(cohort.clients[number] for number in order),
         local=Statistics(*(values[order] for values in cohort.local)),
+        people={term: values[[*order, -1]] for term, values in cohort.people.items()},
     )
     np.testing.assert_allclose(
         run(strategy, [cohort]).params, run(strategy, [shuffled]).params, rtol=1e-5, atol=1e-6

@@ -14,6 +14,7 @@ import attacks_page
 import benchmark_page
 import choosing_tables
 import cli_page
+import individual_table
 import methods_page
 import needs_table
 import validation_tables
@@ -30,6 +31,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "choosing.md": choosing_tables.TABLES,
     "attacks.md": attacks_page.TABLES,
     "validation.md": validation_tables.TABLES,
+    "fairness.md": individual_table.TABLES,
 }
 """Tables inside of pages, between ``<!-- generated: NAME -->`` and ``<!-- end -->``."""
 

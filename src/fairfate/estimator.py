@@ -28,9 +28,11 @@ from fairfate.data.arrays import (
 from fairfate.data.schema import Schema
 from fairfate.data.table import Table
 from fairfate.errors import InputError, check, listing
+from fairfate.fairness.grammar import FAIRNESS, parse_objective
 from fairfate.fairness.metrics import Metric, acceptance
-from fairfate.fairness.objective import FAIRNESS, bind, metrics_by, parse_objective
+from fairfate.fairness.objective import bind, metrics_by
 from fairfate.federation.partition import Partition, parse_partition
+from fairfate.federation.people import check_people
 from fairfate.federation.split import Federation, Holdings, assign, encode
 from fairfate.federation.streams import Streams
 from fairfate.models.fitted import FairModel, Scored
@@ -406,7 +408,7 @@ def _fitted(table: Table, federation: Federation, model: Model, trace: Trace, se
 def _spec(strategy: object, metric: object) -> Spec:
     check(isinstance(strategy, str), "strategy must be a text such as fair_fate", repr(strategy))
     check(isinstance(metric, str), "metric must be a text such as eqo", repr(metric))
-    return parse_spec(str(strategy), str(parse_objective(str(metric))))
+    return parse_spec(str(strategy), str(parse_objective(str(metric), counted=True)))
 
 
 def _without_groups(spec: Spec) -> Spec:
@@ -436,6 +438,7 @@ def _looks_at_groups(spec: Spec) -> bool:
 def _check_looks(spec: Spec, table: Table, parts: Mapping[str, NDArray[np.int64]], rounds: int) -> None:
     """Find out before anything is trained whether the strategy's objectives are defined where it looks."""
     setup = Setup(max(rounds, 1), groups=table.grouping, learning_rate=1.0)
+    check_people(spec.individual, table, len(parts["validation"]))
     strategy, step = spec.build(setup), spec.step(THRESHOLDS)
     looks = [("validation", spec.base.metric)] if strategy.needs & ON_VALIDATION else []
     if step is not None:

@@ -8,15 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.data import Table
-from fairfate.fairness.individual import attribute_flip_rate, consistency, gower_neighbours
 from fairfate.fairness.metrics import FAIRNESS, Counts, Values
 from fairfate.fairness.thresholds import Margins, apply
+from fairfate.federation.people import People
 from fairfate.federation.split import Federation
 from fairfate.models.model import Model, Models
 from fairfate.models.rows import PackedRows
 
-MOST_PEOPLE = 2000
-"""Whose neighbours are looked for: the first so many test rows."""
 LEAST_ROWS = 20
 """Of each group (and label, where the metric asks) that a client must have to be measured."""
 
@@ -26,6 +24,7 @@ class Individual(NamedTuple):
 
     consistency: float
     flip: float
+    """The share whose decision changes: 0 is fair."""
 
 
 class Probe:
@@ -33,34 +32,14 @@ class Probe:
 
     def __init__(self, table: Table, test: NDArray[np.int64], federation: Federation, model: Model) -> None:
         self.federation, self.model = federation, model
-        order = np.argsort(table.cell[test], kind="stable")
-        self._group = table.group[test][order].astype(np.int64)
-        self._others: list[tuple[NDArray[np.int64], PackedRows]] = []
-        inputs = [name for name in table.sensitive if name in table.feature_names and name not in table.bands]
-        if len(table.sensitive) == 1 and inputs:
-            column = table.feature_names.index(inputs[0])
-            for step in range(1, table.groups):
-                features = table.features[test].copy()
-                group = (table.group[test].astype(np.int64) + step) % table.groups
-                features[:, column] = group
-                x = federation.encoder.transform(features)
-                self._others.append((group[order], PackedRows.pack(x, table.cell[test], table.groups)))
-        self._people = np.sort(np.argsort(order, kind="stable")[:MOST_PEOPLE])
-        insensitive = [place for place, name in enumerate(table.feature_names) if name not in table.sensitive]
-        features = table.features[test][order][self._people][:, insensitive]
-        self._near = gower_neighbours(features, table.slots[insensitive] > 0)
+        self._people = People(table, test, federation.test, federation.encoder)
 
     def individual(self, params: Models, thresholds: Values | None) -> Individual:
         """How the model treats people who are alike."""
-        cuts = np.zeros(self.federation.groups) if thresholds is None else thresholds
-        scores = np.concatenate(self.model.margins(params, self.federation.test))
-        accepted = scores > cuts[self._group]
-        flipped = [
-            np.concatenate(self.model.margins(params, rows)) > cuts[group] for group, rows in self._others
-        ]
+        accepted = self._people.accepted(self.model, params, thresholds)
         return Individual(
-            consistency(accepted[self._people], self._near),
-            attribute_flip_rate(accepted, np.stack(flipped)) if flipped else np.nan,
+            self._people.consistency(accepted),
+            self._people.flip_rate(self.model, params, accepted, thresholds),
         )
 
     def worst(self, models: Models, thresholds: list[Values | None]) -> dict[str, Values]:

@@ -5,12 +5,39 @@ A model that gives everybody one answer is perfect by all of these, so they are 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.errors import check
+from fairfate.fairness.metrics import Counts, Metric, Values
 
 NEIGHBOURS = 5
+CONSISTENCY, FLIP = "consistency", "flip"
+INDIVIDUAL = (CONSISTENCY, FLIP)
+"""As terms of an objective, where 1 is fair: ``flip`` is 1 less the attribute flip rate."""
+
+
+class OfPeople(NamedTuple):
+    """An objective with such terms: a function of counts and of these."""
+
+    terms: frozenset[str]
+    bound: Callable[[Mapping[str, Values]], Metric]
+    """The objective as a function of counts alone, once the terms have values."""
+
+    def __call__(self, counts: Counts, people: Mapping[str, Values]) -> Values:
+        """Its values, one for each leading index of the counts; of the terms, as many are given."""
+        return self.bound(people)(counts)
+
+    def perfect(self) -> dict[str, Values]:
+        """The terms of one model that treats everybody alike."""
+        return dict.fromkeys(self.terms, np.ones(()))
+
+
+Fairness = Metric | OfPeople
+"""What a strategy may score models by."""
 
 
 def gower_neighbours(
@@ -53,13 +80,14 @@ def consistency(accepted: NDArray[np.bool_], neighbours: NDArray[np.int64]) -> f
 
 
 def attribute_flip_rate(accepted: NDArray[np.bool_], flipped: NDArray[np.bool_]) -> float:
-    """Share of people whose decision changes if only their group does; the worst of several other groups.
+    """Share of people whose decision changes if only their group does, to any of the others.
 
     Only the attribute is changed, not what follows from it: this says nothing of counterfactual fairness.
+    The worst for each person, so it does not matter in which order the groups come.
 
     Parameters
     ----------
     accepted : (rows,) decisions
     flipped : (others, rows) decisions with each other value of the attribute
     """
-    return float((flipped != accepted).mean(axis=1).max())
+    return float((flipped != accepted).any(axis=0).mean())

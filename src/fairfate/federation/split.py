@@ -14,6 +14,7 @@ from fairfate.errors import InputError, check
 from fairfate.fairness.metrics import CellRows
 from fairfate.federation.holders import AT_SERVER, Holders
 from fairfate.federation.partition import Assignment, Partition, dirichlet, random
+from fairfate.federation.people import People
 from fairfate.federation.streams import Streams
 from fairfate.models.rows import ClientRows, PackedRows
 
@@ -34,6 +35,8 @@ class Federation:
     held: tuple[PackedRows, ...] = ()
     """What each client holds out, where the server has no validation rows."""
     holders: Holders = AT_SERVER
+    people: People | None = None
+    """The server's validation rows once more, to see how models treat single people."""
 
     @property
     def inputs(self) -> int:
@@ -209,13 +212,15 @@ def encode(table: Table, of: Holdings, streams: Streams, holders: Holders = AT_S
         cell=table.cell[order].astype(np.int32),
         offsets=np.concatenate([[0], np.cumsum(client_cells.sum(axis=(1, 2)))]).astype(np.int64),
     )
+    validation = pack(table, of.validation, encoder)
     return Federation(
         rows=rows,
         client_cells=client_cells,
         client_names=of.names,
-        validation=pack(table, of.validation, encoder),
+        validation=validation,
         test=pack(table, of.test, encoder),
         encoder=encoder,
         held=tuple(pack(table, mine, encoder) for mine in of.held),
         holders=holders,
+        people=None if holders.at_clients else People(table, of.validation, validation, encoder),
     )

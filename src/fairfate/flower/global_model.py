@@ -80,6 +80,10 @@ class GlobalModel:
             self._record = self.layout.record(self.vector)
         return self._record
 
+    def record_of(self, params: Vector) -> ArrayRecord:
+        """Another model as it travels: the trained arrays from these, and the averaged ones as they are."""
+        return self.layout.record(np.concatenate([params, self.rest]).astype(self.layout.dtype, copy=False))
+
     def measure(self) -> Measured:
         """The model on the server's rows."""
         if self._measured is None:
@@ -133,8 +137,7 @@ class GlobalModel:
     def _descend(self, params: Vector, loss: Loss) -> Vector:
         """What a step of training on the validation rows adds to the trained part of a model."""
         assert isinstance(self.validation, BuiltIn)
-        vector = np.concatenate([params, self.rest]).astype(self.layout.dtype, copy=False)
-        added = self.validation.descend(self.layout.record(vector), loss)
+        added = self.validation.descend(self.record_of(params), loss)
         return self.layout.flat(added)[: self.layout.moved]
 
     def _try(self, models: NDArray[Any]) -> Counts:
@@ -144,9 +147,8 @@ class GlobalModel:
     def _try_one(self, params: Vector) -> Counts:
         """A model on the validation rows; no rows at all of one that they cannot be predicted with."""
         assert self.validation is not None
-        vector = np.concatenate([params, self.rest]).astype(self.layout.dtype, copy=False)
         try:
-            return self.validation.counts(self.layout.record(vector))
+            return self.validation.counts(self.record_of(params))
         except Exception:  # it has worked with the first model: this one is to blame
             return np.zeros((len(self.validation.grouping), 2, 2), dtype=np.int64)
 

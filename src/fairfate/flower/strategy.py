@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from fairfate._version import __version__
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check
-from fairfate.fairness.metrics import Values
-from fairfate.fairness.objective import parse_objective
+from fairfate.fairness.grammar import parse_objective
+from fairfate.fairness.metrics import Counts, Values
 from fairfate.federation.holders import AT_SERVER, LINE, parse_holders
 from fairfate.federation.judged import said
 from fairfate.federation.streams import Streams
@@ -39,7 +39,7 @@ from fairfate.flower.validators import HELD, HELD_SEED, HELD_SHARE, PART, ask_co
 from fairfate.rounds import server as rounds
 from fairfate.rounds.record import REFUSED, ClientRound, client_rounds
 from fairfate.rounds.validators import candidates
-from fairfate.runs.prepare import check_judged
+from fairfate.runs.prepare import check_individual, check_judged
 from fairfate.strategies import AVERAGE, ON_VALIDATION, THRESHOLDS, Average, Need, Setup, Spec, parse_spec
 from fairfate.strategies.registry import TWO_GROUPS
 
@@ -60,8 +60,8 @@ class FlowerStrategy(Base):
     validation : the server's labelled rows, for strategies that look at fairness
     test : other labelled rows to measure the model on after every round
     metric : fairness the strategy looks at, unless its settings say so: an objective such as ``eqo``
-    validation_from : ``server``, or ``clients[:mode=cross|secure,...]`` where the server has no validation
-        rows: clients hold some out and count how models do on them (see the documentation); rows are then
+    validation_from : ``server``, or ``clients[:mode=cross|secure|line,...]`` where the server has no rows for
+        this: clients hold some out and count how models do on them (see the documentation); rows are then
         counted by the groups of ``test``
     protocol : ``paper``, or ``published`` for the arithmetic of the published runs
     seed : of the sampling of clients
@@ -114,7 +114,7 @@ class FlowerStrategy(Base):
         on_round: Callable[[Sequence[Round]], None] = lambda history: None,
     ) -> None:
         check(num_rounds is None or num_rounds >= 1, "num_rounds must be >= 1", num_rounds)
-        parse_objective(metric)
+        parse_objective(metric, counted=True)
         check(protocol in ("paper", "published"), "protocol must be paper or published", protocol)
         check(per_round is None or per_round >= 1, "per_round must be >= 1", per_round)
         for name, share in (("fraction_train", fraction_train), ("fraction_evaluate", fraction_evaluate)):
@@ -151,9 +151,10 @@ class FlowerStrategy(Base):
         self.weighted_by_key = weighted_by_key
         self.arrayrecord_key, self.configrecord_key = arrayrecord_key, configrecord_key
         self.on_round = on_round
+        check_individual(self.spec, self.holders)
         needs = self.spec.build(self._setup(num_rounds or 1)).needs
         check_judged(self.spec, needs, self.holders)
-        if self.holders.at_clients and Need.TRIALS in needs:
+        if self.holders.at_clients and Need.TRIALS in needs and Need.SCORES in needs:
             raise InputError("keep must be 0 where clients judge on Flower, got more")
         counting = Need.ROWS | Need.ALL_ROWS | Need.REPORTS
         for need, why in ((ON_VALIDATION, "scores models"), (counting, "counts groups")):
@@ -164,6 +165,8 @@ class FlowerStrategy(Base):
                 f"{self.spec.name} must be run in the ready app, where the server can train the model,"
                 " got predictions only"
             )
+        if needs & Need.PEOPLE:
+            self._check_people()
         if self.spec.step(THRESHOLDS) is not None and self.grouping is None:
             raise InputError("validation must be given for thresholds, which are measured on it, got none")
         self.needs = needs
@@ -193,11 +196,15 @@ class FlowerStrategy(Base):
     def _check_clients_judge(self) -> None:
         check(self.validation is None, "validation must be left out where clients judge", "some")
         check(self.test is not None, "test must be given where clients judge, for its groups", "none")
-        check(
-            self.holders.mode != LINE,
-            "validation_from must have mode=cross or mode=secure on Flower",
-            self.holders,
-        )
+
+    def _check_people(self) -> None:
+        """Find out whether the server can see how models treat single people."""
+        if not isinstance(self.validation, BuiltIn) or self.validation.people is None:
+            raise InputError(
+                f"metric '{self.spec.base.metric}' must be run in the ready app, where the server sees rows"
+                " themselves, got predictions only"
+            )
+        self.validation.people.check(self.spec.individual)
 
     @property
     def grouping(self) -> Groups | None:
@@ -208,7 +215,8 @@ class FlowerStrategy(Base):
     def _setup(self, num_rounds: int) -> Setup:
         groups = self.grouping or TWO_GROUPS
         published = self.protocol == "published"
-        return Setup(num_rounds, published, groups, self.learning_rate, self.holders.min_cell)
+        line = self.holders.at_clients and self.holders.mode == LINE
+        return Setup(num_rounds, published, groups, self.learning_rate, self.holders.min_cell, line)
 
     def _held(self, client: Client) -> dict[str, Any]:
         """By what a client knows which rows it holds out, if it does."""
@@ -459,7 +467,8 @@ class FlowerStrategy(Base):
 
     def _check(self, number: int, asked: int, good: Replies, model: GlobalModel) -> rounds.Replies:
         """Drop what turns out to be of no use; the rest as the loop over rounds takes it."""
-        local, scored, own = None, np.zeros((0, 0, 2, 2), dtype=np.int64), None
+        local, people, own = None, None, None
+        scored = np.zeros((0, 0, 2, 2), dtype=np.int64)
         if self.told_rows:
             check_rows(good, self.roster.known, self.limits.max_examples)
         if self.grouping is not None and Need.REPORTS in self.needs:
@@ -471,6 +480,8 @@ class FlowerStrategy(Base):
                 rows = self._judged_rows(rows, asked)
             scored = score(good, rows)
             own = None if rows is self.validation else rows.counts(model.record)
+        if isinstance(self.validation, BuiltIn) and Need.PEOPLE & self.needs and len(good.nodes):
+            people = self.validation.see_people(model.server.of_people, [*good.records, model.record])
         found = rounds.Replies(
             clients=tuple(self.roster.name(node) for node in good.nodes),
             deltas=good.deltas[:, : model.layout.moved],
@@ -479,9 +490,24 @@ class FlowerStrategy(Base):
             local=local,
             dropped=tuple(rounds.Dropped(self.roster.name(gone.node), gone.reason) for gone in good.dropped),
             server_counts=own,
+            people=people,
         )
-        judged = self.holders.at_clients and Need.SCORES in self.needs and len(good.nodes) > 0
-        return self._judged(number, good, found, model) if judged else found
+        if not self.holders.at_clients or not good.nodes:
+            return found
+        if Need.TRIALS in self.needs:
+            found = found._replace(score=lambda tried: self._ask(good, [*map(model.record_of, tried)]))
+        return self._judged(number, good, found, model) if Need.SCORES in self.needs else found
+
+    def _ask(self, good: Replies, models: Sequence[ArrayRecord]) -> Counts:
+        """Counts of models on what those who sent the replies hold out, or all clients that are there."""
+        assert self.grouping is not None
+        assert self._grid is not None
+        judges = [self.roster.known[node] for node in good.nodes]
+        if self.holders.validators == "all":
+            online = set(self._grid.get_node_ids())
+            judges = [client for node, client in self.roster.known.items() if node in online]
+        groups, most = len(self.grouping), self.limits.max_examples
+        return ask_counts(self._grid, judges, models, self._about, groups, most, self._timeout)
 
     def _judged_rows(self, rows: BuiltIn, clients: int) -> BuiltIn:
         """The validation rows that the models of so many clients are scored on."""
@@ -496,18 +522,11 @@ class FlowerStrategy(Base):
     ) -> rounds.Replies:
         """The same with what those who sent the replies count on the rows that they hold out."""
         assert self.grouping is not None
-        assert self._grid is not None
         models = np.stack([model.layout.flat(record) for record in good.records])
         of = candidates(self.holders, self.streams, number, found.clients, models, good.num_examples)
         counts = np.zeros((len(of.models) + 1, len(self.grouping), 2, 2), dtype=np.int64)
         if of.judged:
-            records = [*map(model.layout.record, of.models), model.record]
-            judges = [self.roster.known[node] for node in good.nodes]
-            if self.holders.validators == "all":
-                online = set(self._grid.get_node_ids())
-                judges = [client for node, client in self.roster.known.items() if node in online]
-            groups, most = len(self.grouping), self.limits.max_examples
-            counts = ask_counts(self._grid, judges, records, self._about, groups, most, self._timeout)
+            counts = self._ask(good, [*map(model.layout.record, of.models), model.record])
         deltas = found.deltas
         if len(of.members) < len(good.nodes):
             deltas = (of.models - model.vector)[:, : model.layout.moved]

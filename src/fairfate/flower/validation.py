@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check
-from fairfate.fairness.metrics import Counts, count
+from fairfate.fairness.metrics import Counts, Values, count
 from fairfate.fairness.thresholds import Margins
 from fairfate.federation.judged import judged_rows
+from fairfate.federation.people import People
 from fairfate.federation.streams import Streams
 from fairfate.flower.records import MismatchError
 from fairfate.models.model import Model
@@ -114,8 +115,10 @@ def _plain(values: Any) -> NDArray[np.float64]:
 class BuiltIn:
     """The same for a model of the engine: the built-in one, or a network of the user's."""
 
-    def __init__(self, rows: PackedRows, model: Model, grouping: Groups) -> None:
-        self.rows, self.model, self.grouping = rows, model, grouping
+    def __init__(
+        self, rows: PackedRows, model: Model, grouping: Groups, people: People | None = None
+    ) -> None:
+        self.rows, self.model, self.grouping, self.people = rows, model, grouping, people
         self._sampled: tuple[int, BuiltIn] | None = None
 
     @property
@@ -138,6 +141,11 @@ class BuiltIn:
     def margins(self, model: ArrayRecord) -> Margins:
         """The rows' log-odds, for each (group, label)."""
         return self.model.margins(self._vector(model), self.rows)
+
+    def see_people(self, terms: Collection[str], models: Sequence[ArrayRecord]) -> dict[str, Values]:
+        """For each term of individual fairness, (models,) its values."""
+        assert self.people is not None
+        return self.people.fairness(terms, self.model, np.stack([self._vector(model) for model in models]))
 
     def descend(self, model: ArrayRecord, loss: Loss) -> ArrayRecord:
         """What a step of training on the rows adds to each array."""

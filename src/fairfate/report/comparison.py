@@ -13,8 +13,10 @@ import pandas as pd
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, listing
+from fairfate.fairness.grammar import individual_terms
 from fairfate.fairness.metrics import COLLAPSED, FAIRNESS
 from fairfate.fairness.objective import bind, small_groups
+from fairfate.runs.choice import spoken_of
 from fairfate.runs.finished import Run
 from fairfate.runs.folders import Held, is_sweep, read_folder
 from fairfate.runs.groups import group_rates
@@ -93,8 +95,8 @@ class Comparison:
     def summary(self) -> pd.DataFrame:
         """One line for each strategy, with the mean of each objective that is no metric by itself."""
         found = summarise(self.rounds)
-        spoken_of = dict.fromkeys([*found["metric"].dropna(), self.metric])
-        texts = [text for text in spoken_of if text not in self.rounds.columns]
+        named = dict.fromkeys([*found["metric"].dropna(), self.metric])
+        texts = [text for text in named if text not in self.rounds.columns and not individual_terms(text)]
         if texts and self.groups is not None:
             last = self.last_rounds.assign(**self._objectives(texts))
             means = last.groupby(KEYS, dropna=False, sort=False)[texts].mean(skipna=False)
@@ -132,8 +134,8 @@ class Comparison:
 
     @property
     def fairness(self) -> str:
-        """The fairness to speak of: what the first strategy that looks at some looks at."""
-        return next((name for name in self.summary["metric"] if isinstance(name, str)), self.metric)
+        """The fairness to speak of: what the first strategy that looks at some aims at, if counts tell it."""
+        return spoken_of(self.summary["metric"], self.metric)
 
     @cached_property
     def majority(self) -> float:
@@ -328,6 +330,12 @@ def remarks(found: Comparison) -> list[str]:
         lines.append("thresholds need the group of each person at prediction time")
     objectives = sorted({label for label in found.summary["metric"] if isinstance(label, str)})
     lines += [line for objective in objectives for line in small_groups(objective)]
+    terms = sorted({term for objective in objectives for term in individual_terms(objective)})
+    if terms:
+        lines.append(
+            f"{listing(terms)}: in no table, since counts do not tell; on the validation rows, in"
+            " clients.parquet and in the notes of rounds.parquet"
+        )
     low = [
         f"{name} in {k} of {found.seeds} seeds"
         for name, k in zip(found.names, found.collapsed, strict=True)

@@ -10,8 +10,9 @@ import pandas as pd
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check
+from fairfate.fairness.grammar import parse_objective
 from fairfate.fairness.metrics import COLLAPSED, METRICS, Values
-from fairfate.fairness.objective import bind, parse_objective
+from fairfate.fairness.objective import bind
 from fairfate.runs.results import counts_of, row_names
 
 if TYPE_CHECKING:

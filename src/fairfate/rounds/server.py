@@ -5,7 +5,7 @@ No network, no files, no clients: these are given to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from fairfate.errors import InputError
 from fairfate.fairness.metrics import CellRows, Counts, Metric, Statistics, Values
 from fairfate.strategies import (
     NO_NOTES,
+    OF_PEOPLE,
     Cohort,
     Descend,
     Need,
@@ -51,6 +52,8 @@ class Replies(NamedTuple):
     server's own."""
     score: Score | None = None
     """Counts of other models on these rows."""
+    people: Mapping[str, Values] | None = None
+    """For each term of individual fairness that is needed, (clients + 1,) its values; the server's last."""
 
 
 class Outcome(NamedTuple):
@@ -76,6 +79,8 @@ class Server:
 
     def __post_init__(self) -> None:
         self._needs: int = self.strategy.needs.value  # asked in every round, where flags are slow
+        self.of_people = [term for term, need in OF_PEOPLE.items() if self.needs(need)]
+        """The terms of individual fairness that the strategy needs."""
 
     @classmethod
     def start(cls, strategy: Strategy, params: Vector) -> Server:
@@ -132,6 +137,7 @@ class Server:
             descend=self.descend,
             score=self.score if replies.score is None else replies.score,
             measure=measure,
+            people=replies.people,
         )
         state = self._aggregate(cohort)
         if np.shape(state.params) != np.shape(self.state.params):
@@ -142,7 +148,7 @@ class Server:
         if not np.isfinite(state.params).all():
             return Outcome(NO_NOTES, "the new model would not be finite")
         self.state = state
-        return Outcome(state.notes)
+        return Outcome(state.notes if replies.people is None else {**state.notes, **_noted(replies.people)})
 
     def _aggregate(self, cohort: Cohort) -> Any:
         """The state after a round, where the strategy combines updates as its steps say."""
@@ -161,6 +167,14 @@ class Server:
                 " got one that does not"
             )
         return state
+
+
+def _noted(people: Mapping[str, Values]) -> dict[str, Any]:
+    """Individual fairness for the record: of each client's model, and of the model that was sent out."""
+    found: dict[str, Any] = {}
+    for term, values in people.items():
+        found |= {term: values[:-1], f"server_{term}": float(values[-1])}
+    return found
 
 
 def stack(vectors: Sequence[Vector]) -> NDArray[np.float32]:

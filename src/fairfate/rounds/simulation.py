@@ -122,7 +122,14 @@ class Simulation:
             found = [_only(replies, of) for replies, of in zip(found, usable, strict=True)]
         if judged:
             return self._judge(t, found, trained, begun, clients, servers, places)
-        return [self._scaled(server, replies) for server, replies in zip(servers, found, strict=True)]
+        result = [self._scaled(server, replies) for server, replies in zip(servers, found, strict=True)]
+        for s, (server, p) in enumerate(zip(servers, places, strict=True)):
+            if server.of_people and len(found[s].clients):
+                models = trained[p][np.isin(names, found[s].clients)]
+                changed = (result[s].deltas != found[s].deltas).any(axis=1)
+                models[changed] = begun[p] + result[s].deltas[changed]
+                result[s] = self._see_people(server, result[s], models, begun[p])
+        return result
 
     def _judge(
         self,
@@ -191,6 +198,12 @@ class Simulation:
             moved = stack(list(server.params + deltas[changed]))
             counts[changed] = self._count(moved, self._judged_rows)
         return replies._replace(deltas=deltas, client_counts=counts)
+
+    def _see_people(self, server: Server, replies: Replies, models: Models, begun: Models) -> Replies:
+        """Replies with how the clients' models, and the server's, treat single people."""
+        assert self.federation.people is not None
+        every = np.concatenate([models, begun[None]])
+        return replies._replace(people=self.federation.people.fairness(server.of_people, self.model, every))
 
     def _rows_told(self, server: Server, rows: CellRows, clients: NDArray[np.int64]) -> CellRows | None:
         """What a server knows of its clients' rows before a round."""

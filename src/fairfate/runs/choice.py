@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ import pandas as pd
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
+from fairfate.fairness.grammar import individual_terms
 from fairfate.fairness.metrics import COLLAPSED
 from fairfate.fairness.objective import bind
 from fairfate.runs.results import KEYS, counts_of, row_names
@@ -64,7 +65,7 @@ def pick(judged: Sequence[Judged]) -> Choice | None:
 def judge(rounds: pd.DataFrame, metric: str, groups: Groups) -> list[Judged]:
     """What speaks for and against each strategy; see `choose`."""
     last = rounds[(rounds["split"] == "validation") & (rounds["round"] == rounds["round"].max())]
-    objective = next((name for name in last["metric"] if isinstance(name, str)), metric)
+    objective = spoken_of(last["metric"], metric)
     scored = last.assign(fairness=bind(objective, groups)(counts_of(last)))
     lines = [frame.sort_values("seed") for _, frame in scored.groupby(KEYS, dropna=False, sort=False)]
     if not lines:
@@ -76,6 +77,11 @@ def judge(rounds: pd.DataFrame, metric: str, groups: Groups) -> list[Judged]:
         return judged
     top = max(usable, key=lambda one: one.accuracy)
     return [one if one.against else replace(one, against=_too_weak(one, top)) for one in judged]
+
+
+def spoken_of(objectives: Iterable[object], metric: str) -> str:
+    """The fairness to speak of: the first strategy's objective that counts tell, or else the run's own."""
+    return next((text for text in objectives if isinstance(text, str) and not individual_terms(text)), metric)
 
 
 def _judge(name: str, frame: pd.DataFrame) -> Judged:

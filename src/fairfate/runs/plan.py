@@ -14,7 +14,7 @@ from typing import Any
 from fairfate.data import FILE, SOURCES, TRAINING, Schema, Table
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check
-from fairfate.fairness.objective import parse_objective
+from fairfate.fairness.grammar import parse_objective
 from fairfate.federation.holders import AT_SERVER, LINE, Holders, parse_holders
 from fairfate.federation.partition import Partition, parse_partition
 from fairfate.models.mlp import Mlp, parse_hidden
@@ -89,7 +89,7 @@ def resolve(config: Config, table: Table) -> Plan:
         f"protocol must be one of {'|'.join(PROTOCOLS)}",
         f"'{config.protocol}'",
     )
-    metric = str(parse_objective(config.metric))
+    metric = str(parse_objective(config.metric, counted=True))
     source = None if table.source is None else SOURCES[table.source]
     partition = _partition(config, table)
     if partition.kind == "column":

@@ -9,9 +9,10 @@ import numpy as np
 from fairfate.data import Schema, Table
 from fairfate.errors import InputError, listing
 from fairfate.fairness.metrics import CellRows
-from fairfate.fairness.objective import check_defined
+from fairfate.fairness.objective import bind_people, check_defined
 from fairfate.federation.holders import AT_SERVER, LINE, Holders
 from fairfate.federation.judged import said
+from fairfate.federation.people import check_people
 from fairfate.federation.split import share_out, split_rows
 from fairfate.federation.streams import Streams
 from fairfate.runs.config import Config
@@ -35,6 +36,7 @@ def checked(config: Config, table: Table) -> Plan:
         plan.network.check(Schema.of(table, table.encoder))
     needs = Need.NOTHING
     for spec in plan.specs:
+        check_individual(spec, plan.holders)
         of = spec.build(setup).needs
         check_judged(spec, of, plan.holders)
         needs |= of
@@ -59,6 +61,7 @@ def _check_seed(plan: Plan, table: Table, seed: int, setup: Setup) -> int:
         for kind, numbers in (("validation", validation), ("training", train))
     }
     for spec in plan.specs:
+        check_people(spec.individual, table, int(rows["validation"].sum()))
         step = spec.step(THRESHOLDS)
         looks = [(spec.base.metric, "validation")] if spec.base.metric else []
         if step is not None:
@@ -80,12 +83,23 @@ def check_metric(metric: str, rows: CellRows, setup: Setup, where: str, table: T
         ]
         return f"metric '{metric}' must be defined on {where}, got no rows of {listing(empty)}"
 
-    check_defined(setup.fairness(metric), rows, said)
+    fairness = bind_people(metric, setup.groups, published=setup.published, least=setup.min_cell)
+    check_defined(fairness, rows, said)
 
 
 def _may_fail(plan: Plan) -> bool:
     """Whether some seed's shares may not be finite: tiny sigmas, with the authors' generator."""
     return plan.published and plan.partition.sigma is not None and plan.partition.sigma < 0.01
+
+
+def check_individual(spec: Spec, holders: Holders) -> None:
+    """InputError where an objective asks how people are treated whose rows the server does not have."""
+    if spec.individual and holders.at_clients:
+        terms = listing(sorted(spec.individual))
+        raise InputError(
+            f"validation-from must be server for metric '{spec.base.metric}' ({terms} is measured on single"
+            f" rows), got '{holders}'"
+        )
 
 
 def check_judged(spec: Spec, needs: Need, holders: Holders) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from fairfate.fairness.individual import Fairness
 from fairfate.fairness.intervals import bootstrap
 from fairfate.fairness.metrics import COLLAPSED, Counts, Metric, Values, accuracy, mcc
 from fairfate.strategies.guard import KEEP, MIN_MCC, able, lowered, skill
@@ -14,7 +15,7 @@ from fairfate.strategies.momentum import MomentumState
 from fairfate.strategies.registry import Setup, register
 from fairfate.strategies.schedules import Schedule, constant, demon, exponential, linear
 from fairfate.strategies.settings import METRIC, Choice, Number
-from fairfate.strategies.strategy import Cohort, Need, Strategy, Vector, scores
+from fairfate.strategies.strategy import Cohort, Need, Strategy, Vector, needs_of, scores
 
 FairSet = Callable[[Values, Values], tuple[NDArray[np.bool_], Values]]
 
@@ -32,7 +33,7 @@ def fairer_normalised(scores: Values, server: Values) -> tuple[NDArray[np.bool_]
 
 
 def fair_fate(
-    fairness: Metric,
+    fairness: Fairness,
     *,
     beta: Schedule,
     lam: Schedule,
@@ -53,7 +54,7 @@ def fair_fate(
 
     Parameters
     ----------
-    fairness : F, from counts on the validation rows
+    fairness : F, on the validation rows
     beta, lam : schedules of the momentum and of the share of fairness
     fair_set : which clients are fair, and by what weights they count
     bias_correction : apply ``v / (1 - beta_t ** t)`` instead of ``v``, as the published runs did
@@ -87,7 +88,8 @@ def fair_fate(
             share = share if least <= 0 else lowered(share, at, least, cohort.score)
         return MomentumState(at(share), v, {"lam": share, "beta": b, "fair": is_fair})
 
-    return Strategy(init, aggregate, needs=Need.SCORES | Need.TRIALS if keep > 0 else Need.SCORES)
+    needs = needs_of(fairness) | (Need.TRIALS if keep > 0 else Need.NOTHING)
+    return Strategy(init, aggregate, needs=needs)
 
 
 LINE = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -183,7 +185,7 @@ def _build(
     if setup.line:
         return fair_fate_on_a_line(setup.fairness(metric), beta=betas[momentum])
     return fair_fate(
-        setup.fairness(metric),
+        setup.objective(metric, min_mcc),
         beta=betas[momentum],
         lam=lams[growth],
         fair_set=fairer_normalised if setup.published else at_least_as_fair,

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairfate.fairness.metrics import Metric
+from fairfate.fairness.individual import Fairness
 from fairfate.strategies.guard import MIN_MCC, able
 from fairfate.strategies.registry import Setup, register
 from fairfate.strategies.settings import METRIC, Number
-from fairfate.strategies.strategy import Cohort, ModelState, Need, Strategy, scores
+from fairfate.strategies.strategy import Cohort, ModelState, Strategy, needs_of, scores
 
 FLOOR = 0.001
 """Added to every score, so that a round of unfair clients still has a mean."""
 
 
 def fedval(
-    fairness: Metric, *, floor: float = FLOOR, sharpness: float = 1.0, min_mcc: float = 0.0
+    fairness: Fairness, *, floor: float = FLOOR, sharpness: float = 1.0, min_mcc: float = 0.0
 ) -> Strategy:
     r"""Average the clients' models by their fairness on the validation rows.
 
@@ -25,7 +25,7 @@ def fedval(
 
     Parameters
     ----------
-    fairness : F, from counts; of several metrics, their weighted mean. A sum of M metrics, as in the
+    fairness : F; of several metrics, their weighted mean. A sum of M metrics, as in the
         published runs, is their mean with a floor of c / M
     floor : c
     sharpness : kappa; the larger, the more the fairest client counts
@@ -38,7 +38,7 @@ def fedval(
         used = weights if weights.sum() > 0 else cohort.num_examples
         return ModelState(state.params + cohort.mean(used))
 
-    return Strategy(ModelState, aggregate, needs=Need.SCORES)
+    return Strategy(ModelState, aggregate, needs=needs_of(fairness))
 
 
 @register(
@@ -53,4 +53,4 @@ def fedval(
 def _build(
     setup: Setup, metric: str, floor: float = FLOOR, sharpness: float = 1.0, min_mcc: float = 0.0
 ) -> Strategy:
-    return fedval(setup.fairness(metric), floor=floor, sharpness=sharpness, min_mcc=min_mcc)
+    return fedval(setup.objective(metric, min_mcc), floor=floor, sharpness=sharpness, min_mcc=min_mcc)

@@ -14,8 +14,10 @@ from types import ModuleType
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check, listing, plain, unknown
+from fairfate.fairness.grammar import individual_terms, is_individual
+from fairfate.fairness.individual import Fairness
 from fairfate.fairness.metrics import GAPS, Metric
-from fairfate.fairness.objective import bind
+from fairfate.fairness.objective import bind, bind_people
 from fairfate.strategies.foreign import calling, checked
 from fairfate.strategies.robust import robust
 from fairfate.strategies.settings import Setting, read_settings, resolve_settings
@@ -48,6 +50,20 @@ class Setup:
     def fairness(self, metric: str) -> Metric:
         """An objective under the run's protocol, as a function of counts."""
         return _bound(metric, self.groups, self.published, self.min_cell)
+
+    def objective(self, metric: str, min_mcc: float) -> Fairness:
+        """The same for a strategy with a guard, which may look at individual fairness too.
+
+        Where it looks at nothing else the guard must be on: one answer for everybody would be perfect.
+        """
+        check(
+            min_mcc > 0 or not is_individual(metric),
+            f"min_mcc must be > 0 for metric '{metric}', which is 1 for one answer for everybody",
+            f"{min_mcc:g}",
+        )
+        if individual_terms(metric):
+            return bind_people(metric, self.groups, published=self.published, least=self.min_cell)
+        return self.fairness(metric)
 
     def gap(self, metric: str, gaps: Mapping[str, Metric] = GAPS) -> Metric:
         """The same as a difference between the groups, signed unless others are given; 0 is fair."""
@@ -135,6 +151,11 @@ class Spec:
         step = self.step(THRESHOLDS)
         settings = self.settings if step is None else step.settings
         return next((str(value) for key, value in settings if key == "metric"), None)
+
+    @property
+    def individual(self) -> frozenset[str]:
+        """The terms of individual fairness in the objective that it is trained by."""
+        return frozenset() if self.base.metric is None else individual_terms(self.base.metric)
 
     @property
     def text(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fairfate.errors import InputError, unknown
-from fairfate.fairness.objective import FAIRNESS, parse_objective
+from fairfate.fairness.grammar import FAIRNESS, parse_objective
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,12 @@ class ObjectiveSetting:
     default: None = None
     rule: str = "an objective such as sp|eo|eqo|0.5*sp+0.5*eo|worst(eo@sex, eo@race)"
     later = False
+    counted: bool = False
+    """Whether it must be one that counts tell, without terms of individual fairness."""
 
     def parse(self, text: object, name: str) -> str:
         """The objective's text in its usual form, or an InputError that points at the mistake."""
-        return str(parse_objective(str(text), name))
+        return str(parse_objective(str(text), name, counted=self.counted))
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ class MetricSetting:
 Setting = Number | Choice | ObjectiveSetting | MetricSetting
 
 METRIC = ObjectiveSetting("fairness it looks at")
+COUNTED_METRIC = ObjectiveSetting("fairness it looks at", counted=True)
 ONE_METRIC = MetricSetting("fairness it looks at")
 
 

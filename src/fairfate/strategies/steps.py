@@ -22,8 +22,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fairfate.errors import InputError, plain, unknown
-from fairfate.fairness.objective import WORDS
-from fairfate.strategies.settings import METRIC, Choice, Number, Setting, read_settings, resolve_settings
+from fairfate.fairness.grammar import WORDS
+from fairfate.strategies.settings import (
+    COUNTED_METRIC,
+    Choice,
+    Number,
+    Setting,
+    read_settings,
+    resolve_settings,
+)
 from fairfate.strategies.strategy import Vector
 
 CLIP, MEDIAN, TRIMMED, KRUM = "clip", "median", "trimmed", "krum"
@@ -63,7 +70,7 @@ STEPS: dict[str, StepEntry] = {
     THRESHOLDS: StepEntry(
         "decides by one threshold for each group, chosen after training",
         {
-            "metric": METRIC,
+            "metric": COUNTED_METRIC,
             "tolerance": Number(0.02, "accuracy that may be given up"),
             "keep": Number(0.8, "share of the balanced accuracy above one half that must be kept"),
             "against": Choice("own", "whose accuracy may not fall: its own, or the best", ("own", "best")),

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Flag, auto
+from functools import reduce
+from operator import or_
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fairfate.fairness.individual import CONSISTENCY, FLIP, Fairness, OfPeople
 from fairfate.fairness.metrics import CellRows as CellRows
 from fairfate.fairness.metrics import Counts, Metric, Values
 from fairfate.fairness.metrics import Statistics as Statistics
@@ -40,8 +43,15 @@ class Need(Flag):
     """To train a model on the server's validation rows: ``cohort.descend``."""
     TRIALS = auto()
     """To try models of the server's making out on the validation rows: ``cohort.score``."""
+    CONSISTENCY = auto()
+    """Whether models treat people of the validation rows alike who are: ``cohort.people``."""
+    FLIP = auto()
+    """Whether they decide alike about the same people in another group: likewise."""
+    PEOPLE = CONSISTENCY | FLIP
 
 
+OF_PEOPLE = {CONSISTENCY: Need.CONSISTENCY, FLIP: Need.FLIP}
+"""What the terms of individual fairness need."""
 ON_VALIDATION = Need.SCORES | Need.DESCENT | Need.TRIALS
 """Where a strategy looks at the server's validation rows."""
 
@@ -149,6 +159,9 @@ class Cohort(NamedTuple):
     measure: Callable[[Metric], Values] | None = None
     """(clients + 1,) a metric of the clients' models and, last, of the server's, where it is taken of the
     models of several strategies at once; see `scores`."""
+    people: Mapping[str, Values] | None = None
+    """For each term of individual fairness that is needed, (clients + 1,) its values on the validation rows:
+    the clients' models', and the server's last. With ``Need.CONSISTENCY`` and ``Need.FLIP``."""
 
     def mean(self, weights: Vector) -> Vector:
         """The clients' updates as one, by some weights; zero when these sum to zero."""
@@ -210,9 +223,12 @@ class Strategy(NamedTuple):
     """Whether it would do the same if everybody were in one group, whatever it asks of clients."""
 
 
-def scores(fairness: Metric, cohort: Cohort) -> tuple[Values, Values]:
+def scores(fairness: Fairness, cohort: Cohort) -> tuple[Values, Values]:
     """Fairness of the clients' models and of the server's, in one call."""
-    if cohort.measure is not None:
+    if isinstance(fairness, OfPeople):
+        assert cohort.people is not None
+        every = fairness(judged(cohort.client_counts, cohort.server_counts), cohort.people)
+    elif cohort.measure is not None:
         every = cohort.measure(fairness)
     else:
         every = fairness(judged(cohort.client_counts, cohort.server_counts))
@@ -222,6 +238,12 @@ def scores(fairness: Metric, cohort: Cohort) -> tuple[Values, Values]:
 def judged(client_counts: Counts, server_counts: Counts) -> Counts:
     """(clients + 1, groups, 2, 2) counts of the clients' models and, last, of the server's."""
     return np.concatenate([client_counts, server_counts[None]])
+
+
+def needs_of(fairness: Fairness) -> Need:
+    """What a strategy needs to score clients by an objective."""
+    terms = fairness.terms if isinstance(fairness, OfPeople) else ()
+    return reduce(or_, (OF_PEOPLE[term] for term in terms), Need.SCORES)
 
 
 def plain_loss(rows: CellRows) -> LossTerms:

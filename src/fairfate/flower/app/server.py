@@ -14,6 +14,7 @@ from flwr.serverapp import Grid
 
 from fairfate.data import Schema, Table, cover
 from fairfate.errors import check
+from fairfate.federation.people import People
 from fairfate.federation.split import held_out, pack
 from fairfate.flower.app.settings import Settings
 from fairfate.flower.app.site import DESCRIBE, SCHEMA, model_of
@@ -53,12 +54,14 @@ class ServerData:
             validation = streams.few(validation, settings.holders.rows)
         for name, rows in (("validation", validation), ("test", test)):
             check(len(rows) > 0, f"the server's files must leave a {name} row", f"{len(table)} rows in all")
+        packed = pack(table, validation, schema.encoder)
+        people = People(table, validation, packed, schema.encoder)
         layers = built_in_arrays(model.initial(streams.weights(model.num_parameters)), model)
         return cls(
             schema=schema,
             table=table,
             model=model,
-            validation=BuiltIn(pack(table, validation, schema.encoder), model, schema.grouping),
+            validation=BuiltIn(packed, model, schema.grouping, people),
             test=BuiltIn(pack(table, test, schema.encoder), model, schema.grouping),
             initial=ArrayRecord({name: Array(layer) for name, layer in layers.items()}),
             train_config=ConfigRecord(

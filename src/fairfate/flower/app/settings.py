@@ -11,7 +11,7 @@ from typing import Any
 
 from fairfate.data import AUTO, ENCODINGS, FILE, ONEHOT, Columns, Held, Schema, Table, draft_schema, load_held
 from fairfate.errors import InputError, check, unknown
-from fairfate.fairness.objective import parse_objective
+from fairfate.fairness.grammar import parse_objective
 from fairfate.federation.holders import AT_SERVER, Holders, parse_holders
 from fairfate.federation.streams import Streams
 from fairfate.models.mlp import parse_hidden
@@ -82,7 +82,7 @@ class Settings:
                 f" or digit, got '{self.name}'"
             )
         config = self.config
-        parse_objective(config.metric)
+        parse_objective(config.metric, counted=True)
         parse_hidden(config.hidden)
         check(config.protocol in PROTOCOLS, f"protocol must be one of {'|'.join(PROTOCOLS)}", config.protocol)
         check(config.encode in ENCODINGS, f"encode must be one of {'|'.join(ENCODINGS)}", config.encode)
