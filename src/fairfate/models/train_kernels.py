@@ -248,7 +248,8 @@ def _make_train_lanes(lifts: bool) -> Any:
         ``push``, ``prejudice`` and ``anchor`` are empty where none of the sixteen wants one.
         """
         width = hidden * LANES
-        h = np.zeros((batch + _ROWS) * width, _F)
+        stride = (hidden | 1) * LANES  # odd, as above
+        h = np.zeros((batch + _ROWS) * stride, _F)
         g = np.zeros(batch * LANES, _F)
         lift = np.zeros(batch * LANES if lifts else 0, _F)
         group = np.zeros(batch, np.int64)
@@ -281,18 +282,18 @@ def _make_train_lanes(lifts: bool) -> Any:
                         a2 = fma(spread(x, p2 + j), w, a2)
                         a3 = fma(spread(x, p3 + j), w, a3)
                         a4 = fma(spread(x, p4 + j), w, a4)
-                    q = b * width + k
+                    q = b * stride + k
                     store(h, q, tanh(a0))
-                    store(h, q + width, tanh(a1))
-                    store(h, q + 2 * width, tanh(a2))
-                    store(h, q + 3 * width, tanh(a3))
-                    store(h, q + 4 * width, tanh(a4))
+                    store(h, q + stride, tanh(a1))
+                    store(h, q + 2 * stride, tanh(a2))
+                    store(h, q + 3 * stride, tanh(a3))
+                    store(h, q + 4 * stride, tanh(a4))
 
             bias = load(models, b2)
             down = fill(_ZERO)
             for b in range(size):
                 s0 = s1 = s2 = s3 = fill(_ZERO)
-                q = b * width
+                q = b * stride
                 k = 0
                 while k + 4 * LANES <= width:
                     s0 = fma(load(h, q + k), load(models, w2 + k), s0)
@@ -341,19 +342,19 @@ def _make_train_lanes(lifts: bool) -> Any:
                 w = load(models, w2 + k)
                 down_w2 = down_b1 = fill(_ZERO)
                 for b in range(size):
-                    unit = load(h, b * width + k)
+                    unit = load(h, b * stride + k)
                     gradient = load(g, b * LANES)
                     down_w2 = fma(gradient, unit, down_w2)
                     q = mul(mul(slope(unit), w), gradient)
                     down_b1 = add(down_b1, q)
-                    store(h, b * width + k, q)
+                    store(h, b * stride + k, q)
                 store(models, w2 + k, sub(w, down_w2))
                 store(models, b1 + k, sub(load(models, b1 + k), down_b1))
                 j = 0
                 while j + 5 <= inputs:
                     a0 = a1 = a2 = a3 = a4 = fill(_ZERO)
                     for b in range(size):
-                        q = load(h, b * width + k)
+                        q = load(h, b * stride + k)
                         p = places[b] + j
                         a0 = fma(spread(x, p), q, a0)
                         a1 = fma(spread(x, p + 1), q, a1)
@@ -370,7 +371,7 @@ def _make_train_lanes(lifts: bool) -> Any:
                 while j + 4 <= inputs:
                     a0 = a1 = a2 = a3 = fill(_ZERO)
                     for b in range(size):
-                        q = load(h, b * width + k)
+                        q = load(h, b * stride + k)
                         p = places[b] + j
                         a0 = fma(spread(x, p), q, a0)
                         a1 = fma(spread(x, p + 1), q, a1)
@@ -385,7 +386,7 @@ def _make_train_lanes(lifts: bool) -> Any:
                 while j < inputs:
                     a0 = fill(_ZERO)
                     for b in range(size):
-                        a0 = fma(spread(x, places[b] + j), load(h, b * width + k), a0)
+                        a0 = fma(spread(x, places[b] + j), load(h, b * stride + k), a0)
                     store(models, j * width + k, sub(load(models, j * width + k), a0))
                     j += 1
             if len(anchor):
