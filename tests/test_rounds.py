@@ -513,7 +513,7 @@ def test_thresholds_are_chosen_from_what_was_said() -> None:
     held = build(
         synthetic(rows=300, seed=3), parse_partition("random"), 6, STREAMS, holders=parse_holders("clients")
     )
-    (judged,) = traced([text], training=FAST, federation=held, setup=Setup(3, min_cell=20))
+    (judged,) = traced([text], training=FAST, federation=held, setup=Setup(3, min_cell=10**6))
     scores = MODEL.margins(judged.params, held.validation)
     assert_array_equal(judged.thresholds, choose_from_histogram(histogram(scores), *rule))
     assert not np.array_equal(judged.thresholds, choose_from_scores(scores, *rule))
