@@ -9,6 +9,7 @@ from fairfate.strategies import (
     Setup,
     Statistics,
     adaptive,
+    divide,
     dual_reweighing,
     fairbatch,
     fairgrad,
@@ -259,6 +260,10 @@ def test_a_clients_loss_is_a_mean_and_nothing_where_it_is_no_number() -> None:
     loss = np.array([[[1.0, 0.0], [2.0, 3.0]], [[5.0, 0.0], [0.0, 0.0]], [[np.inf, 0.0], [0.0, 0.0]]])
     found = client_losses(Statistics(np.stack([rows, rows * 0], axis=-1), np.zeros((3, 2, 2)), loss))
     assert found.tolist() == [6 / 4, 0, 0]
+
+
+def test_a_mean_of_one_row_is_that_row_and_of_none_is_undefined() -> None:
+    np.testing.assert_array_equal(divide(np.array([3.0, 4.0, 5.0]), np.array([1, 2, 0])), [3, 2, np.nan])
 
 
 def test_rows_of_clients_are_known_from_when_they_report() -> None:

@@ -209,3 +209,18 @@ def test_an_update_as_long_as_allowed_keeps_its_factor() -> None:
     assert clip(5.0)(np.array([[3.0, 4.0], [6.0, 8.0], [0.0, 0.0]])).tolist() == [1, 0.5, 1]
     assert clip()(np.array([[1.0], [2.0], [4.0]])).tolist() == [1, 1, 0.5]
     assert clip()(np.zeros((2, 3))).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("step", "rule"),
+    [
+        ("median", median),
+        ("trimmed:share=0.25", lambda deltas: trimmed(deltas, 0.25)),
+        ("krum:attackers=1,keep=2", lambda deltas: krum(deltas, 1, 2)),
+    ],
+)
+def test_a_step_by_its_name_is_that_rule(step: str, rule) -> None:
+    built = parse_spec(f"fedavg+{step}", "eo").build(SETUP)
+    (found,) = built.combine(DELTAS, np.ones(4))
+    assert_array_equal(found, rule(DELTAS))
+    assert not np.allclose(found, DELTAS.mean(axis=0))

@@ -199,6 +199,7 @@ def test_choices_and_metrics_are_read() -> None:
         ("f(g(a,b),c),d", ["f(g(a,b),c)", "d"]),
         ('"a,b",c', ['"a,b"', "c"]),
         ('"(",c', ['"("', "c"]),  # a bracket in quotes opens nothing
+        ('"ab",f(c,d)', ['"ab"', "f(c,d)"]),
         ("a),b", ["a)", "b"]),
     ],
 )
@@ -262,6 +263,7 @@ def test_unknown_settings_are_named() -> None:
         ("fedval:metric=worst(sp, eo+median)", ("fedval:metric=worst(sp, eo+median)", [])),
         ('fedval:metric=eo@"a+b"+clip', ('fedval:metric=eo@"a+b"', ["clip"])),
         ('fedval:metric=eo@"("+clip', ('fedval:metric=eo@"("', ["clip"])),
+        ('fedval:metric=worst(eo@"ab", sp+clip)', ('fedval:metric=worst(eo@"ab", sp+clip)', [])),
         ("fedval:metric=sp)+clip", ("fedval:metric=sp)", ["clip"])),
         ("fedval:metric=sp+0.5*eo", ("fedval:metric=sp+0.5*eo", [])),
     ],
