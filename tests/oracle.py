@@ -6,8 +6,8 @@ import numpy as np
 
 from fairfate.federation.split import Federation
 from fairfate.federation.streams import Streams
+from fairfate.models.kernels import batch_order
 from fairfate.models.mlp import Mlp
-from fairfate.models.shared_kernels import batch_order
 from fairfate.models.training import Training
 
 

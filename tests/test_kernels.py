@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,10 +15,10 @@ from fairfate.federation.partition import parse_partition
 from fairfate.federation.split import Federation, build
 from fairfate.federation.streams import Streams
 from fairfate.models import mlp
+from fairfate.models.kernels import batch_order
 from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Batches, Losses, batch_rows
 from fairfate.models.rows import PackedRows
-from fairfate.models.shared_kernels import batch_order
 from fairfate.models.training import Training
 from fairfate.strategies import reweigh
 
@@ -403,3 +405,15 @@ def test_a_strong_proximal_term_keeps_the_model_at_its_anchor(hidden: tuple[int,
 def test_bad_widths_are_named(text: str) -> None:
     with pytest.raises(InputError, match="hidden must"):
         parse_hidden(text)
+
+
+def test_copied_rows_are_read_where_the_copy_lies() -> None:
+    rng = np.random.default_rng(0)
+    rows = PackedRows.pack(rng.normal(size=(40, 3)).astype(np.float32), np.arange(40) % 4, 2)
+    model = Mlp(3, (4,))
+    models = start(3, 4, 1)
+    before = model.count(models, rows)
+    copied = deepcopy(rows)
+    rows.blocks[:] = 0
+    assert np.array_equal(model.count(models, copied), before)
+    assert not np.array_equal(model.count(models, rows), before)

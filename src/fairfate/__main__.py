@@ -5,6 +5,7 @@ Signals are taken care of before anything large is imported.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -21,6 +22,7 @@ def main() -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants SIGHUP to be
             signal.signal(number, _stop)
     sys.unraisablehook = _again
+    gc.set_threshold(100_000, 20, 100)  # imports make many objects that stay: looking through them takes long
     code = 0
     try:
         from fairfate.cli.commands import run_command
@@ -35,6 +37,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     finally:
         _ignore_signals()
+    gc.freeze()  # the end of the process frees its memory, and need not look for garbage first
     sys.exit(code)
 
 

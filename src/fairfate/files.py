@@ -1,4 +1,4 @@
-"""Files that are whole or not there, folders that one process at a time writes, arrays with a checksum."""
+"""Files that are whole or not there, folders that one process at a time writes, files with a checksum."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -63,6 +64,43 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     """Write a file, or leave it as it was."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+def private_folder() -> Path | None:
+    """The folder for code that was compiled; None if it is not the user's alone or cannot be made.
+
+    Whoever writes code runs it in whoever reads it. So a folder that others can write is not used, nor a
+    damaged file, and what would be in it is compiled again.
+    """
+    from platformdirs import user_cache_path
+
+    folder = user_cache_path("fairfate") / "compiled"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.lstat()
+    except OSError:
+        return None
+    if os.name == "posix":
+        others = stat.S_IWGRP | stat.S_IWOTH
+        if found.st_uid != os.geteuid() or found.st_mode & others or not stat.S_ISDIR(found.st_mode):
+            return None
+    return folder
+
+
+def read_private(file: Path) -> bytes | None:
+    """What `write_private` has written; None if it is not there, or damaged."""
+    try:
+        content = file.read_bytes()
+    except OSError:
+        return None
+    size = hashlib.sha256().digest_size
+    return content[size:] if hashlib.sha256(content[size:]).digest() == content[:size] else None
+
+
+def write_private(file: Path, content: bytes) -> None:
+    """Keep something for the next time, behind its checksum, if that can be done."""
+    with suppress(OSError):
+        write_bytes(file, hashlib.sha256(content).digest() + content)
 
 
 def remove_unfinished(*folders: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -162,9 +163,13 @@ def texts_of(values: pd.Series[Any]) -> Texts | None:
 
 def _promising(present: pd.Series[Any]) -> bool:
     """Whether a good part of some rows are numbers or missing: no need to look at every text then."""
-    some = [str(word).strip() for word in present.iloc[:: len(present) // _SAMPLE + 1]]
-    hits = sum(word.casefold() in MARKERS or bool(number(word) or number(word, ",")) for word in some)
-    return hits > len(some) / 4
+    some = Counter(str(word).strip() for word in present.iloc[:: len(present) // _SAMPLE + 1])
+    hits = sum(
+        times
+        for word, times in some.items()
+        if word.casefold() in MARKERS or number(word) or number(word, ",")
+    )
+    return hits > some.total() / 4
 
 
 def _fit(texts: Texts, decimal: str) -> Fit:

@@ -201,13 +201,28 @@ def over_seeds(values: ArrayLike, test_to_train: float = TEST_TO_TRAIN) -> tuple
     >>> float(mean.round(3)), float(low.round(3)), float(high.round(3))
     (0.82, 0.782, 0.858)
     """
-    from scipy.special import stdtrit  # running must stay light
-
     found = _of_seeds(values)
     mean, error = _mean_and_error(found, test_to_train)
-    seeds = found.shape[-1]
-    half = error * (stdtrit(seeds - 1, 0.975) if seeds > 1 else np.nan)
+    half = error * _t_quantile(found.shape[-1] - 1)
     return mean, mean - half, mean + half
+
+
+def _t_quantile(freedom: int) -> float:
+    """The 97.5 % quantile of Student's t; NaN without degrees of freedom."""
+    if freedom < 1:
+        return math.nan
+    from scipy.special import stdtrit  # takes long to import, and a run of one seed does without
+
+    return float(stdtrit(freedom, 0.975))
+
+
+def _t_below(freedom: int, values: Values) -> Values:
+    """How often Student's t is below values; NaN without degrees of freedom."""
+    if freedom < 1:
+        return np.full_like(values, np.nan)
+    from scipy.special import stdtr  # as above
+
+    return np.asarray(stdtr(freedom, values))
 
 
 class Paired(NamedTuple):
@@ -235,8 +250,6 @@ def paired(a: ArrayLike, b: ArrayLike, test_to_train: float = TEST_TO_TRAIN) -> 
     >>> float(found.difference.round(4)), float(found.p.round(3)), int(found.wins)
     (0.0275, 0.126, 4)
     """
-    from scipy.special import stdtr
-
     first, second = _of_seeds(a), _of_seeds(b)
     check(
         first.shape[-1] == second.shape[-1],
@@ -252,7 +265,7 @@ def paired(a: ArrayLike, b: ArrayLike, test_to_train: float = TEST_TO_TRAIN) -> 
     equal = np.abs(gaps).max(axis=-1) <= rounding
     unknown = alike & ~equal | (seeds < 2)
     with np.errstate(invalid="ignore", divide="ignore"):
-        p = 2 * stdtr(max(seeds - 1, 1), -np.abs(mean / error))
+        p = 2 * _t_below(seeds - 1, -np.abs(mean / error))
     p = np.where(unknown, np.nan, np.where(equal, 1.0, p))
     low, high = np.where(unknown, np.nan, low), np.where(unknown, np.nan, high)
     return Paired(mean, low, high, p, np.asarray((gaps > 0).sum(axis=-1)))

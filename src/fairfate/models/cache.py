@@ -1,120 +1,178 @@
-"""Compiled kernels kept on disk, so that only the first run compiles.
+"""Machine code of the loops kept on disk, so that only the first run compiles, and others need no Numba.
 
-Numba keeps compiled functions as pickles, and whoever writes a pickle runs code in whoever reads it. So they
-lie in a folder that the user alone can write, each behind a checksum; a damaged file, or a folder that
-others can write, is not read, and the kernels are compiled again.
+It lies in the folder that the user alone can write (`files.private_folder`). Processes that need the same
+loop wait for the one that compiles it.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
-import pickle  # Numba's own form; see above
 import platform
-import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import llvmlite
-import numba
-from numba.core.caching import _Cache
-from numba.core.compiler import CompileResult
-from numba.core.runtime import rtsys
-from numba.core.serialize import dumps
-from platformdirs import user_cache_path
+import numpy as np
+from numpy.typing import NDArray
 
 from fairfate.errors import InputError
-from fairfate.files import write_bytes
+from fairfate.files import locked, private_folder, read_private, write_private
 
-_DIGEST = 32
-
-
-def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function when it is first called, or take it from the disk."""
-    if numba.config.DISABLE_JIT:
-        raise InputError("NUMBA_DISABLE_JIT must be unset, since the kernels run compiled only, got 1")
-    compiled = numba.njit(error_model="numpy", nogil=True, boundscheck=False)(function)
-    compiled._cache = _Compiled(function)
-    return compiled
+_PATIENCE = 300.0
+"""Seconds to wait for a process that compiles, before doing the same."""
+_SCRATCH = ctypes.create_string_buffer(64)
+"""Where a loop puts what it returns, which is nothing."""
+_WORD = ctypes.c_ssize_t
+Code = tuple[str, bytes]
+"""A symbol, and the object file that it is in."""
 
 
-def private_folder() -> Path | None:
-    """The folder for compiled kernels; None if it is not the user's alone or cannot be made."""
-    folder = user_cache_path("fairfate") / "compiled"
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.lstat()
-    except OSError:
-        return None
-    if os.name == "posix":
-        others = stat.S_IWGRP | stat.S_IWOTH
-        if found.st_uid != os.geteuid() or found.st_mode & others or not stat.S_ISDIR(found.st_mode):
-            return None
-    return folder
+class Header:
+    """Several arrays as one argument: their words are put together once, however often they are passed."""
+
+    def __init__(self, *arrays: NDArray[Any]) -> None:
+        self.arrays = arrays  # which must live as long
+        self.words: list[Any] = []
+        self.kinds = [_put(array, self.words) for array in arrays]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """In a copy, and in another process, the arrays lie elsewhere."""
+        return Header, self.arrays
 
 
-@cache
-def _sources() -> bytes:
-    """A checksum of the files that the kernels are written in."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.digest()
+class Kernel:
+    """A loop of ``module``, by its name: compiled when it is first called, or taken from the disk.
 
+    Arguments are arrays, headers, and numbers: Python's whole ones, or NumPy's. Numba's functions take an
+    array as the words of its header, one after another.
+    """
 
-class _Compiled(_Cache):  # type: ignore[misc]  # numba ships no type information
-    """Where Numba looks for a compiled function before it compiles one."""
+    def __init__(self, module: str, name: str) -> None:
+        if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+            raise InputError("NUMBA_DISABLE_JIT must be unset, since the kernels run compiled only, got 1")
+        self.module, self.name = module, name
+        self.ready: dict[tuple[Any, ...], Callable[..., int]] = {}
 
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+    def __call__(self, *args: Any) -> None:
+        """Run it; it returns nothing and writes into its arrays."""
+        words: list[Any] = []
+        parts: list[Any] = []
+        for arg in args:
+            if isinstance(arg, Header):
+                words += arg.words
+                parts += arg.kinds
+            else:
+                parts.append(_put(arg, words))
+        kinds = tuple(parts)
+        run = self.ready.get(kinds)
+        if run is None:
+            run = self.ready[kinds] = _callable(self._code(kinds), kinds)
+        status = run(_SCRATCH, _SCRATCH, *words)
+        if status not in (0, -2):  # Numba's codes for a result and for none
+            raise RuntimeError(f"the compiled loop '{self.name}' ended with status {status}")
 
-    @property
-    def cache_path(self) -> str:
-        """The folder, for Numba's statistics."""
-        return str(private_folder() or "")
+    def _code(self, kinds: tuple[Any, ...]) -> Code:
+        """From the disk; if it is not there, compiled once, however many processes want it."""
+        file = self._file(kinds)
+        found = None if file is None else _read(file)
+        if found is not None:
+            return found
+        with _alone(file):
+            found = None if file is None else _read(file)  # another process may have compiled it meanwhile
+            if found is None:
+                from fairfate.models.compiling import machine_code  # with Numba
 
-    def _file(self, signature: Any, codegen: Any) -> Path | None:
+                found = machine_code(self.module, self.name, kinds)
+                if file is not None:
+                    write_private(file, found[0].encode() + b"\n" + found[1])
+        return found
+
+    def _file(self, kinds: tuple[Any, ...]) -> Path | None:
         """A name that stands for everything the machine code depends on."""
         folder = private_folder()
         if folder is None:
             return None
-        versions = (platform.python_version(), numba.__version__, llvmlite.__version__)
-        name = self.function.__qualname__.replace(".<locals>.", "-")
-        held = [cell.cell_contents for cell in self.function.__closure__ or ()]
-        key = repr((name, held, str(signature), codegen.magic_tuple(), versions, _sources()))
-        return folder / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
+        key = repr((self.module, self.name, kinds, _surroundings()))
+        return folder / f"{self.name}-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
 
-    def load_overload(self, signature: Any, target: Any) -> Any:
-        """The compiled function, or None."""
-        rtsys.initialize(target)  # what compiled code calls; the rest of a refresh is for compiling
-        file = self._file(signature, target.codegen())
-        try:
-            content = b"" if file is None else file.read_bytes()
-            if hashlib.sha256(content[_DIGEST:]).digest() == content[:_DIGEST]:
-                return CompileResult._rebuild(target, *pickle.loads(content[_DIGEST:]))
-        except Exception:  # not there, or not what this version of Numba can use
-            pass
-        target.refresh()
+
+def _put(value: Any, words: list[Any]) -> Any:
+    """Add an argument's words to the list; returns its kind: (dtype, dimensions, layout)."""
+    if isinstance(value, np.ndarray):
+        words += (0, 0, value.size, value.itemsize, value.__array_interface__["data"][0])
+        words += value.shape
+        words += value.strides
+        return value.dtype.str, value.ndim, "C" if value.flags.c_contiguous else "A"
+    if isinstance(value, np.generic):
+        words.append(value.item())
+        return value.dtype.str, 0, ""
+    words.append(int(value))
+    return "<i8", 0, ""
+
+
+def _word_types(kind: Any) -> list[Any]:
+    return [_WORD] * (5 + 2 * kind[1]) if kind[1] else [np.ctypeslib.as_ctypes_type(np.dtype(kind[0]))]
+
+
+@cache
+def _machine() -> Any:
+    import llvmlite.binding as llvm  # here and below, since commands that train nothing do without
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.Target.from_default_triple().create_target_machine(codemodel="jitdefault", jit=True)
+
+
+_ENGINES: list[Any] = []
+
+
+def _callable(code: Code, kinds: tuple[Any, ...]) -> Callable[..., int]:
+    """The loop in memory; an engine of its own, since names in different object files may be the same."""
+    import llvmlite.binding as llvm
+
+    symbol, content = code
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(content))
+    engine.finalize_object()
+    _ENGINES.append(engine)  # which owns the memory
+    words = [word for kind in kinds for word in _word_types(kind)]
+    kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *words)
+    return kind(engine.get_function_address(symbol))
+
+
+@cache
+def _surroundings() -> tuple[Any, ...]:
+    """All that the machine code depends on beside the loop: versions, processor, settings, our own files."""
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    versions = platform.python_version(), version("numba"), llvmlite.__version__
+    processor = llvm.get_default_triple(), llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    settings = sorted(item for item in os.environ.items() if item[0].startswith("NUMBA_"))
+    return versions, processor, settings, digest.hexdigest()
+
+
+def _read(file: Path) -> Code | None:
+    content = read_private(file)
+    if content is None:
         return None
+    symbol, _, code = content.partition(b"\n")
+    return symbol.decode(), code
 
-    def save_overload(self, signature: Any, result: Any) -> None:
-        """Keep a compiled function for the next time, if that can be done."""
-        file = self._file(signature, result.codegen)
-        if file is None or result.lifted or result.library.has_dynamic_globals:
-            return
-        content = dumps(result._reduce())
-        try:
-            write_bytes(file, hashlib.sha256(content).digest() + content)
-        except OSError:
-            return
 
-    def enable(self) -> None:
-        """Always on."""
-
-    def disable(self) -> None:
-        """Always on."""
-
-    def flush(self) -> None:
-        """Nothing is kept in memory."""
+@contextmanager
+def _alone(file: Path | None) -> Iterator[None]:
+    """While no other process compiles; the system lets go of one that is killed."""
+    with ExitStack() as stack:
+        if file is not None:
+            with suppress(InputError, OSError):  # one that is stuck, or a folder that cannot be locked
+                stack.enter_context(locked(file.parent, seconds=_PATIENCE))
+        yield

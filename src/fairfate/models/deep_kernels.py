@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from fairfate.models.cache import kernel
-from fairfate.models.layer_kernels import copy, descend, fill_places, fill_strips, padded, predict
+from fairfate.models.compiling import kernel
+from fairfate.models.layer_kernels import copy, descend, fill_strips, predict
+from fairfate.models.rows import LANES
 from fairfate.models.shared_kernels import add_prejudice, batch_order, note_pull
 from fairfate.models.simd import (
-    LANES,
     count_positive,
     fill,
     fma,
@@ -38,26 +38,18 @@ _ZERO, _ONE, _HALF, _QUARTER = np.float32(0), np.float32(1), np.float32(0.5), np
 def train_deep(
     start: Array, x: Array, cell: Array, offsets: Array, clients: Array, weights: Array,
     pushes: Array, prejudices: Array, proxes: Array, anchors: Array, epochs: int, skip: int, run: int,
-    batch: int, rate: Any, key: Any, round_number: int, widths: Array,
-) -> Array:  # fmt: skip
-    """As `train_cohort`, for the layer widths ``(inputs, ..., 1)``."""
-    settings, _, parameters = start.shape
-    inputs = widths[0]
-    longest = 0
-    for client in clients:
-        longest = max(longest, offsets[client + 1] - offsets[client])
-    batch = min(batch, longest * run)
-    order = np.empty(longest * epochs, np.int32)
-    places = np.zeros((3, len(widths)), np.int64)
-    fill_places(widths, batch, places)
-    units = np.zeros(places[0, -1], _F)
-    size = places[2, -1]
-    strips, sums, anchor = np.zeros(size, _F), np.zeros(size, _F), np.zeros(size if len(proxes) else 0, _F)
-    turned = np.zeros(max(size, LANES * LANES), _F)
-    z, lift = np.zeros(padded(batch), _F), np.zeros(batch, _F)
-    group = np.zeros(batch, np.int64)
-    strength = np.zeros(LANES, _F)
-    out = np.empty((settings, len(clients), parameters), _F)
+    batch: int, rate: Any, key: Any, round_number: int, widths: Array, order: Array, places: Array,
+    space: Array, whole_space: Array, ends: Array, out: Array,
+) -> None:  # fmt: skip
+    """As `train_cohort`, for the layer widths ``(inputs, ..., 1)``.
+
+    ``places`` : where a batch's inputs to each layer begin, how far rows are apart, where its strips begin.
+    """
+    settings, inputs = len(start), widths[0]
+    units, strips, sums = space[: ends[0]], space[ends[0] : ends[1]], space[ends[1] : ends[2]]
+    anchor, turned, z = space[ends[2] : ends[3]], space[ends[3] : ends[4]], space[ends[4] : ends[5]]
+    lift, strength, odds = space[ends[5] : ends[6]], space[ends[6] : ends[7]], space[ends[7] : ends[8]]
+    group, present = whole_space[: ends[9]], whole_space[ends[9] :]
     for c in range(len(clients)):
         first = offsets[clients[c]]
         rows = offsets[clients[c] + 1] - first
@@ -79,7 +71,7 @@ def train_deep(
                     lift[b] = pushes[s, c, cell[row]] * (_QUARTER * step) if pushed else _ZERO
                 predict(units, strips, widths, places, count, z, turned)
                 if prejudice != _ZERO:
-                    add_prejudice(z, group, count, prejudice, _QUARTER * step, lift)
+                    add_prejudice(z, group, count, prejudice, _QUARTER * step, lift, odds, present)
                 for b in range(count):
                     row = first + order[rows * skip + begin + b]
                     t = z[b]
@@ -90,7 +82,6 @@ def train_deep(
                     note_pull(strips, anchor, strength, sums)
                 descend(units, strips, widths, places, count, z, sums, turned)
             fill_strips(out[s, c], widths, places[2], strips, True)
-    return out
 
 
 @kernel
@@ -145,36 +136,23 @@ def _margin_deep(flat: Array, base: int, blocks: Array, start: int, widths: Arra
 
 
 @kernel
-def statistics_deep(models: Array, blocks: Array, cell: Array, mask: Array, cells: int, widths: Array) -> Any:
+def statistics_deep(
+    flat: Array, blocks: Array, cell: Array, mask: Array, parameters: int, widths: Array, units: Array,
+    positives: Array, probability: Array, loss: Array,
+) -> None:  # fmt: skip
     """As `sum_statistics`."""
-    count, parameters = models.shape
-    positives = np.zeros((count, cells), np.int64)
-    probability, loss = np.zeros((count, cells)), np.zeros((count, cells))
-    flat = models.ravel()
-    widest = 1
-    for width in widths:
-        widest = max(widest, width)
-    units = np.zeros(2 * widest * LANES, _F)
     half = fill(_HALF)
-    for m in range(count):
+    for m in range(len(positives)):
         for block in range(len(cell)):
             z = _margin_deep(flat, m * parameters, blocks, block * widths[0] * LANES, widths, units)
             at = cell[block]
             positives[m, at] += count_positive(z, mask[block])
             probability[m, at] += masked_sum(fma(half, tanh(mul(z, half)), half), mask[block])
             loss[m, at] += masked_sum(softplus(neg(z) if at % 2 else z), mask[block])
-    return positives, probability, loss
 
 
 @kernel
-def margins_deep(model: Array, blocks: Array, widths: Array) -> Array:
+def margins_deep(model: Array, blocks: Array, widths: Array, units: Array, out: Array) -> None:
     """As `margins`."""
-    count = len(blocks) // widths[0]
-    out = np.empty(count, _F)
-    widest = 1
-    for width in widths:
-        widest = max(widest, width)
-    units = np.zeros(2 * widest * LANES, _F)
-    for start in range(0, count, LANES):
+    for start in range(0, len(out), LANES):
         store(out, start, _margin_deep(model, 0, blocks, start * widths[0], widths, units))
-    return out

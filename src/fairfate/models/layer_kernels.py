@@ -14,34 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from fairfate.models.cache import kernel
-from fairfate.models.simd import LANES, add, fill, load, mul, spread, store, sub, tanh, turn
+from fairfate.models.compiling import kernel
+from fairfate.models.kernels import ROWS
+from fairfate.models.rows import LANES
+from fairfate.models.simd import add, fill, load, mul, spread, store, sub, tanh, turn
 
 Array = Any  # Numba infers the types of the kernels' arguments
 
 _ZERO, _ONE, _HALF = np.float32(0), np.float32(1), np.float32(0.5)
 _NEAR = 64  # rows whose values stay in the nearest cache
-_ROWS = 5  # rows of a batch that go through a layer together: what the registers hold
 
 
 @kernel
 def padded(count: int) -> int:
     """The next multiple of sixteen."""
     return (count + LANES - 1) // LANES * LANES
-
-
-@kernel
-def fill_places(widths: Array, batch: int, places: Array) -> None:
-    """For each layer: where a batch's inputs to it begin, how far rows are apart, where its strips begin.
-
-    The first and the last of these have one number more, which says how long the whole is.
-    """
-    for layer in range(len(widths) - 1):
-        wide = padded(widths[layer])
-        stride = (wide // LANES | 1) * LANES  # odd, so that rows do not share a few of the cache's places
-        places[0, layer + 1] = places[0, layer] + (padded(batch) + LANES) * stride
-        places[1, layer] = stride
-        places[2, layer + 1] = places[2, layer] + (wide + 1) * padded(widths[layer + 1])
 
 
 @kernel
@@ -82,7 +69,7 @@ def _forward(units: Array, strips: Array, widths: Array, places: Array, layer: i
     for k in range(0, widths[layer + 1], LANES):
         strip = places[2, layer] + k * (deep + 1)
         bias = load(strips, strip + deep * LANES)
-        for b in range(0, count, _ROWS):
+        for b in range(0, count, ROWS):
             a0 = a1 = a2 = a3 = a4 = bias
             q = source + b * step
             for j in range(wide):
@@ -200,7 +187,7 @@ def _back(units: Array, widths: Array, places: Array, layer: int, count: int, tu
     one = fill(_ONE)
     for j in range(0, widths[layer], LANES):
         strip = j * padded(narrow)
-        for b in range(0, count, _ROWS):
+        for b in range(0, count, ROWS):
             a0 = a1 = a2 = a3 = a4 = fill(_ZERO)
             q = errors + b * stride
             for k in range(narrow):

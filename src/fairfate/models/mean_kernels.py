@@ -1,14 +1,10 @@
-"""Weighted sums of many large vectors, in one pass over them."""
+"""The compiled loop that adds up many large vectors by weights, in one pass over them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-from numpy.lib.stride_tricks import as_strided
-from numpy.typing import NDArray
-
-from fairfate.models.cache import kernel
+from fairfate.models.compiling import kernel
 
 Array = Any  # Numba infers the types of the kernels' arguments
 
@@ -16,25 +12,8 @@ _WIDTH = 16_384
 """Columns at a time, so that their sums stay in the cache while all rows are added."""
 
 
-def weighted_sums(rows: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:
-    """(sums, columns) rows added one after another, each times its weight, for each row of weights.
-
-    The same bits as ``(weights[k][:, None] * rows).sum(axis=0)``, where there is more than one column.
-
-    Parameters
-    ----------
-    rows : (rows, columns) whose columns lie side by side in memory; rows may lie further apart
-    weights : (sums, rows) of the same type
-    """
-    step = rows.strides[0] // rows.itemsize
-    flat = as_strided(rows, ((len(rows) - 1) * step + rows.shape[1],), (rows.itemsize,), writeable=False)
-    sums = np.zeros((len(weights), rows.shape[1]), dtype=rows.dtype)
-    _add_rows(flat, step, weights, sums)
-    return sums
-
-
 @kernel
-def _add_rows(flat: Array, step: int, weights: Array, sums: Array) -> None:
+def add_rows(flat: Array, step: int, weights: Array, sums: Array) -> None:
     """Add rows that start ``step`` apart to the sums: four in a go, which asks less of the memory.
 
     Every product is rounded and then added, to one row's after another, as NumPy does it.

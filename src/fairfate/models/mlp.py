@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fairfate.errors import InputError, check
 from fairfate.fairness.metrics import Counts, Statistics
-from fairfate.models import deep_kernels, score_kernels, train_kernels
+from fairfate.models import kernels
 from fairfate.models.model import Batches, Losses, Models, counts_of
 from fairfate.models.rows import ClientRows, PackedRows
 from fairfate.models.training import Training
@@ -114,51 +114,52 @@ class Mlp:
         batches: Batches,
     ) -> Models:
         """Train (models, clients, parameters), each at its client, all on the same batches."""
-        run = train_kernels.train_cohort if self._one_layer else deep_kernels.train_deep
-        trained: Models = run(
+        anchor = _NO_PROX if losses.prox is None else losses.anchor
+        assert anchor is not None  # it is there with prox
+        common = (
             np.ascontiguousarray(models),
-            rows.x,
-            rows.cell,
-            rows.offsets,
+            rows,
             clients,
-            losses.weight,
-            _NO_PUSH if losses.push is None else losses.push,
-            _NO_PREJUDICE if losses.prejudice is None else losses.prejudice,
-            _NO_PROX if losses.prox is None else losses.prox,
-            _NO_PROX if losses.prox is None else losses.anchor,
-            training.epochs,
-            batches.skip,
-            training.epochs if batches.run is None else batches.run,
+            (
+                losses.weight,
+                _NO_PUSH if losses.push is None else losses.push,
+                _NO_PREJUDICE if losses.prejudice is None else losses.prejudice,
+                _NO_PROX if losses.prox is None else losses.prox,
+                anchor,
+            ),
+            (training.epochs, batches.skip, training.epochs if batches.run is None else batches.run),
             training.batch_size,
             np.float32(training.learning_rate),
             batches.key,
             batches.round,
-            self.hidden[0] if self._one_layer else self.widths,
         )
-        return trained
+        if self._one_layer:
+            return kernels.train_cohort(*common, self.hidden[0])
+        return kernels.train_deep(*common, self.widths)
 
     def count(self, models: Models, rows: PackedRows) -> Counts:
         """(models, groups, 2, 2) counts of each model's predictions."""
         if not self._one_layer:
             return self.statistics(models, rows).counts
-        packed = rows.blocks, rows.block_cell, rows.mask
-        positives = score_kernels.count_positives(np.ascontiguousarray(models), *packed, self.hidden[0])
+        positives = kernels.count_positives(np.ascontiguousarray(models), rows, self.inputs, self.hidden[0])
         return counts_of(positives, rows.sizes)
 
     def statistics(self, models: Models, rows: PackedRows) -> Statistics:
         """The same with sums of probabilities and losses."""
-        run = score_kernels.sum_statistics if self._one_layer else deep_kernels.statistics_deep
-        width = self.hidden[0] if self._one_layer else self.widths
-        packed = rows.blocks, rows.block_cell, rows.mask, rows.cells
-        positives, probability, loss = run(np.ascontiguousarray(models), *packed, width)
+        flat = np.ascontiguousarray(models)
+        if self._one_layer:
+            positives, probability, loss = kernels.sum_statistics(flat, rows, self.inputs, self.hidden[0])
+        else:
+            positives, probability, loss = kernels.statistics_deep(flat, rows, self.widths)
         shape = (len(models), rows.cells // 2, 2)
         return Statistics(counts_of(positives, rows.sizes), probability.reshape(shape), loss.reshape(shape))
 
     def margins(self, model: Models, rows: PackedRows) -> list[NDArray[np.float32]]:
         """For each cell, its rows' scores by one model: the log-odds of label 1."""
-        run = score_kernels.margins if self._one_layer else deep_kernels.margins_deep
-        width = self.hidden[0] if self._one_layer else self.widths
-        return rows.by_cell(run(np.ascontiguousarray(model), rows.blocks, width))
+        flat = np.ascontiguousarray(model)
+        if self._one_layer:
+            return rows.by_cell(kernels.margins(flat, rows, self.inputs, self.hidden[0]))
+        return rows.by_cell(kernels.margins_deep(flat, rows, self.widths))
 
 
 def margins_of(layers: dict[str, NDArray[Any]], x: NDArray[Any]) -> NDArray[np.float64]:

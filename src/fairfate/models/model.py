@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.fairness.metrics import Counts, Statistics
+from fairfate.models.kernels import batch_order
 from fairfate.models.rows import ClientRows, PackedRows
-from fairfate.models.shared_kernels import batch_order
 from fairfate.models.training import Training
 
 Models = NDArray[np.float32]

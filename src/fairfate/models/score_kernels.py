@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fairfate.models.cache import kernel
+from fairfate.models.compiling import kernel
+from fairfate.models.rows import LANES
 from fairfate.models.simd import (
-    LANES,
     count_positive,
     fill,
     fma,
@@ -24,7 +24,6 @@ from fairfate.models.simd import (
 
 Array = Any  # Numba infers the types of the kernels' arguments
 
-_F = np.float32
 _HALF = np.float32(0.5)
 
 
@@ -64,62 +63,45 @@ def _margin(flat: Array, base: int, blocks: Array, start: int, inputs: int, hidd
 
 
 @kernel
-def count_positives(models: Array, blocks: Array, cell: Array, mask: Array, hidden: int) -> Array:
+def count_positives(
+    flat: Array, blocks: Array, cell: Array, mask: Array, inputs: int, hidden: int, units: Array, out: Array
+) -> None:
     """Count the rows of each cell that each model accepts.
 
     Parameters
     ----------
-    models : (models, parameters)
+    flat : the models, one after another
     blocks : flat; for each block of sixteen rows of one cell, each input's sixteen values
     cell, mask : (blocks,) the block's cell, and which of its rows exist, as bits
-
-    Returns
-    -------
-    (models, cells) rows with a score above zero, i.e. a probability above one half
+    units : space for sixteen values of each hidden unit
+    out : (models, cells) zeros become rows with a score above zero, i.e. a probability above one half
     """
-    count, parameters = models.shape
-    inputs = (parameters - 1) // hidden - 2
-    cells = 0
-    for block in range(len(cell)):
-        cells = max(cells, cell[block] + 1)
-    positives = np.zeros((count, cells), np.int64)
-    flat = models.ravel()
-    units = np.zeros(hidden * LANES, _F)
-    for m in range(count):
+    parameters = (inputs + 2) * hidden + 1
+    for m in range(len(out)):
         for block in range(len(cell)):
             z = _margin(flat, m * parameters, blocks, block * inputs * LANES, inputs, hidden, units)
-            positives[m, cell[block]] += count_positive(z, mask[block])
-    return positives
+            out[m, cell[block]] += count_positive(z, mask[block])
 
 
 @kernel
-def sum_statistics(models: Array, blocks: Array, cell: Array, mask: Array, cells: int, hidden: int) -> Any:
+def sum_statistics(
+    flat: Array, blocks: Array, cell: Array, mask: Array, inputs: int, hidden: int, units: Array,
+    positives: Array, probability: Array, loss: Array,
+) -> None:  # fmt: skip
     """Rows of each cell that each model accepts, and sums of their probabilities and cross-entropies."""
-    count, parameters = models.shape
-    inputs = (parameters - 1) // hidden - 2
-    positives = np.zeros((count, cells), np.int64)
-    probability = np.zeros((count, cells))
-    loss = np.zeros((count, cells))
-    flat = models.ravel()
-    units = np.zeros(hidden * LANES, _F)
+    parameters = (inputs + 2) * hidden + 1
     half = fill(_HALF)
-    for m in range(count):
+    for m in range(len(positives)):
         for block in range(len(cell)):
             z = _margin(flat, m * parameters, blocks, block * inputs * LANES, inputs, hidden, units)
             at = cell[block]
             positives[m, at] += count_positive(z, mask[block])
             probability[m, at] += masked_sum(fma(half, tanh(mul(z, half)), half), mask[block])
             loss[m, at] += masked_sum(softplus(neg(z) if at % 2 else z), mask[block])
-    return positives, probability, loss
 
 
 @kernel
-def margins(model: Array, blocks: Array, hidden: int) -> Array:
+def margins(model: Array, blocks: Array, inputs: int, hidden: int, units: Array, out: Array) -> None:
     """One model's scores before the sigmoid of all rows, in the order of the blocks."""
-    inputs = (len(model) - 1) // hidden - 2
-    count = len(blocks) // inputs
-    out = np.empty(count, _F)
-    units = np.zeros(hidden * LANES, _F)
-    for start in range(0, count, LANES):
+    for start in range(0, len(out), LANES):
         store(out, start, _margin(model, 0, blocks, start * inputs, inputs, hidden, units))
-    return out

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from fairfate.models.cache import kernel
-from fairfate.models.simd import LANES, add, fill, fma, load, log_odds, mul, prefetch, store, sub
+from fairfate.models.compiling import kernel
+from fairfate.models.rows import LANES
+from fairfate.models.simd import add, fill, fma, load, log_odds, mul, prefetch, store, sub
 
 Array = Any  # Numba infers the types of the kernels' arguments
 
@@ -57,14 +58,20 @@ def look_ahead(x: Array, cell: Array, inputs: int, first: int, order: Array, beg
 
 
 @kernel
-def add_prejudice(t: Array, group: Array, size: int, strength: Any, step: Any, lift: Array) -> None:
-    """Add to each row's ``lift`` what its group's odds in the batch cost; ``t`` is 2 P(1) - 1 of each row."""
+def add_prejudice(
+    t: Array, group: Array, size: int, strength: Any, step: Any, lift: Array, sums: Array, rows: Array
+) -> None:
+    """Add to each row's ``lift`` what its group's odds in the batch cost; ``t`` is 2 P(1) - 1 of each row.
+
+    ``rows`` has room for a number of each group, ``sums`` for sixteen and for sixteen more.
+    """
     groups = 0
     for b in range(size):
         groups = max(groups, group[b] + 1)
-    sums = np.zeros(groups, _F)
-    rows = np.zeros(groups, np.int64)
-    odds = np.zeros(LANES, _F)
+    for g in range(groups):
+        sums[g] = _ZERO
+        rows[g] = 0
+    odds = sums[groups:]
     total = _ZERO
     for b in range(size):
         store(odds, 0, fma(fill(_HALF), fill(t[b]), fill(_HALF)))
@@ -87,13 +94,16 @@ def add_prejudice(t: Array, group: Array, size: int, strength: Any, step: Any, l
 
 
 @kernel
-def add_prejudice_lanes(t: Array, group: Array, size: int, strength: Array, step: Any, lift: Array) -> None:
+def add_prejudice_lanes(
+    t: Array, group: Array, size: int, strength: Array, step: Any, lift: Array, sums: Array, rows: Array
+) -> None:
     """The same for sixteen models, with sixteen values of each number."""
     groups = 0
     for b in range(size):
         groups = max(groups, group[b] + 1)
-    sums = np.zeros(groups * LANES, _F)
-    rows = np.zeros(groups, np.int64)
+    for g in range(groups):
+        store(sums, g * LANES, fill(_ZERO))
+        rows[g] = 0
     total = fill(_ZERO)
     half = fill(_HALF)
     for b in range(size):

@@ -17,7 +17,7 @@ from numba.core.cgutils import get_or_insert_function
 from numba.core.datamodel import models, register_default
 from numba.extending import intrinsic
 
-LANES = 16
+from fairfate.models.rows import LANES
 
 _FLOAT = ir.FloatType()
 _INT = ir.IntType(32)

@@ -16,7 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from fairfate.models.cache import kernel
+from fairfate.models.compiling import kernel
+from fairfate.models.kernels import ROWS
+from fairfate.models.rows import LANES
 from fairfate.models.shared_kernels import (
     FAR,
     add_prejudice,
@@ -27,7 +29,6 @@ from fairfate.models.shared_kernels import (
     note_pull,
 )
 from fairfate.models.simd import (
-    LANES,
     add,
     add_products,
     fill,
@@ -47,10 +48,7 @@ Array = Any  # Numba infers the types of the kernels' arguments
 
 _F = np.float32
 _ZERO, _HALF, _QUARTER = np.float32(0), np.float32(0.5), np.float32(0.25)
-_ROWS = 5  # rows of a batch that go through the first layer together: what the registers hold
 _NEAR = 64  # rows whose hidden units stay in the nearest cache
-_WIDEST = 32  # hidden units from which on sixteen models at once do not fit the caches
-_MANY_INPUTS = 64
 
 
 def _make_train_one(lifts: bool) -> Any:
@@ -60,24 +58,18 @@ def _make_train_one(lifts: bool) -> Any:
     def train(
         model: Array, x: Array, cell: Array, weight: Array, push: Array, prejudice: Any,
         anchor: Array, strength: Array, first: int, order: Array, visits: int, batch: int, rate: Any,
-        inputs: int, width: int,
+        inputs: int, width: int, floats: Any, wholes: Any,
     ) -> None:  # fmt: skip
         """SGD for one model, which is held in strips, so that loops read one vector after another.
 
         For each sixteen of the ``width`` hidden units: W1 of every input, b1, w2. After all of them comes b2.
         ``push`` and ``anchor`` are empty where nobody wants one.
         """
-        padded = (batch + LANES - 1) // LANES * LANES + LANES
+        h, z, lift, offset, scale, pull, odds, sums = floats
+        at, group, present = wholes
         stride = (width // LANES | 1) * LANES  # odd, so that rows do not share a few of the cache's places
-        h = np.zeros((batch + _ROWS) * stride, _F)
-        sums = np.zeros(inputs * LANES, _F)
-        at = np.zeros(batch + _ROWS, np.int64)
-        z = np.zeros(padded, _F)
-        offset = np.zeros(padded, _F)
-        scale = np.zeros(padded, _F)
-        lift = np.zeros(padded, _F)
-        group = np.zeros(padded, np.int64)
-        pull = np.zeros(len(anchor), _F)
+        for p in range(0, inputs * LANES, LANES):
+            store(sums, p, fill(_ZERO))
         b1, w2, b2 = inputs * LANES, (inputs + 1) * LANES, (inputs + 2) * width
         far = len(order) > FAR
         for start in range(0, visits, batch):
@@ -92,10 +84,10 @@ def _make_train_one(lifts: bool) -> Any:
                 at[b] = row * inputs
                 offset[b] = _HALF - _F(cell[row] & 1)
                 scale[b] = weight[cell[row]] * step
-            for b in range(size, size + _ROWS):  # a ragged end repeats a row; its results are unused
+            for b in range(size, size + ROWS):  # a ragged end repeats a row; its results are unused
                 at[b] = at[0]
 
-            for b in range(0, size, _ROWS):
+            for b in range(0, size, ROWS):
                 p0, p1, p2, p3, p4 = at[b], at[b + 1], at[b + 2], at[b + 3], at[b + 4]
                 s0 = s1 = s2 = s3 = s4 = no_sums()
                 for k in range(0, width, LANES):
@@ -133,7 +125,7 @@ def _make_train_one(lifts: bool) -> Any:
                     group[b] = cell[row] // 2
                     lift[b] = push[cell[row]] * (_QUARTER * step) if len(push) else _ZERO
                 if prejudice != _ZERO:
-                    add_prejudice(z, group, size, prejudice, _QUARTER * step, lift)
+                    add_prejudice(z, group, size, prejudice, _QUARTER * step, lift, odds, present)
                 for b in range(0, size, LANES):
                     t = load(z, b)
                     gradient = mul(fma(half, t, load(offset, b)), load(scale, b))
@@ -241,7 +233,7 @@ def _make_train_lanes(lifts: bool) -> Any:
     def train(
         models: Array, x: Array, cell: Array, weight: Array, push: Array, prejudice: Array,
         anchor: Array, strength: Array, first: int, order: Array, visits: int, batch: int, rate: Any,
-        inputs: int, hidden: int,
+        inputs: int, hidden: int, floats: Any, wholes: Any,
     ) -> None:  # fmt: skip
         """SGD for sixteen models on the same batches; ``models`` and ``weight`` hold 16 values a parameter.
 
@@ -249,14 +241,10 @@ def _make_train_lanes(lifts: bool) -> Any:
         """
         width = hidden * LANES
         stride = (hidden | 1) * LANES  # odd, as above
-        h = np.zeros((batch + _ROWS) * stride, _F)
-        g = np.zeros(batch * LANES, _F)
-        lift = np.zeros(batch * LANES if lifts else 0, _F)
-        group = np.zeros(batch, np.int64)
-        places = np.zeros(batch + _ROWS, np.int64)
+        h, g, lift, _, _, pull, odds, _ = floats
+        places, group, present = wholes
         b1, w2, b2 = inputs * width, (inputs + 1) * width, (inputs + 2) * width
         half = fill(_HALF)
-        pull = np.zeros(len(anchor), _F)
         far = len(order) > FAR
         for start in range(0, visits, batch):
             size = min(batch, visits - start)
@@ -267,10 +255,10 @@ def _make_train_lanes(lifts: bool) -> Any:
                 note_pull(models, anchor, strength, pull)
             for b in range(size):
                 places[b] = (first + order[start + b]) * inputs
-            for b in range(size, size + _ROWS):
+            for b in range(size, size + ROWS):
                 places[b] = places[0]
 
-            for b in range(0, size, _ROWS):
+            for b in range(0, size, ROWS):
                 p0, p1, p2, p3, p4 = places[b], places[b + 1], places[b + 2], places[b + 3], places[b + 4]
                 for k in range(0, width, LANES):
                     a0 = load(models, b1 + k)
@@ -327,7 +315,7 @@ def _make_train_lanes(lifts: bool) -> Any:
                         mul(load(push, at * LANES), fill(quarter)) if len(push) else fill(_ZERO),
                     )
                 if len(prejudice):
-                    add_prejudice_lanes(g, group, size, prejudice, quarter, lift)
+                    add_prejudice_lanes(g, group, size, prejudice, quarter, lift, odds, present)
                 for b in range(size):
                     row = first + order[start + b]
                     t = load(g, b * LANES)
@@ -415,22 +403,21 @@ def _to_strips(model: Array, strips: Array, hidden: int, width: int, back: bool)
 
 
 @kernel
-def least_lanes(inputs: int, hidden: int, width: int) -> int:
-    """From how many models on sixteen at once are faster than one after another (docs/engine.md).
-
-    One model alone is trained ``width`` hidden units wide, however few of them there are.
-    """
-    if hidden > _WIDEST:
-        return LANES + 1
-    return max(2, (14 if inputs <= _MANY_INPUTS else 17) * hidden // width)
+def _some(values: Array) -> Any:
+    """Whether any number is not 0."""
+    found = False
+    for value in values:
+        found |= value != _ZERO
+    return found
 
 
 @kernel
 def train_cohort(
     start: Array, x: Array, cell: Array, offsets: Array, clients: Array, weights: Array,
     pushes: Array, prejudices: Array, proxes: Array, anchors: Array, epochs: int, skip: int, run: int,
-    batch: int, rate: Any, key: Any, round_number: int, hidden: int,
-) -> Array:  # fmt: skip
+    batch: int, rate: Any, key: Any, round_number: int, hidden: int, least: int, order: Array,
+    space: Array, whole_space: Array, ends: Array, out: Array,
+) -> None:  # fmt: skip
     """Train every setting's model at every client of the round.
 
     Parameters
@@ -448,30 +435,27 @@ def train_cohort(
     epochs : local epochs of the round, of which ``skip`` are over and ``run`` are run now
     batch, rate : batch size, learning rate
     key, round_number : what the batch order depends on, beside the client
-
-    Returns
-    -------
-    (settings, cohort, parameters) the trained models
+    least : from how many models on sixteen are trained at once
+    order, space, whole_space, ends : space to work in, and where its parts end (`kernels.train_cohort`)
+    out : (settings, cohort, parameters) becomes the trained models
     """
     settings, _, parameters = start.shape
     cells = weights.shape[2]
     inputs = (parameters - 1) // hidden - 2
     width = (hidden + LANES - 1) // LANES * LANES
-    least = least_lanes(inputs, hidden, width)
-    longest = 0
-    for client in clients:
-        longest = max(longest, offsets[client + 1] - offsets[client])
-    batch = min(batch, longest * run)
-    order = np.empty(longest * epochs, np.int32)
-    out = np.empty((settings, len(clients), parameters), _F)
-    one = np.zeros((inputs + 3) * width, _F)
-    one_anchor = np.zeros(len(one) if len(proxes) else 0, _F)
-    wanted = parameters * LANES if least <= min(settings, LANES) else 0  # a wide model's would be large
-    lanes, lane_anchor = np.zeros(wanted, _F), np.zeros(wanted if len(proxes) else 0, _F)
-    lane_weight = np.zeros(cells * LANES, _F)
-    lane_push = np.zeros(cells * LANES, _F)
-    lane_prejudice, strength = np.zeros(LANES, _F), np.zeros(LANES, _F)
-    none = np.zeros(0, _F)
+    floats = (
+        space[: ends[0]], space[ends[0] : ends[1]], space[ends[1] : ends[2]], space[ends[2] : ends[3]],
+        space[ends[3] : ends[4]], space[ends[4] : ends[5]], space[ends[5] : ends[6]],
+        space[ends[6] : ends[7]],
+    )  # fmt: skip
+    models, lane_anchor = space[ends[7] : ends[8]], space[ends[8] : ends[9]]
+    lane_weight, lane_push = space[ends[9] : ends[10]], space[ends[10] : ends[11]]
+    lane_prejudice, strength = space[ends[11] : ends[12]], space[ends[12] : ends[13]]
+    wholes = whole_space[: ends[14]], whole_space[ends[14] : ends[15]], whole_space[ends[15] :]
+    padded = (inputs + 3) * width
+    lanes, one, one_anchor, none = (
+        models[: parameters * LANES], models[:padded], lane_anchor[:padded], models[:0],
+    )  # fmt: skip
     for c in range(len(clients)):
         first = offsets[clients[c]]
         rows = offsets[clients[c] + 1] - first
@@ -506,12 +490,12 @@ def train_cohort(
                     _train_lanes_lifted(
                         lanes, x, cell, lane_weight, lane_push if pushed else none,
                         lane_prejudice if removes else none, anchor, strength, first, mine, visits, batch,
-                        rate, inputs, hidden,
+                        rate, inputs, hidden, floats, wholes,
                     )  # fmt: skip
                 else:
                     _train_lanes(
                         lanes, x, cell, lane_weight, none, none, anchor, strength, first, mine, visits,
-                        batch, rate, inputs, hidden,
+                        batch, rate, inputs, hidden, floats, wholes,
                     )  # fmt: skip
                 for lane in range(filled):
                     for p in range(parameters):
@@ -519,7 +503,7 @@ def train_cohort(
                 s += filled
             else:
                 _to_strips(start[s, c], one, hidden, width, False)
-                push = pushes[s, c] if len(pushes) and np.any(pushes[s, c] != _ZERO) else none
+                push = pushes[s, c] if len(pushes) and _some(pushes[s, c]) else none
                 prejudice = prejudices[s] if len(prejudices) else _ZERO
                 anchor = none
                 if len(proxes) and proxes[s, c] != _ZERO:
@@ -529,13 +513,12 @@ def train_cohort(
                 if len(push) or prejudice != _ZERO:
                     _train_one_lifted(
                         one, x, cell, weights[s, c], push, prejudice, anchor, strength, first, mine,
-                        visits, batch, rate, inputs, width,
+                        visits, batch, rate, inputs, width, floats, wholes,
                     )  # fmt: skip
                 else:
                     _train_one(
                         one, x, cell, weights[s, c], none, _ZERO, anchor, strength, first, mine, visits,
-                        batch, rate, inputs, width,
+                        batch, rate, inputs, width, floats, wholes,
                     )  # fmt: skip
                 _to_strips(out[s, c], one, hidden, width, True)
                 s += 1
-    return out

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -14,14 +15,16 @@ import pandas as pd
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, listing
 from fairfate.fairness.grammar import individual_terms
-from fairfate.fairness.metrics import COLLAPSED, FAIRNESS
+from fairfate.fairness.metrics import COLLAPSED, FAIRNESS, METRICS
 from fairfate.fairness.objective import bind, small_groups
 from fairfate.runs.choice import spoken_of
-from fairfate.runs.finished import Run
 from fairfate.runs.folders import Held, is_sweep, read_folder
 from fairfate.runs.groups import group_rates
 from fairfate.runs.results import KEYS, counts_of, row_names, summarise
 from fairfate.strategies import THRESHOLDS
+
+if TYPE_CHECKING:
+    from fairfate.runs.finished import Run
 
 SKILL = ("mcc", "balanced_accuracy")
 SKILL_LOST = {"mcc": 0.05, "balanced_accuracy": 0.02}
@@ -94,16 +97,15 @@ class Comparison:
     @cached_property
     def summary(self) -> pd.DataFrame:
         """One line for each strategy, with the mean of each objective that is no metric by itself."""
-        found = summarise(self.rounds)
+        rounds = self.rounds if "acceptance" in self.rounds else self.rounds.assign(acceptance=math.nan)
+        found = summarise(rounds, (*METRICS, "acceptance"))
         named = dict.fromkeys([*found["metric"].dropna(), self.metric])
         texts = [text for text in named if text not in self.rounds.columns and not individual_terms(text)]
         if texts and self.groups is not None:
             last = self.last_rounds.assign(**self._objectives(texts))
             means = last.groupby(KEYS, dropna=False, sort=False)[texts].mean(skipna=False)
             found = found.merge(means.add_suffix("_last_mean").reset_index(), on=KEYS, how="left")
-        acceptance = self.last_rounds.groupby(KEYS, dropna=False, sort=False)["acceptance"]
-        accepted = acceptance.agg(["mean", "std"]).add_prefix("acceptance_last_").reset_index()
-        return found.merge(accepted, on=KEYS, how="left")
+        return found
 
     def _objectives(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
         assert self.groups is not None

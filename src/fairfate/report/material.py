@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -263,13 +263,18 @@ class Material:
 
     def line_of(self, frame: pd.DataFrame) -> NDArray[np.int64]:
         """The number of the strategy of each row."""
-        keys = self.comparison.summary[["strategy", "metric", "settings"]]
-        place = {
-            (row.strategy, text(row.metric), row.settings): number
-            for number, row in enumerate(keys.itertuples(index=False))
-        }
-        rows = zip(frame["strategy"], frame["metric"].map(text), frame["settings"], strict=True)
-        return np.array([place.get(row, -1) for row in rows], dtype=np.int64)
+        rows = _lines(frame)
+        return np.array([self._places.get(row, -1) for row in rows], dtype=np.int64)
+
+    @cached_property
+    def _places(self) -> dict[tuple[str, str, str], int]:
+        return {row: number for number, row in enumerate(_lines(self.comparison.summary))}
+
+
+def _lines(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
+    """What tells each row's strategy from the others."""
+    strategy, metric, settings = (frame[name].tolist() for name in ("strategy", "metric", "settings"))
+    return zip(strategy, map(text, metric), settings, strict=True)
 
 
 def _unfinished(folder: Path) -> Unfinished | None:

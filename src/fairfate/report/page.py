@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import platform
 import re
 import shlex
 from collections.abc import Sequence
@@ -11,9 +13,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined, Template
+import jinja2
+from jinja2 import BytecodeCache, Environment, FunctionLoader, StrictUndefined, Template
+from jinja2.bccache import Bucket
 
 from fairfate._version import __version__
+from fairfate.files import private_folder, read_private, write_private
 from fairfate.report.audit import FOUR_FIFTHS
 from fairfate.report.contents import contents
 from fairfate.report.material import Material
@@ -52,10 +57,38 @@ def asset(name: str) -> str:
     return (files("fairfate.report") / "html" / name).read_text("utf-8")
 
 
+class _Compiled(BytecodeCache):
+    """Keeps the compiled template, which takes longer to make than the page; Jinja checks that it fits."""
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        """Give it to Jinja, if it is there."""
+        file = self._file(bucket)
+        content = None if file is None else read_private(file)
+        if content is not None:
+            bucket.bytecode_from_string(content)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Keep it."""
+        file = self._file(bucket)
+        if file is not None:
+            write_private(file, bucket.bytecode_to_string())
+
+    def _file(self, bucket: Bucket) -> Path | None:
+        folder = private_folder()
+        versions = f"{platform.python_version()} {jinja2.__version__} {__version__}"
+        key = hashlib.sha256(f"{versions} {bucket.key} {bucket.checksum}".encode()).hexdigest()[:32]
+        return None if folder is None else folder / f"template-{key}"
+
+
 @cache
 def _template() -> Template:
     environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=FunctionLoader(asset),
+        bytecode_cache=_Compiled(),
     )
     environment.filters |= {
         "number": _number,
@@ -65,7 +98,7 @@ def _template() -> Template:
         "plainly": _plainly,
         "quoted": shlex.quote,
     }
-    return environment.from_string(asset("report.html.j2"))
+    return environment.get_template("report.html.j2")
 
 
 def json_script(data: Any) -> str:

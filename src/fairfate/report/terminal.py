@@ -6,21 +6,25 @@ import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from fairfate.data import SOURCES, Table
-from fairfate.data.groups import Groups
-from fairfate.data.look import Look
+from fairfate.data import SOURCES
 from fairfate.fairness.metrics import COLLAPSED, mcc
-from fairfate.federation.split import Federation
 from fairfate.report.comparison import Comparison, remarks, sentence, text
 from fairfate.runs.groups import RATES, rates_of
 from fairfate.runs.results import BEST
-from fairfate.runs.use import Evaluated
+
+if TYPE_CHECKING:  # most of it is not for showing a finished run
+    from fairfate.data import Table
+    from fairfate.data.groups import Groups
+    from fairfate.data.look import Look
+    from fairfate.federation.split import Federation
+    from fairfate.runs.use import Evaluated
 
 COLUMNS = {
     "accuracy": "accuracy",

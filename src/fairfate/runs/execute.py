@@ -25,7 +25,7 @@ from fairfate.runs.groups import GROUPS, group_rates, write_groups
 from fairfate.runs.job import Cell, fitted, key_of, perform, ready, run_cell, table_of
 from fairfate.runs.live import Writer, clear_live, header, live_file, seen_since
 from fairfate.runs.plan import Plan, dump_config
-from fairfate.runs.pool import Progress, Report, cores
+from fairfate.runs.pool import Progress, Report, cores, runs_here
 from fairfate.runs.results import BEST, CELLS, CLIENTS, CONFIG, CONFIGS, MODELS, PARTS, ROUNDS, SUMMARY
 from fairfate.runs.store import Store, file_checksum
 from fairfate.strategies import labels, load_plugin
@@ -82,7 +82,8 @@ def _execute(
     start = len(frames) * plan.training.rounds
     workers = jobs or _jobs(plan, table, len(rest))
     parts = (MODELS, CELLS, PARTS, CHECKPOINTS)
-    payload = folder, sent
+    here = runs_here(workers, len(rest))
+    payload = folder, table if here else sent  # no need to read it again in this process
     found = perform(_work, payload, folder, rest, workers, lambda done: progress(start + done), *parts)
     frames |= {rest[number].seed: of_seed for number, of_seed in found.items()}
     rounds = pd.concat([frames[seed].rounds for seed in cells], ignore_index=True)

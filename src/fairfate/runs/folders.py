@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
@@ -15,7 +15,6 @@ from fairfate.models.mlp import parse_hidden
 from fairfate.models.own import split
 from fairfate.models.training import Training
 from fairfate.runs.config import PROVENANCE, read_written
-from fairfate.runs.live import join_clients, read_live_seeds
 from fairfate.runs.results import (
     CELLS,
     CONFIG,
@@ -29,7 +28,9 @@ from fairfate.runs.results import (
     read_groups,
     read_rounds,
 )
-from fairfate.runs.store import Store, rounds_of
+
+if TYPE_CHECKING:
+    from fairfate.runs.store import Store
 
 SWEPT = (
     "encode",
@@ -107,6 +108,9 @@ def read_unfinished(folder: str | Path) -> Unfinished | None:
     -------
     None if the run is finished: `read_folder` reads it then.
     """
+    from fairfate.runs.live import join_clients, read_live_seeds  # with all that runs a cell
+    from fairfate.runs.store import Store
+
     place = Path(folder)
     config = _begun(place)
     live = {one.seed: one for one in read_live_seeds(place)}  # first, since a seed's end removes it last
@@ -167,6 +171,8 @@ def _notes(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _read_sweep(folder: Path) -> Iterator[Held]:
+    from fairfate.runs.store import Store, rounds_of  # as above
+
     store = Store(folder / CELLS)
     damaged = [path.name for path in store.damaged]
     if damaged:

@@ -60,8 +60,13 @@ def run_tasks(
     jobs : number of processes; with 1, everything happens in this one
     progress : told now and then how much work is done
     """
-    runner = _here if jobs == 1 or len(tasks) <= 1 else _elsewhere
+    runner = _here if runs_here(jobs, len(tasks)) else _elsewhere
     yield from runner(work, payload, tasks, min(jobs, len(tasks)), progress)
+
+
+def runs_here(jobs: int, tasks: int) -> bool:
+    """Whether `run_tasks` does so many tasks in this process."""
+    return jobs == 1 or tasks <= 1
 
 
 def _here(

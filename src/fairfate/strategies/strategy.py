@@ -102,7 +102,7 @@ def weighted_means(deltas: Matrix, *weights: Vector) -> list[Vector]:
     step = max(1, _BLOCK // len(deltas))
     first = 0
     if counting and _compiled(deltas, step):
-        from fairfate.models.mean_kernels import weighted_sums  # which takes a while to load
+        from fairfate.models.kernels import weighted_sums  # which takes a while to load
 
         for k, total in zip(counting, weighted_sums(deltas, np.stack(shares)), strict=True):
             means[k] = total
