@@ -50,6 +50,7 @@ def test_fairfed_gaps_and_weights() -> None:
     state = strategy.aggregate(strategy.init(np.zeros(3)), cohort(of(OWN)))
     assert state.notes["gap"] == pytest.approx([0.000658, 0.200658, 0.09], abs=1e-6)
     assert state.params == pytest.approx([0.596447, 0.196447, 0.207105], abs=1e-6)
+    assert state.moved == pytest.approx({"A": 0.096447, "B": -0.103553, "C": 0.007105}, abs=1e-6)
 
 
 def test_fairfed_clips_and_lets_clients_return() -> None:

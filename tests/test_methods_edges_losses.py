@@ -64,6 +64,7 @@ def test_a_cell_without_rows_weighs_one() -> None:
     found = shares_to_weights(np.array([0.1, 0.05]), np.array([[40, 0], [50, 10]]))
     assert found == pytest.approx(np.array([[1 - 0.1 / 0.4, 1], [1 + 0.1 / 0.5, 1 + 0.05 / 0.1]]))
     assert shares_to_weights(np.zeros(2), np.zeros((2, 2))).tolist() == [[1, 1], [1, 1]]
+    assert after(fairbatch("eo", 0.01), report(np.zeros((2, 2), np.int64))).weight.tolist() == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(

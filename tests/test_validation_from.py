@@ -438,3 +438,5 @@ def test_who_is_alone_in_a_bucket_is_judged_only_where_buckets_are_of_one(
     holders = parse_holders(f"clients:mode=secure,bucket={bucket}")
     found = candidates(holders, Streams(1), 1, "abcd"[:clients], np.ones((clients, 2)), np.ones(clients))
     assert found.judged == judged
+    cross = candidates(parse_holders("clients"), Streams(1), 1, "a", np.ones((1, 2)), np.ones(1))
+    assert cross.judged
