@@ -280,6 +280,24 @@ def test_nothing_is_written_before_its_time_and_without_a_path(simulation: Run, 
     assert list(tmp_path.rglob("*")) == []
 
 
+def test_a_simulation_writes_at_most_every_thirty_seconds_unless_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+
+    class Noting(Checkpoint):
+        def __init__(self, path: Path | None, identity: dict[str, Any], seconds: float) -> None:
+            seen.append(seconds)
+            super().__init__(path, identity, seconds)
+
+    monkeypatch.setattr("fairfate.rounds.simulate.Checkpoint", Noting)
+    one = federation()
+    given = (one, [parse_spec("fedavg", "eqo")], Mlp(one.inputs), TRAINING, Setup(4), Streams(1))
+    simulate(*given)
+    simulate(*given, checkpoint=tmp_path / "c", seconds=5.0)
+    assert seen == [30.0, 5.0]
+
+
 def test_a_file_is_written_again_when_its_time_has_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
