@@ -31,6 +31,7 @@ from fairfate.runs.config import (
     read_config,
     read_written,
 )
+from fairfate.runs.job import ready
 from fairfate.runs.results import groups_in, model_file, read_clients, read_groups, read_rounds
 from fairfate.strategies import Cohort, Setup, parse_spec
 from fairfate.strategies.momentum import MomentumState, momentum
@@ -39,6 +40,13 @@ from generated_input import OWN, people
 
 SOURCE = Path(library.__file__).parent
 SMALL = [*QUICK[2:], "--no-report"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    library.run(data="synthetic:rows=300", rounds=1, epochs=1, seeds=(1,), jobs=1, out=folder)
+    return folder
 
 
 # ---------------------------------------------------------------- what is printed
@@ -93,6 +101,7 @@ def test_an_error_without_a_text_has_a_name() -> None:
         (["--data-dir", "nowhere"], "data-dir must be a folder, got 'nowhere'"),
         (["--data-dir", ""], "data-dir must not be empty"),
         (["--data", "a\udcff.csv"], "must be in UTF-8"),
+        (["--out", "a\udcffb"], "--out must be in UTF-8, got 'a\\udcffb'"),
         (["--seeds", "9" * 5000], "seeds must have at most 20 digits"),
     ],
 )
@@ -102,6 +111,67 @@ def test_a_word_about_it(words: list[str], told: str, fairfate, tmp_path: Path) 
     assert code == 2, err
     assert told in err
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["show", "a\udcff"],
+        ["show", "o", "a\udcff"],
+        ["show", "\ud800"],
+        ["report", "o", "--out", "a\udcff.html"],
+        ["export", "o", "--format", "a\udcff"],
+        ["data", "list", "--data-dir", "a\udcff"],
+        ["data", "fetch", "adult", "--to", "a\udcff"],
+        ["flower", "init", "a\udcff"],
+    ],
+)
+def test_every_word_of_a_command_is_in_utf8(words: list[str], fairfate, tmp_path: Path) -> None:
+    code, _, err = fairfate(*words)
+    assert code == 2
+    assert "must be in UTF-8, got 'a\\udcff" in err or "must be in UTF-8, got '\\ud800'" in err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("out", "told"),
+    [
+        ("/", "out must be a folder with a name, got '/'"),
+        ("/nowhere/..", "out must be a folder with a name, got '/nowhere/..'"),
+        ("a\udcffb", r"out must be in UTF-8, got 'a\\udcffb'"),
+        ("a\0b", r"out must be without NUL characters, got 'a\\x00b'"),
+        (Path(library.__file__), "out must be a folder, got '.*' \\(a file\\)"),
+    ],
+)
+def test_a_folder_for_results_is_checked_before_anything_is_done(out: str | Path, told: str) -> None:
+    with pytest.raises(InputError, match=told):  # not by a run, which would write into the root folder
+        ready(out, None)
+
+
+@pytest.mark.parametrize("form", ["", ".", "a/b", "..", "JSON"])
+def test_forms_of_a_model_are_known(form: str, finished: Path, fairfate) -> None:
+    model = sorted((finished / "models").glob("fedavg*"))[0]
+    for run in ([str(model)], [str(finished), "--strategy", "fedavg"]):
+        code, _, err = fairfate("export", *run, "--format", form)
+        assert code == 2
+        assert f"format must be one of onnx|skops|json, got '{form}'" in err
+
+
+def test_an_empty_kind_of_figure_is_no_default(finished: Path, fairfate) -> None:
+    code, _, err = fairfate("plot", str(finished), "--kind", "")
+    assert code == 2
+    assert "kind must be one of rounds|tradeoff|both, got ''" in err
+
+
+@pytest.mark.parametrize("out", ["/", ".", "..", "there"])
+def test_a_file_is_not_written_over_a_folder(out: str, finished: Path, fairfate, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    model = str(sorted((finished / "models").glob("fedavg*"))[0])
+    for words in (["report", str(finished), "--card"], ["export", model, "--format", "json"]):
+        code, _, err = fairfate(*words, "--out", out)
+        assert code == 2
+        assert f"out must be a file, got '{out}' (a folder)" in err
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]
 
 
 def test_trailing_empty_fields_are_told(fairfate, tmp_path: Path) -> None:
@@ -286,13 +356,6 @@ def test_columns_that_are_known_are_left_out() -> None:
 
 
 # ---------------------------------------------------------------- runs/results.py
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("finished") / "run"
-    library.run(data="synthetic:rows=300", rounds=1, epochs=1, seeds=(1,), jobs=1, out=folder)
-    return folder
 
 
 def changed(finished: Path, name: str, folder: Path, columns: dict[str, object]) -> Path:

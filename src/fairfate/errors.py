@@ -85,6 +85,19 @@ def shown(text: str) -> str:
     return text.translate(_ESCAPES)
 
 
+def is_utf8(text: str) -> bool:
+    r"""Whether a file can hold a text; what a shell hands on in other bytes has lone surrogates.
+
+    >>> is_utf8("é"), is_utf8("a\udcff")
+    (True, False)
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def reason_of(error: BaseException) -> str:
     """An error's kind and text, also of one whose text fails."""
     try:

@@ -89,8 +89,10 @@ def export(
 ) -> None:
     """Write a run's model for other programs: ONNX, a scikit-learn classifier for skops, or JSON."""
     from fairfate.export import export as write
+    from fairfate.export.write import check_form
     from fairfate.runs.use import find_model
 
+    check_form(form)  # it becomes a part of a file's name
     model, file = find_model(run, strategy, seed)
     usual = run / f"model.{form}" if run.is_dir() else file.with_suffix(f".{form}")
     found = write(model, usual if out is None else out, form)

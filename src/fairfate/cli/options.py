@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from fairfate.cli.completion import complete, show_or_install
+from fairfate.errors import is_utf8
 
 UsageError: Any = typer.BadParameter.__mro__[1]  # of Click, which Typer brings in one form or another
 ClickError: Any = typer.BadParameter.__mro__[2]
@@ -18,7 +19,7 @@ class Command(TyperCommand):
     """A command whose options count once, unless they are repeatable: the last of several does not win."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Refuse repeated options and empty paths (a shell that completes is told nothing), then parse."""
+        """Refuse what no command can take (a shell that completes is told nothing), then parse."""
         if ctx.resilient_parsing:
             return super().parse_args(ctx, args)
         values, _, given = self.make_parser(ctx).parse_args(list(args))
@@ -26,9 +27,12 @@ class Command(TyperCommand):
             single = param.param_type_name == "option" and not param.multiple
             if single and given.count(param) > 1:
                 raise UsageError(f"{param.opts[0]} must be given once, got it {given.count(param)} times")
-            if _is_path(param) and "" in _several(values.get(param.name)):
-                named = param.opts[0] if param.param_type_name == "option" else param.name
-                raise UsageError(f"{named} must be a path, got an empty text")  # Path("") is where one is
+            named = param.opts[0] if param.param_type_name == "option" else param.name
+            for value in _several(values.get(param.name)):
+                if value == "" and _is_path(param):
+                    raise UsageError(f"{named} must be a path, got an empty text")  # Path("") is where one is
+                if isinstance(value, str) and not is_utf8(value):  # no table, no TOML and no JSON can hold it
+                    raise UsageError(f"{named} must be in UTF-8, got {value!r}")
         return super().parse_args(ctx, args)
 
 

@@ -33,10 +33,15 @@ def export(model: FairModel, path: str | Path, form: str = "onnx") -> Exported:
     path : the file
     form : onnx, skops or json
     """
-    check(form in FORMS, f"format must be one of {'|'.join(FORMS)}", f"'{form}'")
+    check_form(form)
     content, notes = FORMS[form](model)
     write_bytes(path, content)
     return Exported(Path(path), len(content), tuple(notes))
+
+
+def check_form(form: str) -> None:
+    """Refuse a form that is none of ours."""
+    check(form in FORMS, f"format must be one of {'|'.join(FORMS)}", f"'{form}'")
 
 
 Form = Callable[[FairModel], tuple[bytes, list[str]]]

@@ -27,7 +27,7 @@ def draw(
     out : file of a run's figure; without it, both figures are saved in the folder
     kind : rounds, tradeoff or both; both if None, or rounds with ``out``
     """
-    chosen = kind or ("both" if out is None else "rounds")
+    chosen = kind if kind is not None else "both" if out is None else "rounds"
     check(chosen in KINDS, f"kind must be one of {'|'.join(KINDS)}", f"'{chosen}'")
     if out is not None and is_sweep(run):
         raise InputError(f"out must be left out for a sweep, which has files of its own, got '{out}'")

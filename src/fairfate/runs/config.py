@@ -14,7 +14,7 @@ import numpy as np
 
 from fairfate._version import __version__
 from fairfate.data import AUTO, MISSING_GROUP, ONEHOT, SOURCES, Columns, Held, Reading, parse_sensitive
-from fairfate.errors import InputError, check, listing, unknown
+from fairfate.errors import InputError, check, is_utf8, listing, unknown
 from fairfate.federation.partition import parse_partition
 from fairfate.models.training import Training
 
@@ -293,10 +293,7 @@ def _text(value: object, name: str) -> str:
 def _check_text(text: str, name: str) -> None:
     """A text that a file, and a file's name, can hold."""
     check(text != "" or name.rpartition(" ")[2] not in _PLACES, f"{name} must not be empty", "''")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise InputError(f"{name} must be in UTF-8, got {text!r}") from None
+    check(is_utf8(text), f"{name} must be in UTF-8", repr(text))
     check("\0" not in text, f"{name} must be without NUL characters", repr(text))
 
 

@@ -15,7 +15,7 @@ import pandas as pd
 from fairfate._version import __version__
 from fairfate.data import AUTO, ENCODINGS, ORDINAL, Schema, Table, load
 from fairfate.data.groups import Groups
-from fairfate.errors import InputError, check
+from fairfate.errors import InputError, check, is_utf8
 from fairfate.fairness.objective import metrics_by
 from fairfate.federation.holders import AT_SERVER
 from fairfate.federation.split import Federation, build
@@ -198,9 +198,14 @@ def ready(out: str | Path | None, jobs: int | None) -> Path | None:
     check(jobs is None or (whole and jobs >= 1), "jobs must be >= 1", jobs)
     end_if_imported()
     check(out is None or isinstance(out, str | os.PathLike), "out must be a folder's path", repr(out))
-    check(out is None or str(out) != "", "out must be a folder", "an empty text")
-    folder = None if out is None else Path(out)
-    if folder is not None and folder.exists() and not folder.is_dir():
+    if out is None:
+        return None
+    check(str(out) != "", "out must be a folder", "an empty text")
+    check(is_utf8(str(out)), "out must be in UTF-8", repr(str(out)))
+    check("\0" not in str(out), "out must be without NUL characters", repr(str(out)))
+    folder = Path(out)
+    check(Path(os.path.abspath(folder)).name != "", "out must be a folder with a name", f"'{out}'")
+    if folder.exists() and not folder.is_dir():
         raise InputError(f"out must be a folder, got '{folder}' (a file)")
     return folder
 
