@@ -429,7 +429,10 @@ def odd_column(rng: Rng, rows: int) -> pa.Array:
 
 def pandas_metadata(rng: Rng, table: pa.Table) -> pa.Table:
     """The same with odd notes of pandas."""
-    known = json.loads((table.schema.metadata or {}).get(b"pandas", b"{}"))
+    known: dict[str, Any] = {}
+    with suppress(ValueError):  # of a header that was made odd before
+        found = json.loads((table.schema.metadata or {}).get(b"pandas", b"{}"))
+        known = found if isinstance(found, dict) else {}
     changes: list[Any] = [
         *("", "x", "{", "null", "[]", "0", '{"columns": 5}', '{"index_columns": "x"}', "\xff"),
         {**known, "index_columns": ["age"]},
@@ -651,7 +654,7 @@ def _odd_frame(rng: Rng, content: bytes) -> bytes:
     return sink.getvalue()
 
 
-def _damage_folder(rng: Rng, place: Path) -> None:
+def damage_folder(rng: Rng, place: Path) -> None:
     """Damage some files of a run or a sweep."""
     for _ in range(int(rng.integers(1, 3))):
         every = sorted(path for path in place.rglob("*") if path.is_file())
@@ -681,8 +684,7 @@ def _damage_folder(rng: Rng, place: Path) -> None:
         elif kind == 5:
             path.write_bytes(pick(rng, every).read_bytes() if every[0].is_file() else b"")
         elif kind == 6 and path.suffix == ".toml":
-            text = path.read_text()
-            lines = text.split("\n")
+            lines = path.read_text(errors="replace").split("\n")  # it may have been damaged before
             lines[int(rng.integers(len(lines)))] = f"{pick(rng, KEYS)} = {toml_value(rng)}"
             path.write_bytes("\n".join(lines).encode("utf-8", "surrogatepass"))
         else:
@@ -694,7 +696,7 @@ def folders(rng: Rng, base: Path, folder: Path) -> list[str]:
     kind = str(pick(rng, ["run", "run", "run", "sweep", "stopped", "own"]))
     place = folder / "there"
     shutil.copytree(base / kind, place)
-    _damage_folder(rng, place)
+    damage_folder(rng, place)
     new = str(base / "people.csv")
     commands = [
         ["show", "there"],

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from generated_input import MOST_SECONDS, calls, make_base
+from generated_input import MOST_SECONDS, calls, damage_folder, make_base
 
 CALLS = {
     "options": 350,
@@ -46,6 +48,16 @@ def test_odd_input_gets_an_answer(family: str, base: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize("family", CALLS)
 def test_odd_input_gets_an_answer_however_often(family: str, base: Path, tmp_path: Path) -> None:
     check(family, 21, SLOW * CALLS[family] // sum(CALLS.values()), base, tmp_path / "calls")
+
+
+def test_what_was_damaged_can_be_damaged_again(base: Path, tmp_path: Path) -> None:
+    for kind in ("run", "stopped", "sweep"):
+        place = Path(shutil.copytree(base / kind, tmp_path / kind))
+        for n in range(150):
+            damage_folder(np.random.default_rng([5, n]), place)
+            if n % 15 == 14:
+                shutil.rmtree(place)
+                shutil.copytree(base / kind, place)
 
 
 def test_calls_are_the_same_for_the_same_seed(base: Path, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ class Material:
             configs.append(read_written(folder / CONFIG) if (folder / CONFIG).is_file() else {})
             if (folder / CLIENTS).is_file():
                 clients.append(_named(read_clients(folder), added))
-            final = read_final(folder)
+            final = read_final(folder, groups=None if found.groups is None else len(found.groups))
             if final is not None:
                 local = None if final.local is None else _named(final.local, added)
                 finals.append(Final(_named(final.scores, added), local))

@@ -37,19 +37,26 @@ def write_checkpoint(
     arrays: Arrays = {}
     content = pack(state, arrays)
     arrays[_ROUNDS] = np.frombuffer("\n".join(pieces).encode(), dtype=np.uint8)
-    write_arrays(path, arrays, {"identity": identity, "content": content, "names": names})
+    about = {"identity": identity, "content": content, "names": names, "shapes": _shapes(arrays)}
+    write_arrays(path, arrays, about)
 
 
 def read_checkpoint(path: Path) -> Saved:
     """Read what `write_checkpoint` has written."""
     try:
         arrays, about = read_arrays(path)
+        if about["shapes"] != _shapes(arrays):
+            raise ValueError("its arrays are not those that were written")
         pieces = arrays.pop(_ROUNDS).tobytes().decode().split("\n")
         return Saved(about["identity"], about["content"], arrays, about["names"], pieces)
     except (KeyError, ValueError) as error:
         raise InputError(
             f"checkpoint must be a file that an earlier run has written, got '{path}' ({error})"
         ) from None
+
+
+def _shapes(arrays: Arrays) -> dict[str, list[Any]]:
+    return {name: [array.dtype.str, *array.shape] for name, array in arrays.items()}
 
 
 def pack(value: Any, arrays: Arrays, where: str = "state") -> Any:
@@ -81,6 +88,8 @@ def pack(value: Any, arrays: Arrays, where: str = "state") -> Any:
 
 def unpack(content: Any, arrays: Mapping[str, NDArray[Any]], like: Any) -> Any:
     """The value again; named tuples are those of ``like``, a value of the same kind."""
+    if isinstance(like, np.ndarray) and not (isinstance(content, dict) and "array" in content):
+        raise InputError(f"checkpoint must hold an array where the state has one, got {content!r}")
     if not isinstance(content, dict):
         return content
     ((kind, of),) = content.items()

@@ -17,6 +17,8 @@ from fairfate.rounds.record import ClientRound
 from fairfate.rounds.server import Server
 from fairfate.strategies import Average
 
+COUNTED_BY = ("round", "group", "label", "prediction")
+
 
 class Recorded(Protocol):
     """A strategy's record: what `Trace` and its average hold."""
@@ -78,19 +80,28 @@ def _take_up(saved: Saved, servers: Sequence[Server], lines: Sequence[Recorded])
             raise InputError("checkpoint must hold models of the run's shape, got others")
     held = [unpack(of, saved.arrays, None) for of in content["lines"]["list"]]
     texts = [json.loads(text) for text in saved.pieces[1:]]
-    for line, of, text in zip(lines, held, texts, strict=True):
+    for _, of, text in zip(lines, held, texts, strict=True):
         numbers, notes, clients = text
-        kept = (len(numbers), len(of["validation"]), len(of["test"]))
-        if len(set(kept)) > 1 or not all(isinstance(note, dict) for note in notes):
-            raise InputError(f"checkpoint must hold as many rounds of each kind, got {kept}")
-        if line.average is not None and line.average.total is None and np.ndim(of["count"]):
-            raise InputError("checkpoint must hold an average, got another")
+        _check_line(of, len(numbers), np.shape(servers[0].params))
+        if not all(isinstance(note, dict) for note in notes):
+            raise InputError("checkpoint must hold notes by name, got others")
         [ClientRound._make([*c[:5], None, c[6], None]) for c in clients]
     for server, state in zip(servers, states, strict=True):
         server.state = state
     for line, of, text in zip(lines, held, texts, strict=True):
         _restore(line, of, text)
     return done
+
+
+def _check_line(held: dict[str, Any], rounds: int, model: tuple[int, ...]) -> None:
+    """What `_line` has saved, of so many rounds and such a model."""
+    validation, test = np.shape(held["validation"]), np.shape(held["test"])
+    if validation != test or validation[0] != rounds or (rounds and len(test) != len(COUNTED_BY)):
+        raise InputError(f"checkpoint must hold counts by {COUNTED_BY}, got {validation} and {test}")
+    if held["total"] is not None and np.shape(held["total"]) != model:
+        raise InputError(f"checkpoint must hold a sum of models {model}, got {np.shape(held['total'])}")
+    if not isinstance(held["count"], int):
+        raise InputError(f"checkpoint must hold how many models were added, got {held['count']!r}")
 
 
 def _line(line: Recorded) -> dict[str, Any]:

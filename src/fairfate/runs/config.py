@@ -368,8 +368,14 @@ def read_written(path: str | Path) -> dict[str, Any]:
         if key in names:
             typed = _typed(LISTS.get(key, key), value, str(path))
             values[raw] = list(typed) if isinstance(typed, tuple) else typed
-    notes = values.get(PROVENANCE, {}).get("data-notes", [])
-    check(isinstance(notes, list), f"{path}: data-notes must be a list", repr(notes))
+    about = values.get(PROVENANCE, {})
+    for key, kind, name in (("data-notes", list, "a list"), ("data-rows", int, _NAMES[int])):
+        if key in about:
+            check(isinstance(about[key], kind), f"{path}: {key} must be {name}", repr(about[key]))
+    try:
+        json.dumps(values, allow_nan=False)  # as reports say them
+    except (TypeError, ValueError) as error:
+        raise InputError(f"config must hold values that a run writes, got '{path}' ({error})") from None
     return values
 
 

@@ -28,6 +28,7 @@ from fairfate.runs.plan import Plan, dump_config
 from fairfate.runs.pool import Progress, Report, cores, runs_here
 from fairfate.runs.results import BEST, CELLS, CLIENTS, CONFIG, CONFIGS, MODELS, PARTS, ROUNDS, SUMMARY
 from fairfate.runs.store import Store, file_checksum
+from fairfate.runs.tables import frame_of, read_table
 from fairfate.strategies import labels, load_plugin
 
 CHECKPOINTS = "checkpoints"
@@ -128,7 +129,8 @@ def _finished(
             store.remove(cell)
         else:
             files = [folder / MODELS / results.model_file(name, seed) for name in names]
-            clients = results.read_own(results.part_file(folder, seed))
+            part = results.part_file(folder, seed)
+            clients = frame_of(read_table(part, part.name))
             models = [FairModel.load(file) for file in files]
             final = read_final(folder / PARTS, _final_parts(seed))
             if final is None:

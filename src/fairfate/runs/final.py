@@ -12,13 +12,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from fairfate.errors import InputError
 from fairfate.fairness.metrics import Counts, Values
 from fairfate.fairness.thresholds import BINS, apply, histogram
 from fairfate.federation.split import Federation
 from fairfate.files import replacing
 from fairfate.models.model import Model, Models
 from fairfate.models.rows import PackedRows
-from fairfate.runs.results import count_columns, read_own
+from fairfate.runs.results import count_columns
+from fairfate.runs.tables import MOST_ROWS, as_kinds, check_between, check_finite, frame_of, read_table
 from fairfate.strategies import Spec
 
 SCORES, LOCAL = "scores.parquet", "local.parquet"
@@ -128,14 +130,59 @@ def _kind(column: str) -> pa.DataType:
     return pa.float64() if column.startswith("cut_") else pa.int64()
 
 
-def read_final(folder: Path, names: tuple[str, str] = (SCORES, LOCAL)) -> Final | None:
-    """Both tables; None for runs of older versions. A run on Flower has scores only."""
-    if not (folder / names[0]).is_file():
+def read_final(
+    folder: Path, names: tuple[str, str] = (SCORES, LOCAL), groups: int | None = None
+) -> Final | None:
+    """Both tables; None for runs of older versions. A run on Flower has scores only.
+
+    Parameters
+    ----------
+    folder : where they are
+    names : their files'
+    groups : how many groups they must count; as many as they do if None
+    """
+    scores, local = (folder / name for name in names)
+    if not scores.is_file():
         return None
-    frames: list[pd.DataFrame] = []
-    for name in names[: 2 if (folder / names[1]).is_file() else 1]:
-        frames.append(read_own(folder / name))
-    return Final(*frames)
+    return Final(_read_scores(scores, groups), _read_local(local, groups) if local.is_file() else None)
+
+
+def _read_scores(file: Path, groups: int | None) -> pd.DataFrame:
+    table = read_table(file, file.name)
+    groups = _held(table, 2) if groups is None else groups
+    counts = [f"n_{g}_{y}" for g in range(groups) for y in range(2)]
+    found = _checked(
+        table, ["strategy", "settings"], ["bin", *counts], file, [f"cut_{g}" for g in range(groups)]
+    )
+    if len(found) % BINS or (found["bin"].to_numpy().reshape(-1, BINS) != np.arange(BINS)).any():
+        raise InputError(f"run must hold scores in {BINS} bins for each model, got others in '{file}'")
+    return found
+
+
+def _read_local(file: Path, groups: int | None) -> pd.DataFrame:
+    table = read_table(file, file.name)
+    counts = count_columns(_held(table, 4) if groups is None else groups)
+    return _checked(table, ["strategy", "settings", "name"], counts, file)
+
+
+def _held(table: pa.Table, cells: int) -> int:
+    """How many groups a table counts."""
+    return len([name for name in table.column_names if name.startswith("n_")]) // cells
+
+
+def _checked(
+    table: pa.Table, texts: Sequence[str], whole: Sequence[str], file: Path, shares: Sequence[str] = ()
+) -> pd.DataFrame:
+    """A table of models with these columns, and no others of counts."""
+    kinds = dict.fromkeys(texts, pa.string()) | dict.fromkeys(("seed", *whole), pa.int64())
+    kinds |= dict.fromkeys(shares, pa.float64())
+    odd = [name for name in table.column_names if name.startswith(("n_", "cut_")) and name not in kinds]
+    if odd:
+        raise InputError(f"run must hold a {file.name} with counts of its groups, got '{odd[0]}' in '{file}'")
+    found = frame_of(as_kinds(table, {**kinds, "metric": pa.string()}, list(kinds), file))
+    check_between(found, whole, (0, MOST_ROWS), file)
+    check_finite(found, shares, file)
+    return found
 
 
 def histograms_of(scores: pd.DataFrame) -> NDArray[np.int64]:

@@ -19,6 +19,7 @@ from fairfate.runs.results import (
     CELLS,
     CONFIG,
     CONFIGS,
+    KEYS,
     ROUNDS,
     SUMMARY,
     empty_rounds,
@@ -77,10 +78,22 @@ def read_folder(folder: Path) -> Iterator[Held]:
     if is_sweep(folder):
         yield from _read_sweep(folder)
         return
-    rounds = read_rounds(folder)
+    rounds = _measured(read_rounds(folder), folder)
     file = (folder if folder.is_dir() else folder.parent) / CONFIG
     config = read_written(file) if file.is_file() else {}
     yield Held("", rounds, str(config.get("metric", "eqo")), read_groups(folder), _notes(config))
+
+
+def _measured(rounds: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    """The same, if every strategy and seed has one row of test rows in the last round."""
+    last = rounds[(rounds["split"] == "test") & (rounds["round"] == rounds["round"].max())]
+    lines, tested = (frame[[*KEYS, "seed"]].drop_duplicates() for frame in (rounds, last))
+    if not len(rounds) or not len(lines) == len(tested) == len(last):
+        raise InputError(
+            "run must hold one measurement on test rows for every strategy and seed in the last round, got"
+            f" {len(last)} for {len(lines)} in '{folder}'"
+        )
+    return rounds
 
 
 class Unfinished(NamedTuple):
@@ -195,7 +208,7 @@ def _read_sweep(folder: Path) -> Iterator[Held]:
             continue
         yield Held(
             name if same == 1 else f"{name}-{same}",
-            rounds,
+            _measured(rounds, folder),
             str(config.get("metric", "eqo")),
             groups_in(held[0][1]),
             _notes(config),

@@ -21,6 +21,16 @@ from fairfate.errors import InputError, listing
 from fairfate.fairness.metrics import METRICS, Counts, Metric, acceptance
 from fairfate.files import read_arrays, replacing, short_name, write_bytes
 from fairfate.rounds.record import OUTCOMES
+from fairfate.runs.tables import (
+    MOST_ROUNDS,
+    MOST_ROWS,
+    as_kinds,
+    check_between,
+    check_finite,
+    check_settings,
+    frame_of,
+    read_table,
+)
 from fairfate.strategies import Notes, short_names
 
 CONFIG, ROUNDS, SUMMARY, MODELS, CELLS = (
@@ -71,7 +81,7 @@ def counts_of(rounds: pd.DataFrame) -> Counts:
     columns = [name for name in rounds.columns if re.fullmatch(r"n_\d+_[01]_[01]", str(name))]
     if not columns:
         raise InputError("run must hold counts, got one of an older version: run it again")
-    return rounds[columns].to_numpy(dtype=np.int64).reshape(len(rounds), -1, 2, 2)
+    return rounds[columns].to_numpy(dtype=np.int64).reshape(len(rounds), len(columns) // 4, 2, 2)
 
 
 class Named(Protocol):
@@ -182,86 +192,24 @@ def read_rounds(path: str | Path) -> pd.DataFrame:
     file = file / ROUNDS if file.is_dir() else file
     if not file.is_file():
         raise InputError(f"run must be the folder of a finished run, got '{path}' (no {ROUNDS})")
-    table = _own_table(file, ROUNDS)
+    table = read_table(file, ROUNDS)
     kinds = {name: kind for name, kind in _COLUMNS.items() if name in table.column_names}
     kinds |= {name: kind for name, kind in _COLUMNS.items() if name not in ("acceptance", "notes")}
     kinds |= {name: pa.int64() for name in table.column_names if _COUNT.fullmatch(name)}
     given = ("dataset", "partition", "protocol", "strategy", "settings", "seed", "round", "split")
-    table = _as_kinds(table, kinds, given, f"run must hold a {ROUNDS}", file)
-    frame: pd.DataFrame = table.replace_schema_metadata(None).to_pandas()
-    for text in set(frame["settings"]):
-        _settings(text, file)
+    table = as_kinds(table, kinds, given, file)
+    frame = frame_of(table)
     counts = [name for name in table.column_names if _COUNT.fullmatch(name)]
     if sorted(counts) != sorted(count_columns(len(counts) // 4)):
         raise InputError(f"run must hold a {ROUNDS} with counts of whole groups, got '{file}'")
+    check_settings(frame, file)
+    check_between(frame, counts, (0, MOST_ROWS), file)
+    check_between(frame, ["round"], (1, MOST_ROUNDS), file)
+    check_finite(frame, [name for name, kind in kinds.items() if kind == pa.float64()], file)
     return frame
 
 
 _COUNT = re.compile(r"n_\d+_[01]_[01]")
-
-
-def _settings(text: str, file: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
-        raise InputError(f"run must hold settings that a run has written, got '{text}' in '{file}'")
-    return found
-
-
-def read_own(file: Path) -> pd.DataFrame:
-    """A table of ours as a frame, whatever its header says of pandas; `InputError` if it is damaged."""
-    found: pd.DataFrame = _own_table(file, file.name).replace_schema_metadata(None).to_pandas()
-    return found
-
-
-def _own_table(file: Path, name: str) -> pa.Table:
-    try:
-        with pq.ParquetFile(file.absolute()) as opened:
-            table = opened.read()
-        table.validate()
-    except (OSError, ValueError, KeyError, NotImplementedError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise InputError(f"run must hold a readable {name}, got '{file}' ({reason})") from None
-    if len(set(table.column_names)) < table.num_columns:
-        raise InputError(f"run must hold a {name} with each column once, got '{file}'")
-    return table
-
-
-def _as_kinds(
-    table: pa.Table, kinds: Mapping[str, pa.DataType], given: Sequence[str], rule: str, file: Path
-) -> pa.Table:
-    """The table with columns of these kinds, some of them without gaps."""
-    for name, kind in kinds.items():
-        if name not in table.column_names:
-            raise InputError(f"{rule} with column '{name}', got '{file}'")
-        place = table.column_names.index(name)
-        column = table.column(place)
-        if column.type != kind:
-            alike = _alike(column.type, kind)
-            try:
-                column = column.cast(kind) if alike else None
-            except (ValueError, NotImplementedError):
-                column = None
-            if column is None:
-                raise InputError(
-                    f"{rule} with {kind} in column '{name}', got {table.schema.types[place]} in '{file}'"
-                )
-            table = table.set_column(place, name, column)
-        if name in given and column.null_count:
-            raise InputError(f"{rule} with a value in every row of column '{name}', got none in '{file}'")
-    return table
-
-
-def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a column of one kind may stand for one of another: numbers for numbers, texts for texts."""
-    if pa.types.is_null(found):
-        return True
-    if pa.types.is_string(wanted):
-        inner = found.value_type if pa.types.is_dictionary(found) else found
-        return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner) or pa.types.is_null(inner))
-    return bool(pa.types.is_integer(found) or pa.types.is_floating(found))
 
 
 def read_groups(path: str | Path) -> Groups | None:
@@ -325,14 +273,13 @@ def read_clients(path: str | Path) -> pd.DataFrame:
     file = Path(path) / CLIENTS if Path(path).is_dir() else Path(path)
     if not file.is_file():
         raise InputError(f"run must hold a record of its clients, got '{path}' (no {CLIENTS})")
-    table = _own_table(file, CLIENTS)
+    table = read_table(file, CLIENTS)
     texts = ("name", "outcome", "reason", "strategy", "metric", "settings")
     kinds = {**dict.fromkeys(texts, pa.string()), "round": pa.int64(), "seed": pa.int64()}
     given = ("name", "outcome", "strategy", "settings", "round", "seed")
-    table = _as_kinds(table, kinds, given, f"run must hold a {CLIENTS}", file)
-    found: pd.DataFrame = table.replace_schema_metadata(None).to_pandas()
-    for text in set(found["settings"]):
-        _settings(text, file)
+    found = frame_of(as_kinds(table, kinds, given, file))
+    check_settings(found, file)
+    check_between(found, ["round"], (1, MOST_ROUNDS), file)
     odd = sorted(set(found["outcome"]) - set(OUTCOMES))
     if odd:
         raise InputError(f"each outcome in {CLIENTS} must be one of {'|'.join(OUTCOMES)}, got '{odd[0]}'")
