@@ -14,6 +14,8 @@ import pandas as pd
 import pytest
 
 from command import QUICK
+from fairfate.cli.screen import Bar, watching
+from fairfate.errors import Stopped
 from fairfate.report.comparison import Comparison, remarks
 from fairfate.runs.run import run
 
@@ -264,3 +266,34 @@ def test_an_option_given_twice_is_refused(fairfate, option: str) -> None:
     assert f"{option} must be given once, got it 2 times" in err
     assert not list(Path().iterdir())
     assert fairfate("run", *QUICK, "--strategy", "fedavg", "--strategy", "fedmom").code == 0
+
+
+def test_want_of_memory_is_one_message_and_exit_1(fairfate, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: object, **named: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("fairfate.runs.execute.run_cell", full)
+    code, _, err = fairfate("run", *QUICK, "--out", "o")
+    assert (code, err) == (1, "Error: out of memory. Finished work is kept.\n")
+
+
+def test_progress_is_drawn_on_terminals_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Bar("rounds", 8) as bar:
+        bar.progress(3)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with Bar("rounds", None) as bar:
+        bar.plan(8)
+        bar.progress(3)
+    out, err = capsys.readouterr()
+    assert out == ""  # which is for results
+    assert "rounds" in err
+    assert "3/8" in err
+
+
+def test_whoever_interrupts_a_sweep_is_told_what_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(Stopped) as stopped, watching(tmp_path / "o"):
+        raise Stopped(signal.SIGINT)
+    assert stopped.value.advice == f"Finished cells are kept in {tmp_path / 'o'}; the same command goes on."

@@ -20,7 +20,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from fairfate.errors import InputError, ProcessDiedError
+from fairfate.errors import InputError, ProcessDiedError, reason_of
 
 Report = Callable[[float], None]
 """Called by a task with the work it has just finished."""
@@ -183,8 +183,6 @@ def _serve(pipe: Connection, work: Work, payload: Any, parent: int) -> None:
                 number,
                 work(payload, task, lambda amount: pipe.send(("progress", 0, amount))),
             )
-        except InputError as error:
-            answer = ("error", number, error)
         except (Exception, SystemExit) as error:
             answer = ("error", number, _told(error))
         try:
@@ -195,9 +193,14 @@ def _serve(pipe: Connection, work: Work, payload: Any, parent: int) -> None:
 
 def _told(error: BaseException) -> Exception:
     """An error for another process: of a kind that it surely has, with where it came from."""
-    told: Exception = RuntimeError(f"{type(error).__name__}: {error}")
-    if isinstance(error, MemoryError | OSError):
-        told = error
+    if isinstance(error, InputError):
+        return InputError(str(error))
+    told: Exception = RuntimeError(reason_of(error))
+    if isinstance(error, MemoryError):
+        told = MemoryError()
+    elif isinstance(error, OSError):
+        known = error.errno is not None
+        told = OSError(error.errno, error.strerror, error.filename) if known else OSError(str(error))
     told.add_note("".join(traceback.format_exception(error)))
     return told
 

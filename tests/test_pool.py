@@ -1,0 +1,116 @@
+"""Tasks over processes: what comes back from them, and what becomes of those that fail."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fairfate.errors import InputError, ProcessDiedError
+from fairfate.runs.pool import run_tasks
+
+
+class OddError(OSError):
+    """Of a kind that cannot be made again from its text, as some libraries' errors are."""
+
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(f"{text} {number}")
+
+
+class OddInputError(InputError):
+    """Likewise."""
+
+    def __init__(self, number: int, text: str) -> None:
+        super().__init__(f"{text} {number}")
+
+
+def add(payload: int, task: int, report: Callable[[float], None]) -> int:
+    report(1)
+    report(0.5)
+    return payload + task
+
+
+def fail(payload: str, task: int, report: Callable[[float], None]) -> Any:
+    """Fail in the second task, as the payload says."""
+    if task != 2:
+        return task
+    if payload == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if payload == "ended":
+        os._exit(3)
+    raise {
+        "input": InputError("rows must be >= 1, got 0"),
+        "odd input": OddInputError(5, "rows"),
+        "file": FileNotFoundError(2, "No such file", "people.csv"),
+        "odd file": OddError(5, "no reply"),
+        "memory": MemoryError(),
+        "other": KeyError("a"),
+        "exit": SystemExit(0),
+    }[payload]
+
+
+def outcome(payload: str) -> dict[int, Any]:
+    return dict(run_tasks(fail, payload, [1, 2, 3], 2, lambda done: None))
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_results_and_progress_do_not_depend_on_processes(jobs: int) -> None:
+    told: list[float] = []
+    found = dict(run_tasks(add, 10, [1, 2, 3, 4], jobs, told.append))
+    assert found == {0: 11, 1: 12, 2: 13, 3: 14}
+    assert told == sorted(told)
+    assert told[-1] == 6
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize(
+    ("payload", "kind", "told"),
+    [
+        ("input", InputError, "rows must be >= 1, got 0"),
+        ("odd input", InputError, "rows 5"),
+        ("file", FileNotFoundError, "No such file"),
+        ("odd file", OSError, "no reply 5"),
+        ("memory", MemoryError, "MemoryError"),
+        ("other", RuntimeError, "KeyError: 'a'"),
+        ("exit", RuntimeError, "SystemExit: 0"),
+        ("ended", ProcessDiedError, "exit code 3"),
+    ],
+)
+def test_an_error_of_a_process_is_raised_here(payload: str, kind: type[Exception], told: str) -> None:
+    with pytest.raises(kind, match=told) as error:
+        outcome(payload)
+    assert type(error.value) is kind  # which the command line knows, with its exit code
+    if kind in (RuntimeError, OSError):
+        assert "Traceback" in error.value.__notes__[0]  # of the process
+    if payload == "file":
+        assert error.value.filename == "people.csv"
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_process_that_is_killed_is_named_by_its_signal() -> None:
+    with pytest.raises(ProcessDiedError, match=r"killed by signal 9 \(SIGKILL\), perhaps for want of memory"):
+        outcome("killed")
+    assert not multiprocessing.active_children()
+
+
+def test_whoever_stops_reading_leaves_no_process_behind() -> None:
+    finished = run_tasks(add, 10, list(range(50)), 2, lambda done: None)
+    next(finished)
+    assert multiprocessing.active_children()
+    finished.close()
+    assert not multiprocessing.active_children()
+
+
+def test_an_error_in_telling_progress_ends_the_processes() -> None:
+    def stop(done: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        dict(run_tasks(add, 10, [1, 2, 3], 2, stop))
+    assert not multiprocessing.active_children()
