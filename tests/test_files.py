@@ -118,3 +118,9 @@ def test_waiting_for_a_lock_ends(tmp_path: Path) -> None:
     taken = locked(tmp_path, seconds=0.3)
     with locked(tmp_path), pytest.raises(InputError, match="out must be a folder that no other run is using"):
         taken.__enter__()
+
+
+def test_a_name_as_long_as_the_system_takes_is_written(tmp_path: Path) -> None:
+    path = tmp_path / f"{'x' * 251}.csv"
+    write_bytes(path, b"a")
+    assert path.read_bytes() == b"a"

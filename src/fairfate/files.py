@@ -50,7 +50,7 @@ def replacing(path: str | Path, name: Callable[[Path], str] | None = None) -> It
     if target.is_dir():
         raise InputError(f"out must be a file, got '{path}' (a folder)")
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}{_UNFINISHED}")
+    temporary = target.with_name(f".{short_name(target.name)}.{secrets.token_hex(8)}{_UNFINISHED}")
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # less the user's umask
     try:
         yield temporary
