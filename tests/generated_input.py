@@ -18,6 +18,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -1206,11 +1207,11 @@ def make_base(base: Path) -> Path:
 
 
 def _interrupted(base: Path) -> None:
-    """A run that is stopped in its second seed, with a checkpoint."""
+    """A run that is stopped in its second seed, with a checkpoint and with what those who watch read."""
     from fairfate.rounds import resume, simulate
     from fairfate.runs import execute
 
-    plain, load = resume.Checkpoint.__init__, execute._work
+    plain, load, writer = resume.Checkpoint.__init__, execute._work, execute.Writer
     done: list[int] = []
 
     def eager(self: Any, path: Any, identity: Any, seconds: float = 30.0) -> None:
@@ -1228,13 +1229,16 @@ def _interrupted(base: Path) -> None:
 
     simulate.Checkpoint.__init__ = eager  # type: ignore[method-assign]
     execute._work = stopping
+    execute.Writer = partial(writer, seconds=0.0)  # type: ignore[misc,assignment]
     try:
         command(["run", "--no-report", "--config", "stopped.toml", "--out", "stopped"], base)
     finally:
         simulate.Checkpoint.__init__ = plain  # type: ignore[method-assign]
         execute._work = load
-    if not list((base / "stopped").glob("checkpoints/*.safetensors")):
-        raise RuntimeError("no checkpoint")
+        execute.Writer = writer  # type: ignore[misc]
+    for left in ("checkpoints/*.safetensors", "live/*.jsonl"):
+        if not list((base / "stopped").glob(left)):
+            raise RuntimeError(f"no {left}")
 
 
 def forget_plugins() -> None:

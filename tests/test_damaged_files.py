@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from fairfate.files import read_arrays, write_arrays
 from fairfate.rounds.resume import Checkpoint
 from fairfate.runs.config import read_written
 from fairfate.runs.folders import read_folder
+from fairfate.runs.live import read_live_seeds
 from fairfate.runs.results import counts_of, read_rounds
 from generated_input import make_base
 
@@ -111,7 +113,6 @@ def test_a_cell_without_test_rows_in_a_sweep_is_told(base: Path, fairfate, tmp_p
         ("rounds.parquet", filled("round", 0, row=0), "column 'round' must have numbers from 1 to 10000000"),
         ("rounds.parquet", filled("round", 2**40), "column 'round' must have numbers from 1 to 10000000"),
         ("rounds.parquet", filled("accuracy", np.inf, row=0), "column 'accuracy' must have finite numbers"),
-        ("rounds.parquet", filled("lam", -np.inf, row=0), "column 'lam' must have finite numbers"),
         ("clients.parquet", filled("round", 2**40, row=0), "column 'round' must have numbers from 1 to"),
         ("scores.parquet", filled("cut_0", np.inf), "column 'cut_0' must have finite numbers"),
         ("scores.parquet", filled("n_0_0", -1, row=0), "column 'n_0_0' must have numbers from 0 to"),
@@ -158,6 +159,44 @@ def test_the_config_of_a_report_has_values_of_ours(line: str, told: str, there: 
     code, _, err = fairfate("report", "there")
     assert code == 2
     assert told in err
+
+
+def test_what_a_strategy_notes_may_be_infinite(there: Path, fairfate) -> None:
+    rewrite(there / "rounds.parquet", filled("lam", -np.inf, row=-1))
+    assert fairfate("report", "there").code == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "path", "value"),
+    [
+        (0, ["seed"], 10**30),
+        (0, ["seed"], -1),
+        (0, ["rounds"], 10**9),
+        (0, ["strategies", 0, 0], None),
+        (0, ["strategies", 0, 1], 5),
+        (0, ["strategies", 0, 2], "x"),
+        (0, ["strategies", 0, 2], "[]"),
+        (0, ["strategies", 0], ["fedavg"]),
+        (1, ["of", 0, "who", 0, 1], "gone"),
+        (1, ["of", 0, "test", 0], 2**62),
+        (1, ["rounds", 1], 10**9),
+    ],
+)
+def test_what_those_who_watch_read_is_checked(
+    line: int, path: list[Any], value: object, base: Path, fairfate, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(base / "stopped", tmp_path / "there"))
+    (file,) = (folder / "live").iterdir()
+    lines = [json.loads(text) for text in file.read_text().splitlines()]
+    (whole,) = read_live_seeds(folder)
+    assert (whole.done, len(whole.clients)) == (1, 2)
+    inner = lines[line]
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+    file.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+    assert not [one for one in read_live_seeds(folder) if one.done]
+    assert fairfate("report", "there").code == 0  # of the finished seed
 
 
 # ---------------------------------------------------------------- checkpoints

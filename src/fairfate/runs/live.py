@@ -17,7 +17,7 @@ import pandas as pd
 from fairfate.data.groups import Groups
 from fairfate.fairness.metrics import Counts
 from fairfate.fairness.objective import metrics_by
-from fairfate.rounds.record import ClientRound
+from fairfate.rounds.record import OUTCOMES, ClientRound
 from fairfate.rounds.simulate import Trace
 from fairfate.runs.results import (
     Line,
@@ -28,6 +28,7 @@ from fairfate.runs.results import (
     rounds_frame,
     rounds_table,
 )
+from fairfate.runs.tables import MOST_ROUNDS, MOST_ROWS
 from fairfate.strategies import Notes
 
 LIVE = "live"
@@ -251,7 +252,9 @@ def _read_file(path: Path) -> LiveSeed | None:
             return None
         key = {name: str(about[name]) for name in ("dataset", "partition", "protocol")}
         seed, planned = int(about["seed"]), int(about["rounds"])
-        told = [_Told(*map(_text, one)) for one in about["strategies"]]
+        told = [_strategy(*one) for one in about["strategies"]]
+        if not 0 <= seed < 2**63 or not 1 <= planned <= MOST_ROUNDS:
+            return None
     except _DAMAGED:
         return None
     blocks: list[_Block] = []
@@ -264,10 +267,12 @@ def _read_file(path: Path) -> LiveSeed | None:
     return LiveSeed(seed, done, planned, len(told), rounds, _clients(seed, told, blocks), groups)
 
 
-def _text(value: object) -> Any:
-    if value is not None and not isinstance(value, str):
-        raise TypeError("a strategy's name must be a text")
-    return value
+def _strategy(label: object, metric: object, settings: object) -> _Told:
+    if not isinstance(label, str) or not isinstance(settings, str) or not isinstance(metric, str | None):
+        raise TypeError("a strategy must be named by texts")
+    if not isinstance(json.loads(settings), dict):
+        raise TypeError("settings must have names")
+    return _Told(label, metric, settings)
 
 
 class _Part(NamedTuple):
@@ -309,12 +314,14 @@ def _part(one: Any, rounds: range, groups: int) -> _Part:
     if not set(at) <= set(rounds) or len(at) != len(became):
         raise ValueError("not clients")
     who = [[str(text) for text in (name, outcome, reason)] for name, outcome, reason in one.get("who", [])]
+    if not {outcome for _, outcome, _ in who} <= set(OUTCOMES):
+        raise ValueError("not what becomes of clients")
     return _Part(counts, notes, [at, *([who[place][of] for place in became] for of in range(3))])
 
 
 def _counts(values: Any, rounds: int, groups: int) -> Counts:
     counts = np.array(values)
-    if counts.dtype.kind != "i" or (counts < 0).any():
+    if counts.dtype.kind != "i" or (counts < 0).any() or (counts > MOST_ROWS).any():
         raise ValueError("not counts")
     return counts.astype(np.int64).reshape(rounds, groups, 2, 2)
 

@@ -205,7 +205,7 @@ def read_rounds(path: str | Path) -> pd.DataFrame:
     check_settings(frame, file)
     check_between(frame, counts, (0, MOST_ROWS), file)
     check_between(frame, ["round"], (1, MOST_ROUNDS), file)
-    check_finite(frame, [name for name, kind in kinds.items() if kind == pa.float64()], file)
+    check_finite(frame, [name for name in (*METRICS, "acceptance") if name in kinds], file)
     return frame
 
 
