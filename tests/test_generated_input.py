@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from generated_input import MOST_SECONDS, calls, damage_folder, make_base
+from generated_input import MOST_SECONDS, calls, command, damage_folder, make_base
 
 CALLS = {
     "options": 350,
@@ -58,6 +59,23 @@ def test_what_was_damaged_can_be_damaged_again(base: Path, tmp_path: Path) -> No
             if n % 15 == 14:
                 shutil.rmtree(place)
                 shutil.copytree(base / kind, place)
+
+
+def test_a_call_that_works_or_waits_for_too_long_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def works() -> int:
+        end = time.process_time() + 0.2
+        while time.process_time() < end:
+            pass
+        return 0
+
+    monkeypatch.setattr("generated_input.MOST_SECONDS", 0.1)
+    monkeypatch.setattr("fairfate.cli.commands.run_command", works)
+    assert command([], tmp_path).broken == ("0 s",)
+    monkeypatch.setattr("generated_input.LONGEST", 0.1)
+    monkeypatch.setattr("fairfate.cli.commands.run_command", lambda: time.sleep(60))
+    assert "HangError: more than 0.1 s" in command([], tmp_path).broken[0]
 
 
 def test_calls_are_the_same_for_the_same_seed(base: Path, tmp_path: Path) -> None:
