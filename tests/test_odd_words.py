@@ -148,6 +148,25 @@ def test_a_folder_for_results_is_checked_before_anything_is_done(out: str | Path
         ready(out, None)
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["run", "--fair-from", "2"], "fair-from must be in (0, 1], got 2"),
+        (["run", "--fair-from", "nan"], "fair-from must be in (0, 1], got nan"),
+        (["run", "--learning-rate", "x"], "must be a number, got 'x'"),
+        (["reproduce", "--tolerance", "nan"], "tolerance must be in [0, 1], got nan"),
+        (["reproduce", "--tolerance", "-0.1"], "tolerance must be in [0, 1], got -0.1"),
+    ],
+)
+def test_numbers_are_refused_before_anything_is_done(
+    words: list[str], told: str, fairfate, tmp_path: Path
+) -> None:
+    code, _, err = fairfate(*words)
+    assert code == 2
+    assert told in err
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("form", ["", ".", "a/b", "..", "JSON"])
 def test_forms_of_a_model_are_known(form: str, finished: Path, fairfate) -> None:
     model = sorted((finished / "models").glob("fedavg*"))[0]
