@@ -55,7 +55,14 @@ TEXTS = [
     *("accept_all", "scale:factor=1e300", "scale:clients=0", "scale:clients=99", "lie_n:clients=1", "pf:x"),
     *("sign_flip:clients=1.5", "label_flip", "scale:", "biased_rows:clients=2", "lie_counts", "none"),
     *("synthetic", "synthetic:rows=0", "synthetic:rows=-5", "synthetic:rows=x", "synthetic:seed=-1"),
-    *("synthetic:rows=200,rows=300", "synthetic:", "synthetic:rows=1e3", "adultt", "/dev/null", "/nowhere"),
+    *(
+        "synthetic:rows=200,rows=300",
+        "synthetic:",
+        "synthetic:rows=1e3",
+        "adultt",
+        "/dev/null",
+        "/dev/null/x",
+    ),  # which nobody can make, not even root
     *("synthetic:rows=" + "9" * 40, "synthetic:seed=" + "9" * 5000, "people.csv", ".", "people.csv:1"),
     *("hired", "sex", "age", "age:25,40", "age:", "age:x", "age:1,1", "age:40,25", "age:nan", "sex:1", "yes"),
     *("sex=male", "male", "hired=yes", "=", "paper", "published", "auto", "onehot", "ordinal", "32,16"),

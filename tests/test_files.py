@@ -120,6 +120,14 @@ def test_waiting_for_a_lock_ends(tmp_path: Path) -> None:
         taken.__enter__()
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no such things there")
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")  # stands for /dev/null, which root could replace
+    with pytest.raises(InputError, match=r"out must be a file, got '.*pipe' \(neither a file nor a folder\)"):
+        write_bytes(tmp_path / "pipe", b"a")
+    assert (tmp_path / "pipe").is_fifo()
+
+
 def test_a_name_as_long_as_the_system_takes_is_written(tmp_path: Path) -> None:
     path = tmp_path / f"{'x' * 251}.csv"
     write_bytes(path, b"a")

@@ -47,8 +47,9 @@ def replacing(path: str | Path, name: Callable[[Path], str] | None = None) -> It
     name : makes the final name from what was written, if it depends on that
     """
     target = Path(path).absolute()  # of a relative one with a colon, Arrow thinks that it is an address
-    if target.is_dir():
-        raise InputError(f"out must be a file, got '{path}' (a folder)")
+    if target.exists() and not target.is_file():  # a device would be gone for everybody, if root says so
+        what = "a folder" if target.is_dir() else "neither a file nor a folder"
+        raise InputError(f"out must be a file, got '{path}' ({what})")
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{short_name(target.name)}.{secrets.token_hex(8)}{_UNFINISHED}")
     os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # less the user's umask
