@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 
 import numpy as np
@@ -14,11 +15,11 @@ from fairfate.errors import InputError
 from fairfate.federation.partition import parse_partition
 from fairfate.federation.split import Federation, build
 from fairfate.federation.streams import Streams
-from fairfate.models import mlp
+from fairfate.models import kernels, mlp
 from fairfate.models.kernels import batch_order
 from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Batches, Losses, batch_rows
-from fairfate.models.rows import PackedRows
+from fairfate.models.rows import ClientRows, PackedRows
 from fairfate.models.training import Training
 from fairfate.strategies import reweigh
 
@@ -417,3 +418,37 @@ def test_copied_rows_are_read_where_the_copy_lies() -> None:
     rows.blocks[:] = 0
     assert np.array_equal(model.count(models, copied), before)
     assert not np.array_equal(model.count(models, rows), before)
+
+
+def test_the_room_that_a_loop_works_in_is_empty_and_nobody_elses() -> None:
+    sizes = (32, 16), (3,)
+    with kernels._room(*sizes) as first, kernels._room(*sizes) as second:
+        floats, wholes, ends = first.arrays
+        assert ends.tolist() == [32, 48, 3]
+        assert not np.shares_memory(floats, second.arrays[0])
+        floats[:], wholes[:] = 7, 7
+    with kernels._room(*sizes) as again, kernels._room(*sizes) as other:
+        for room in (again, other):
+            assert not room.arrays[0].any()
+            assert not room.arrays[1].any()
+            assert room.arrays[0].ctypes.data % 64 == 0
+    for size in range(40):  # those of other shapes do not pile up
+        with kernels._room((size,), (1,)):
+            pass
+    assert len(kernels._ROOMS) <= kernels._MOST_ROOMS
+
+
+def test_threads_train_side_by_side_as_one_after_another() -> None:
+    rng = np.random.default_rng(0)
+    model = Mlp(5, (7,))
+    cell = rng.integers(0, 4, 4000).astype(np.int32)
+    rows = ClientRows(rng.normal(size=20_000).astype(np.float32), cell, np.array([0, 4000]))
+    starts = rng.normal(size=(8, 1, 1, model.num_parameters)).astype(np.float32)
+
+    def train(start: np.ndarray) -> bytes:
+        losses, batches = Losses(np.ones((1, 1, 4), np.float32)), Batches(np.uint64(1), 1)
+        return model.train(start, rows, np.array([0]), losses, Training(1, 1, 3), batches).tobytes()
+
+    with ThreadPoolExecutor(4) as pool:
+        together = list(pool.map(train, starts))
+    assert together == [train(start) for start in starts]

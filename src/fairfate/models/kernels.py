@@ -5,6 +5,8 @@ What the loops do is in ``*_kernels.py``, which need Numba and are read only to 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -12,7 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from fairfate.models.cache import Kernel
+from fairfate.models.cache import Header, Kernel
 from fairfate.models.rows import LANES, ClientRows, PackedRows
 
 ROWS = 5
@@ -36,13 +38,37 @@ _margins_deep = Kernel("deep_kernels", "margins_deep")
 _add_rows = Kernel("mean_kernels", "add_rows")
 
 
-Room = tuple[Floats, NDArray[np.int64], NDArray[np.int64]]
+_ROOMS: dict[tuple[tuple[int, ...], ...], Header] = {}
+_MOST_ROOMS = 8
 
 
-def _room(floats: list[int], wholes: list[int]) -> Room:
-    """Space to work in: floats, whole numbers, and where the parts of both end, those of the floats first."""
-    ends = [*accumulate(floats), *accumulate(wholes)]
-    return np.zeros(sum(floats), np.float32), np.zeros(sum(wholes), np.int64), np.array(ends, np.int64)
+@contextmanager
+def _room(*sizes: tuple[int, ...]) -> Iterator[Header]:
+    """Space to work in, all zero: floats, whole numbers, and where the parts of both end, floats first.
+
+    It is kept for the next call of the same shape, since a call is short and making it takes a while.
+    """
+    room = _ROOMS.pop(sizes, None)  # nobody else has it meanwhile
+    if room is None:
+        floats, wholes = sizes
+        ends = np.array([*accumulate(floats), *accumulate(wholes)], np.int64)
+        room = Header(_zeros(sum(floats)), np.zeros(sum(wholes), np.int64), ends)
+    else:
+        for space in room.arrays[:2]:
+            space.fill(0)
+    try:
+        yield room
+    finally:
+        _ROOMS[sizes] = room
+        if len(_ROOMS) > _MOST_ROOMS:
+            _ROOMS.pop(next(iter(_ROOMS)), None)
+
+
+def _zeros(size: int) -> Floats:
+    """So many floats from the start of a cache line on: vectors across two lines take twice the time."""
+    space = np.zeros(size + LANES, np.float32)
+    first = -space.__array_interface__["data"][0] % (4 * LANES) // 4
+    return space[first : first + size]
 
 
 def _sixteens(size: int) -> int:
@@ -90,14 +116,14 @@ def train_cohort(
     if min(settings, LANES) >= least:
         model, each, units = max(model, parameters * LANES), LANES, hidden * LANES
     row, odds = (_sixteens(batch) + LANES) * each, ((cells + 1) // 2 + 1) * LANES
-    floats = [(batch + ROWS) * _stride(units), row, row, row, row, model, odds, inputs * LANES]
-    floats += [model, model, cells * LANES, cells * LANES, LANES, LANES]
-    room = _room(floats, [batch + ROWS, batch + ROWS, (cells + 1) // 2])
+    floats = ((batch + ROWS) * _stride(units), row, row, row, row, model, odds, inputs * LANES)
+    lanes = model, model, cells * LANES, cells * LANES, LANES, LANES
     out = np.empty_like(start)
-    _train_cohort(
-        start, rows.header, clients, *losses, *schedule, batch, rate, key, round_number, hidden, least,
-        order, *room, out,
-    )  # fmt: skip
+    with _room((*floats, *lanes), (batch + ROWS, batch + ROWS, (cells + 1) // 2)) as room:
+        _train_cohort(
+            start, rows.header, clients, *losses, *schedule, batch, rate, key, round_number, hidden, least,
+            order, room, out,
+        )  # fmt: skip
     return out
 
 
@@ -118,12 +144,13 @@ def train_deep(
     groups, row = (losses[0].shape[2] + 1) // 2, _sixteens(batch)
     places = _places(widths.tolist(), batch)
     units, size = int(places[0, -1]), int(places[2, -1])
-    floats = [units, size, size, size, max(size, LANES * LANES), row, row, LANES, groups + LANES]
+    floats = units, size, size, size, max(size, LANES * LANES), row, row, LANES, groups + LANES
     out = np.empty_like(start)
-    _train_deep(
-        start, rows.header, clients, *losses, *schedule, batch, rate, key, round_number, widths,
-        order, places, *_room(floats, [row, groups]), out,
-    )  # fmt: skip
+    with _room(floats, (row, groups)) as room:
+        _train_deep(
+            start, rows.header, clients, *losses, *schedule, batch, rate, key, round_number, widths,
+            order, places, room, out,
+        )  # fmt: skip
     return out
 
 
@@ -151,7 +178,7 @@ def _order(
 def count_positives(models: Floats, rows: PackedRows, inputs: int, hidden: int) -> NDArray[np.int64]:
     """(models, cells) the rows of each cell that each model with one hidden layer accepts."""
     out = np.zeros((len(models), rows.cells), np.int64)
-    units = np.zeros(hidden * LANES, np.float32)
+    units = _zeros(hidden * LANES)
     _count_positives(models.reshape(-1), rows.header, inputs, hidden, units, out)
     return out
 
@@ -159,7 +186,7 @@ def count_positives(models: Floats, rows: PackedRows, inputs: int, hidden: int) 
 def sum_statistics(models: Floats, rows: PackedRows, inputs: int, hidden: int) -> Sums:
     """The same with sums of probabilities and cross-entropies."""
     sums = _sums(len(models), rows.cells)
-    units = np.zeros(hidden * LANES, np.float32)
+    units = _zeros(hidden * LANES)
     _sum_statistics(models.reshape(-1), rows.header, inputs, hidden, units, *sums)
     return sums
 
@@ -173,7 +200,7 @@ def statistics_deep(models: Floats, rows: PackedRows, widths: NDArray[np.int64])
 
 def margins(model: Floats, rows: PackedRows, inputs: int, hidden: int) -> Floats:
     """One model's scores before the sigmoid, for each place of the blocks."""
-    out, units = np.zeros(len(rows.blocks) // inputs, np.float32), np.zeros(hidden * LANES, np.float32)
+    out, units = np.zeros(len(rows.blocks) // inputs, np.float32), _zeros(hidden * LANES)
     _margins(model, rows.blocks, inputs, hidden, units, out)
     return out
 
@@ -191,7 +218,7 @@ def _sums(models: int, cells: int) -> Sums:
 
 def _two_layers(widths: NDArray[np.int64]) -> Floats:
     """Space for sixteen values of each unit of two layers."""
-    return np.zeros(2 * int(widths.max()) * LANES, np.float32)
+    return _zeros(2 * int(widths.max()) * LANES)
 
 
 def weighted_sums(rows: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:
