@@ -17,6 +17,7 @@ import cli_page
 import individual_table
 import methods_page
 import needs_table
+import performance_tables
 import validation_tables
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -31,6 +32,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "choosing.md": choosing_tables.TABLES,
     "attacks.md": attacks_page.TABLES,
     "validation.md": validation_tables.TABLES,
+    "performance.md": performance_tables.TABLES,
     "fairness.md": individual_table.TABLES,
 }
 """Tables inside of pages, between ``<!-- generated: NAME -->`` and ``<!-- end -->``."""

@@ -1,0 +1,226 @@
+"""The tables of docs/performance.md, from what the scripts in benchmarks/ have measured and kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+KEPT = Path(__file__).parent.parent / "docs" / "measurements" / "performance"
+STACKS = (1, 16, 122)
+
+
+def kept(name: str) -> Any:
+    """What a benchmark has kept."""
+    return json.loads((KEPT / f"{name}.json").read_text())
+
+
+def table(header: str, rows: Iterable[Iterable[str]]) -> str:
+    """A table in Markdown; all columns but the first are numbers."""
+    names = [name.strip() for name in header.split("|")]
+    lines = [names, ["---", *["---:"] * (len(names) - 1)], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def limit() -> str:
+    """The engine against the machine's limit."""
+    rows = []
+    for name, of in kept("engine")["kernels"].items():
+        for shape, steps in of["steps"].items():
+            shares = [
+                f"{steps[f'ns_{n}']:.0f} ns, {steps['limit_ns'] / steps[f'ns_{n}']:.0%}" for n in STACKS
+            ]
+            rows.append([f"{name}: a client-step, {shape}", f"{steps['limit_ns']:.0f} ns", *shares])
+        score = f"{of['score_ns']:.1f} ns, {of['score_limit_ns'] / of['score_ns']:.0%}"
+        rows.append([f"{name}: a row scored", f"{of['score_limit_ns']:.1f} ns", score, "", ""])
+    return table("what | limit | one model | 16 stacked | 122 stacked", rows)
+
+
+def sweep() -> str:
+    """The paper's grid."""
+    found = kept("sweep")
+    rows = [
+        [f"{name}, 120 runs of 100 rounds", f"{cell['seconds']:.1f} CPU s"]
+        for name, cell in found["cells"].items()
+    ]
+    rows.append([f"{found['runs']} runs by two processes, all included", f"{found['cpu']:.1f} CPU s"])
+    rows.append(
+        ["14,400 runs, one protocol of the paper, on two free cores", f"{found['minutes']:.1f} minutes"]
+    )
+    rows.append(["memory of a process", f"{found['peak']:.2f} GiB"])
+    return table("what | measured", rows)
+
+
+def peers() -> str:
+    """Other libraries at the same job."""
+    library = {
+        "fairfate-16": "fairfate",
+        "torch": "torch",
+        "flower-idle": "flower",
+        "declearn-fairfed": "declearn",
+    }
+    rows = []
+    for name, of in kept("peers")["peers"].items():
+        known = library.get(name, name)
+        version = of["versions"].get({"flower": "flwr"}.get(known, known), "")
+        accuracy = "" if of.get("accuracy") is None else f"{of['accuracy']:.3f}"
+        rows.append(
+            [of["label"], version, f"{of['cpu_ms']:,.1f} ms", f"{of['times_fairfate']:,.1f} x", accuracy]
+        )
+    return table("who | version | CPU a round | of ours | accuracy", rows)
+
+
+def wide() -> str:
+    """Wide and deep models against PyTorch."""
+    batches = (32, 64, 128, 256)
+    found = {(_shape(of), of["batch"]): of["ratio"] for of in kept("wide")["against_torch"]}
+    shapes = dict.fromkeys(shape for shape, _ in found)
+    rows = [[shape, *(f"{found[shape, batch]:.1f} x" for batch in batches)] for shape in shapes]
+    return table("network | batch 32 | 64 | 128 | 256", rows)
+
+
+def stacked() -> str:
+    """Sixteen settings at once against one after another."""
+    batches = (10, 32, 256)
+    found = {(_shape(of), of["batch"]): of["ratio"] for of in kept("wide")["stacked"]}
+    shapes = dict.fromkeys(shape for shape, _ in found)
+    rows = [[shape, *(f"{found[shape, batch]:.2f} x" for batch in batches)] for shape in shapes]
+    return table("network | batch 10 | 32 | 256", rows)
+
+
+def _shape(of: dict[str, Any]) -> str:
+    return "-".join(map(str, [of["inputs"], *of["hidden"], 1]))
+
+
+def growth() -> str:
+    """How cost grows."""
+    rows = []
+    for name, of in kept("scale")["growth"].items():
+        seconds = [f"{case['rounds']:.2f}" for case in of["cases"]]
+        sizes = ", ".join(f"{size:,}" for size in of["sizes"])
+        rows.append([name, sizes, ", ".join(seconds), f"{of['slope']:.2f}", f"{of['build_slope']:.2f}"])
+    return table("what grows | sizes | CPU s | power | power of building", rows)
+
+
+def ends() -> str:
+    """The far ends."""
+    found = kept("scale")
+    many, large, rows = found["many_clients"], found["large_client"], found["ten_million"]
+    return table(
+        "what | measured",
+        [
+            [
+                "3,000 clients a round, 200,000 validation rows: a round against its training",
+                f"{many['ratio']:.2f} x",
+            ],
+            [
+                "a step at a client with 1,000,000 rows against one with 3,000, one model",
+                f"{large['ratio_1']:.2f} x",
+            ],
+            ["the same, sixteen stacked", f"{large['ratio_16']:.2f} x"],
+            ["10,000,000 rows of 14 inputs, built and run", f"{rows['gigabytes']:.2f} GB"],
+        ],
+    )
+
+
+def commands() -> str:
+    """Short commands."""
+    return table(
+        "command | CPU", [[f"`fairfate {name}`", f"{s:.2f} s"] for name, s in kept("commands").items()]
+    )
+
+
+def flower() -> str:
+    """Our strategies in Flower against Flower's own."""
+    found = kept("flower")
+    names = [key.removesuffix("_round_ms") for key in found if key.endswith("_round_ms")]
+    rows = [
+        [
+            f"`{name}`",
+            f"{found[f'{name}_round_ms']:.0f} ms",
+            f"{found[f'{name}_ratio']:.2f} x",
+            f"{found[f'{name}_predictions_ms']:.0f} ms",
+            f"{found[f'{name}_models_a_client']:.2f}",
+        ]
+        for name in names
+    ]
+    return table(
+        "strategy | CPU a round | of Flower's FedAvg | predictions beside it | models of memory a client",
+        rows,
+    )
+
+
+def targets() -> str:
+    """What was aimed at, and what was not reached."""
+    engine, scale, seconds = kept("engine"), kept("scale"), kept("commands")
+    shares = [
+        steps["limit_ns"] / steps[f"ns_{n}"]
+        for of in engine["kernels"].values()
+        for steps in of["steps"].values()
+        for n in STACKS[1:]
+    ]
+    against_torch = [of["ratio"] for of in kept("wide")["against_torch"] if of["hidden"]]
+    stacks = [of["ratio"] for of in kept("wide")["stacked"] if max(of["hidden"], default=0) >= 64]
+    flwr = kept("flower")
+    fair = "fairfate"
+    aims: list[tuple[str, str, bool]] = [
+        (
+            "960 runs of the paper's sweep in 75 CPU s",
+            f"{kept('sweep')['cpu']:.1f}",
+            kept("sweep")["cpu"] <= 75,
+        ),
+        (
+            "one protocol of the paper in 10 minutes",
+            f"{kept('sweep')['minutes']:.1f}",
+            kept("sweep")["minutes"] <= 10,
+        ),
+        (
+            "stacked training at 80 % of the limit",
+            f"{min(shares):.0%} to {max(shares):.0%}",
+            min(shares) >= 0.8,
+        ),
+        (
+            "batches of 32 to 256 at 4 x PyTorch",
+            f"{min(against_torch):.2f} at least",
+            min(against_torch) >= 4,
+        ),
+        ("16 wide models no slower than one by one", f"{min(stacks):.2f} at least", min(stacks) >= 0.97),
+        (
+            "3,000 clients at 3 x their training",
+            f"{scale['many_clients']['ratio']:.2f}",
+            scale["many_clients"]["ratio"] <= 3,
+        ),
+        (
+            "a client of a million rows at 1.5 x a small one",
+            f"{scale['large_client']['ratio_1']:.2f}",
+            scale["large_client"]["ratio_1"] <= 1.5,
+        ),
+        (
+            "ten million rows in 2.5 GB",
+            f"{scale['ten_million']['gigabytes']:.2f}",
+            scale["ten_million"]["gigabytes"] < 2.5,
+        ),
+        ("a short run in 0.8 CPU s", f"{seconds['run']:.2f}", seconds["run"] <= 0.8),
+        *(
+            (f"`fairfate {name}` in 0.4 CPU s", f"{seconds[name]:.2f}", seconds[name] <= 0.4)
+            for name in ("show", "strategies", "data list")
+        ),
+        (
+            "on Flower, FAIR-FATE at 1.15 x FedAvg",
+            f"{flwr[f'{fair}_ratio']:.2f}",
+            flwr[f"{fair}_ratio"] <= 1.15,
+        ),
+        (
+            "on Flower, two models of memory a client",
+            f"{flwr[f'{fair}_models_a_client']:.2f}",
+            flwr[f"{fair}_models_a_client"] <= 2.05,
+        ),
+    ]
+    return table("aim | measured | ", [[aim, found, "" if met else "**missed**"] for aim, found, met in aims])
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    name.__name__: name
+    for name in (limit, sweep, peers, wide, stacked, growth, ends, commands, flower, targets)
+}
