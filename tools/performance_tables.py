@@ -54,16 +54,11 @@ def sweep() -> str:
 
 def peers() -> str:
     """Other libraries at the same job."""
-    library = {
-        "fairfate-16": "fairfate",
-        "torch": "torch",
-        "flower-idle": "flower",
-        "declearn-fairfed": "declearn",
-    }
+    package = {"fairfate-16": "fairfate", "flower": "flwr", "flower-idle": "flwr", "fluke": "fluke-fl"}
+    package["declearn-fairfed"] = "declearn"
     rows = []
     for name, of in kept("peers")["peers"].items():
-        known = library.get(name, name)
-        version = of["versions"].get({"flower": "flwr"}.get(known, known), "")
+        version = of["versions"].get(package.get(name, name), "")
         accuracy = "" if of.get("accuracy") is None else f"{of['accuracy']:.3f}"
         rows.append(
             [of["label"], version, f"{of['cpu_ms']:,.1f} ms", f"{of['times_fairfate']:,.1f} x", accuracy]
