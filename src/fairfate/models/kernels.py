@@ -90,7 +90,8 @@ def least_lanes(inputs: int, hidden: int) -> int:
     return max(2, (14 if inputs <= _MANY_INPUTS else 17) * hidden // _sixteens(hidden))
 
 
-Losses = tuple[Floats, Floats, Floats, Floats, Floats]
+Given = Floats | Header
+Losses = tuple[Floats, Given, Given, Given, Given]
 """Weights, pushes, prejudices, proxes and anchors, empty where nobody wants them."""
 Schedule = tuple[int, int, int]
 """Epochs of the round, how many of them are over, and how many are run now."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fairfate.errors import InputError, check
 from fairfate.fairness.metrics import Counts, Statistics
 from fairfate.models import kernels
+from fairfate.models.cache import Header
 from fairfate.models.model import Batches, Losses, Models, counts_of
 from fairfate.models.rows import ClientRows, PackedRows
 from fairfate.models.training import Training
@@ -20,8 +21,7 @@ from fairfate.models.training import Training
 INITIAL_SCALE = 0.05
 """Standard deviation of the initial weights; biases start at 0."""
 MOST_UNITS, MOST_LAYERS = 10_000, 20
-_NO_PUSH, _NO_PREJUDICE = np.zeros((0, 0, 0), np.float32), np.zeros(0, np.float32)
-_NO_PROX = np.zeros((0, 0), np.float32)
+_NO_PUSH, _NO_PREJUDICE, _NO_PROX = (Header(np.zeros((0,) * n, np.float32)) for n in (3, 1, 2))
 
 
 def parse_hidden(text: str | int) -> tuple[int, ...]:

@@ -73,10 +73,12 @@ def play(clients: Clients, servers: Sequence[Server], rounds: int, first: int = 
             server.descend = clients.descend
         if server.needs(Need.TRIALS):
             server.score = clients.validate
+    several = len(servers) > 1
     for t in range(first, rounds + 1):
         replies = clients.train(t, servers)
         with np.errstate(over="ignore", invalid="ignore"):
-            together = MeasuredTogether([s.judged(own) for s, own in zip(servers, replies, strict=True)])
+            counts = [s.judged(own) for s, own in zip(servers, replies, strict=True)] if several else [None]
+            together = MeasuredTogether(counts)
             outcomes = [
                 server.take(t, own, together.of(place))
                 for place, (server, own) in enumerate(zip(servers, replies, strict=True))

@@ -70,6 +70,8 @@ class Simulation:
 
     def _count(self, models: Models, rows: PackedRows) -> Counts:
         """Counts of models, of which equal ones are looked at once."""
+        if len(models) == 1:
+            return self.model.count(models, rows)
         first, places = _first_of_each([model.tobytes() for model in models])
         if len(first) == len(models):
             return self.model.count(models, rows)
