@@ -88,7 +88,7 @@ def test_a_state_of_another_kind_is_refused() -> None:
     content = pack(ModelState(np.ones(1)), arrays)
     with pytest.raises(InputError, match="a state like MomentumState, got another"):
         unpack(content, arrays, MomentumState(np.ones(1), np.ones(1)))
-    with pytest.raises(InputError, match="a state like ndarray, got another"):
+    with pytest.raises(InputError, match="must hold an array where the state has one, got"):
         unpack(content, arrays, np.ones(1))
 
 

@@ -10,13 +10,11 @@ import ctypes
 import hashlib
 import os
 import platform
-from array import array
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from struct import pack, unpack
 from typing import Any
 
 import numpy as np
@@ -27,9 +25,9 @@ from fairfate.files import locked, private_folder, read_private, write_private
 
 _PATIENCE = 300.0
 """Seconds to wait for a process that compiles, before doing the same."""
-_NOTHING = ctypes.create_string_buffer(64)
-_SCRATCH = ctypes.addressof(_NOTHING)
+_SCRATCH = ctypes.create_string_buffer(64)
 """Where a loop puts what it returns, which is nothing."""
+_WORD = ctypes.c_ssize_t
 Code = tuple[str, bytes]
 """A symbol, and the object file that it is in."""
 
@@ -39,7 +37,7 @@ class Header:
 
     def __init__(self, *arrays: NDArray[Any]) -> None:
         self.arrays = arrays  # which must live as long
-        self.words: list[int] = []
+        self.words: list[Any] = []
         self.kinds = [_put(array, self.words) for array in arrays]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -50,7 +48,7 @@ class Header:
 class Kernel:
     """A loop of ``module``, by its name: compiled when it is first called, or taken from the disk.
 
-    Arguments are arrays, headers, and numbers: whole ones, or 32-bit floats. Numba's functions take an
+    Arguments are arrays, headers, and numbers: Python's whole ones, or NumPy's. Numba's functions take an
     array as the words of its header, one after another.
     """
 
@@ -62,7 +60,7 @@ class Kernel:
 
     def __call__(self, *args: Any) -> None:
         """Run it; it returns nothing and writes into its arrays."""
-        words = [_SCRATCH]
+        words: list[Any] = []
         parts: list[Any] = []
         for arg in args:
             if isinstance(arg, Header):
@@ -74,8 +72,7 @@ class Kernel:
         run = self.ready.get(kinds)
         if run is None:
             run = self.ready[kinds] = _callable(self._code(kinds), kinds)
-        packed = array("q", words)  # which must live through the call
-        status = run(packed.buffer_info()[0])
+        status = run(_SCRATCH, _SCRATCH, *words)
         if status not in (0, -2):  # Numba's codes for a result and for none
             raise RuntimeError(f"the compiled loop '{self.name}' ended with status {status}")
 
@@ -104,51 +101,22 @@ class Kernel:
         return folder / f"{self.name}-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
 
 
-def _put(value: Any, words: list[int]) -> Any:
-    """Add an argument's words to the list, as bits; returns its kind: (dtype, dimensions, layout)."""
+def _put(value: Any, words: list[Any]) -> Any:
+    """Add an argument's words to the list; returns its kind: (dtype, dimensions, layout)."""
     if isinstance(value, np.ndarray):
         words += (0, 0, value.size, value.itemsize, value.__array_interface__["data"][0])
         words += value.shape
         words += value.strides
         return value.dtype.str, value.ndim, "C" if value.flags.c_contiguous else "A"
-    if isinstance(value, np.float32):
-        words += unpack("<i", pack("<f", value))
-        return "<f4", 0, ""
-    number = int(value)
-    words.append(number - (1 << 64) if number >> 63 == 1 else number)
-    return "<u8" if isinstance(value, np.uint64) else "<i8", 0, ""
+    if isinstance(value, np.generic):
+        words.append(value.item())
+        return value.dtype.str, 0, ""
+    words.append(int(value))
+    return "<i8", 0, ""
 
 
-def _word_types(kind: Any) -> list[str]:
-    """What Numba's functions take for an argument, in LLVM's words; addresses go as whole numbers."""
-    if kind[1]:
-        return ["i64"] * (5 + 2 * kind[1])
-    return ["float" if kind[0] == "<f4" else "i64"]
-
-
-def _entry(symbol: str, kinds: tuple[Any, ...], pointer: str) -> str:
-    """A function ``entry`` of one address, from where it takes the words that the loop is called with.
-
-    Python would need a third of a microsecond for each of a hundred arguments.
-    """
-    types = ["i64", "i64", *(word for kind in kinds for word in _word_types(kind))]
-    lines, given = [], []
-    for place, kind in enumerate(types):
-        at = max(place - 1, 0)  # what is returned and what goes wrong have one place
-        lines.append(f"%p{place} = getelementptr i64, {pointer} %words, i64 {at}")
-        lines.append(f"%v{place} = load i64, {pointer} %p{place}")
-        if kind == "float":
-            lines += [
-                f"%s{place} = trunc i64 %v{place} to i32",
-                f"%a{place} = bitcast i32 %s{place} to float",
-            ]
-        given.append(f"{kind} %{'v' if kind == 'i64' else 'a'}{place}")
-    return (
-        f'declare i32 @"{symbol}"({", ".join(types)})\n'
-        f"define i32 @entry({pointer} %words) {{\n"
-        + "\n".join(lines)
-        + f'\n%status = call i32 @"{symbol}"({", ".join(given)})\nret i32 %status\n}}\n'
-    )
+def _word_types(kind: Any) -> list[Any]:
+    return [_WORD] * (5 + 2 * kind[1]) if kind[1] else [np.ctypeslib.as_ctypes_type(np.dtype(kind[0]))]
 
 
 @cache
@@ -168,12 +136,13 @@ def _callable(code: Code, kinds: tuple[Any, ...]) -> Callable[..., int]:
     import llvmlite.binding as llvm
 
     symbol, content = code
-    pointer = "ptr" if llvm.llvm_version_info[0] >= 17 else "i64*"
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(_entry(symbol, kinds, pointer)), _machine())
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(content))
     engine.finalize_object()
     _ENGINES.append(engine)  # which owns the memory
-    return ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(engine.get_function_address("entry"))
+    words = [word for kind in kinds for word in _word_types(kind)]
+    kind = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *words)
+    return kind(engine.get_function_address(symbol))
 
 
 @cache
