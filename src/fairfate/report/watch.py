@@ -555,16 +555,18 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(200, content, _PAGE)
 
     def _events(self, query: dict[str, list[str]]) -> None:
+        if self.command == "HEAD":  # nobody watches, so no page is made
+            self._answer(200, kind=_EVENTS)
+            return
         watch = self.server.watch
         with watch.stream() as news:
             if news is None:
                 self._answer(503)
                 return
             self._answer(200, kind=_EVENTS)
-            if self.command == "GET":
-                since = self.headers.get("Last-Event-ID") or query.get("since", ["0"])[-1]
-                known = since.isascii() and since.isdigit() and len(since) < 16
-                self._tell(news, int(since) if known else 0)
+            since = self.headers.get("Last-Event-ID") or query.get("since", ["0"])[-1]
+            known = since.isascii() and since.isdigit() and len(since) < 16
+            self._tell(news, int(since) if known else 0)
 
     def _tell(self, news: socket.socket, seen: int) -> None:
         """Tell of every change until the browser goes away."""
