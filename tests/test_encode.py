@@ -14,7 +14,17 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 import made_up
 from fairfate import InputError
-from fairfate.data import Columns, Encoder, Schema, Table, UnfitError, cover, describe_frame, table_from_frame
+from fairfate.data import (
+    Columns,
+    Encoder,
+    Schema,
+    Table,
+    UnfitError,
+    cover,
+    describe_frame,
+    encode,
+    table_from_frame,
+)
 from fairfate.data.columns import DATES, find_dates, read_dates
 
 # -- the encoder -----------------------------------------------------------------------------------------
@@ -423,3 +433,23 @@ def test_a_damaged_schema_is_refused(change) -> None:
 def test_what_is_hardly_json_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="schema must be a schema that fairfate has written"):
         Schema.from_json(text)
+
+
+def test_tables_are_encoded_block_by_block_with_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(50, 3)) * 10.0 ** np.arange(3)
+    features[rng.random(features.shape) < 0.1] = np.nan
+    features[:, 2] = rng.integers(-1, 4, 50)  # a category, sometimes one that is not known
+    slots, rows = np.array([0, 0, 4]), rng.permutation(50)[:40]
+
+    def encoded() -> list[np.ndarray]:
+        found = []
+        for encoder in (Encoder.fit(features, rows), Encoder.fit_slots(features, slots, rows)):
+            found += [encoder.low, encoder.span, encoder.median]
+            found += [encoder.transform(features, rows), encoder.transform(features)]
+        return found
+
+    whole = encoded()
+    monkeypatch.setattr(encode, "_BLOCK", 7)
+    for one, other in zip(whole, encoded(), strict=True):
+        np.testing.assert_array_equal(one, other)
