@@ -17,10 +17,11 @@ def test_split_is_a_60_20_20_cover(published: bool) -> None:
     assert sorted(np.concatenate(parts)) == list(range(1000))
 
 
-def test_published_split_is_scikit_learns() -> None:
-    train, rest = train_test_split(np.arange(101), test_size=0.4, random_state=40)
+@pytest.mark.parametrize("rows", [*range(3, 40), 101, 6172, 48842])
+def test_published_split_is_scikit_learns(rows: int) -> None:
+    train, rest = train_test_split(np.arange(rows), test_size=0.4, random_state=40)
     test, validation = train_test_split(rest, test_size=0.5, random_state=40)
-    for ours, theirs in zip(Streams(4, published=True).split(101), (train, validation, test), strict=True):
+    for ours, theirs in zip(Streams(4, published=True).split(rows), (train, validation, test), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 

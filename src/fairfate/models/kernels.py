@@ -21,7 +21,7 @@ ROWS = 5
 """Rows of a batch that go through the first layer together: what the registers hold."""
 _WIDEST = 32
 """Hidden units from which on sixteen models at once do not fit the caches."""
-_MANY_INPUTS = 64
+_FEW_INPUTS, _MANY_INPUTS = 32, 64
 
 Floats = NDArray[np.float32]
 Sums = tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
@@ -87,7 +87,8 @@ def least_lanes(inputs: int, hidden: int) -> int:
     """
     if hidden > _WIDEST:
         return LANES + 1
-    return max(2, (14 if inputs <= _MANY_INPUTS else 17) * hidden // _sixteens(hidden))
+    most = 8 if inputs <= _FEW_INPUTS and hidden <= LANES else 13 if inputs <= _MANY_INPUTS else 16
+    return max(2, most * hidden // _sixteens(hidden))
 
 
 Given = Floats | Header
@@ -179,16 +180,14 @@ def _order(
 def count_positives(models: Floats, rows: PackedRows, inputs: int, hidden: int) -> NDArray[np.int64]:
     """(models, cells) the rows of each cell that each model with one hidden layer accepts."""
     out = np.zeros((len(models), rows.cells), np.int64)
-    units = _zeros(hidden * LANES)
-    _count_positives(models.reshape(-1), rows.header, inputs, hidden, units, out)
+    _count_positives(models.reshape(-1), rows.header, inputs, hidden, out)
     return out
 
 
 def sum_statistics(models: Floats, rows: PackedRows, inputs: int, hidden: int) -> Sums:
     """The same with sums of probabilities and cross-entropies."""
     sums = _sums(len(models), rows.cells)
-    units = _zeros(hidden * LANES)
-    _sum_statistics(models.reshape(-1), rows.header, inputs, hidden, units, *sums)
+    _sum_statistics(models.reshape(-1), rows.header, inputs, hidden, *sums)
     return sums
 
 
@@ -201,8 +200,8 @@ def statistics_deep(models: Floats, rows: PackedRows, widths: NDArray[np.int64])
 
 def margins(model: Floats, rows: PackedRows, inputs: int, hidden: int) -> Floats:
     """One model's scores before the sigmoid, for each place of the blocks."""
-    out, units = np.zeros(len(rows.blocks) // inputs, np.float32), _zeros(hidden * LANES)
-    _margins(model, rows.blocks, inputs, hidden, units, out)
+    out = np.zeros(len(rows.blocks) // inputs, np.float32)
+    _margins(model, rows.blocks, inputs, hidden, out)
     return out
 
 

@@ -95,11 +95,13 @@ def weighted_mean(deltas: Matrix, weights: Vector) -> Vector:
 
 def weighted_means(deltas: Matrix, *weights: Vector) -> list[Vector]:
     """Several means of the same deltas, in one pass over them."""
+    step = max(1, _BLOCK // len(deltas))
+    if deltas.shape[1] <= step:  # as nearly always; a sweep comes here a hundred times a round
+        return [_mean(deltas, of) for of in weights]
     totals = [float(of.sum()) for of in weights]
     means: list[Vector] = [np.zeros(deltas.shape[1], dtype=deltas.dtype) for _ in weights]
     counting = [k for k, total in enumerate(totals) if total > 0]
     shares = [(weights[k] / totals[k]).astype(deltas.dtype) for k in counting]
-    step = max(1, _BLOCK // len(deltas))
     first = 0
     if counting and _compiled(deltas, step):
         from fairfate.models.kernels import weighted_sums  # which takes a while to load
@@ -113,6 +115,16 @@ def weighted_means(deltas: Matrix, *weights: Vector) -> list[Vector]:
         for k, share in zip(counting, shares, strict=True):
             means[k][block] = (share[:, None] * deltas[:, block]).sum(axis=0)
     return means
+
+
+def _mean(deltas: Matrix, weights: Vector) -> Vector:
+    """One mean of deltas that stay in the cache."""
+    total = float(np.add.reduce(weights))  # half the time of weights.sum()
+    if not total > 0:
+        return np.zeros(deltas.shape[1], dtype=deltas.dtype)
+    shares = (weights / total).astype(deltas.dtype)
+    mean: Vector = np.add.reduce(shares[:, None] * deltas, axis=0)
+    return mean
 
 
 def _compiled(deltas: Matrix, step: int) -> bool:
