@@ -24,6 +24,9 @@ from fairfate.rounds.server import Dropped, Replies, Server, stack
 from fairfate.rounds.validators import Candidates, candidates
 from fairfate.strategies import Loss, Need, Vector, scaled
 
+_OWN_ROWS = Need.LOCAL | Need.REPORTS
+"""Where clients look at their own rows again."""
+
 
 class Simulation:
     """The clients of a federation, here."""
@@ -91,8 +94,11 @@ class Simulation:
         if not len(clients):
             return [Replies((), models[:0], np.empty(0), self._nothing)] * len(servers)
         strategies, rows = [server.strategy for server in servers], f.client_cells[clients]
-        told = [s.broadcast(self._rows_told(s, rows, clients)) for s in servers]
-        packed = f.local if any(s.needs(Need.LOCAL | Need.REPORTS) for s in servers) else {}
+        told = [
+            None if s.strategy.broadcast is None else s.broadcast(self._rows_told(s, rows, clients))
+            for s in servers
+        ]
+        packed = f.local if any(s.needs(_OWN_ROWS) for s in servers) else {}
         reports = self._reports(models, clients, servers)
         distinct, places = _distinct(models, servers)
         begun = models if len(distinct) == len(models) else models[distinct]

@@ -7,6 +7,7 @@ be killed at any moment without the others waiting for it. This process starts n
 from __future__ import annotations
 
 import ctypes
+import gc
 import multiprocessing
 import os
 import signal
@@ -172,6 +173,7 @@ def _serve(pipe: Connection, work: Work, payload: Any, parent: int) -> None:
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOPPING)
     _die_with(parent)
+    gc.set_threshold(100_000, 20, 100)  # what a seed records is many small objects that stay
     while True:
         try:
             number, task = pipe.recv()

@@ -142,7 +142,7 @@ def _noted(notes: Notes) -> tuple[float, float, float, str | None]:
     """A round's notes as columns: those that every strategy of the paper has, and the others as JSON."""
     if not notes:
         return math.nan, math.nan, math.nan, None
-    fair = math.nan if "fair" not in notes else float(np.sum(notes["fair"]))
+    fair = math.nan if "fair" not in notes else float(np.count_nonzero(notes["fair"]))
     others = {key: float(v) for key, v in notes.items() if key not in _OWN_COLUMN and np.ndim(v) == 0}
     return (
         notes.get("lam", math.nan),

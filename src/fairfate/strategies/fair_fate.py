@@ -27,7 +27,7 @@ def at_least_as_fair(scores: Values, server: Values) -> tuple[NDArray[np.bool_],
 
 def fairer_normalised(scores: Values, server: Values) -> tuple[NDArray[np.bool_], Values]:
     """The fair set of the published runs: scores min-max normalised first, and a strict ``>``."""
-    low, high = min(scores.min(), server), max(scores.max(), server)
+    low, high = min(np.minimum.reduce(scores), server), max(np.maximum.reduce(scores), server)
     normalised = (scores - low) / (high - low) if high > low else np.zeros_like(scores)
     return scores > server, normalised
 
@@ -69,7 +69,8 @@ def fair_fate(
     def aggregate(state: MomentumState, cohort: Cohort) -> MomentumState:
         t, b, share = cohort.round, beta(cohort.round), lam(cohort.round)
         is_fair, fairness_of = fair_set(*scores(fairness, cohort))
-        is_fair = is_fair & able(cohort.client_counts, min_mcc)
+        if min_mcc > 0:
+            is_fair = is_fair & able(cohort.client_counts, min_mcc)
 
         fairness_of_the_fair = np.where(is_fair, fairness_of, 0.0)
         alpha_f, alpha_n = cohort.means(fairness_of_the_fair, cohort.num_examples)
