@@ -6,7 +6,8 @@
 Everything runs in one process: real ServerApp and ClientApp code, no network, so that nothing but the
 strategies differs. CPU time of a round, that of the clients' (cheapest) training included, is the best of
 many, taken in turns; predictions on the validation rows are counted apart. Memory is the peak of a process
-of its own for each strategy, beyond what it had before the first round, in models a client.
+of its own for each strategy, beyond what it had before the first round: what each of a hundred further
+clients adds to it, in models, and the rest in MB, which is the same however many clients there are.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from federation_in_process import LocalGrid
 CLIENTS, ROUNDS, ROWS, INPUTS, HIDDEN = 100, 6, 200, 499, 1998
 BASE, FAIR_FATE = "flower_fedavg", "fairfate"
 NAMES = {BASE: "Flower's FedAvg", "fedavg": "FedAvg", FAIR_FATE: "FairFate", "checkpoint": "..., checkpoint"}
-RATIO, MODELS = 1.15, 2.5
+RATIO, MODELS = 1.15, 2.05
 """Targets of FairFate: CPU time of a round against Flower's FedAvg, and memory in models a client."""
 app = ClientApp()
 
@@ -96,7 +97,7 @@ class Case:
         w1, b1, w2, b2 = (arrays[name].numpy() for name in ("w1", "b1", "w2", "b2"))
         return np.tanh(self.x @ w1 + b1) @ w2 + b2 > 0
 
-    def run(self, name: str, rounds: int = ROUNDS) -> list[tuple[float, float]]:
+    def run(self, name: str, rounds: int = ROUNDS, clients: int = CLIENTS) -> list[tuple[float, float]]:
         """CPU seconds of each round but the first, which warms up: without predictions, and of these."""
         validation = Timed(self.predict, self.label, self.group)
         clock: list[tuple[float, float]] = []
@@ -106,7 +107,7 @@ class Case:
 
         with tempfile.TemporaryDirectory() as folder:
             strategy = build(name, validation, Path(folder) / "checkpoint.safetensors")
-            grid = LocalGrid(app, {node: {} for node in range(1, CLIENTS + 1)})
+            grid = LocalGrid(app, {node: {} for node in range(1, clients + 1)})
             strategy.start(grid, self.initial, num_rounds=rounds, evaluate_fn=tick)
         spans = np.diff(np.array(clock), axis=0)[1:]
         return [(whole - predicting, predicting) for whole, predicting in spans]
@@ -118,20 +119,25 @@ def resident(what: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{what}:"))
 
 
-def peak(name: str) -> float:
-    """Models a client at the peak of a few rounds, in this process."""
+def peak(name: str, clients: int) -> int:
+    """Bytes at the peak of a few rounds, in this process."""
     case = Case()
     build(name, ours.Validation(case.predict, case.label, case.group))  # imports what it needs
     case.predict(case.initial)
     before = resident("VmRSS")
-    case.run(name, rounds=4)
-    return (resident("VmHWM") - before) / (CLIENTS * case.size * 4)
+    case.run(name, rounds=4, clients=clients)
+    return resident("VmHWM") - before
 
 
-def models_a_client(name: str) -> float:
-    """The same in a process of its own."""
-    command = [sys.executable, __file__, "--peak", name]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+def memory(name: str, model: int) -> tuple[float, float]:
+    """Models that a client adds to the peak, and bytes beside them; each peak in a process of its own."""
+    peaks = []
+    for clients in (CLIENTS, 2 * CLIENTS):
+        command = [sys.executable, __file__, "--peak", name, "--clients", str(clients)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        peaks.append(int(done.stdout))
+    slope = (peaks[1] - peaks[0]) / CLIENTS
+    return slope / model, peaks[0] - CLIENTS * slope
 
 
 def measure(passes: int) -> dict[str, float]:
@@ -148,7 +154,8 @@ def measure(passes: int) -> dict[str, float]:
         found[f"{name}_round_ms"] = 1000 * float(seconds)
         found[f"{name}_predictions_ms"] = 1000 * float(predicting)
         found[f"{name}_ratio"] = found[f"{name}_round_ms"] / found[f"{BASE}_round_ms"]
-        found[f"{name}_models_a_client"] = models_a_client(name)
+        a_client, beside = memory(name, case.size * 4)
+        found[f"{name}_models_a_client"], found[f"{name}_beside_mb"] = a_client, beside / 1e6
     return found
 
 
@@ -158,20 +165,22 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", help="write the numbers into this file")
     parser.add_argument("--passes", type=int, default=5, help="how often every strategy has its turn")
     parser.add_argument("--peak", choices=NAMES, help=argparse.SUPPRESS)
+    parser.add_argument("--clients", type=int, default=CLIENTS, help=argparse.SUPPRESS)
     given = parser.parse_args()
     logging.getLogger("flwr").setLevel(logging.ERROR)
     if given.peak:
-        print(peak(given.peak))
+        print(peak(given.peak, given.clients))
         return 0
     found = measure(given.passes)
     print(
         f"{CLIENTS} clients, {found['parameters']:,} parameters; best of {found['rounds']} rounds, CPU time"
     )
-    print(f"{'':18}{'a round':>10}{'':9}{'predictions':>14}{'memory in models a client':>28}")
+    print(f"{'':18}{'a round':>10}{'':9}{'predictions':>14}{'memory: models a client, and beside':>38}")
     for name, title in NAMES.items():
         print(
             f"{title:18}{found[f'{name}_round_ms']:7.0f} ms{found[f'{name}_ratio']:7.2f} x"
             f"{found[f'{name}_predictions_ms']:11.0f} ms{found[f'{name}_models_a_client']:28.2f}"
+            f"{found[f'{name}_beside_mb']:7.0f} MB"
         )
     ratio, models = found[f"{FAIR_FATE}_ratio"], found[f"{FAIR_FATE}_models_a_client"]
     print(f"\nFairFate {ratio:.2f} x (target {RATIO}), {models:.2f} models a client (target {MODELS})")

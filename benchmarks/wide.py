@@ -4,7 +4,8 @@
     python benchmarks/wide.py --json wide.json     # and writes the numbers
 
 Both sides train the same networks on the same batches, on one thread. Times are CPU times, passes are
-interleaved, and a ratio is the median of theirs.
+interleaved, and a ratio is the median of theirs. The limit of a step is that of `benchmarks/engine.py`: its
+arithmetic, at the rate of loops that do nothing else.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
+import engine
 import numpy as np
 
 from fairfate.models.mlp import Mlp
@@ -132,12 +135,35 @@ def measure(model: Mlp, batch: int, settings: int = 0) -> dict[str, Any]:
     return {**shape, "ratio": gain, "microseconds": took / steps * 1e6}
 
 
+def limits() -> tuple[float, float]:
+    """Seconds of a fused multiply-add and of a tanh, at the machine's best."""
+    tasks = engine.limit_tasks()
+    found = engine.best({name: task for name, (task, _) in tasks.items()}, passes=25)
+    fma, tanh = (found[name] / tasks[name][1] for name in ("fma", "tanh"))
+    return fma, tanh
+
+
+def limit(model: Mlp, batch: int, fma: float, tanh: float) -> float:
+    """Seconds of a step's arithmetic: forwards, gradients of weights and, but for the first layer, of inputs.
+
+    Four operations more for the derivative of each unit, as for one hidden layer.
+    """
+    widths = model.widths.tolist()
+    products = sum(
+        wide * narrow * (3 if layer else 2) for layer, (wide, narrow) in enumerate(pairwise(widths))
+    )
+    units = sum(model.hidden)
+    return batch * ((products + 4 * units) * fma + (units + 1) * tanh)
+
+
 def show(found: dict[str, Any], target: float) -> bool:
     """Print a line; whether the target is met."""
     name = "-".join(map(str, (found["inputs"], *found["hidden"], 1)))
     took, gain = found["microseconds"], found["ratio"]
     met = bool(gain >= target)
     line = f"  {name:12} batch {found['batch']:3}  {took:9.2f} µs a step  {gain:6.2f} x"
+    if "limit_microseconds" in found:
+        line += f"  {found['limit_microseconds'] / took:4.0%} of the limit"
     print(line if met else f"{line}  missed")
     sys.stdout.flush()
     return met
@@ -149,12 +175,13 @@ def main() -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there")
     file = parser.parse_args().json
     torch.set_num_threads(1)
-    missed = 0
+    missed, rates = 0, limits()
     print(f"one model against a PyTorch {torch.__version__} loop; target {AGAINST_TORCH:g} x")
     against_torch = []
     for model in ONE_LAYER + OTHERS:
         for batch in (32, 64, 128, 256):
-            against_torch.append(measure(model, batch))
+            least = limit(model, batch, *rates) * 1e6
+            against_torch.append({**measure(model, batch), "limit_microseconds": least})
             missed += not show(against_torch[-1], AGAINST_TORCH)
     less = f"{AGAINST_ALONE:g} x, less {NOISE:.0%} for noise"
     print(f"\n{SETTINGS} settings stacked against one at a time; target {less}")

@@ -9,6 +9,8 @@ from typing import Any
 
 KEPT = Path(__file__).parent.parent / "docs" / "measurements" / "performance"
 STACKS = (1, 16, 122)
+TORCH = 4
+"""How many times as fast as a PyTorch loop wide models should be."""
 
 
 def kept(name: str) -> Any:
@@ -67,12 +69,22 @@ def peers() -> str:
 
 
 def wide() -> str:
-    """Wide and deep models against PyTorch."""
+    """Wide and deep models against PyTorch, and what the machine's limit would allow where that is near."""
     batches = (32, 64, 128, 256)
-    found = {(_shape(of), of["batch"]): of["ratio"] for of in kept("wide")["against_torch"]}
+    found = {(_shape(of), of["batch"]): of for of in kept("wide")["against_torch"]}
     shapes = dict.fromkeys(shape for shape, _ in found)
-    rows = [[shape, *(f"{found[shape, batch]:.1f} x" for batch in batches)] for shape in shapes]
+
+    def shown(of: dict[str, Any]) -> str:
+        text = f"{of['ratio']:.1f} x"
+        return text if of["ratio"] >= TORCH else f"{text} (limit {_most(of):.1f} x)"
+
+    rows = [[shape, *(shown(found[shape, batch]) for batch in batches)] for shape in shapes]
     return table("network | batch 32 | 64 | 128 | 256", rows)
+
+
+def _most(of: dict[str, Any]) -> float:
+    """How many times as fast as PyTorch the machine's limit is."""
+    return float(of["ratio"] * of["microseconds"] / of["limit_microseconds"])
 
 
 def stacked() -> str:
@@ -137,11 +149,13 @@ def flower() -> str:
             f"{found[f'{name}_ratio']:.2f} x",
             f"{found[f'{name}_predictions_ms']:.0f} ms",
             f"{found[f'{name}_models_a_client']:.2f}",
+            f"{found[f'{name}_beside_mb']:.0f} MB",
         ]
         for name in names
     ]
     return table(
-        "strategy | CPU a round | of Flower's FedAvg | predictions beside it | models of memory a client",
+        "strategy | CPU a round | of Flower's FedAvg | predictions beside it | models of memory a client"
+        " | memory beside them",
         rows,
     )
 
@@ -155,7 +169,9 @@ def targets() -> str:
         for steps in of["steps"].values()
         for n in STACKS[1:]
     ]
-    against_torch = [of["ratio"] for of in kept("wide")["against_torch"] if of["hidden"]]
+    against_torch = kept("wide")["against_torch"]
+    slow = [of for of in against_torch if of["ratio"] < TORCH]
+    beyond = sum(_most(of) < TORCH for of in slow)
     stacks = [of["ratio"] for of in kept("wide")["stacked"] if max(of["hidden"], default=0) >= 64]
     flwr = kept("flower")
     fair = "fairfate"
@@ -176,9 +192,10 @@ def targets() -> str:
             min(shares) >= 0.8,
         ),
         (
-            "batches of 32 to 256 at 4 x PyTorch",
-            f"{min(against_torch):.2f} at least",
-            min(against_torch) >= 4,
+            f"batches of 32 to 256 at {TORCH} x PyTorch",
+            f"in {len(against_torch) - len(slow)} of {len(against_torch)} cases; in {beyond} of the others"
+            " beyond the machine's limit",
+            not slow,
         ),
         ("16 wide models no slower than one by one", f"{min(stacks):.2f} at least", min(stacks) >= 0.97),
         (

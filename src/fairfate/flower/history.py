@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fairfate.data.groups import Groups
+from fairfate.errors import listing
 from fairfate.fairness.metrics import COLLAPSED, METRICS, Counts, mcc
 from fairfate.fairness.objective import metrics_by
 from fairfate.flower.logs import log
@@ -74,7 +75,7 @@ class Round(NamedTuple):
         """The round in a line, for the log."""
         parts = [f"{len(self.counted)} replies count, {len(self.dropped)} dropped"]
         if "fair" in self.notes:
-            names = ", ".join(client.name for client in self.fair)
+            names = listing(client.name for client in self.fair)
             parts.append(f"{len(self.fair)} fair ({names or 'nobody'})")
         for name, value in self.numbers().items():
             if isinstance(value, float) and not name.startswith("test"):

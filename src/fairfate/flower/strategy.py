@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from fairfate._version import __version__
 from fairfate.data.groups import Groups
-from fairfate.errors import InputError, check
+from fairfate.errors import InputError, check, listing
 from fairfate.fairness.grammar import parse_objective
 from fairfate.fairness.metrics import Counts, Values
 from fairfate.federation.holders import AT_SERVER, LINE, parse_holders
@@ -393,7 +393,8 @@ class FlowerStrategy(Base):
         size = self._size(len(clients), self.fraction_train, self.min_train_nodes)
         chosen = self.streams.cohort(server_round, len(clients), size).tolist() if size else []
         sampled = [clients[position] for position in chosen]
-        log(INFO, "configure_train: %d of %d clients: %s", size, len(clients), _names(sampled))
+        names = listing(client.name for client in sampled)
+        log(INFO, "configure_train: %d of %d clients: %s", size, len(clients), names)
         telling = [*self.roster.known.values()] if Need.ALL_ROWS in self.needs else sampled
         rows = rows_told(telling, self.limits.max_examples) if self.told_rows and sampled else None
         broadcast = model.server.broadcast(rows) if sampled else None
@@ -608,8 +609,3 @@ def _keep(
         records[t] = found
         if said:
             log(INFO, "%s: %s", said, dict(found))
-
-
-def _names(clients: Iterable[Client]) -> str:
-    names = [client.name for client in clients]
-    return ", ".join(names) if len(names) <= 12 else f"{', '.join(names[:12])} and {len(names) - 12} more"
