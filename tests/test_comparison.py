@@ -16,6 +16,7 @@ from fairfate.fairness.objective import metrics_by
 from fairfate.report.comparison import Comparison, remarks, sentence
 from fairfate.report.terminal import results_table
 from fairfate.runs.results import count_columns
+from fairfate.runs.sheet import Sheet
 
 TWO = Groups.single("sex", ("f", "m"))
 THREE = Groups.single("race", ("a", "b", "c"))
@@ -55,7 +56,7 @@ def compare(
                     row |= {name: float(of(found)) for name, of in known.items()}
                     row["acceptance"] = float(metrics.acceptance(found))
                     rows.append(row | dict(zip(count_columns(len(groups)), found.ravel(), strict=True)))
-    return Comparison(pd.DataFrame(rows), metric, (), groups)
+    return Comparison(Sheet.of_frame(pd.DataFrame(rows)), metric, (), groups)
 
 
 def test_fairer_and_as_accurate() -> None:

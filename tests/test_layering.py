@@ -14,6 +14,7 @@ import fairfate
 SOURCE = Path(fairfate.__file__).parent
 ROOMS = [
     "_version",
+    "lazy",
     "errors",
     "files",
     "data",

@@ -9,7 +9,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
@@ -35,6 +34,7 @@ from fairfate.federation.partition import Partition, parse_partition
 from fairfate.federation.people import check_people
 from fairfate.federation.split import Federation, Holdings, assign, encode
 from fairfate.federation.streams import Streams
+from fairfate.lazy import pandas as pd
 from fairfate.models.fitted import FairModel, Scored
 from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import pandas as pd
 
 from fairfate.benchmark.baselines import BASELINES
 from fairfate.benchmark.methods import LEAD, METRICS, REFERENCE
@@ -20,6 +19,7 @@ from fairfate.benchmark.rule import (
     measured,
     tune,
 )
+from fairfate.lazy import pandas as pd
 
 LEVEL = 0.05
 

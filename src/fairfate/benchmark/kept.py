@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fairfate.benchmark.measure import COLUMNS, COUNTS, WORST
 from fairfate.benchmark.methods import Method
 from fairfate.files import remove_unfinished, replacing
+from fairfate.lazy import pandas as pd
 from fairfate.runs.job import Cell
 
 KEPT = "kept.parquet"

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from fairfate.benchmark import baselines
 from fairfate.benchmark.methods import METRICS, Method
@@ -16,6 +15,7 @@ from fairfate.data import Schema, Table
 from fairfate.fairness.metrics import Counts
 from fairfate.federation.split import encode, share_out
 from fairfate.federation.streams import Streams
+from fairfate.lazy import pandas as pd
 from fairfate.rounds.simulate import Trace, simulate
 from fairfate.runs.plan import Plan
 from fairfate.strategies import THRESHOLDS

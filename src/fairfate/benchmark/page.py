@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from fairfate.benchmark.baselines import BASELINES, CLIENT, POOLED, SERVER
 from fairfate.benchmark.cost import bytes_sent
@@ -15,6 +14,7 @@ from fairfate.benchmark.methods import LEAD, METRICS, MOST_SETTINGS, REFERENCE, 
 from fairfate.benchmark.pictures import GOALS, split_name
 from fairfate.benchmark.rule import CELL, KEEP, TOLERANCE
 from fairfate.fairness.intervals import TEST_TO_TRAIN
+from fairfate.lazy import pandas as pd
 
 PARAMETERS = 161
 """Of the paper's model on Adult, for the column of bytes."""

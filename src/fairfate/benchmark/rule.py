@@ -6,7 +6,6 @@ import itertools
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate.benchmark.baselines import BASELINES, CLIENT, POOLED
@@ -15,6 +14,7 @@ from fairfate.benchmark.measure import CELLS
 from fairfate.benchmark.methods import LEAD, METRICS, REFERENCE
 from fairfate.fairness.intervals import holm, over_seeds, paired
 from fairfate.fairness.metrics import COLLAPSED, FAIRNESS, Counts, accuracy, balanced_accuracy, mcc
+from fairfate.lazy import pandas as pd
 
 TOLERANCE = 0.02
 """Accuracy that a model may lack against the reference's."""

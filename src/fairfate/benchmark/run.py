@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from fairfate.benchmark import kept as keeping
 from fairfate.benchmark.baselines import BASELINES
 from fairfate.benchmark.findings import Findings
@@ -21,6 +19,7 @@ from fairfate.benchmark.methods import REFERENCE, Method, every, find
 from fairfate.data import Table
 from fairfate.errors import InputError, unknown
 from fairfate.files import locked, write_bytes
+from fairfate.lazy import pandas as pd
 from fairfate.runs.config import Config, parse_seeds
 from fairfate.runs.job import Cell, perform, ready, table_of
 from fairfate.runs.plan import Plan

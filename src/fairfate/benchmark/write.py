@@ -7,7 +7,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from jinja2 import Environment, StrictUndefined, Template
 
 from fairfate._version import __version__
@@ -18,6 +17,7 @@ from fairfate.benchmark.page import page
 from fairfate.benchmark.pictures import FIGURES
 from fairfate.benchmark.rule import KEEP, TOLERANCE
 from fairfate.files import replacing, write_bytes
+from fairfate.lazy import pandas as pd
 from fairfate.report.page import asset, json_script
 
 PAGE, HTML, BOARD, CELLS = "benchmark.md", "benchmark.html", "leaderboard.csv", "cells.csv"

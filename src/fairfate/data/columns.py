@@ -5,15 +5,13 @@ from __future__ import annotations
 import itertools
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.errors import InputError, check, listing
-
-if TYPE_CHECKING:
-    import pandas as pd
+from fairfate.lazy import pandas as pd
 
 MISSING, OTHERS, SMALL = "(missing)", "(others)", "(small groups)"
 LEAST_ROWS = 20
@@ -82,8 +80,6 @@ class Words(NamedTuple):
 
 def words(values: pd.Series[Any]) -> Words:
     """A column as text."""
-    import pandas as pd
-
     try:
         codes, distinct = pd.factorize(values)
     except TypeError:
@@ -120,15 +116,11 @@ def complete(values: pd.Series[Any], argument: str) -> Words:
 
 def is_number(values: pd.Series[Any]) -> bool:
     """Whether the column is held as numbers or truth values."""
-    import pandas as pd
-
     return pd.api.types.is_numeric_dtype(values.dtype) or pd.api.types.is_bool_dtype(values.dtype)
 
 
 def find_numbers(values: pd.Series[Any]) -> tuple[NDArray[np.float64] | None, list[str]]:
     """Numbers that are stored as texts or decimals, None if it is text; and the words that are no numbers."""
-    import pandas as pd
-
     codes, names = words(values)
     parsed = pd.to_numeric(pd.Series(names, dtype=object), errors="coerce").to_numpy(dtype=np.float64)
     odd = [names[place] for place in np.flatnonzero(np.isnan(parsed))]
@@ -148,8 +140,6 @@ DATES = (
 
 def find_dates(values: pd.Series[Any]) -> tuple[NDArray[np.float64], str] | None:
     """Days since 1970 and the form of the dates, if all values are dates of one form."""
-    import pandas as pd
-
     if values.dtype.kind == "M":
         return read_dates(values, DATES[0]), DATES[0]
     if values.dtype.kind not in "OTU" and not isinstance(values.dtype, pd.StringDtype):
@@ -168,8 +158,6 @@ def find_dates(values: pd.Series[Any]) -> tuple[NDArray[np.float64], str] | None
 
 def read_dates(values: pd.Series[Any], form: str) -> NDArray[np.float64]:
     """Days since 1970 of dates in a known form; NaN where there is none, ValueError where it is another."""
-    import pandas as pd
-
     if values.dtype.kind == "M":
         stamps = values.dt.tz_convert(None) if getattr(values.dtype, "tz", None) else values
         return _days(stamps)
@@ -185,8 +173,6 @@ def read_dates(values: pd.Series[Any], form: str) -> NDArray[np.float64]:
 
 
 def _days(stamps: pd.Series[Any]) -> NDArray[np.float64]:
-    import pandas as pd
-
     try:
         days = (stamps - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1)
     except (ArithmeticError, ValueError):  # years far beyond those that pandas counts with
@@ -252,8 +238,6 @@ def band_names(cuts: tuple[float, ...]) -> list[str]:
 
 def into_bands(numbers: NDArray[np.float64], cuts: tuple[float, ...]) -> pd.Series[Any]:
     """The band of each number, by its name; none where there is no number."""
-    import pandas as pd
-
     names = np.array(band_names(cuts), dtype=object)
     band = np.searchsorted(np.asarray(cuts, dtype=np.float64), numbers, side="right")
     found = names[np.minimum(band, len(cuts))]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate.data.columns import DROP, KEEP, REFUSE, Columns, complete
@@ -21,6 +20,7 @@ from fairfate.data.schema import Schema, UnfitError
 from fairfate.data.sources import SOURCES, find, folders
 from fairfate.data.table import TRAINING, VALIDATION, Table, table_from_frame
 from fairfate.errors import InputError, check, unknown
+from fairfate.lazy import pandas as pd
 
 AS_IT_COMES = Reading()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 
+from fairfate.lazy import pandas as pd
+
 ADULT_COLUMNS = (
     "age,workclass,fnlwgt,education,educational-num,marital-status,occupation,relationship,race,"
     "gender,capital-gain,capital-loss,hours-per-week,native-country,income"
@@ -38,8 +40,6 @@ def adult(test: bytes, train: bytes) -> bytes:
 
 def compas(raw: bytes) -> bytes:
     """ProPublica's two-year file: its own filter, thirteen columns, complete rows, and sex-race."""
-    import pandas as pd
-
     frame = pd.read_csv(io.BytesIO(raw))
     kept = frame[
         frame["days_b_screening_arrest"].between(-30, 30)

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
@@ -36,6 +35,7 @@ from fairfate.flower.saved import Saved
 from fairfate.flower.steps import ask_histograms, take_thresholds
 from fairfate.flower.validation import BuiltIn, Measure
 from fairfate.flower.validators import HELD, HELD_SEED, HELD_SHARE, PART, ask_counts
+from fairfate.lazy import pandas as pd
 from fairfate.rounds import server as rounds
 from fairfate.rounds.record import REFUSED, ClientRound, client_rounds
 from fairfate.rounds.validators import candidates

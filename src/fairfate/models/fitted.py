@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate._version import __version__
@@ -18,6 +17,7 @@ from fairfate.data import MISSING, OTHERS, SMALL, Schema, UnfitError, words
 from fairfate.errors import InputError, check, listing, unknown
 from fairfate.fairness.metrics import Counts, Values, count
 from fairfate.files import read_arrays, write_arrays
+from fairfate.lazy import pandas as pd
 from fairfate.models.mlp import margins_of
 
 BLOCK = 65_536

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
 from fairfate.errors import InputError, listing
+from fairfate.lazy import pandas as pd
 from fairfate.rounds.record import DROPPED, FAIR, REFUSED, USED
 from fairfate.runs.results import row_names
 

@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
+from numpy.typing import NDArray
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, listing
 from fairfate.fairness.grammar import individual_terms
-from fairfate.fairness.metrics import COLLAPSED, FAIRNESS, METRICS
+from fairfate.fairness.metrics import COLLAPSED, FAIRNESS, METRICS, Values
 from fairfate.fairness.objective import bind, small_groups
 from fairfate.runs.choice import spoken_of
 from fairfate.runs.folders import Held, is_sweep, read_folder
-from fairfate.runs.groups import group_rates
-from fairfate.runs.results import KEYS, counts_of, row_names, summarise
+from fairfate.runs.groups import rates_by_group
+from fairfate.runs.results import counts_of, row_names, summary_of
+from fairfate.runs.sheet import Sheet, join
 from fairfate.strategies import THRESHOLDS
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ RISING = 0.01
 class Comparison:
     """Strategies on the same data; all of it is in a run's folder."""
 
-    rounds: pd.DataFrame
+    rounds: Sheet
     metric: str
     """Fairness to speak of where no strategy looks at one."""
     notes: tuple[str, ...]
@@ -60,7 +61,8 @@ class Comparison:
         best = "" if run.best is None else f"{run.best.name}, seed {run.best.seed}"
         sources = () if run.out is None else ((run.out, ""),)
         metric, groups = run.plan.config.metric, run.table.grouping
-        return cls(run.rounds, metric, notes, groups, run.out, best, sources=sources)
+        rounds = Sheet.of_frame(run.rounds)
+        return cls(rounds, metric, notes, groups, run.out, best, sources=sources)
 
     @classmethod
     def read(cls, folders: Sequence[Path]) -> list[Comparison]:
@@ -72,7 +74,7 @@ class Comparison:
                 if is_sweep(folder):
                     found.append(cls(held.rounds, held.metric, (), held.groups, title=held.title))
                     continue
-                key = tuple(held.rounds[name].iloc[0] for name in ("dataset", "partition", "protocol"))
+                key = tuple(held.rounds[name][0] for name in ("dataset", "partition", "protocol"))
                 rows = int(counts_of(held.rounds)[-1].sum()) if held.groups else 0
                 alike.setdefault((*key, held.groups, rows), []).append((folder, held))
         for same in alike.values():
@@ -87,37 +89,30 @@ class Comparison:
         first, notes = same[0][1], dict.fromkeys(note for _, held in same for note in held.notes)
         folders = [folder for folder, _ in same]
         added = _told_apart([held.rounds for _, held in same], folders)
-        frames = [
+        sheets = [
             held.rounds.assign(strategy=held.rounds["strategy"] + text) if text else held.rounds
             for (_, held), text in zip(same, added, strict=True)
         ]
-        rounds, sources = pd.concat(frames, ignore_index=True), tuple(zip(folders, added, strict=True))
-        return cls(rounds, first.metric, tuple(notes), first.groups, sources=sources)
+        sources = tuple(zip(folders, added, strict=True))
+        return cls(join(sheets), first.metric, tuple(notes), first.groups, sources=sources)
 
     @cached_property
-    def summary(self) -> pd.DataFrame:
+    def summary(self) -> Sheet:
         """One line for each strategy, with the mean of each objective that is no metric by itself."""
-        rounds = self.rounds if "acceptance" in self.rounds else self.rounds.assign(acceptance=math.nan)
-        found = summarise(rounds, (*METRICS, "acceptance"))
-        named = dict.fromkeys([*found["metric"].dropna(), self.metric])
-        texts = [text for text in named if text not in self.rounds.columns and not individual_terms(text)]
+        rounds = _with_acceptance(self.rounds.where(self.rounds["split"] == "test"))
+        named = dict.fromkeys([*rounds["metric"].tolist(), self.metric])
+        texts = [text for text in named if text is not None and text not in rounds]
+        texts = [text for text in texts if self.groups is not None and not individual_terms(text)]
         if texts and self.groups is not None:
-            last = self.last_rounds.assign(**self._objectives(texts))
-            means = last.groupby(KEYS, dropna=False, sort=False)[texts].mean(skipna=False)
-            found = found.merge(means.add_suffix("_last_mean").reset_index(), on=KEYS, how="left")
-        return found
-
-    def _objectives(self, texts: Sequence[str]) -> dict[str, np.ndarray]:
-        assert self.groups is not None
-        counts = counts_of(self.last_rounds)
-        return {text: bind(text, self.groups)(counts) for text in texts}
+            counts = counts_of(rounds)
+            rounds = rounds.assign(**{text: bind(text, self.groups)(counts) for text in texts})
+        return summary_of(rounds, (*METRICS, "acceptance", *texts))
 
     @cached_property
-    def last_rounds(self) -> pd.DataFrame:
+    def last_rounds(self) -> Sheet:
         """The test rows in the last round."""
         rounds = self.rounds
-        found = rounds[(rounds["split"] == "test") & (rounds["round"] == self.last)]
-        return found if "acceptance" in found else found.assign(acceptance=math.nan)
+        return _with_acceptance(rounds.where((rounds["split"] == "test") & (rounds["round"] == self.last)))
 
     @cached_property
     def names(self) -> list[str]:
@@ -127,7 +122,7 @@ class Comparison:
     @property
     def seeds(self) -> int:
         """How many seeds there are."""
-        return int(self.rounds["seed"].nunique())
+        return len(np.unique(self.rounds["seed"]))
 
     @property
     def last(self) -> int:
@@ -154,30 +149,33 @@ class Comparison:
         return [int((self.per_seed("mcc", line) < COLLAPSED).sum()) for line in range(len(self.summary))]
 
     @cached_property
-    def rates(self) -> pd.DataFrame | None:
+    def rates(self) -> Sheet | None:
         """What each strategy does to each group."""
-        return None if self.groups is None else group_rates(self.rounds, self.groups)
+        return None if self.groups is None else rates_by_group(self.rounds, self.groups)
 
     def mean(self, metric: str, line: int) -> float:
         """A line's mean over seeds in the last round."""
         name = f"{metric}_last_mean"
-        return float(self.summary[name].iloc[line]) if name in self.summary else math.nan
+        return float(self.summary[name][line]) if name in self.summary else math.nan
 
-    def per_seed(self, metric: str, line: int, split: str = "test") -> pd.Series[float]:
+    def per_seed(self, metric: str, line: int, split: str = "test") -> Values:
         """The metric of one line in each seed, in the last round."""
         mine = self.of_line(line)
-        mine = mine[(mine["split"] == split) & (mine["round"] == self.last)].sort_values("seed")
+        mine = mine.where((mine["split"] == split) & (mine["round"] == self.last))
+        mine = mine.where(np.argsort(mine["seed"], kind="stable"))
         if metric not in mine and self.groups is not None:
-            mine = mine.assign(**{metric: bind(metric, self.groups)(counts_of(mine))})
-        values: pd.Series[float] = mine[metric].reset_index(drop=True)
-        return values
+            return np.asarray(bind(metric, self.groups)(counts_of(mine)))
+        return np.asarray(mine[metric], dtype=np.float64)
 
-    def of_line(self, line: int) -> pd.DataFrame:
+    def of_line(self, line: int) -> Sheet:
         """All rounds of one line."""
-        rounds, key = self.rounds, self.summary.iloc[line]
-        mine = rounds[(rounds["strategy"] == key["strategy"]) & (rounds["settings"] == key["settings"])]
-        metric = text(key["metric"])
-        found: pd.DataFrame = mine[mine["metric"].map(text) == metric]
+        return self.rounds.where(self.is_line(self.rounds, line))
+
+    def is_line(self, rows: Sheet, line: int) -> NDArray[np.bool_]:
+        """(rows,) which of them are about one line."""
+        found = np.ones(len(rows), dtype=bool)
+        for key in ("strategy", "metric", "settings"):
+            found &= np.asarray(rows[key] == self.summary[key][line], dtype=bool)
         return found
 
     def best(self, metric: str) -> list[bool]:
@@ -194,11 +192,22 @@ def text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _told_apart(frames: list[pd.DataFrame], folders: Sequence[Path]) -> list[str]:
+def _told_apart(sheets: list[Sheet], folders: Sequence[Path]) -> list[str]:
     """What is added to strategies' names: the folder's, where folders have the same strategy and seed."""
-    key = ["strategy", "metric", "settings", "seed"]
-    repeated = pd.concat([frame[key].drop_duplicates() for frame in frames]).duplicated(key).any()
+    models = []
+    for sheet in sheets:
+        _, first = sheet.numbered("strategy", "metric", "settings", "seed")
+        names = (sheet[key][first].tolist() for key in ("strategy", "metric", "settings", "seed"))
+        models += list(zip(*names, strict=True))
+    repeated = len(set(models)) < len(models)
     return [f" [{folder.name}]" if repeated else "" for folder in folders]
+
+
+def _with_acceptance(rounds: Sheet) -> Sheet:
+    """Runs of older versions have none."""
+    if "acceptance" in rounds:
+        return rounds
+    return rounds.assign(acceptance=np.full(len(rounds), math.nan))
 
 
 def said(metric: str) -> str:
@@ -368,9 +377,9 @@ def remarks(found: Comparison) -> list[str]:
 def _is_rising(found: Comparison, line: int) -> bool:
     """Whether the model was still learning when the rounds ended."""
     mine = found.of_line(line)
-    mine = mine[mine["split"] == "validation"]
+    mine = mine.where(mine["split"] == "validation")
     fifth = found.last // 5
-    if fifth < 2 or mine["round"].nunique() < found.last:
+    if fifth < 2 or len(np.unique(mine["round"])) < found.last:
         return False
     late, before = mine["round"] > found.last - fifth, mine["round"] > found.last - 2 * fifth
-    return bool(mine.loc[late, "mcc"].mean() - mine.loc[before & ~late, "mcc"].mean() > RISING)
+    return bool(mine["mcc"][late].mean() - mine["mcc"][before & ~late].mean() > RISING)

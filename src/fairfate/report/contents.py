@@ -53,17 +53,17 @@ def contents(found: Material, line: float = FOUR_FIFTHS) -> dict[str, Any]:
 
 def _about(found: Material) -> dict[str, Any]:
     comparison = found.comparison
-    first = comparison.rounds.iloc[0]
+    data, partition, protocol = (comparison.rounds[key][0] for key in ("dataset", "partition", "protocol"))
     groups = comparison.groups
     rows = found.rows_of_shown if groups is not None else {}
     provenance = found.configs[0].get(PROVENANCE, {}) if found.configs else {}
     return {
         "format": FORMAT,
         "version": __version__,
-        "data": str(first["dataset"]),
+        "data": str(data),
         "title": comparison.title,
-        "partition": str(first["partition"]),
-        "protocol": str(first["protocol"]),
+        "partition": str(partition),
+        "protocol": str(protocol),
         "rows": provenance.get("data-rows"),
         "test-rows": rows.get("test"),
         "validation-rows": rows.get("validation"),
@@ -104,7 +104,7 @@ def _methods(found: Material) -> list[dict[str, str]]:
     """What each strategy and step does, in a line, where it is one of ours."""
     known = {entry.name: f"{entry.summary} ({entry.reference})" for entry in entries()}
     known |= {name: step.summary for name, step in STEPS.items()}
-    labels = found.comparison.summary["strategy"].map(lambda label: str(label).partition(" [")[0])
+    labels = [str(label).partition(" [")[0] for label in found.comparison.summary["strategy"]]
     names = dict.fromkeys(name for label in labels for name in label.split("+"))
     return [{"name": name, "does": known[name]} for name in names if name in known]
 

@@ -51,8 +51,6 @@ def _save(held: Held, metrics: tuple[str, ...], kind: str, path: Path) -> Path:
     """Draw and save one figure."""
     fair = next((metric for metric in metrics if metric not in PERFORMANCE), held.metric)
     shown = (metrics or PANELS) if kind == "rounds" else (fair,)
-    groups = held.groups
-    figure = (
-        over_rounds(held.rounds, shown, groups) if kind == "rounds" else trade_off(held.rounds, fair, groups)
-    )
+    rounds, groups = held.rounds.frame, held.groups
+    figure = over_rounds(rounds, shown, groups) if kind == "rounds" else trade_off(rounds, fair, groups)
     return save(figure, path)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.files import replacing
+from fairfate.lazy import pandas as pd
 from fairfate.report.lines import (
     Line,
     axis_name,

@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pandas as pd
-
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check
 from fairfate.fairness.grammar import parse_objective
 from fairfate.fairness.metrics import COLLAPSED, METRICS, Values
 from fairfate.fairness.objective import bind
+from fairfate.lazy import pandas as pd
 from fairfate.runs.results import counts_of, row_names
 
 if TYPE_CHECKING:

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import Counts, Values
 from fairfate.fairness.objective import bind
+from fairfate.lazy import pandas as pd
 from fairfate.models.fitted import FairModel
 from fairfate.report.audit import Audit, audits, crossings, fairness_by
 from fairfate.report.comparison import Comparison, text
@@ -26,6 +26,7 @@ from fairfate.runs.finished import Run
 from fairfate.runs.folders import Unfinished, is_sweep, read_unfinished
 from fairfate.runs.plan import dump_config
 from fairfate.runs.results import BEST, CLIENTS, CONFIG, MODELS, ROUNDS, counts_of, read_clients
+from fairfate.runs.sheet import Sheet
 from fairfate.strategies import THRESHOLDS
 
 RESPLIT = 1 / 3
@@ -80,7 +81,8 @@ class Material:
             common = min(rounds.groupby("seed")["round"].max())
             compared = rounds[rounds["round"] <= common]
         sources = ((folder, ""),)
-        comparison = Comparison(compared, found.metric, found.notes, found.groups, sources=sources)
+        sheet = Sheet.of_frame(compared)
+        comparison = Comparison(sheet, found.metric, found.notes, found.groups, sources=sources)
         return cls(comparison, (read_written(folder / CONFIG),), found.clients, None, progress, rounds)
 
     @classmethod
@@ -145,7 +147,7 @@ class Material:
     @property
     def rounds(self) -> pd.DataFrame:
         """All rounds that can be drawn."""
-        return self.comparison.rounds if self.begun is None else self.begun
+        return self.comparison.rounds.frame if self.begun is None else self.begun
 
     @cached_property
     def judged(self) -> list[Judged]:
@@ -153,7 +155,7 @@ class Material:
         if self.comparison.groups is None:
             return []
         try:
-            return judge(self.comparison.rounds, self.comparison.metric, self.comparison.groups)
+            return judge(self.comparison.rounds.frame, self.comparison.metric, self.comparison.groups)
         except InputError:
             return []
 
@@ -168,12 +170,12 @@ class Material:
         best = pick(self.judged)
         if best is not None:
             return best.line, best.seed
-        return 0, self.judged[0].seed if self.judged else int(self.comparison.rounds["seed"].iloc[0])
+        return 0, self.judged[0].seed if self.judged else int(self.comparison.rounds["seed"][0])
 
     @cached_property
     def last(self) -> pd.DataFrame:
         """The test rows of the last round, a row for each model, by strategy and seed."""
-        last = self.comparison.last_rounds
+        last = self.comparison.last_rounds.frame
         order = {seed: place for place, seed in enumerate(self.seeds)}
         by = np.lexsort((last["seed"].map(order).to_numpy(), self.line_of(last)))
         return last.iloc[by].reset_index(drop=True)
@@ -211,8 +213,8 @@ class Material:
     def rows_of_shown(self) -> dict[str, int]:
         """The rows of each split that the model shown is measured on."""
         rounds, (_, seed) = self.comparison.rounds, self.shown
-        mine = rounds[(rounds["round"] == self.comparison.last) & (rounds["seed"] == seed)]
-        first = mine.drop_duplicates("split")
+        mine = rounds.where((rounds["round"] == self.comparison.last) & (rounds["seed"] == seed))
+        first = mine.where(mine.numbered("split")[1])
         return dict(zip(first["split"], map(int, counts_of(first).sum(axis=(1, 2, 3))), strict=True))
 
     @property
@@ -235,7 +237,7 @@ class Material:
 
     def takes_thresholds(self, line: int) -> bool:
         """Whether a strategy decides by thresholds of its own for each group."""
-        label = str(self.comparison.summary["strategy"].iloc[line]).partition(" [")[0]
+        label = str(self.comparison.summary["strategy"][line]).partition(" [")[0]
         return THRESHOLDS in label.split("+")
 
     @cached_property
@@ -271,7 +273,7 @@ class Material:
         return {row: number for number, row in enumerate(_lines(self.comparison.summary))}
 
 
-def _lines(frame: pd.DataFrame) -> Iterator[tuple[str, str, str]]:
+def _lines(frame: pd.DataFrame | Sheet) -> Iterator[tuple[str, str, str]]:
     """What tells each row's strategy from the others."""
     strategy, metric, settings = (frame[name].tolist() for name in ("strategy", "metric", "settings"))
     return zip(strategy, map(text, metric), settings, strict=True)

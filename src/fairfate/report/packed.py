@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate.data.groups import Groups
 from fairfate.fairness.metrics import Values
 from fairfate.fairness.objective import bind
 from fairfate.fairness.thresholds import BINS
+from fairfate.lazy import pandas as pd
 from fairfate.report.audit import Audit, crossings, fairness_by
 from fairfate.report.lines import COLOURS
 from fairfate.report.material import Material

@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pandas as pd
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
 from fairfate.data import SOURCES
 from fairfate.fairness.metrics import COLLAPSED, mcc
-from fairfate.report.comparison import Comparison, remarks, sentence, text
+from fairfate.report.comparison import Comparison, remarks, sentence
 from fairfate.runs.groups import RATES, rates_of
 from fairfate.runs.results import BEST
+from fairfate.runs.sheet import Sheet
 
 if TYPE_CHECKING:  # most of it is not for showing a finished run
     from fairfate.data import Table
@@ -65,7 +65,7 @@ def results_table(found: Comparison, width: int) -> Grid:
     for line, label in enumerate(found.names):
         cells = [Text(label)]
         for name in COLUMNS:
-            std = float(found.summary[f"{name}_last_std"].iloc[line]) if spread else math.nan
+            std = float(found.summary[f"{name}_last_std"][line]) if spread else math.nan
             text = _value(found.mean(name, line), std, wide)
             is_best = name in best and best[name][line]
             cells.append(Text(f"{text}*" if is_best else f"{text} ", "bold" if is_best else ""))
@@ -86,10 +86,10 @@ def show_evaluation(console: Console, title: str, groups: Groups, found: Evaluat
         interval = "" if undefined else f"{row['low']:.3f} to {row['high']:.3f}"
         grid.add_row(str(row["metric"]), "undefined" if undefined else f"{row['value']:.3f}", interval)
     console.print(grid)
-    rates = rates_of(found.counts, groups)
-    for attribute, mine in rates.groupby("attribute", sort=False):
+    rates = Sheet.of_frame(rates_of(found.counts, groups))
+    for attribute in dict.fromkeys(rates["attribute"]):
         console.print()
-        console.print(_rates_grid(str(attribute), mine))
+        console.print(_rates_grid(attribute, rates.where(rates["attribute"] == attribute)))
     if mcc(found.counts) < COLLAPSED:
         console.print("\nThe model hardly tells people apart: it has collapsed.", style="yellow")
 
@@ -97,17 +97,17 @@ def show_evaluation(console: Console, title: str, groups: Groups, found: Evaluat
 def groups_table(found: Comparison, line: int, attribute: str) -> Grid:
     """What one strategy does to each group, with 95 % intervals."""
     assert found.rates is not None
-    key = found.summary.iloc[line]
-    mine = found.rates[(found.rates["strategy"] == key["strategy"]) & (found.rates["attribute"] == attribute)]
-    mine = mine[(mine["settings"] == key["settings"]) & (mine["metric"].map(text) == text(key["metric"]))]
-    return _rates_grid(attribute, mine)
+    mine = found.is_line(found.rates, line) & (found.rates["attribute"] == attribute)
+    return _rates_grid(attribute, found.rates.where(mine))
 
 
-def _rates_grid(attribute: str, mine: pd.DataFrame) -> Grid:
+def _rates_grid(attribute: str, mine: Sheet) -> Grid:
     grid = _grid(Text(attribute), "rows", "accepted", "TPR", "FPR", "accuracy")
-    for row in mine.to_dict("records"):
-        rates = [_rate(row[name], row[f"{name}_low"], row[f"{name}_high"]) for name in RATES]
-        grid.add_row(Text(str(row["group"])), f"{row['rows']:.0f}", *rates)
+    for row, group in enumerate(mine["group"]):
+        rates = [
+            _rate(mine[name][row], mine[f"{name}_low"][row], mine[f"{name}_high"][row]) for name in RATES
+        ]
+        grid.add_row(Text(str(group)), f"{mine['rows'][row]:.0f}", *rates)
     return grid
 
 
@@ -120,8 +120,8 @@ def _rate(rate: float, low: float, high: float) -> str:
 def show_run(console: Console, found: Comparison, every_group: bool = False) -> None:
     """Print a finished run."""
     over = f"mean ± std over {found.seeds} seeds" if found.seeds > 1 else "one seed"
-    first = found.summary.iloc[0]
-    title = f"{first['dataset']}, {first['partition']}: test rows, round {found.last}, {over}"
+    data, partition = found.summary["dataset"][0], found.summary["partition"][0]
+    title = f"{data}, {partition}: test rows, round {found.last}, {over}"
     console.print(f"\n{title}", style="italic", highlight=False)
     if found.title:
         console.print(found.title, style="italic", highlight=False)
@@ -149,7 +149,9 @@ def _show_groups(console: Console, found: Comparison, every_group: bool) -> None
         return
     attributes = list(dict.fromkeys(found.rates["attribute"]))
     if not every_group:
-        sizes = found.rates.groupby("attribute")["group"].nunique()
+        sizes = {
+            name: len(set(found.rates["group"][found.rates["attribute"] == name])) for name in attributes
+        }
         attributes = [name for name in attributes if sizes[name] <= FEW_GROUPS]
     fairest = [line for line, best in enumerate(found.best(found.fairness)) if best]
     lines = range(len(found.names)) if every_group else sorted({0, *fairest[:1]})

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from fairfate._version import __version__
 from fairfate.errors import InputError, check
 from fairfate.fairness.metrics import METRICS
+from fairfate.lazy import pandas as pd
 from fairfate.runs.finished import Run
 from fairfate.runs.groups import GROUPS
 from fairfate.runs.results import BEST, CONFIG, KEYS, MODELS, REPORT, SUMMARY, row_names

@@ -6,12 +6,12 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from fairfate.data import Table
 from fairfate.federation.partition import parse_partition
 from fairfate.federation.split import build
 from fairfate.federation.streams import Streams
+from fairfate.lazy import pandas as pd
 from fairfate.report.lines import COLOURS, NAMES
 from fairfate.report.tradeoff import pareto
 from fairfate.reproduce.grid import METRICS, SPLITS

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pandas as pd
-
 from fairfate.files import write_bytes
+from fairfate.lazy import pandas as pd
 from fairfate.reproduce import honest, printed
 from fairfate.reproduce.grid import METRICS, SPLITS
 from fairfate.reproduce.runs import by_setting

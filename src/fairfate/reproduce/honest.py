@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pandas as pd
 
+from fairfate.lazy import pandas as pd
 from fairfate.reproduce.grid import METRICS
 from fairfate.reproduce.runs import interval
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pandas as pd
-
+from fairfate.lazy import pandas as pd
 from fairfate.reproduce import tables
 from fairfate.reproduce.grid import DATASETS, METRICS, SPLITS
 from fairfate.reproduce.printed import LEVEL, TABLES

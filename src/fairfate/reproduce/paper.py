@@ -8,12 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import pandas as pd
-
 from fairfate._version import __version__
 from fairfate.data import SOURCES, load
 from fairfate.errors import unknown
 from fairfate.files import locked, remove_unfinished, write_bytes
+from fairfate.lazy import pandas as pd
 from fairfate.report.figures import save
 from fairfate.reproduce import figures, findings, grid, tables
 from fairfate.reproduce.honest import REFERENCES, TOLERANCE

@@ -7,9 +7,9 @@ import json
 from importlib import resources
 
 import numpy as np
-import pandas as pd
 from scipy import stats
 
+from fairfate.lazy import pandas as pd
 from fairfate.reproduce.grid import METRICS, SPLITS
 
 SEEDS = 10

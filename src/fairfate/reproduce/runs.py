@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from fairfate.fairness.metrics import COLLAPSED
+from fairfate.lazy import pandas as pd
 from fairfate.runs.results import CELLS, KEYS, LAST
 from fairfate.runs.store import Store
 from fairfate.runs.sweep import Sweep

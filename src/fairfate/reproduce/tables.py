@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pandas as pd
-
+from fairfate.lazy import pandas as pd
 from fairfate.reproduce.grid import METRICS, SPLITS
 from fairfate.reproduce.printed import ROWS, TABLES
 

@@ -8,11 +8,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from fairfate.data.groups import Groups
 from fairfate.fairness.metrics import Counts
 from fairfate.fairness.objective import metrics_by
+from fairfate.lazy import pandas as pd
 from fairfate.rounds.server import Outcome, Replies
 
 FAIR, USED, DROPPED, REFUSED = "fair", "used", "dropped", "refused"

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.fairness.grammar import individual_terms
 from fairfate.fairness.metrics import COLLAPSED
 from fairfate.fairness.objective import bind
+from fairfate.lazy import pandas as pd
 from fairfate.runs.results import KEYS, counts_of, row_names
 
 TOLERANCE, KEEP = 0.03, 0.8

@@ -9,11 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pandas as pd
-
 from fairfate.data import Table
 from fairfate.errors import InputError
 from fairfate.files import locked, remove_unfinished, write_bytes
+from fairfate.lazy import pandas as pd
 from fairfate.models.fitted import FairModel
 from fairfate.rounds.simulate import Trace
 from fairfate.runs import results

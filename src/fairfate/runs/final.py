@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from fairfate.fairness.metrics import Counts, Values
 from fairfate.fairness.thresholds import BINS, apply, histogram
 from fairfate.federation.split import Federation
 from fairfate.files import replacing
+from fairfate.lazy import pandas as pd
 from fairfate.models.model import Model, Models
 from fairfate.models.rows import PackedRows
 from fairfate.runs.results import count_columns

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate.data import Table
 from fairfate.errors import InputError, listing
+from fairfate.lazy import pandas as pd
 from fairfate.models.fitted import FairModel
 from fairfate.runs.choice import Choice, find_line
 from fairfate.runs.final import Final

@@ -7,10 +7,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pandas as pd
-
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
+from fairfate.lazy import pandas as pd
 from fairfate.models.mlp import parse_hidden
 from fairfate.models.own import split
 from fairfate.models.training import Training
@@ -27,8 +26,9 @@ from fairfate.runs.results import (
     part_file,
     read_clients,
     read_groups,
-    read_rounds,
+    read_sheet,
 )
+from fairfate.runs.sheet import Sheet
 
 if TYPE_CHECKING:
     from fairfate.runs.store import Store
@@ -57,7 +57,7 @@ class Held(NamedTuple):
 
     name: str
     """Of the dataset, partition and protocol in a sweep; empty for a run."""
-    rounds: pd.DataFrame
+    rounds: Sheet
     metric: str
     """What its strategies look at, where they say nothing else."""
     groups: Groups | None
@@ -78,20 +78,20 @@ def read_folder(folder: Path) -> Iterator[Held]:
     if is_sweep(folder):
         yield from _read_sweep(folder)
         return
-    rounds = _measured(read_rounds(folder), folder)
+    rounds = _measured(read_sheet(folder), folder)
     file = (folder if folder.is_dir() else folder.parent) / CONFIG
     config = read_written(file) if file.is_file() else {}
     yield Held("", rounds, str(config.get("metric", "eqo")), read_groups(folder), _notes(config))
 
 
-def _measured(rounds: pd.DataFrame, folder: Path) -> pd.DataFrame:
+def _measured(rounds: Sheet, folder: Path) -> Sheet:
     """The same, if every strategy and seed has one row of test rows in the last round."""
-    last = rounds[(rounds["split"] == "test") & (rounds["round"] == rounds["round"].max())]
-    lines, tested = (frame[[*KEYS, "seed"]].drop_duplicates() for frame in (rounds, last))
-    if not len(rounds) or not len(lines) == len(tested) == len(last):
+    last = rounds.where((rounds["split"] == "test") & (rounds["round"] == rounds["round"].max(initial=0)))
+    lines, tested = (len(rows.numbered(*KEYS, "seed")[1]) for rows in (rounds, last))
+    if not len(rounds) or not lines == tested == len(last):
         raise InputError(
             "run must hold one measurement on test rows for every strategy and seed in the last round, got"
-            f" {len(last)} for {len(lines)} in '{folder}'"
+            f" {len(last)} for {lines} in '{folder}'"
         )
     return rounds
 
@@ -208,7 +208,7 @@ def _read_sweep(folder: Path) -> Iterator[Held]:
             continue
         yield Held(
             name if same == 1 else f"{name}-{same}",
-            _measured(rounds, folder),
+            _measured(Sheet.of_frame(rounds), folder),
             str(config.get("metric", "eqo")),
             groups_in(held[0][1]),
             _notes(config),

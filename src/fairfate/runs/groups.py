@@ -5,13 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
 from fairfate.data.groups import Groups
 from fairfate.fairness.intervals import wilson
 from fairfate.fairness.metrics import Counts, Values
 from fairfate.files import write_bytes
+from fairfate.lazy import pandas as pd
 from fairfate.runs.results import KEYS, counts_of
+from fairfate.runs.sheet import Sheet, join
 
 GROUPS = "groups.csv"
 RATES = ("acceptance", "tpr", "fpr", "accuracy")
@@ -29,16 +30,23 @@ def group_rates(rounds: pd.DataFrame, groups: Groups) -> pd.DataFrame:
     rounds : as in ``rounds.parquet``
     groups : what its counts are counted by
     """
-    test = rounds[(rounds["split"] == "test") & (rounds["round"] == rounds["round"].max())]
+    return rates_by_group(Sheet.of_frame(rounds), groups).frame
+
+
+def rates_by_group(rounds: Sheet, groups: Groups) -> Sheet:
+    """The same without pandas."""
+    test = rounds.where((rounds["split"] == "test") & (rounds["round"] == rounds["round"].max()))
+    line, first = test.numbered(*KEYS)
     found = []
-    for key, frame in test.groupby(KEYS, dropna=False, sort=False):
-        counts = counts_of(frame)
+    for number, row in enumerate(first):
+        counts = counts_of(test.where(line == number))
         for attributes in _crossings(groups):
-            merged = groups.merge(counts, attributes)
-            about = dict(zip(KEYS, key, strict=True))
-            named = {"attribute": " x ".join(attributes), "group": _names(groups, attributes)}
-            found.append(pd.DataFrame({**about, **named, "seeds": len(frame), **_rates(merged)}))
-    return pd.concat(found, ignore_index=True)
+            names = _names(groups, attributes)
+            about = {key: test[key][row] for key in KEYS} | {"attribute": " x ".join(attributes)}
+            same = {key: np.full(len(names), value, dtype=object) for key, value in about.items()}
+            named = {"group": np.array(names, dtype=object), "seeds": np.full(len(names), len(counts))}
+            found.append(Sheet({**same, **named, **_rates(groups.merge(counts, attributes))}))
+    return join(found)
 
 
 def _crossings(groups: Groups) -> list[tuple[str, ...]]:

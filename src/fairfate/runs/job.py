@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from fairfate._version import __version__
 from fairfate.data import AUTO, ENCODINGS, ORDINAL, Schema, Table, load
@@ -21,6 +20,7 @@ from fairfate.federation.holders import AT_SERVER
 from fairfate.federation.split import Federation, build
 from fairfate.federation.streams import Streams
 from fairfate.files import remove_unfinished, short_name
+from fairfate.lazy import pandas as pd
 from fairfate.models.fitted import FairModel
 from fairfate.rounds.record import clients_frame
 from fairfate.rounds.simulate import Trace, simulate

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from fairfate.data.groups import Groups
 from fairfate.fairness.metrics import Counts
 from fairfate.fairness.objective import metrics_by
+from fairfate.lazy import pandas as pd
 from fairfate.rounds.record import OUTCOMES, ClientRound
 from fairfate.rounds.simulate import Trace
 from fairfate.runs.results import (

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
@@ -20,7 +19,9 @@ from fairfate.data.groups import Groups
 from fairfate.errors import InputError, listing
 from fairfate.fairness.metrics import METRICS, Counts, Metric, acceptance
 from fairfate.files import read_arrays, replacing, short_name, write_bytes
+from fairfate.lazy import pandas as pd
 from fairfate.rounds.record import OUTCOMES
+from fairfate.runs.sheet import Sheet, deviations, means
 from fairfate.runs.tables import (
     MOST_ROUNDS,
     MOST_ROWS,
@@ -76,12 +77,13 @@ def count_columns(groups: int) -> list[str]:
     return [f"n_{g}_{y}_{p}" for g in range(groups) for y in range(2) for p in range(2)]
 
 
-def counts_of(rounds: pd.DataFrame) -> Counts:
+def counts_of(rounds: pd.DataFrame | Sheet) -> Counts:
     """(rows, groups, 2, 2) the counts of rounds that have them."""
-    columns = [name for name in rounds.columns if re.fullmatch(r"n_\d+_[01]_[01]", str(name))]
+    columns = [str(name) for name in rounds.columns if _COUNT.fullmatch(str(name))]
     if not columns:
         raise InputError("run must hold counts, got one of an older version: run it again")
-    return rounds[columns].to_numpy(dtype=np.int64).reshape(len(rounds), len(columns) // 4, 2, 2)
+    counts = np.stack([np.asarray(rounds[name], dtype=np.int64) for name in columns], axis=1)
+    return counts.reshape(len(rounds), len(columns) // 4, 2, 2)
 
 
 class Named(Protocol):
@@ -142,7 +144,7 @@ def _noted(notes: Notes) -> tuple[float, float, float, str | None]:
     """A round's notes as columns: those that every strategy of the paper has, and the others as JSON."""
     if not notes:
         return math.nan, math.nan, math.nan, None
-    fair = math.nan if "fair" not in notes else float(np.count_nonzero(notes["fair"]))
+    fair = math.nan if "fair" not in notes else float(np.add.reduce(notes["fair"], axis=None))
     others = {key: float(v) for key, v in notes.items() if key not in _OWN_COLUMN and np.ndim(v) == 0}
     return (
         notes.get("lam", math.nan),
@@ -188,6 +190,11 @@ def about_groups(groups: Groups) -> dict[str, Any]:
 
 def read_rounds(path: str | Path) -> pd.DataFrame:
     """Read ``rounds.parquet``, from its path or its run's folder."""
+    return read_sheet(path).frame
+
+
+def read_sheet(path: str | Path) -> Sheet:
+    """The same without pandas."""
     file = Path(path)
     file = file / ROUNDS if file.is_dir() else file
     if not file.is_file():
@@ -197,16 +204,15 @@ def read_rounds(path: str | Path) -> pd.DataFrame:
     kinds |= {name: kind for name, kind in _COLUMNS.items() if name not in ("acceptance", "notes")}
     kinds |= {name: pa.int64() for name in table.column_names if _COUNT.fullmatch(name)}
     given = ("dataset", "partition", "protocol", "strategy", "settings", "seed", "round", "split")
-    table = as_kinds(table, kinds, given, file)
-    frame = frame_of(table)
+    sheet = Sheet.of_table(as_kinds(table, kinds, given, file))
     counts = [name for name in table.column_names if _COUNT.fullmatch(name)]
     if sorted(counts) != sorted(count_columns(len(counts) // 4)):
         raise InputError(f"run must hold a {ROUNDS} with counts of whole groups, got '{file}'")
-    check_settings(frame, file)
-    check_between(frame, counts, (0, MOST_ROWS), file)
-    check_between(frame, ["round"], (1, MOST_ROUNDS), file)
-    check_finite(frame, [name for name in (*METRICS, "acceptance") if name in kinds], file)
-    return frame
+    check_settings(sheet, file)
+    check_between(sheet, counts, (0, MOST_ROWS), file)
+    check_between(sheet, ["round"], (1, MOST_ROUNDS), file)
+    check_finite(sheet, [name for name in (*METRICS, "acceptance") if name in kinds], file)
+    return sheet
 
 
 _COUNT = re.compile(r"n_\d+_[01]_[01]")
@@ -288,36 +294,38 @@ def read_clients(path: str | Path) -> pd.DataFrame:
     return found
 
 
-def summarise(rounds: pd.DataFrame, metrics: Sequence[str] = tuple(METRICS)) -> pd.DataFrame:
+def summarise(rounds: pd.DataFrame) -> pd.DataFrame:
     """Mean and standard deviation over seeds on the test rows: last round, and mean of the last rounds.
 
     The standard deviation has n - 1 in its denominator and is NaN for one seed.
     """
-    test = rounds[rounds["split"] == "test"]
-    by = test.groupby(KEYS, dropna=False, sort=False)
-    line = by.ngroup().to_numpy()  # one number is quicker to group by than all keys
-    seeds = by["seed"].nunique().rename("seeds").reset_index()
-    values, seed, number, last = test[list(metrics)], test["seed"], test["round"], test["round"].max()
-    parts = [seeds]
+    return summary_of(Sheet.of_frame(rounds)).frame
+
+
+def summary_of(rounds: Sheet, metrics: Sequence[str] = tuple(METRICS)) -> Sheet:
+    """The same without pandas. An undefined metric makes its mean undefined; nothing is left out."""
+    test = rounds.where(rounds["split"] == "test")
+    line, first = test.numbered(*KEYS)
+    model, of_model = test.numbered(*KEYS, "seed")
+    values = np.stack([np.asarray(test[name], dtype=np.float64) for name in metrics], axis=1)
+    number, last = test["round"], test["round"].max(initial=0)
+    found: dict[str, Any] = {key: test[key][first] for key in KEYS}
+    found["seeds"] = np.bincount(line[of_model], minlength=len(first))
     for kind, rows in (("last", number == last), ("last20", number > last - LAST)):
-        each = values[rows].groupby([line[rows], seed[rows].to_numpy()], sort=False).mean(**_SKIP)
-        grouped = each.groupby(level=0, sort=False)
-        for statistic in ("mean", "std"):
-            part = grouped.agg(statistic, **_SKIP).reindex(seeds.index)
-            parts.append(part.add_suffix(f"_{kind}_{statistic}"))
-    return pd.concat(parts, axis=1)
+        each = means(values[rows], model[rows], len(of_model))
+        known = np.unique(model[rows])
+        for statistic, over in (("mean", means), ("std", deviations)):
+            of_line = over(each[known], line[of_model[known]], len(first))
+            found |= {f"{name}_{kind}_{statistic}": of_line[:, m] for m, name in enumerate(metrics)}
+    return Sheet(found)
 
 
-_SKIP: dict[str, Any] = {"skipna": False}
-"""An undefined metric makes the mean undefined; nothing is left out in silence."""
-
-
-def row_names(rows: pd.DataFrame) -> list[str]:
+def row_names(rows: pd.DataFrame | Sheet) -> list[str]:
     """Short names for rows with a strategy, a metric and settings: only what tells them apart."""
     named = []
-    for row in rows[["strategy", "metric", "settings"]].itertuples(index=False):
-        own = {"metric": row.metric} if isinstance(row.metric, str) else {}
-        named.append((str(row.strategy), {**own, **json.loads(str(row.settings))}))
+    for strategy, metric, settings in zip(rows["strategy"], rows["metric"], rows["settings"], strict=True):
+        own = {"metric": metric} if isinstance(metric, str) else {}
+        named.append((str(strategy), {**own, **json.loads(str(settings))}))
     return short_names(named)
 
 

@@ -14,12 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyarrow.parquet as pq
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.files import remove_unfinished, replacing
+from fairfate.lazy import pandas as pd
 from fairfate.runs.job import Cell
 from fairfate.runs.results import about_groups, read_rounds, rounds_table
 from fairfate.strategies import Spec

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from fairfate.data import Table
 from fairfate.errors import InputError, check
 from fairfate.files import locked, remove_unfinished, write_bytes
+from fairfate.lazy import pandas as pd
 from fairfate.runs import results
 from fairfate.runs.config import Config, from_mapping
 from fairfate.runs.job import Cell, perform, ready, run_cell, table_of

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fairfate.errors import InputError
+from fairfate.lazy import pandas as pd
+from fairfate.runs.sheet import Sheet
 
 MOST_ROWS = 10**12
 """That a table may count: sums of many such numbers are still exact."""
@@ -35,8 +36,7 @@ def read_table(file: Path, name: str) -> pa.Table:
 
 def frame_of(table: pa.Table) -> pd.DataFrame:
     """A table as a frame, whatever its header says of pandas."""
-    found: pd.DataFrame = table.replace_schema_metadata(None).to_pandas()
-    return found
+    return Sheet.of_table(table).frame
 
 
 def as_kinds(table: pa.Table, kinds: Mapping[str, pa.DataType], given: Sequence[str], file: Path) -> pa.Table:
@@ -73,7 +73,7 @@ def _alike(found: pa.DataType, wanted: pa.DataType) -> bool:
     return bool(pa.types.is_integer(found) or pa.types.is_floating(found))
 
 
-def check_settings(frame: pd.DataFrame, file: Path) -> None:
+def check_settings(frame: pd.DataFrame | Sheet, file: Path) -> None:
     """Settings are JSON objects."""
     for text in set(frame["settings"]):
         try:
@@ -84,19 +84,22 @@ def check_settings(frame: pd.DataFrame, file: Path) -> None:
             raise InputError(f"run must hold settings that a run has written, got '{text}' in '{file}'")
 
 
-def check_between(frame: pd.DataFrame, columns: Sequence[str], ends: tuple[int, int], file: Path) -> None:
+def check_between(
+    frame: pd.DataFrame | Sheet, columns: Sequence[str], ends: tuple[int, int], file: Path
+) -> None:
     """Numbers of columns are there and within these ends."""
     for name in columns:
-        odd = ~frame[name].between(*ends)
+        values = np.asarray(frame[name])
+        odd = ~((values >= ends[0]) & (values <= ends[1]))
         if odd.any():
-            found = frame[name][odd].iloc[0]
             raise InputError(
-                f"column '{name}' must have numbers from {ends[0]} to {ends[1]}, got {found} in '{file}'"
+                f"column '{name}' must have numbers from {ends[0]} to {ends[1]}, got {values[odd][0]} in"
+                f" '{file}'"
             )
 
 
-def check_finite(frame: pd.DataFrame, columns: Sequence[str], file: Path) -> None:
+def check_finite(frame: pd.DataFrame | Sheet, columns: Sequence[str], file: Path) -> None:
     """Numbers of columns are finite, where there are any."""
     for name in columns:
-        if np.isinf(frame[name].to_numpy(dtype=np.float64)).any():
+        if np.isinf(np.asarray(frame[name], dtype=np.float64)).any():
             raise InputError(f"column '{name}' must have finite numbers, got an infinite one in '{file}'")

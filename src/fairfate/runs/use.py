@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -18,6 +17,7 @@ from fairfate.fairness.intervals import bootstrap
 from fairfate.fairness.metrics import Counts, Values
 from fairfate.fairness.objective import metrics_by
 from fairfate.files import replacing, write_bytes
+from fairfate.lazy import pandas as pd
 from fairfate.models.fitted import FairModel, Scored
 from fairfate.models.own import Network
 from fairfate.runs.choice import find_line

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
-
 from fairfate.data import Reading, Schema, read_frame
 from fairfate.errors import InputError, unknown
+from fairfate.lazy import pandas as pd
 
 KEYS = (
     *("data", "name", "target", "sensitive", "rename", "describe", "sep", "decimal", "encoding"),

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
@@ -31,6 +30,7 @@ from fairfate.flower.replies import BROADCAST, report_metrics
 from fairfate.flower.steps import ASK, HISTOGRAM
 from fairfate.flower.validation import built_in_arrays
 from fairfate.flower.validators import HELD, HELD_SEED, HELD_SHARE, MODEL, PART, SCORES
+from fairfate.lazy import pandas as pd
 from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
 from fairfate.models.own import Network
