@@ -1091,6 +1091,75 @@ def call_api(rng: Rng, base: Path, folder: Path) -> None:
     FairFederatedClassifier(**settings).fit(x, y, sensitive_features=sensitive)
 
 
+def flower(rng: Rng, base: Path, folder: Path) -> list[str]:
+    """The commands for a federation: odd apps, schemas, node-configs, tables and words."""
+    kind = str(pick(rng, ["check"] * 5 + ["schema"] * 4 + ["checksum"] * 2 + ["init"] * 2 + ["words"]))
+    if kind == "check":
+        return ["flower", "check", *_odd_site(rng, base, folder)]
+    if kind == "init":
+        place = str(pick(rng, [*TEXTS, "new", "new/deeper", "taken"]))
+        (folder / "taken").mkdir()
+        (folder / "taken" / "file").write_text("mine")
+        return ["flower", "init", place]
+    if kind == "words":
+        names = ["init", "checksum", "schema", "check", str(pick(rng, TEXTS))]
+        words = [str(pick(rng, [*TEXTS, "--out", "--schema", "--node", "--data", "app", "schema.json"]))]
+        return ["flower", str(pick(rng, names)), *words, *(words if chance(rng, 0.3) else [])]
+    shutil.copytree(base / "app", folder / "app")
+    if chance(rng, 0.9):
+        _odd_app(rng, folder / "app")
+    if kind == "checksum":
+        return ["flower", "checksum", "app" if chance(rng, 0.9) else "app/pyproject.toml"]
+    out = ["--out", str(pick(rng, ["s.json", "s.json", "app", "app/pyproject.toml", *TEXTS]))]
+    return ["flower", "schema", "app", *(out if chance(rng, 0.6) else [])]
+
+
+def _odd_site(rng: Rng, base: Path, folder: Path) -> list[str]:
+    """A schema, and a site's settings or its file; some of them odd."""
+    schema: Any = json.loads((base / "schema.json").read_text())
+    odd = str(pick(rng, ["schema", "schema", "node", "node", "data", "data", "none"]))
+    content = json.dumps(_odd_json(rng, schema) if odd == "schema" else schema).encode()
+    if odd == "schema" and chance(rng, 0.2):
+        content = damaged(rng, content)
+    (folder / "schema.json").write_bytes(content)
+    ending = str(pick(rng, ["csv", "parquet", "jsonl"])) if odd == "data" else "csv"
+    name = f"rows.{ending}"
+    rows = (base / "app" / "data" / "sites" / "north.csv").read_bytes()
+    rows = damaged(rng, rows) if odd == "data" and chance(rng, 0.4) else rows
+    (folder / name).write_bytes(FORMATS[ending](rng) if odd == "data" and chance(rng, 0.6) else rows)
+    if chance(rng, 0.3):
+        return ["--schema", "schema.json", "--data", name]
+    lines = {"data": json.dumps(name), "name": '"north"'}
+    if odd == "node":
+        for _ in range(int(rng.integers(1, 3))):
+            key = str(pick(rng, ["data", "name", "sep", "decimal", "encoding", "rename", "target", "x"]))
+            lines[key] = toml_value(rng)
+    node = "\n".join(f"{key} = {value}" for key, value in lines.items()).encode("utf-8", "surrogatepass")
+    (folder / "site.toml").write_bytes(damaged(rng, node) if odd == "node" and chance(rng, 0.2) else node)
+    return ["--schema", "schema.json", "--node", "site.toml"]
+
+
+def _odd_app(rng: Rng, app: Path) -> None:
+    """An app whose config or files are not as they were written."""
+    file = app / "pyproject.toml"
+    lines = file.read_text().splitlines()
+    kind = int(rng.integers(6))
+    if kind == 0:
+        file.write_bytes(damaged(rng, file.read_bytes()))
+        return
+    if kind == 1:
+        other = pick(rng, sorted(path for path in app.rglob("*") if path.is_file()))
+        other.unlink() if chance(rng, 0.5) else other.write_bytes(damaged(rng, other.read_bytes()))
+        return
+    if kind == 2:
+        (app / "link").symlink_to(pick(rng, ["pyproject.toml", "/nowhere", ".", "data"]))
+        return
+    keys = [place for place, line in enumerate(lines) if " = " in line and not line.startswith(("#", "["))]
+    for place in rng.choice(keys, int(rng.integers(1, 3)), replace=False):
+        lines[place] = f"{lines[place].partition(' = ')[0]} = {toml_value(rng)}"
+    file.write_bytes("\n".join(lines).encode("utf-8", "surrogatepass"))
+
+
 Family = Callable[[Rng, Path, Path], list[str]]
 FAMILIES: dict[str, Family] = {
     "options": options,
@@ -1100,6 +1169,7 @@ FAMILIES: dict[str, Family] = {
     "folders": folders,
     "models": models,
     "plugins": plugins,
+    "flower": flower,
 }
 
 # ---------------------------------------------------------------- calls, and what must hold of them
@@ -1204,6 +1274,7 @@ def make_base(base: Path) -> Path:
         'data = "synthetic:rows=300"\nrounds = 1\nepochs = 1\nseeds = 2\nclients = [3, 4]\nstrategy = ["fedavg"]\n'
     )
     made.append(["sweep", "sweep.toml", "--out", "sweep", "--jobs", "1"])
+    made += [["flower", "init", "app"], ["flower", "schema", "app", "--out", "schema.json"]]
     (base / "stopped.toml").write_text(
         'data = "synthetic:rows=300"\nrounds = 2\nepochs = 1\nseeds = 2\nclients = 4\njobs = 1\n'
         'strategy = ["fedavg", "fedmom"]\n'

@@ -326,7 +326,7 @@ def test_a_sweep_is_read_as_it_was_configured_last(tmp_path: Path) -> None:
     assert held.name == "synthetic_dirichlet-0.5_paper"
     assert set(held.rounds["round"]) == {1, 2}
     assert set(held.rounds["strategy"]) == {"fedval"}
-    assert not held.rounds.duplicated(["strategy", "seed", "round", "split"]).any()
+    assert not held.rounds.frame.duplicated(["strategy", "seed", "round", "split"]).any()
 
 
 def test_other_folders_and_damaged_cells_are_refused(tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ from generated_input import MOST_SECONDS, calls, command, damage_folder, make_ba
 
 CALLS = {
     "options": 350,
-    "toml": 400,
-    "sweeps": 300,
+    "toml": 350,
+    "sweeps": 250,
     "files": 450,
     "folders": 200,
     "models": 250,
-    "plugins": 300,
+    "plugins": 250,
+    "flower": 150,
     "api": 150,
 }
 """In every run of the tests: 2,400."""

@@ -96,7 +96,7 @@ def weighted_mean(deltas: Matrix, weights: Vector) -> Vector:
 def weighted_means(deltas: Matrix, *weights: Vector) -> list[Vector]:
     """Several means of the same deltas, in one pass over them."""
     step = max(1, _BLOCK // len(deltas))
-    if deltas.shape[1] <= step:  # as nearly always; a sweep comes here a hundred times a round
+    if deltas.shape[1] <= step and deltas.size < _LARGE:  # a sweep comes here a hundred times a round
         return [_mean(deltas, of) for of in weights]
     totals = [float(of.sum()) for of in weights]
     means: list[Vector] = [np.zeros(deltas.shape[1], dtype=deltas.dtype) for _ in weights]

@@ -17,7 +17,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from fairfate.errors import InputError
+from fairfate.errors import InputError, reason_of
 
 
 def app_checksum(app: str | Path) -> str:
@@ -31,8 +31,9 @@ def app_checksum(app: str | Path) -> str:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # Flower's, of a library that it uses
             return hashlib.sha256(build_fab_from_disk(folder)).hexdigest()
-    except (ValueError, OSError) as error:
-        raise InputError(f"app must be a Flower app that can be packed, got '{folder}' ({error})") from None
+    except (ValueError, OSError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        reason = reason_of(error)  # Flower looks into the config as if it were right
+        raise InputError(f"app must be a Flower app that can be packed, got '{folder}' ({reason})") from None
 
 
 def read_trusted(path: str | Path) -> frozenset[str]:

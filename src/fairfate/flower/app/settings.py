@@ -168,7 +168,7 @@ def schema_of(app: str | Path) -> tuple[Schema, bool]:
         settings = Settings.read(run_config)
     except InputError:
         raise
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"app must have a run config in pyproject.toml, got {error} in '{file}'") from None
     given = settings.config.schema
     schema = settings.draft_schema() if given is None else Schema.read(given)
