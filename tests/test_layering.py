@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -67,6 +68,11 @@ def test_no_pickle_no_global_seed_no_print(path: Path) -> None:
         assert word not in text
 
 
+def test_pandas_is_imported_by_the_first_code_that_needs_it() -> None:
+    there = {path.name for path in FILES if re.search(r"^ *(import|from) pandas\b", path.read_text(), re.M)}
+    assert there == {"lazy.py"}
+
+
 def test_importing_the_package_loads_nothing_heavy() -> None:
     heavy = ["numba", "pandas", "matplotlib", "sklearn", "scipy", "pyarrow", "typer", "flwr"]
     code = f"import fairfate, sys; sys.exit(sum(m in sys.modules for m in {heavy}))"
@@ -91,7 +97,7 @@ def after_a_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("command", "without"),
     [
         (f"run {QUICK} --out again", LARGE),
-        ("show first", [*LARGE, "jinja2", "llvmlite"]),
+        ("show first", [*LARGE, "jinja2", "pandas", "pyarrow.compute", "llvmlite"]),
         ("strategies", [*LARGE, "jinja2", "pandas", "pyarrow", "llvmlite"]),
         ("data list", [*LARGE, "jinja2", "pandas", "pyarrow", "llvmlite"]),
         ("--help", [*LARGE, "jinja2", "pandas", "pyarrow", "llvmlite", "numpy"]),

@@ -1,15 +1,10 @@
-"""Tables without pandas: they say what pandas says, and short commands do not wait for it."""
+"""Tables without pandas: they say what pandas says."""
 
 from __future__ import annotations
-
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,19 +86,3 @@ def test_an_undefined_value_makes_its_mean_undefined_and_no_other() -> None:
 def test_a_mean_is_right_where_plain_sums_are_not() -> None:
     values = np.array([[1e16], [1.0], [1.0], [-1e16]])
     assert means(values, np.zeros(4, dtype=int), 1)[0, 0] == 0.5
-
-
-@pytest.mark.parametrize("words", [["show", "o"], ["strategies"], ["data", "list"]])
-def test_short_commands_do_not_wait_for_pandas(fairfate, tmp_path: Path, words: list[str]) -> None:
-    fairfate(
-        "run", "--data", "synthetic:rows=200", "--rounds", "2", "--seeds", "2", "--no-report", "--out", "o"
-    )
-    code = (
-        "import sys\n"
-        "from fairfate.cli.commands import run_command\n"
-        f"sys.argv = ['fairfate', *{words}]\n"
-        "code = run_command()\n"
-        "sys.exit(code or ('pandas' in sys.modules and 3))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
