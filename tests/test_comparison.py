@@ -167,6 +167,22 @@ def test_the_table_has_the_majority_and_the_acceptance(width: int) -> None:
     assert stars == []  # the collapsed one
 
 
+def test_seeds_are_counted_where_both_strategies_were_run_with_them() -> None:
+    def told(seeds: list[int]) -> str:
+        both = compare({"fedavg": [UNFAIR] * 3, "fair_fate": [FAIR] * len(seeds)}).rounds
+        names = dict(enumerate(seeds, start=1))
+        new = [
+            names[seed] if name == "fair_fate" else seed
+            for name, seed in zip(both["strategy"], both["seed"], strict=True)
+        ]
+        return sentence(Comparison(both.assign(seed=np.array(new)), "eqo", (), TWO))
+
+    assert told([1, 2, 3]).endswith("It was fairer in 3 of 3 seeds.")
+    assert told([3, 2]).endswith("It was fairer in 2 of 2 seeds that both were run with.")
+    assert told([7, 3, 8, 9]).endswith("It was fairer in 1 of 1 seeds that both were run with.")
+    assert told([4, 5]).endswith("They were run with different seeds, so it may be chance.")
+
+
 def test_a_run_that_was_cut_short_is_told() -> None:
     found = compare({"fedavg": [FAIR]}, rounds=20)
     assert not [line for line in remarks(found) if "not converged" in line]

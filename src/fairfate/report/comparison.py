@@ -167,6 +167,11 @@ class Comparison:
             return np.asarray(bind(metric, self.groups)(counts_of(mine)))
         return np.asarray(mine[metric], dtype=np.float64)
 
+    def seeds_of(self, line: int, split: str = "test") -> list[int]:
+        """The seeds that `per_seed` is about, in its order."""
+        mine = self.of_line(line)
+        return sorted(mine["seed"][(mine["split"] == split) & (mine["round"] == self.last)].tolist())
+
     def of_line(self, line: int) -> Sheet:
         """All rounds of one line."""
         return self.rounds.where(self.is_line(self.rounds, line))
@@ -298,7 +303,7 @@ def _against(found: Comparison, best: int) -> str:
         )
     gained = f"{name} gained {other - base:.3f} {said(metric)} ({base:.3f} to {other:.3f}{of})"
     lost = [m for m in SKILL if found.mean(m, 0) - found.mean(m, best) > SKILL_LOST[m]]
-    chance = f"It was fairer in {_wins(found, metric, best)}"
+    chance = _chance(found, metric, best)
     if lost:
         return (
             f"At the price of skill, {name} is fairer than {first}: {_price(found, best)}; {gained}. {chance}"
@@ -325,13 +330,18 @@ def _price(found: Comparison, line: int) -> str:
     return ", ".join(parts)
 
 
-def _wins(found: Comparison, metric: str, line: int) -> str:
+def _chance(found: Comparison, metric: str, line: int) -> str:
+    """In how many seeds a line is fairer than the first one, where both were run with them."""
     if found.seeds == 1:
-        return "the one seed that was run; more seeds would show whether that is chance."
-    first, mine = found.per_seed(metric, 0), found.per_seed(metric, line)
-    wins = int((mine > first).sum()) if len(mine) == len(first) else 0
-    doubt = ", so it may be chance" if wins < 0.8 * found.seeds else ""
-    return f"{wins} of {found.seeds} seeds{doubt}."
+        return "It was fairer in the one seed that was run; more seeds would show whether that is chance."
+    first, mine = (dict(zip(found.seeds_of(of), found.per_seed(metric, of), strict=True)) for of in (0, line))
+    common = [seed for seed in mine if seed in first]
+    if not common:
+        return "They were run with different seeds, so it may be chance."
+    wins = sum(bool(mine[seed] > first[seed]) for seed in common)
+    which = "seeds" if len(common) == len(first) == len(mine) else "seeds that both were run with"
+    doubt = ", so it may be chance" if wins < 0.8 * len(common) else ""
+    return f"It was fairer in {wins} of {len(common)} {which}{doubt}."
 
 
 def remarks(found: Comparison) -> list[str]:

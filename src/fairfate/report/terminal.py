@@ -119,7 +119,9 @@ def _rate(rate: float, low: float, high: float) -> str:
 
 def show_run(console: Console, found: Comparison, every_group: bool = False) -> None:
     """Print a finished run."""
-    over = f"mean ± std over {found.seeds} seeds" if found.seeds > 1 else "one seed"
+    fewest, most = min(found.summary["seeds"]), max(found.summary["seeds"])
+    number = f"{most}" if fewest == most else f"{fewest} to {most}"
+    over = f"mean ± std over {number} seeds" if most > 1 else "one seed"
     data, partition = found.summary["dataset"][0], found.summary["partition"][0]
     title = f"{data}, {partition}: test rows, round {found.last}, {over}"
     console.print(f"\n{title}", style="italic", highlight=False)
