@@ -22,8 +22,8 @@ from fairfate.cli.options import Whole, app, option, whole
 from fairfate.cli.screen import console, say
 from fairfate.errors import InputError, Stopped
 
-GRACE = 3.0
-"""Seconds after a run's end in which browsers may fetch the last page."""
+GRACE, MAKING = 3.0, 20.0
+"""Seconds that those who watch have to fetch the last page, and that making it may take on a busy machine."""
 
 
 @app.command()
@@ -59,7 +59,7 @@ def watch(
             server.serve(until=lambda: parent is not None and os.getppid() != parent)
     except Stopped as stopped:
         if parent is not None and stopped.number == signal.SIGTERM:
-            server.farewell(GRACE)
+            server.farewell(GRACE, MAKING)
         elif stopped.number != signal.SIGINT:
             raise
     finally:
@@ -124,7 +124,7 @@ def watched(folder: Path) -> Iterator[None]:
         _end(child, 0.0)
         raise
     child.terminate()
-    atexit.register(_end, child, GRACE + 2)
+    atexit.register(_end, child, MAKING + GRACE + 2)
 
 
 def _end(child: subprocess.Popen[str], seconds: float) -> None:

@@ -318,13 +318,19 @@ class Watch:
             self._looking.wait_for(lambda: self._looks >= wanted or self.closing, seconds)
             return self.pages.shown
 
-    def farewell(self, seconds: float) -> None:
-        """Tell those who watch how it ended, and let them fetch the last page."""
-        end = time.monotonic() + seconds
+    def farewell(self, seconds: float, making: float) -> None:
+        """Tell those who watch how it ended, and let them fetch the last page.
+
+        Parameters
+        ----------
+        seconds : for fetching it, at most
+        making : for making it, at most
+        """
         if not self._server.connections:
             return
-        self.current(seconds, newest=True)
+        self.current(making, newest=True)
         quiet = time.monotonic()
+        end = quiet + seconds
         while time.monotonic() < min(end, quiet + 1.0):
             if self._server.connections:
                 quiet = time.monotonic()
