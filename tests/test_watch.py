@@ -557,11 +557,11 @@ def test_a_farewell_waits_for_those_who_watch_and_not_for_nobody(
 ) -> None:
     watch = serve(shown.watch(look=0.5, pace=Pace(least=1e6)))
     began = time.monotonic()
-    watch.farewell(LONG)
+    watch.farewell(LONG, LONG)
     assert time.monotonic() - began < 1
     with Stream(watch) as stream:
         stream.event()
-        thread = threading.Thread(target=watch.farewell, args=(LONG,))
+        thread = threading.Thread(target=watch.farewell, args=(LONG, LONG))
         shown.stamp, shown.finished = 5, True
         thread.start()
         assert stream.event() == ("changed", 2)
@@ -569,6 +569,26 @@ def test_a_farewell_waits_for_those_who_watch_and_not_for_nobody(
     assert b"state 5," in ask(watch).body  # as the page does, once it has closed its stream
     thread.join(LONG)
     assert not thread.is_alive()
+
+
+def test_a_farewell_waits_for_a_page_that_is_long_in_the_making(
+    shown: Shown, serve: Callable[[Watch], Watch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = serve(shown.watch(look=0.05, pace=Pace(least=1e6)))
+    render = watch.pages.render
+
+    def slow() -> str:
+        time.sleep(1.0)
+        return render()
+
+    with Stream(watch) as stream:
+        stream.event()
+        monkeypatch.setattr(watch.pages, "render", slow)
+        shown.stamp, shown.finished = 5, True
+        watch.farewell(0.3, LONG)  # less for fetching it than it takes to make it
+        watch.close()
+        assert stream.event() == ("changed", 2)
+        assert stream.event() == ("finished", 2)
 
 
 # -- what it costs ---------------------------------------------------------------------------------------
