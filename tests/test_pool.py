@@ -6,13 +6,15 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from fairfate.errors import InputError, ProcessDiedError
-from fairfate.runs.pool import run_tasks
+from fairfate.runs import pool
+from fairfate.runs.pool import cores, run_tasks
 
 
 class OddError(OSError):
@@ -41,6 +43,8 @@ def fail(payload: str, task: int, report: Callable[[float], None]) -> Any:
         return task
     if payload == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
+    if payload == "stopped":
+        os.kill(os.getpid(), signal.SIGTERM)
     if payload == "ended":
         os._exit(3)
     raise {
@@ -97,6 +101,51 @@ def test_a_process_that_is_killed_is_named_by_its_signal() -> None:
     with pytest.raises(ProcessDiedError, match=r"killed by signal 9 \(SIGKILL\), perhaps for want of memory"):
         outcome("killed")
     assert not multiprocessing.active_children()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_process_that_is_stopped_from_outside_is_named_too() -> None:
+    with pytest.raises(ProcessDiedError, match=r"killed by signal 15 \(SIGTERM\)\)\. Finished work is kept"):
+        outcome("stopped")
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals")
+def test_a_signal_that_comes_while_processes_start_counts_once_they_have(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[int] = []
+
+    class Interrupted(pool._Worker):
+        def __init__(self, work: Any, payload: Any) -> None:
+            super().__init__(work, payload)
+            begun.append(len(multiprocessing.active_children()))
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(pool, "_Worker", Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        dict(run_tasks(add, 10, [1, 2, 3], 2, lambda done: None))
+    assert begun == [1, 2]  # the second one was started all the same
+    assert not multiprocessing.active_children()
+
+
+def test_tasks_can_be_done_from_another_thread() -> None:
+    found: list[dict[int, Any]] = []
+    thread = threading.Thread(
+        target=lambda: found.append(dict(run_tasks(add, 10, [1, 2, 3], 2, lambda done: None)))
+    )
+    thread.start()
+    thread.join(120)
+    assert found == [{0: 11, 1: 12, 2: 13}]
+
+
+def test_the_cores_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 1 <= cores() <= (os.cpu_count() or 1)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 3, 7}, raising=False)
+    assert cores() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on other systems
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert cores() == 1
 
 
 def test_whoever_stops_reading_leaves_no_process_behind() -> None:
