@@ -168,19 +168,33 @@ def test_the_table_has_the_majority_and_the_acceptance(width: int) -> None:
 
 
 def test_seeds_are_counted_where_both_strategies_were_run_with_them() -> None:
+    """In seed 1 fedavg is fair, in the others it is not; fair_fate is FAIR but for its second seed."""
+
     def told(seeds: list[int]) -> str:
-        both = compare({"fedavg": [UNFAIR] * 3, "fair_fate": [FAIR] * len(seeds)}).rounds
+        own = [WEAK if place == 1 else FAIR for place in range(len(seeds))]
+        both = compare({"fedavg": [WEAK, UNFAIR, UNFAIR], "fair_fate": own}).rounds
         names = dict(enumerate(seeds, start=1))
         new = [
             names[seed] if name == "fair_fate" else seed
             for name, seed in zip(both["strategy"], both["seed"], strict=True)
         ]
-        return sentence(Comparison(both.assign(seed=np.array(new)), "eqo", (), TWO))
+        return sentence(Comparison(both.assign(seed=np.array(new)), "eqo", (), TWO)).partition("MCC")[2]
 
-    assert told([1, 2, 3]).endswith("It was fairer in 3 of 3 seeds.")
+    assert told([2, 1, 3]).endswith("It was fairer in 2 of 3 seeds, so it may be chance.")
+    assert told([2, 4, 3]).endswith("It was fairer in 2 of 2 seeds that both were run with.")
     assert told([3, 2]).endswith("It was fairer in 2 of 2 seeds that both were run with.")
-    assert told([7, 3, 8, 9]).endswith("It was fairer in 1 of 1 seeds that both were run with.")
+    assert told([4, 1, 2]).endswith("fairer in 1 of 2 seeds that both were run with, so it may be chance.")
+    only = "in the one seed that both were run with; more seeds would show whether that is chance."
+    assert told([7, 8, 3, 9]).endswith(f"It was fairer {only}")
+    assert told([7, 1, 8]).endswith(f"It was not fairer {only}")
     assert told([4, 5]).endswith("They were run with different seeds, so it may be chance.")
+
+
+def test_collapsed_models_are_counted_among_their_own_seeds() -> None:
+    lines = {"fedavg": [UNFAIR] * 5, "fair_fate": [NOBODY, FAIR], "fedval": [FAIR] * 5}
+    found = compare(lines)
+    assert [found.collapsed_of(line) for line in range(3)] == ["0 of 5", "1 of 2", "0 of 5"]
+    assert any("collapsed: fair_fate in 1 of 2 seeds" in line for line in remarks(found))
 
 
 def test_a_run_that_was_cut_short_is_told() -> None:

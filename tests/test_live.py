@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from command import QUICK
 from fairfate import InputError, read_rounds, run
 from fairfate.data import Table
 from fairfate.federation.partition import parse_partition
@@ -26,11 +27,12 @@ from fairfate.federation.split import build
 from fairfate.federation.streams import Streams
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
+from fairfate.report.material import Material
 from fairfate.rounds.simulate import Trace, simulate
 from fairfate.runs import execute
-from fairfate.runs.folders import read_unfinished
+from fairfate.runs.folders import Unfinished, read_unfinished
 from fairfate.runs.live import LIVE, Seen, Writer, header, live_file, read_live, read_live_seeds, seen_since
-from fairfate.runs.results import read_clients
+from fairfate.runs.results import read_clients, read_groups
 from fairfate.strategies import Setup, parse_spec
 from interruptions import everything
 
@@ -559,3 +561,15 @@ def test_a_trace_tells_of_what_is_new_alone(small: Table) -> None:
         for one, trace in zip(seen_since(traces, t), traces, strict=True):
             assert list(one.clients) == [client for client in trace.clients if client.round >= t]
             assert len(one.test) == len(one.notes) == 5 - t
+
+
+def test_a_finished_seed_that_has_lost_its_test_rows_is_told(fairfate, tmp_path: Path) -> None:
+    fairfate("run", *QUICK, "--out", "o")
+    rounds, groups = read_rounds(tmp_path / "o"), read_groups(tmp_path / "o")
+    last = rounds["round"].max()
+    left = rounds[(rounds["split"] != "test") | (rounds["round"] < last)]
+    progress = {int(seed): (int(last), int(last)) for seed in set(rounds["seed"])}
+    found = Unfinished(left, pd.DataFrame(), groups, "eqo", (), progress)
+    with pytest.raises(InputError, match="one measurement on test rows for every strategy and seed"):
+        Material._begun(tmp_path / "o", found)
+    assert len(Material._begun(tmp_path / "o", found._replace(rounds=rounds)).models) == 4

@@ -518,3 +518,30 @@ def test_notes_of_a_round_as_columns() -> None:
     found = results._noted({"lam": 0.5})
     assert (found[0], found[3]) == (0.5, None)
     assert np.isnan(found[1:3]).all()
+
+
+def test_a_summary_is_what_pandas_makes_of_the_last_rounds() -> None:
+    rng, rows = np.random.default_rng(0), []
+    for strategy, metric, seeds in (("fedavg", None, (1, 2, 3)), ("fair_fate", "eo", (2, 5))):
+        for seed in seeds:
+            for split in ("validation", "test"):
+                for t in range(1, 26):
+                    key = {"dataset": "d", "partition": "p", "protocol": "paper", "strategy": strategy}
+                    key |= {"metric": metric, "settings": "{}", "seed": seed, "round": t, "split": split}
+                    rows.append(
+                        {**key, **dict.fromkeys(METRICS, 0.0), "sp": rng.random(), "eo": rng.random()}
+                    )
+    rows[-1]["eo"] = np.nan
+    frame = pd.DataFrame(rows)
+    found = results.summarise(frame).set_index("strategy")
+    test = frame[frame["split"] == "test"]
+    for kind, first in (("last", 25), ("last20", 6)):
+        each = test[test["round"] >= first].groupby(["strategy", "seed"])[["sp", "eo"]].mean(skipna=False)
+        by = each.groupby(level=0)
+        for name in ("sp", "eo"):
+            mean, std = (by[name].agg(of, skipna=False) for of in ("mean", "std"))
+            np.testing.assert_allclose(found[f"{name}_{kind}_mean"][mean.index], mean, rtol=1e-12)
+            np.testing.assert_allclose(found[f"{name}_{kind}_std"][std.index], std, rtol=1e-12)
+    assert found["seeds"].to_dict() == {"fedavg": 3, "fair_fate": 2}
+    assert found["eo_last_mean"].isna().to_dict() == {"fedavg": False, "fair_fate": True}
+    assert found["metric"].isna().to_dict() == {"fedavg": True, "fair_fate": False}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairfate.runs.sheet import Sheet, deviations, join, means
+from fairfate.runs.sheet import MANY, Sheet, deviations, join, means
 
 TABLE = pa.table(
     {
@@ -60,6 +62,29 @@ def test_rows_are_chosen_columns_exchanged_and_sheets_joined() -> None:
     assert both["whole"].tolist() == [1, 2, 3, 4, 5, 2]
     lacking = join([sheet.where(np.array([0, 1])), Sheet({"whole": np.array([7])})])
     np.testing.assert_array_equal(lacking["real"], [0.5, np.nan, np.nan])
+    assert lacking["name"].tolist() == ["b", "b", None]
+
+
+def test_many_texts_are_the_same_as_few() -> None:
+    names = [f"name {n % 7}" for n in range(MANY)]
+    table = pa.chunked_array([names[:9], names[9:]])
+    assert Sheet.of_table(pa.table({"name": table}))["name"].tolist() == names
+    gaps = [*names, None]
+    assert Sheet.of_table(pa.table({"name": gaps}))["name"].tolist() == gaps
+
+
+def test_columns_are_made_when_they_are_looked_at() -> None:
+    made: list[str] = []
+
+    def make(name: str) -> np.ndarray:
+        made.append(name)
+        return np.arange(3)
+
+    sheet = Sheet({name: partial(make, name) for name in "abc"})
+    some = sheet.where(np.array([0, 2]))
+    assert made == []
+    assert some["b"].tolist() == some["b"].tolist() == [0, 2]
+    assert made == ["b"]
 
 
 numbers = st.floats(-1e6, 1e6, allow_nan=False)

@@ -70,3 +70,36 @@ def test_the_initial_model_has_small_weights_and_no_biases() -> None:
     assert not layers["b1"].any()
     assert not layers["b2"].any()
     assert layers["w2"].any()
+
+
+def test_every_use_keeps_its_stream() -> None:
+    """What users get from their seeds, and what pages were measured with: numbers of streams must not move."""
+    streams, rows = Streams(3), np.arange(40)
+    found = {
+        "split": streams.split(40)[0][:3],
+        "partition": streams.partition().integers(0, 1000, 3),
+        "weights": (1000 * streams.weights(3)).astype(int),
+        "cohort": streams.cohort(4, 20, 3),
+        "evaluators": streams.evaluators(4, 20, 3),
+        "attackers": streams.attackers(rows, 3),
+        "attacked rows": streams.attacked_rows(2).integers(0, 1000, 3),
+        "few": streams.few(rows, 3),
+        "sample": streams.sample(np.array([20, 20]), 3),
+        "held": np.flatnonzero(streams.held(1, rows % 2, 0.1)),
+        "buckets": streams.buckets(1, 6, 2)[0],
+        "batches": [int(streams.batch_key % np.uint64(1000))],
+    }
+    assert {use: np.asarray(numbers).tolist() for use, numbers in found.items()} == {
+        "split": [0, 37, 34],
+        "partition": [712, 100, 159],
+        "weights": [-362, -783, -507],
+        "cohort": [0, 7, 9],
+        "evaluators": [2, 11, 19],
+        "attackers": [12, 20, 28],
+        "attacked rows": [534, 286, 43],
+        "few": [14, 1, 20],
+        "sample": [2, 19, 21, 33],
+        "held": [11, 21, 30, 38],
+        "buckets": [0, 4],
+        "batches": [303],
+    }

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 RowNumbers = NDArray[np.int64]
 
 _SPLIT, _PARTITION, _MODEL, _COHORT, _BATCH, _HELD, _FEW, _BUCKET, _ATTACK, _SAMPLE = range(10)
+_ATTACKERS = 5
+"""Without a client's number, which `_HELD` always has: docs/attacks.md was measured with these."""
 LEAST_HELD = 5
 """Fewer rows of a group and label than this stay in a client's training."""
 
@@ -108,7 +110,7 @@ class Streams:
 
     def attackers(self, clients: RowNumbers, number: int) -> RowNumbers:
         """Which of some clients attack, in ascending order; fewer are always among the more."""
-        return np.sort(self._rng(_ATTACK).permutation(clients)[:number])
+        return np.sort(self._rng(_ATTACKERS).permutation(clients)[:number])
 
     def attacked_rows(self, client: int) -> np.random.Generator:
         """The generator of an attacker's choice among its own rows."""

@@ -99,13 +99,13 @@ class Comparison:
     @cached_property
     def summary(self) -> Sheet:
         """One line for each strategy, with the mean of each objective that is no metric by itself."""
-        rounds = _with_acceptance(self.rounds.where(self.rounds["split"] == "test"))
+        rounds, groups = _with_acceptance(self.rounds), self.groups
         named = dict.fromkeys([*rounds["metric"].tolist(), self.metric])
         texts = [text for text in named if text is not None and text not in rounds]
-        texts = [text for text in texts if self.groups is not None and not individual_terms(text)]
-        if texts and self.groups is not None:
+        texts = [] if groups is None else [text for text in texts if not individual_terms(text)]
+        if groups is not None and texts:
             counts = counts_of(rounds)
-            rounds = rounds.assign(**{text: bind(text, self.groups)(counts) for text in texts})
+            rounds = rounds.assign(**{text: bind(text, groups)(counts) for text in texts})
         return summary_of(rounds, (*METRICS, "acceptance", *texts))
 
     @cached_property
@@ -147,6 +147,10 @@ class Comparison:
     def collapsed(self) -> list[int]:
         """For each line, in how many seeds its model hardly tells people apart."""
         return [int((self.per_seed("mcc", line) < COLLAPSED).sum()) for line in range(len(self.summary))]
+
+    def collapsed_of(self, line: int) -> str:
+        """In how many of its seeds a line has collapsed, in words."""
+        return f"{self.collapsed[line]} of {self.summary['seeds'][line]}"
 
     @cached_property
     def rates(self) -> Sheet | None:
@@ -253,7 +257,7 @@ def _base(found: Comparison) -> str:
     if not found.collapsed[0]:
         return ""
     return (
-        f"{found.names[0]} itself collapsed in {found.collapsed[0]} of {found.seeds} seeds (mean MCC"
+        f"{found.names[0]} itself collapsed in {found.collapsed_of(0)} seeds (mean MCC"
         f" {found.mean('mcc', 0):.3f}): there it hardly tells people apart, so its mean fairness says little."
     )
 
@@ -264,16 +268,16 @@ def _none_left(found: Comparison, aside: list[int]) -> str:
     most = max(aside, key=lambda line: found.mean(found.fairness, line))
     low = found.mean("mcc", most)
     return (
-        f"No strategy can be recommended: {found.names[most]} collapsed in {found.collapsed[most]} of"
-        f" {found.seeds} seeds (MCC {found.mean('mcc', 0):.3f} to {low:.3f}), and giving nearly everybody the"
-        f" same answer is no fairness, whatever {said(found.fairness)} says."
+        f"No strategy can be recommended: {found.names[most]} collapsed in {found.collapsed_of(most)}"
+        f" seeds (MCC {found.mean('mcc', 0):.3f} to {low:.3f}), and giving nearly everybody the same answer"
+        f" is no fairness, whatever {said(found.fairness)} says."
     )
 
 
 def _set_aside(found: Comparison, aside: list[int]) -> str:
     if not aside:
         return ""
-    told = (f"{found.names[line]} (in {found.collapsed[line]} of {found.seeds})" for line in aside)
+    told = (f"{found.names[line]} (in {found.collapsed_of(line)})" for line in aside)
     return f"Left aside, since they collapsed in some seeds: {listing(told)}."
 
 
@@ -332,16 +336,18 @@ def _price(found: Comparison, line: int) -> str:
 
 def _chance(found: Comparison, metric: str, line: int) -> str:
     """In how many seeds a line is fairer than the first one, where both were run with them."""
-    if found.seeds == 1:
-        return "It was fairer in the one seed that was run; more seeds would show whether that is chance."
     first, mine = (dict(zip(found.seeds_of(of), found.per_seed(metric, of), strict=True)) for of in (0, line))
     common = [seed for seed in mine if seed in first]
+    wins = sum(bool(mine[seed] > first[seed]) for seed in common)
     if not common:
         return "They were run with different seeds, so it may be chance."
-    wins = sum(bool(mine[seed] > first[seed]) for seed in common)
-    which = "seeds" if len(common) == len(first) == len(mine) else "seeds that both were run with"
+    if len(common) == 1:
+        which = "was run" if len(first) == len(mine) == 1 else "both were run with"
+        fairer = "fairer" if wins else "not fairer"
+        return f"It was {fairer} in the one seed that {which}; more seeds would show whether that is chance."
+    which = "" if len(first) == len(mine) == len(common) else " that both were run with"
     doubt = ", so it may be chance" if wins < 0.8 * len(common) else ""
-    return f"It was fairer in {wins} of {len(common)} {which}{doubt}."
+    return f"It was fairer in {wins} of {len(common)} seeds{which}{doubt}."
 
 
 def remarks(found: Comparison) -> list[str]:
@@ -358,9 +364,9 @@ def remarks(found: Comparison) -> list[str]:
             " clients.parquet and in the notes of rounds.parquet"
         )
     low = [
-        f"{name} in {k} of {found.seeds} seeds"
-        for name, k in zip(found.names, found.collapsed, strict=True)
-        if k
+        f"{name} in {found.collapsed_of(line)} seeds"
+        for line, name in enumerate(found.names)
+        if found.collapsed[line]
     ]
     if low:
         lines.append(

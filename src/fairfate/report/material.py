@@ -23,7 +23,7 @@ from fairfate.runs.choice import Choice, Judged, judge, pick
 from fairfate.runs.config import read_written
 from fairfate.runs.final import Final, read_final
 from fairfate.runs.finished import Run
-from fairfate.runs.folders import Unfinished, is_sweep, read_unfinished
+from fairfate.runs.folders import Unfinished, is_sweep, measured, read_unfinished
 from fairfate.runs.plan import dump_config
 from fairfate.runs.results import BEST, CLIENTS, CONFIG, MODELS, ROUNDS, counts_of, read_clients
 from fairfate.runs.sheet import Sheet
@@ -81,7 +81,7 @@ class Material:
             common = min(rounds.groupby("seed")["round"].max())
             compared = rounds[rounds["round"] <= common]
         sources = ((folder, ""),)
-        sheet = Sheet.of_frame(compared)
+        sheet = measured(Sheet.of_frame(compared), folder)
         comparison = Comparison(sheet, found.metric, found.notes, found.groups, sources=sources)
         return cls(comparison, (read_written(folder / CONFIG),), found.clients, None, progress, rounds)
 

@@ -86,7 +86,7 @@ def show_evaluation(console: Console, title: str, groups: Groups, found: Evaluat
         interval = "" if undefined else f"{row['low']:.3f} to {row['high']:.3f}"
         grid.add_row(str(row["metric"]), "undefined" if undefined else f"{row['value']:.3f}", interval)
     console.print(grid)
-    rates = Sheet.of_frame(rates_of(found.counts, groups))
+    rates = rates_of(found.counts, groups)
     for attribute in dict.fromkeys(rates["attribute"]):
         console.print()
         console.print(_rates_grid(attribute, rates.where(rates["attribute"] == attribute)))
@@ -121,7 +121,9 @@ def show_run(console: Console, found: Comparison, every_group: bool = False) -> 
     """Print a finished run."""
     fewest, most = min(found.summary["seeds"]), max(found.summary["seeds"])
     number = f"{most}" if fewest == most else f"{fewest} to {most}"
-    over = f"mean ± std over {number} seeds" if most > 1 else "one seed"
+    over = (
+        f"mean ± std over {number} seeds" if most > 1 else "one seed" if found.seeds == 1 else "one seed each"
+    )
     data, partition = found.summary["dataset"][0], found.summary["partition"][0]
     title = f"{data}, {partition}: test rows, round {found.last}, {over}"
     console.print(f"\n{title}", style="italic", highlight=False)

@@ -78,13 +78,13 @@ def read_folder(folder: Path) -> Iterator[Held]:
     if is_sweep(folder):
         yield from _read_sweep(folder)
         return
-    rounds = _measured(read_sheet(folder), folder)
+    rounds = measured(read_sheet(folder), folder)
     file = (folder if folder.is_dir() else folder.parent) / CONFIG
     config = read_written(file) if file.is_file() else {}
     yield Held("", rounds, str(config.get("metric", "eqo")), read_groups(folder), _notes(config))
 
 
-def _measured(rounds: Sheet, folder: Path) -> Sheet:
+def measured(rounds: Sheet, folder: Path) -> Sheet:
     """The same, if every strategy and seed has one row of test rows in the last round."""
     last = rounds.where((rounds["split"] == "test") & (rounds["round"] == rounds["round"].max(initial=0)))
     lines, tested = (len(rows.numbered(*KEYS, "seed")[1]) for rows in (rounds, last))
@@ -208,7 +208,7 @@ def _read_sweep(folder: Path) -> Iterator[Held]:
             continue
         yield Held(
             name if same == 1 else f"{name}-{same}",
-            _measured(Sheet.of_frame(rounds), folder),
+            measured(Sheet.of_frame(rounds), folder),
             str(config.get("metric", "eqo")),
             groups_in(held[0][1]),
             _notes(config),

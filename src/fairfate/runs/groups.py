@@ -80,13 +80,15 @@ def _rates(counts: Counts) -> dict[str, Values]:
     return found
 
 
-def rates_of(counts: Counts, groups: Groups) -> pd.DataFrame:
+def rates_of(counts: Counts, groups: Groups) -> Sheet:
     """The same for one set of rows, from (groups, 2, 2) counts."""
-    frames = []
+    found = []
     for attributes in _crossings(groups):
-        named = {"attribute": " x ".join(attributes), "group": _names(groups, attributes)}
-        frames.append(pd.DataFrame({**named, **_rates(groups.merge(counts[None], attributes))}))
-    return pd.concat(frames, ignore_index=True)
+        names = _names(groups, attributes)
+        attribute = np.full(len(names), " x ".join(attributes), dtype=object)
+        named = {"attribute": attribute, "group": np.array(names, dtype=object)}
+        found.append(Sheet({**named, **_rates(groups.merge(counts[None], attributes))}))
+    return join(found)
 
 
 def write_groups(path: Path, frame: pd.DataFrame) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -13,30 +13,34 @@ from numpy.typing import NDArray
 from fairfate.fairness.metrics import Values
 from fairfate.lazy import pandas as pd
 
+Column = NDArray[Any]
+
 
 class Sheet:
-    """Columns of the same length. A missing text is None, a missing number NaN.
+    """Columns of the same length, each made when it is first looked at.
+
+    A missing text is None, a missing number NaN.
 
     >>> sheet = Sheet({"name": np.array(["a", "a", "b"], dtype=object), "value": np.array([1, 2, 4])})
     >>> sheet.where(sheet["name"] == "a")["value"].tolist()
     [1, 2]
     """
 
-    def __init__(self, columns: Mapping[str, NDArray[Any]]) -> None:
-        self.columns = dict(columns)
+    def __init__(self, columns: Mapping[str, Column | Callable[[], Column]]) -> None:
+        self._columns = dict(columns)
 
     @classmethod
     def of_table(cls, table: pa.Table) -> Sheet:
         """Of a table of Arrow's: its numbers and texts. The frame has the other columns, too."""
-        held = [name for name in table.column_names if _is_number(table, name) or _is_text(table, name)]
-        found = cls({name: _arrow(table.column(name), _is_number(table, name)) for name in held})
+        makers = {name: _maker(table.column(name)) for name in table.column_names}
+        found = cls({name: maker for name, maker in makers.items() if maker is not None})
         found._table = table
         return found
 
     @classmethod
     def of_frame(cls, frame: pd.DataFrame) -> Sheet:
         """Of a frame of pandas'."""
-        found = cls({str(name): _array(frame[name]) for name in frame.columns})
+        found = cls({str(name): partial(_array, frame[name]) for name in frame.columns})
         found.frame = frame
         return found
 
@@ -48,24 +52,35 @@ class Sheet:
         if self._table is not None:
             found: pd.DataFrame = self._table.replace_schema_metadata(None).to_pandas()
             return found
-        return pd.DataFrame(self.columns)
+        return pd.DataFrame({name: self[name] for name in self.columns})
+
+    @property
+    def columns(self) -> list[str]:
+        """Their names."""
+        return list(self._columns)
 
     def __len__(self) -> int:
-        return len(next(iter(self.columns.values()), ()))
+        return len(self[self.columns[0]]) if self._columns else 0
 
     def __contains__(self, name: str) -> bool:
-        return name in self.columns
+        return name in self._columns
 
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        return self.columns[name]
+    def __getitem__(self, name: str) -> Column:
+        found = self._columns[name]
+        if not isinstance(found, np.ndarray):
+            found = self._columns[name] = found()
+        return found
 
     def where(self, rows: NDArray[Any]) -> Sheet:
         """Some rows, by a mask or by their numbers."""
-        return Sheet({name: values[rows] for name, values in self.columns.items()})
+        return Sheet({name: partial(self._some, name, rows) for name in self.columns})
 
-    def assign(self, **columns: NDArray[Any]) -> Sheet:
+    def _some(self, name: str, rows: NDArray[Any]) -> Column:
+        return np.asarray(self[name][rows])
+
+    def assign(self, **columns: Column) -> Sheet:
         """The same with columns added or exchanged."""
-        return Sheet({**self.columns, **columns})
+        return Sheet({**self._columns, **columns})
 
     def numbered(self, *names: str) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """(rows,) which group of equal values each row is in, and (groups,) the first row of each.
@@ -91,37 +106,48 @@ class Sheet:
 
 
 def join(sheets: list[Sheet]) -> Sheet:
-    """Sheets with the same columns, one after another."""
+    """Sheets one after another; a column that one of them lacks is missing there."""
     if len(sheets) == 1:
         return sheets[0]
     names = dict.fromkeys(name for sheet in sheets for name in sheet.columns)
-    return Sheet({name: np.concatenate([_column(sheet, name) for sheet in sheets]) for name in names})
+    return Sheet({name: partial(_joined, sheets, name) for name in names})
 
 
-def _column(sheet: Sheet, name: str) -> NDArray[Any]:
-    """A column; of one that the sheet lacks, nothing but gaps."""
-    return sheet[name] if name in sheet else np.full(len(sheet), np.nan)
+def _joined(sheets: list[Sheet], name: str) -> Column:
+    texts = any(name in sheet and sheet[name].dtype == object for sheet in sheets)
+    nothing = np.array([None] if texts else [np.nan])
+    return np.concatenate([sheet[name] if name in sheet else nothing.repeat(len(sheet)) for sheet in sheets])
 
 
-def _is_number(table: pa.Table, name: str) -> bool:
-    kind = table.schema.field(name).type
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+MANY = 20_000
+"""Texts, of which there are few different ones, that are worth Arrow's way to find these."""
 
 
-def _is_text(table: pa.Table, name: str) -> bool:
-    return bool(pa.types.is_string(table.schema.field(name).type))
+def _maker(column: pa.ChunkedArray) -> Callable[[], Column] | None:
+    """What makes an array of a column of Arrow's, if it can: Arrow's own way to NumPy is by pandas."""
+    if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+        return partial(_numbers, column)
+    return partial(_texts, column) if pa.types.is_string(column.type) else None
 
 
-def _arrow(column: pa.ChunkedArray, is_number: bool) -> NDArray[Any]:
-    """A column of Arrow's, whose own way to NumPy is by pandas."""
-    if is_number and not column.null_count:
-        chunks = column.chunks or [pa.array([], column.type)]
-        return np.concatenate([np.from_dlpack(chunk) for chunk in chunks])
-    return np.array(column.to_pylist(), dtype=np.float64 if is_number else object)
+def _numbers(column: pa.ChunkedArray) -> Column:
+    if column.null_count:
+        return np.array(column.to_pylist(), dtype=np.float64)
+    chunks = column.chunks or [pa.array([], column.type)]
+    return np.concatenate([np.from_dlpack(chunk) for chunk in chunks])
 
 
-def _array(column: pd.Series[Any]) -> NDArray[Any]:
-    values: NDArray[Any] = np.asarray(column)
+def _texts(column: pa.ChunkedArray) -> Column:
+    if len(column) < MANY or column.null_count:
+        return np.array(column.to_pylist(), dtype=object)
+    parts = column.dictionary_encode().chunks
+    return np.concatenate(
+        [np.array(part.dictionary.to_pylist(), dtype=object)[np.from_dlpack(part.indices)] for part in parts]
+    )
+
+
+def _array(column: pd.Series[Any]) -> Column:
+    values: Column = np.asarray(column)
     if values.dtype.kind not in "biuf":
         values = values.astype(object)
         values[np.asarray(column.isna())] = None
@@ -131,8 +157,8 @@ def _array(column: pd.Series[Any]) -> NDArray[Any]:
 def means(values: Values, group: NDArray[np.int64], groups: int) -> Values:
     """(groups, columns) means of (rows, columns) by group, NaN of nothing; NaN makes a mean NaN.
 
-    Rows are added one after another with Kahan's compensation, so the bits depend on nothing but the values:
-    those of pandas' means depend on its version.
+    Rows are added one after another with Kahan's compensation, so the bits depend on nothing but the values
+    and their order; those of pandas' means depend on its version.
     """
     sums, lost = np.zeros((groups, values.shape[1])), np.zeros((groups, values.shape[1]))
     for rows in _in_turn(group):
