@@ -73,7 +73,7 @@ def test_the_initial_model_has_small_weights_and_no_biases() -> None:
 
 
 def test_every_use_keeps_its_stream() -> None:
-    """What users get from their seeds, and what pages were measured with: numbers of streams must not move."""
+    """What users get from their seeds, and what pages were measured with: streams' numbers must not move."""
     streams, rows = Streams(3), np.arange(40)
     found = {
         "split": streams.split(40)[0][:3],
