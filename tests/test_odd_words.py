@@ -491,3 +491,14 @@ def test_momentum_is_corrected_in_the_published_runs_only() -> None:
     for text in ("fedmom:beta=1", "fedmom:beta=-0.1", "feddemon:beta0=1", "fedmom:beta=x"):
         with pytest.raises(InputError, match=r"must be"):
             parse_spec(text, "sp")
+
+
+def test_a_text_of_a_run_that_is_not_utf_8_is_told(finished: Path, tmp_path: Path) -> None:
+    table = pq.read_table(finished / "rounds.parquet")
+    ends = pa.py_buffer(np.arange(table.num_rows + 1, dtype=np.int32))
+    odd = pa.Array.from_buffers(
+        pa.string(), table.num_rows, [None, ends, pa.py_buffer(b"\xff" * table.num_rows)]
+    )
+    pq.write_table(table.append_column("extra", odd), tmp_path / "rounds.parquet")
+    with pytest.raises(InputError, match="must hold a readable rounds.parquet, got .*Invalid UTF8"):
+        read_rounds(tmp_path)
