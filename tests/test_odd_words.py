@@ -500,5 +500,5 @@ def test_a_text_of_a_run_that_is_not_utf_8_is_told(finished: Path, tmp_path: Pat
         pa.string(), table.num_rows, [None, ends, pa.py_buffer(b"\xff" * table.num_rows)]
     )
     pq.write_table(table.append_column("extra", odd), tmp_path / "rounds.parquet")
-    with pytest.raises(InputError, match="must hold a readable rounds.parquet, got .*Invalid UTF8"):
+    with pytest.raises(InputError, match=r"must hold a readable rounds\.parquet, got .*Invalid UTF8"):
         read_rounds(tmp_path)
