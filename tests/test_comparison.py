@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from command import QUICK
 from fairfate.data.groups import Groups
 from fairfate.fairness import metrics
 from fairfate.fairness.objective import metrics_by
 from fairfate.report.comparison import Comparison, remarks, sentence
-from fairfate.report.terminal import results_table
+from fairfate.report.terminal import results_table, show_run
 from fairfate.runs.results import count_columns
 from fairfate.runs.sheet import Sheet
 
@@ -188,6 +190,26 @@ def test_seeds_are_counted_where_both_strategies_were_run_with_them() -> None:
     assert told([7, 8, 3, 9]).endswith(f"It was fairer {only}")
     assert told([7, 1, 8]).endswith(f"It was not fairer {only}")
     assert told([4, 5]).endswith("They were run with different seeds, so it may be chance.")
+
+
+@pytest.mark.parametrize(
+    ("seeds", "told"),
+    [((3, 3), "mean ± std over 3 seeds"), ((3, 2), "mean ± std over 2 to 3 seeds"), ((1, 1), "one seed")],
+)
+def test_the_title_says_how_many_seeds_there_are(seeds: tuple[int, int], told: str) -> None:
+    screen = Console(file=io.StringIO(), width=120)
+    show_run(screen, compare({"fedavg": [UNFAIR] * seeds[0], "fair_fate": [FAIR] * seeds[1]}))
+    assert isinstance(screen.file, io.StringIO)
+    assert f"d, random: test rows, round 1, {told}\n" in screen.file.getvalue()
+
+
+def test_runs_of_one_seed_each_are_titled_so() -> None:
+    rounds = compare({"fedavg": [UNFAIR], "fair_fate": [FAIR]}).rounds
+    other = np.where(rounds["strategy"] == "fedavg", 1, 2)
+    screen = Console(file=io.StringIO(), width=120)
+    show_run(screen, Comparison(rounds.assign(seed=other), "eqo", (), TWO))
+    assert isinstance(screen.file, io.StringIO)
+    assert "round 1, one seed each\n" in screen.file.getvalue()
 
 
 def test_collapsed_models_are_counted_among_their_own_seeds() -> None:

@@ -1139,3 +1139,15 @@ def test_a_run_without_rows_at_the_server_has_no_rounds_to_show() -> None:
     strategy.start(grid(), start_model(), num_rounds=2)
     assert strategy.rounds().empty
     assert len(strategy.clients()) == 8
+
+
+def test_a_rounds_line_names_a_dozen_fair_clients() -> None:
+    from fairfate.flower.history import Round
+    from fairfate.rounds.record import ClientRound
+
+    clients = tuple(ClientRound(1, f"site {n}", "fair", node=n) for n in range(1, 21))
+    done = Round(1, 20, {"fair": [True] * 20}, clients, None, None)
+    assert "20 fair (site 1, site 2, " in done.line()
+    assert "site 12 and 8 more)" in done.line()
+    few = done._replace(clients=clients[:2])
+    assert "2 fair (site 1, site 2)" in few.line()

@@ -158,7 +158,7 @@ class Streams:
 
 
 def _published_split(rows: RowNumbers, share: float, seed: int) -> tuple[RowNumbers, RowNumbers]:
-    """What scikit-learn's ``train_test_split`` gives, which takes half a second to import."""
+    """What scikit-learn's ``train_test_split`` gives, which takes up to a second to import."""
     order = np.random.RandomState(seed).permutation(len(rows))  # the authors' generator
     held_out = math.ceil(share * len(rows))
     return rows[order[held_out:]], rows[order[:held_out]]
