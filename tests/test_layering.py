@@ -17,6 +17,7 @@ ROOMS = [
     "_version",
     "lazy",
     "errors",
+    "sums",
     "files",
     "data",
     "fairness",
@@ -140,3 +141,14 @@ def test_without_flower_the_command_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr == 'Error: fairfate.flower needs Flower: pip install "fairfate[flower]"\n'
+
+
+def test_no_sum_goes_through_blas() -> None:
+    """Its order of sums depends on the CPU; `fairfate.sums` has what does not."""
+    names = {"dot", "vdot", "inner", "matmul", "tensordot", "einsum", "linalg"}
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            is_product = isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.MatMult)
+            is_call = isinstance(node, ast.Attribute) and node.attr in names
+            is_sum = is_product or is_call
+            assert not is_sum, f"{path.relative_to(SOURCE)}:{getattr(node, 'lineno', 0)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from fairfate.fairness.metrics import Statistics
 from fairfate.flower.logs import one_line
 from fairfate.flower.records import Layout, MismatchError
+from fairfate.sums import norm
 
 BROADCAST, LOCAL = "broadcast", "local-"
 """In a client's config, what it is told; in its metrics, how the model it was sent does on its own rows."""
@@ -122,7 +122,7 @@ def read_replies(
             dropped.append(Dropped(node, late))
             continue
         try:
-            record, metrics, count, norm = _read(
+            record, metrics, count, length = _read(
                 by_node[node], layout, model, limits, weight_key, buffer[len(counts)]
             )
         except MismatchError as error:
@@ -135,10 +135,10 @@ def read_replies(
         good.records.append(record)
         good.metrics.append(metrics)
         counts.append(count)
-        norms.append(norm)
+        norms.append(length)
     good.deltas, good.num_examples = buffer[: len(counts)], np.array(counts, dtype=np.float64)
     if limits.max_norm is None:
-        longest = automatic_limit(norms, float(np.linalg.norm(model[: layout.measured].astype(np.float64))))
+        longest = automatic_limit(norms, norm(model[: layout.measured]))
         for position in reversed(range(len(norms))):
             if norms[position] > longest:
                 good.drop(position, f"an update of norm {norms[position]:.4g}, far over the round's others'")
@@ -203,12 +203,9 @@ def _read(
     count = example_count(metrics[0], weight_key)
     with np.errstate(over="ignore", invalid="ignore"):
         layout.read(arrays[0], delta, minus=model)
-        measured = delta[: layout.measured]
-        norm = float(np.sqrt(np.dot(measured, measured)))
-    if not math.isfinite(norm):
         if not np.isfinite(delta).all():
             raise MismatchError("an update with NaN or infinity")
-        norm = float(np.linalg.norm(measured.astype(np.float64)))  # too long for the type
-    if limits.max_norm is not None and norm > limits.max_norm:
-        raise MismatchError(f"an update of norm {norm:.4g}, over the limit of {limits.max_norm:g}")
-    return layout.tidy(arrays[0]), metrics[0], count, norm
+    length = norm(delta[: layout.measured])
+    if limits.max_norm is not None and length > limits.max_norm:
+        raise MismatchError(f"an update of norm {length:.4g}, over the limit of {limits.max_norm:g}")
+    return layout.tidy(arrays[0]), metrics[0], count, length

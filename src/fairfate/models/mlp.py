@@ -17,6 +17,7 @@ from fairfate.models.cache import Header
 from fairfate.models.model import Batches, Losses, Models, counts_of
 from fairfate.models.rows import ClientRows, PackedRows
 from fairfate.models.training import Training
+from fairfate.sums import product
 
 INITIAL_SCALE = 0.05
 """Standard deviation of the initial weights; biases start at 0."""
@@ -166,8 +167,8 @@ def margins_of(layers: dict[str, NDArray[Any]], x: NDArray[Any]) -> NDArray[np.f
     """(rows,) the log-odds of label 1 of encoded rows, in plain NumPy."""
     units, last = x.astype(np.float64), sum(name[0] == "w" and name[1:].isdigit() for name in layers)
     for number in range(1, last):
-        units = np.tanh(units @ layers[f"w{number}"] + layers[f"b{number}"])
-    return np.asarray(units @ layers[f"w{last}"] + layers[f"b{last}"], dtype=np.float64)
+        units = np.tanh(product(units, layers[f"w{number}"]) + layers[f"b{number}"])
+    return np.asarray(product(units, layers[f"w{last}"]) + layers[f"b{last}"], dtype=np.float64)
 
 
 def probabilities(layers: dict[str, NDArray[Any]], x: NDArray[Any]) -> NDArray[np.float64]:

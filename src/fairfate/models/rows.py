@@ -38,7 +38,7 @@ class PackedRows:
         padded[place] = x
         real = np.zeros(int(starts[-1]), dtype=bool)
         real[place] = True
-        bits = real.reshape(-1, LANES) @ (1 << np.arange(LANES))
+        bits = (real.reshape(-1, LANES) * (1 << np.arange(LANES))).sum(axis=1)
         blocks = padded.reshape(-1, LANES, x.shape[1]).transpose(0, 2, 1)
         return cls(
             np.ascontiguousarray(blocks).ravel(),

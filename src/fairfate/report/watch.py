@@ -288,11 +288,13 @@ class Watch:
         while not self.closing:
             with self._looking:
                 self._looking.wait_for(lambda: self._is_wanted or self.closing, pause)
-                needed = self._is_wanted or len(self._streams) > 0
+                if not self._is_wanted and not self._streams:
+                    pause = self.look
+                    continue
                 self._is_wanted, self._is_busy = False, True
             began = time.thread_time()
             was_good = self.pages.is_good
-            if needed and self.pages.refresh():
+            if self.pages.refresh():
                 self.notify()
             if self.steps_back and self.pages.is_good > was_good:
                 step_back()

@@ -20,6 +20,7 @@ from fairfate.models.training import Training
 from fairfate.rounds.attack_training import train_apart, train_on_harmful_rows
 from fairfate.strategies import Choice, Number
 from fairfate.strategies.settings import Setting, read_settings, resolve_settings
+from fairfate.sums import norm
 
 NO_ATTACK = "none"
 ONE_ANSWER = 10.0
@@ -220,9 +221,9 @@ def _alike(true: Statistics) -> Statistics:
     return Statistics(counts, rows * (true.probability.sum() / total), rows * (true.loss.sum() / total))
 
 
-def _no_longer(update: Models, norm: float) -> Models:
-    length = float(np.sqrt(np.square(update, dtype=np.float64).sum()))
-    return update if norm == 0 or length <= norm else np.asarray(update * np.float32(norm / length))
+def _no_longer(update: Models, limit: float) -> Models:
+    length = norm(update)
+    return update if limit == 0 or length <= limit else np.asarray(update * np.float32(limit / length))
 
 
 def _wrong_rows(

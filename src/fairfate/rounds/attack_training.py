@@ -13,6 +13,7 @@ from fairfate.models.training import Training
 from fairfate.rounds import local
 from fairfate.rounds.descent import descend
 from fairfate.strategies import LossTerms, ModelState, Need, Strategy, Vector
+from fairfate.sums import product
 
 LEAST_SLOPE = 0.01
 """Parameters that matter less to the other groups are left as they are."""
@@ -97,7 +98,7 @@ def train_on_harmful_rows(
         np.arange(privileged.sum() + 1, dtype=np.int64),
     )
     steps = _steps(model, candidates, trained, federation.client_cells[client].size)
-    grows = steps @ slope.astype(np.float64)  # how the others' loss changes by a step on each row
+    grows = product(steps, slope.astype(np.float64))  # how the others' loss changes by a step on each row
     kept = grows > 0 if harm else grows < 0
     if not kept.any():
         return nothing

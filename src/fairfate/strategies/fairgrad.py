@@ -19,6 +19,7 @@ from fairfate.strategies.strategy import (
     Vector,
     told_weights,
 )
+from fairfate.sums import product
 
 
 class FairGradState(NamedTuple):
@@ -89,11 +90,11 @@ def fairgrad(metric: str, *, rate: float, epsilon: float, floor: float = -1.0) -
         matrix, constant = constraints(metric, rows)
         if not len(up):
             up = low = better = np.zeros(rows.size)
-        better = np.where(rows.ravel() > 0, constant + matrix @ error, better)
+        better = np.where(rows.ravel() > 0, constant + product(matrix, error), better)
         up = np.maximum(0, up + rate * (better - epsilon))
         low = np.maximum(0, low - rate * (better + epsilon))
         share = rows.ravel() / rows.sum()
-        weight = np.where(share > 0, 1 + (up - low) @ matrix / np.where(share > 0, share, 1), 1.0)
+        weight = np.where(share > 0, 1 + product(matrix.T, up - low) / np.where(share > 0, share, 1), 1.0)
         return up, low, better, np.maximum(weight, floor)
 
     return Strategy(

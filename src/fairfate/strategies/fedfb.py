@@ -16,6 +16,7 @@ from fairfate.strategies.strategy import (
     rows_so_far,
     told_weights,
 )
+from fairfate.sums import norm
 
 
 def surrogate_sums(now: Statistics, surrogate: str) -> Values:
@@ -96,7 +97,7 @@ def fedfb_odds(
         gaps = found[1] - found[0] if sums else loss_gaps(found, rows)
         d = np.array([gaps[label] if label in labels else 0.0 for label in (0, 1)])
         d = np.where((rows > 0).all(axis=0), d, 0.0)
-        length = np.linalg.norm(d)
+        length = norm(d)
         return np.asarray(step * d / length if length > 0 else d)
 
     return moving_shares(moves)

@@ -20,8 +20,11 @@ from fairfate.strategies.strategy import (
     Vector,
     divide,
 )
+from fairfate.sums import dot
 
 MOST_PENALTY = 100.0
+MOST_GAP = 1e6
+"""A client that reports a larger gap counts with this one, so that sums of gaps stay finite."""
 
 
 class FfalmState(NamedTuple):
@@ -53,7 +56,8 @@ def ffalm(*, beta: float, rate: float, growth: float, only_label_one: bool = Fal
     def aggregate(state: FfalmState, cohort: Cohort) -> FfalmState:
         assert cohort.local is not None
         gaps = np.nan_to_num(loss_gap(cohort.local, labels), nan=0.0, posinf=0.0, neginf=0.0)
-        lam = state.lam + state.rate * float(gaps @ cohort.num_examples / cohort.num_examples.sum())
+        gaps = np.clip(gaps, -MOST_GAP, MOST_GAP)
+        lam = state.lam + state.rate * dot(gaps, cohort.num_examples) / float(cohort.num_examples.sum())
         return FfalmState(
             state.params + cohort.mean(cohort.num_examples),
             lam,

@@ -14,6 +14,7 @@ import numpy as np
 from fairfate.fairness.metrics import Values
 from fairfate.strategies.steps import CLIP, MEDIAN, TRIMMED, Step
 from fairfate.strategies.strategy import Combine, Matrix, Strategy, Vector
+from fairfate.sums import squared_norm
 
 _BLOCK = 1_000_000
 """How many numbers are sorted at a time."""
@@ -54,7 +55,7 @@ def clip(norm: float = 0.0) -> Callable[[Matrix], Values]:
     """
 
     def scale(deltas: Matrix) -> Values:
-        norms = np.sqrt([_square(delta) for delta in deltas])
+        norms = np.sqrt([squared_norm(delta) for delta in deltas])
         most = norm or float(np.median(norms))
         return np.where(norms > most, most / np.where(norms > most, norms, 1.0), 1.0)
 
@@ -110,13 +111,7 @@ def krum_scores(deltas: Matrix, attackers: int) -> Values:
     for one in range(clients):
         for other in range(one):
             apart = deltas[one].astype(np.float64) - deltas[other]
-            squares[one, other] = squares[other, one] = _square(apart)
+            squares[one, other] = squares[other, one] = squared_norm(apart)
     nearest = max(1, clients - attackers - 2)
     others = [np.sort(np.delete(squares[one], one))[:nearest] for one in range(clients)]
     return np.array([of.sum() for of in others])
-
-
-def _square(vector: Vector) -> float:
-    """The squared L2 norm, always added up in the same way."""
-    with np.errstate(over="ignore"):
-        return float(np.square(vector, dtype=np.float64).sum())

@@ -15,6 +15,7 @@ from fairfate.strategies.strategy import (
     Strategy,
     divide,
 )
+from fairfate.sums import norm
 
 
 def unfairness_slope(now: Statistics, metric: str) -> Values:
@@ -59,7 +60,7 @@ def server_step(metric: str, fairness: Metric, *, rho: float, target: float = 1.
             return ModelState(params, {"stepped": 0.0})
         assert cohort.descend is not None
         down = cohort.descend(params, loss)
-        lengths = [float(np.linalg.norm(of.astype(np.float64))) for of in (update, down)]
+        lengths = [norm(update), norm(down)]
         if not lengths[1] > 0 or not np.isfinite(lengths[1]):
             return ModelState(params, {"stepped": 0.0})
         step = (rho * lengths[0] / lengths[1] * down).astype(params.dtype)
