@@ -1,0 +1,60 @@
+"""Minimum cell counts: what is shown holds nobody's small count, and loses no row on the way."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fairfate.fairness.disclosure import large_strata, merge_bins, round_counts, round_statistics
+from fairfate.fairness.metrics import Statistics
+
+minimum = st.integers(2, 20)
+
+
+@given(arrays(np.int64, (3, 2, 2), elements=st.integers(0, 60)), minimum)
+def test_no_count_of_fewer_than_the_minimum_is_shown(counts: np.ndarray, k: int) -> None:
+    shown = round_counts(counts, k)
+    assert ((shown == 0) | (shown >= k)).all()
+    rows = counts.sum(axis=-1)
+    assert (shown.sum(axis=-1) == np.where(rows >= k, rows, 0)).all()
+    kept = (counts >= k).all(axis=-1)
+    assert (shown[kept] == counts[kept]).all()
+
+
+@given(arrays(np.int64, (2, 16), elements=st.integers(0, 12)), minimum)
+def test_merged_bins_hold_none_or_enough_and_all_rows(histogram: np.ndarray, k: int) -> None:
+    merged = merge_bins(histogram, k)
+    assert ((merged == 0) | (merged >= k)).all()
+    total = histogram.sum(axis=-1)
+    assert (merged.sum(axis=-1) == np.where(total >= k, total, 0)).all()
+
+
+def test_one_person_at_the_end_does_not_blur_the_rest() -> None:
+    histogram = np.array([20, 20, 20, 20, 0, 0, 0, 1])
+    assert merge_bins(histogram, 10).tolist() == [20, 20, 20, 21, 0, 0, 0, 0]
+
+
+def test_bins_that_may_be_shown_stay_as_they_are() -> None:
+    histogram = np.array([10, 0, 12, 30])
+    assert merge_bins(histogram, 10).tolist() == histogram.tolist()
+
+
+def test_a_minimum_of_one_changes_nothing() -> None:
+    counts = np.arange(8).reshape(2, 2, 2)
+    assert round_counts(counts, 1) is counts
+    assert merge_bins(counts, 0) is counts
+
+
+def test_small_strata_have_no_sums() -> None:
+    counts = np.array([[[3, 2], [20, 20]]])
+    given = Statistics(counts, np.array([[1.5, 9.0]]), np.array([[2.5, 8.0]]))
+    shown = round_statistics(given, 10)
+    assert shown.counts.tolist() == [[[0, 0], [20, 20]]]
+    assert shown.probability.tolist() == [[0.0, 9.0]]
+    assert shown.loss.tolist() == [[0.0, 8.0]]
+
+
+def test_rows_of_small_strata_take_part_in_nothing() -> None:
+    assert large_strata(np.array([0, 0, 3, 3, 3]), 3, 4).tolist() == [False, False, True, True, True]
