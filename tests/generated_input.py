@@ -89,7 +89,10 @@ WORDS = {  # options with a word, for run
     *("--model", "--seeds", "--protocol", "--data-dir", "--config", "--out", "--validation", "--test"),
     *("--schema", "--data", "--mlflow"),
 }
-WHOLES = {"--min-group", "--clients", "--per-round", "--batch-size", "--jobs", "--epochs", "--rounds"}
+WHOLES = {
+    *("--min-group", "--clients", "--min-cell", "--per-round", "--batch-size", "--jobs", "--epochs"),
+    "--rounds",
+}
 REALS = {"--learning-rate", "--fair-from"}
 RUN_OPTIONS = sorted(WORDS | WHOLES | REALS)
 DESCRIBE_OPTIONS = sorted(
@@ -1006,6 +1009,7 @@ API = [
     *("data", "target", "sensitive", "rounds", "seeds", "strategies", "strategy", "metric", "clients", "out"),
     *("jobs", "hidden", "learning_rate", "partition", "plugins", "encode", "force", "favourable", "nonsense"),
     *("validation", "attack", "validation_from", "per_round", "batch_size", "drop", "min_group", "model"),
+    "min_cell",
 ]
 
 

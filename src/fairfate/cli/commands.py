@@ -30,6 +30,7 @@ from fairfate.cli.options import (
     Encoding,
     Favourable,
     Keep,
+    MinCell,
     MinGroup,
     MissingGroup,
     Partition,
@@ -92,6 +93,7 @@ def run(
     attack: Attack = None,
     clients: Clients = None,
     validation_from: ValidationFrom = None,
+    min_cell: MinCell = None,
     per_round: Annotated[
         Whole, option("clients in a round (default: the paper's, or a third)", whole)
     ] = None,

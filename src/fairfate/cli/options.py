@@ -196,6 +196,10 @@ ValidationFrom = Annotated[
         words=("server", "clients", "clients:mode=secure", "clients:mode=line"),
     ),
 ]
+MinCell = Annotated[
+    Whole,
+    option("least count that clients tell, as sites do: smaller strata are excluded (default: 0)", whole),
+]
 Clients = Annotated[Whole, option("number of clients (default: the paper's, else 10)", whole)]
 Protocol = Annotated[
     Word,

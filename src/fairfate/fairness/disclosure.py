@@ -1,7 +1,7 @@
 """Minimum cell counts: no count of fewer than k people is shown, but 0 is.
 
-The same rules hold at a site, for what it sends, in the simulator, which imitates that, and in reports. With a
-minimum of 0 or 1 everything is left as it is.
+The same rules hold at a site, for what it sends, in the simulator, which imitates that, and in reports. With
+a minimum of 0 or 1 everything is left as it is.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ def round_statistics(statistics: Statistics, min_cell: int) -> Statistics:
 def merge_bins(histogram: Whole, min_cell: int) -> Whole:
     """Histograms (..., bins), a power of two, whose bins hold 0 or at least ``min_cell`` rows each.
 
-    A range of bins is halved as long as both halves may be shown. The rows of a half that is too small move to
-    the other's nearest bin; where both are, all rows of the range stand in its middle. Fewer rows in all than
-    the minimum are not shown.
+    A range of bins is halved as long as both halves may be shown. The rows of a half that is too small move
+    to the other's nearest bin; where both are, all rows of the range stand in its middle. Fewer rows in all
+    than the minimum are not shown.
 
     >>> merge_bins(np.array([3, 0, 9, 1, 0, 0, 2, 12]), 10).tolist()
     [0, 0, 13, 0, 0, 0, 0, 14]

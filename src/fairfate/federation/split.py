@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from fairfate.data import SOURCES, TEST, TRAINING, VALIDATION, Encoder, Table
 from fairfate.errors import InputError, check
+from fairfate.fairness.disclosure import large_strata
 from fairfate.fairness.metrics import CellRows
 from fairfate.federation.holders import AT_SERVER, Holders
 from fairfate.federation.partition import Assignment, Partition, dirichlet, random
@@ -37,6 +38,8 @@ class Federation:
     holders: Holders = AT_SERVER
     people: People | None = None
     """The server's validation rows once more, to see how models treat single people."""
+    min_cell: int = 0
+    """The least count that clients tell the server; smaller strata of theirs are excluded already."""
 
     @property
     def inputs(self) -> int:
@@ -133,6 +136,9 @@ def held_out(table: Table, streams: Streams) -> tuple[NDArray[np.int64], NDArray
     return validation[first], validation[second]
 
 
+NO_ROWS = np.zeros(0, dtype=np.int64)
+
+
 class Holdings(NamedTuple):
     """Who holds which rows of a table, by their numbers."""
 
@@ -146,6 +152,8 @@ class Holdings(NamedTuple):
     test: NDArray[np.int64]
     held: tuple[NDArray[np.int64], ...] = ()
     """What each client holds out, where the server has no validation rows."""
+    excluded: NDArray[np.int64] = NO_ROWS
+    """(clients,) rows of each that are in none of these, since their stratum has too few."""
 
     def client_cells(self, table: Table) -> CellRows:
         """(clients, groups, 2) training rows of each client by group and label."""
@@ -155,9 +163,14 @@ class Holdings(NamedTuple):
 
 
 def share_out(
-    table: Table, partition: Partition, clients: int, streams: Streams, holders: Holders = AT_SERVER
+    table: Table,
+    partition: Partition,
+    clients: int,
+    streams: Streams,
+    holders: Holders = AT_SERVER,
+    min_cell: int = 0,
 ) -> Holdings:
-    """Split a table, and give its training rows to clients."""
+    """Split a table, and give its training rows to clients; small strata of theirs are excluded."""
     train, validation, test = split_rows(table, streams)
     if holders.at_clients:
         train = np.concatenate([train, validation]) if table.part is None else train
@@ -170,9 +183,10 @@ def share_out(
         clients,
     )
     client, names = assign(table, train, partition, clients, streams)
-    if not holders.at_clients:
-        return Holdings(train, client, names, validation, test)
-    return _hold_out(table, Holdings(train, client, names, validation, test), holders.share, streams)
+    holdings = Holdings(train, client, names, validation, test)
+    if holders.at_clients:
+        holdings = _hold_out(table, holdings, holders.share, streams)
+    return _exclude_small(table, holdings, min_cell) if min_cell > 1 else holdings
 
 
 def _hold_out(table: Table, of: Holdings, share: float, streams: Streams) -> Holdings:
@@ -189,14 +203,38 @@ def _hold_out(table: Table, of: Holdings, share: float, streams: Streams) -> Hol
     return of._replace(train=train, client=of.client[kept], validation=validation, held=tuple(held))
 
 
+def _exclude_small(table: Table, of: Holdings, min_cell: int) -> Holdings:
+    """The same without rows of strata of which a client trains on, or holds out, fewer than ``min_cell``."""
+    strata, clients = 2 * table.groups, len(of.names)
+    kept = large_strata(of.client * strata + table.cell[of.train], min_cell, clients * strata)
+    excluded = np.bincount(of.client[~kept], minlength=clients)
+    check(bool(kept.any()), f"min-cell must leave a client training rows of '{table.name}'", min_cell)
+    of = of._replace(train=of.train[kept], client=of.client[kept])
+    if of.held:
+        held = tuple(rows[large_strata(table.cell[rows], min_cell, strata)] for rows in of.held)
+        excluded += [len(before) - len(rows) for before, rows in zip(of.held, held, strict=True)]
+        of = of._replace(held=held, validation=np.concatenate(held))
+        left = len(of.validation) > 0
+        check(left, f"min-cell must leave a client rows held out of '{table.name}'", min_cell)
+    return of._replace(excluded=excluded)
+
+
 def build(
-    table: Table, partition: Partition, clients: int, streams: Streams, holders: Holders = AT_SERVER
+    table: Table,
+    partition: Partition,
+    clients: int,
+    streams: Streams,
+    holders: Holders = AT_SERVER,
+    min_cell: int = 0,
 ) -> Federation:
     """Split, encode and partition a table."""
-    return encode(table, share_out(table, partition, clients, streams, holders), streams, holders)
+    holdings = share_out(table, partition, clients, streams, holders, min_cell)
+    return encode(table, holdings, streams, holders, min_cell)
 
 
-def encode(table: Table, of: Holdings, streams: Streams, holders: Holders = AT_SERVER) -> Federation:
+def encode(
+    table: Table, of: Holdings, streams: Streams, holders: Holders = AT_SERVER, min_cell: int = 0
+) -> Federation:
     """Encode what everybody holds."""
     if table.encoder is not None:
         encoder = table.encoder
@@ -223,4 +261,5 @@ def encode(table: Table, of: Holdings, streams: Streams, holders: Holders = AT_S
         held=tuple(pack(table, mine, encoder) for mine in of.held),
         holders=holders,
         people=None if holders.at_clients else People(table, of.validation, validation, encoder),
+        min_cell=min_cell,
     )

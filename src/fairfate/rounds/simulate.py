@@ -12,7 +12,12 @@ import numpy as np
 
 from fairfate._version import __version__
 from fairfate.fairness.metrics import Counts, Values
-from fairfate.fairness.thresholds import apply, choose_from_histogram, choose_from_scores, histogram
+from fairfate.fairness.thresholds import (
+    apply,
+    apply_to_histogram,
+    choose_from_histogram,
+    choose_from_scores,
+)
 from fairfate.federation.holders import AT_SERVER
 from fairfate.federation.split import Federation
 from fairfate.federation.streams import Streams
@@ -135,6 +140,7 @@ def _identity(
         "rows": [digest.hexdigest(), federation.rows.offsets.tolist()],
         **({} if attack is None else {"attack": str(attack)}),
         **({} if federation.holders == AT_SERVER else {"validation-from": str(federation.holders)}),
+        **({} if federation.min_cell == 0 else {"min-cell": federation.min_cell}),
     }
 
 
@@ -176,15 +182,19 @@ class _Line:
         step, rows = dict(self.thresholds.settings), clients.federation
         fairness = replace(setup, min_cell=0).fairness(str(step["metric"]))
         rule = float(step["tolerance"]), float(step["keep"]), str(step["against"])
-        seen = clients.model.margins(self.released, rows.validation)
-        if step["from"] == "clients":
-            chosen = choose_from_histogram(clients.histograms(self.released), fairness, *rule)
-        elif rows.holders.at_clients:  # who tell how many rows have which score
-            chosen = choose_from_histogram(histogram(seen), fairness, *rule)
+        if rows.holders.at_clients:  # who tell how many rows have which score
+            held = clients.held_histograms(self.released)
+            seen = clients.histograms(self.released) if step["from"] == "clients" else held
+            chosen = choose_from_histogram(seen, fairness, *rule)
+            self.trace.validation = [apply_to_histogram(held, chosen)]
         else:
-            chosen = choose_from_scores(seen, fairness, *rule)
+            margins = clients.model.margins(self.released, rows.validation)
+            if step["from"] == "clients":
+                chosen = choose_from_histogram(clients.histograms(self.released), fairness, *rule)
+            else:
+                chosen = choose_from_scores(margins, fairness, *rule)
+            self.trace.validation = [apply(margins, chosen)]
         self.trace.thresholds = chosen
-        self.trace.validation = [apply(seen, chosen)]
         self.trace.test = [apply(clients.model.margins(self.released, rows.test), chosen)]
         self.trace.rounds, self.trace.notes = [self.rounds], self.trace.notes[-1:]
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.errors import check
+from fairfate.fairness.disclosure import merge_bins, round_counts, round_statistics
 from fairfate.fairness.metrics import CellRows, Counts, Statistics
 from fairfate.fairness.thresholds import histogram
 from fairfate.federation.judged import judged_rows
@@ -65,7 +66,10 @@ class Simulation:
 
     def validate(self, models: Models) -> Counts:
         """(models, groups, 2, 2) on the validation rows: the server's, or all that clients hold out."""
-        return self._count(models, self.federation.validation)
+        f = self.federation
+        if f.holders.at_clients and f.min_cell > 1:
+            return _each_once(models, partial(self._sum_held, range(f.clients)))
+        return self._count(models, f.validation)
 
     def test(self, models: Models) -> Counts:
         """(models, groups, 2, 2) on the test rows."""
@@ -73,12 +77,7 @@ class Simulation:
 
     def _count(self, models: Models, rows: PackedRows) -> Counts:
         """Counts of models, of which equal ones are looked at once."""
-        if len(models) == 1:
-            return self.model.count(models, rows)
-        first, places = _first_of_each([model.tobytes() for model in models])
-        if len(first) == len(models):
-            return self.model.count(models, rows)
-        return self.model.count(models[first], rows)[places]
+        return _each_once(models, partial(self.model.count, rows=rows))
 
     def descend(self, params: Vector, loss: Loss) -> Vector:
         """What a step of training on the validation rows adds to a model."""
@@ -192,7 +191,12 @@ class Simulation:
         given = np.ascontiguousarray(models, dtype=np.float32)
         if self.federation.holders.validators == "all":
             return self.validate(given)
-        each = [self.model.count(given, self.federation.held[k]) for k in judges]
+        return self._sum_held(judges, given)
+
+    def _sum_held(self, judges: Iterable[int], models: Models) -> Counts:
+        """(models, groups, 2, 2) the sums of what these clients count."""
+        f = self.federation
+        each = [round_counts(self.model.count(models, f.held[k]), f.min_cell) for k in judges]
         return np.asarray(np.sum(each, axis=0))
 
     def _scaled(self, server: Server, replies: Replies) -> Replies:
@@ -230,7 +234,11 @@ class Simulation:
         wanted = [s for s, server in enumerate(servers) if server.needs(Need.REPORTS)]
         found: list[Statistics | None] = [None] * len(servers)
         if wanted:
-            each = [self.model.statistics(models[wanted], self.federation.local[int(k)]) for k in clients]
+            f = self.federation
+            each = [
+                round_statistics(self.model.statistics(models[wanted], f.local[int(k)]), f.min_cell)
+                for k in clients
+            ]
             together = Statistics(*(np.stack(values, axis=1) for values in zip(*each, strict=True)))
             if self.attackers is not None:
                 together = self.attackers.reported(together, clients)
@@ -263,8 +271,26 @@ class Simulation:
 
     def histograms(self, params: Models) -> NDArray[np.int64]:
         """(groups, 2, bins) all clients' rows by the score that a model gives them: sums of theirs."""
-        each = [histogram(self.model.margins(params, rows)) for rows in self.federation.local.values()]
+        each = [self._histogram(params, rows) for rows in self.federation.local.values()]
         return np.asarray(np.sum(self._told(np.stack(each), np.array([*self.federation.local])), axis=0))
+
+    def held_histograms(self, params: Models) -> NDArray[np.int64]:
+        """(groups, 2, bins) the same of all rows that clients hold out."""
+        f = self.federation
+        parts = f.held if f.min_cell > 1 else (f.validation,)
+        return np.asarray(np.sum([self._histogram(params, rows) for rows in parts], axis=0))
+
+    def _histogram(self, params: Models, rows: PackedRows) -> NDArray[np.int64]:
+        """What a client tells of the scores of its rows."""
+        return merge_bins(histogram(self.model.margins(params, rows)), self.federation.min_cell)
+
+
+def _each_once(models: Models, count: Callable[[Models], Counts]) -> Counts:
+    """Counts of models, where equal ones are counted once."""
+    if len(models) == 1:
+        return count(models)
+    first, places = _first_of_each([model.tobytes() for model in models])
+    return count(models) if len(first) == len(models) else count(models[first])[places]
 
 
 def _distinct(models: Models, servers: Sequence[Server]) -> tuple[list[int], list[int]]:

@@ -57,6 +57,7 @@ class Config:
     attack: str | None = None
     clients: int | None = None
     validation_from: str | None = None
+    min_cell: int = 0
     strategies: tuple[str, ...] = ("fedavg", "fair_fate")
     metric: str = "eqo"
     plugins: tuple[str, ...] = ()
@@ -198,6 +199,7 @@ def parse_seeds(text: str | int) -> tuple[int, ...]:
 
 _KINDS: dict[str, type] = {
     "clients": int,
+    "min_cell": int,
     "min_group": int,
     "per_round": int,
     "rounds": int,

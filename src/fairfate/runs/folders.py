@@ -38,6 +38,7 @@ SWEPT = (
     "clients",
     "per-round",
     "validation-from",
+    "min-cell",
     "rounds",
     "epochs",
     "batch-size",
@@ -244,6 +245,7 @@ def _belongs(cell: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     wanted["version"] = config.get(PROVENANCE, {}).get("version")
     wanted["data-checksum"] = _checksum(config)
     wanted["validation-from"] = config.get("validation-from")  # none of both stands for the server
+    wanted["min-cell"] = config.get("min-cell") or None
     wanted["hidden"] = list(parse_hidden(str(config.get("hidden", "10"))))
     wanted["attack"] = config.get("attack")
     if "model" in config:

@@ -101,6 +101,7 @@ class Cell:
             **({} if self.plan.config.encode == ORDINAL else {"encode": self.plan.config.encode}),
             **({} if self.plan.attack is None else {"attack": str(self.plan.attack)}),
             **({} if self.plan.holders == AT_SERVER else {"validation-from": str(self.plan.holders)}),
+            **({} if self.plan.config.min_cell == 0 else {"min-cell": self.plan.config.min_cell}),
             **({} if self.plan.network is None else {"model": self.plan.network.key}),
         }
 
@@ -136,7 +137,8 @@ def run_cell(
 ) -> Outcome:
     """Train the strategies side by side, and take their steps; go on from a checkpoint if there is one."""
     streams = Streams(seed, plan.published)
-    federation = build(table, plan.partition, plan.clients, streams, plan.holders)
+    min_cell = plan.config.min_cell
+    federation = build(table, plan.partition, plan.clients, streams, plan.holders, min_cell)
     traces = simulate(
         federation,
         specs,

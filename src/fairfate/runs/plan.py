@@ -106,6 +106,7 @@ def resolve(config: Config, table: Table) -> Plan:
         check(clients >= 1, "clients must be >= 1", clients)
         usual = known[1] if known[1] is not None and config.clients is None else None
         per_round = config.per_round if config.per_round is not None else usual or a_third(clients)
+    check(config.min_cell >= 0, "min-cell must be >= 0", config.min_cell)
     check(per_round <= clients, f"per-round must be <= the {clients} clients", per_round)
     train_rows = round(0.6 * len(table)) if table.part is None else int((table.part == TRAINING).sum())
     check(

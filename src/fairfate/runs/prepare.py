@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fairfate.data import Schema, Table
 from fairfate.errors import InputError, listing
+from fairfate.fairness.disclosure import MIN_CELL
 from fairfate.fairness.metrics import CellRows
 from fairfate.fairness.objective import bind_people, check_defined
 from fairfate.federation.holders import AT_SERVER, LINE, Holders
 from fairfate.federation.judged import said
 from fairfate.federation.people import check_people
-from fairfate.federation.split import share_out, split_rows
+from fairfate.federation.split import NO_ROWS, share_out, split_rows
 from fairfate.federation.streams import Streams
 from fairfate.runs.config import Config
 from fairfate.runs.job import clear_tables, load_table
@@ -40,20 +43,42 @@ def checked(config: Config, table: Table) -> Plan:
         of = spec.build(setup).needs
         check_judged(spec, of, plan.holders)
         needs |= of
-    rows = [_check_seed(plan, table, seed, setup) for seed in plan.config.seeds]
+    rows, excluded = zip(*(_check_seed(plan, table, seed, setup) for seed in plan.config.seeds), strict=True)
     sample = None if plan.holders.at_clients else said(rows[0], plan.training.per_round)
-    return replace(plan, notes=(sample,)) if sample and Need.SCORES in needs else plan
+    small = excluded_note(plan.config.min_cell, excluded) if plan.config.min_cell > 1 else None
+    notes = [sample if Need.SCORES in needs else None, small]
+    return replace(plan, notes=tuple(note for note in notes if note))
 
 
-def _check_seed(plan: Plan, table: Table, seed: int, setup: Setup) -> int:
+def excluded_note(min_cell: int, excluded: Sequence[NDArray[np.int64]]) -> str | None:
+    """What users are told of the rows that clients exclude: (clients,) numbers of each seed.
+
+    >>> excluded_note(10, [np.array([0, 4, 9]), np.array([4, 0, 1200])])
+    'up to 1,204 rows of 2 of the 3 clients are excluded: a client has fewer than 10 of their group and label'
+    """
+    rows, clients = [int(of.sum()) for of in excluded], [int((of > 0).sum()) for of in excluded]
+    if not any(rows):
+        return None
+    number = f"fewer than {MIN_CELL}" if max(rows) < MIN_CELL else _highest(rows)  # a report shows it
+    return (
+        f"{number} rows of {_highest(clients)} of the {len(excluded[0])} clients are excluded:"
+        f" a client has fewer than {min_cell} of their group and label"
+    )
+
+
+def _highest(of_seeds: Sequence[int]) -> str:
+    return f"{max(of_seeds):,}" if len(set(of_seeds)) == 1 else f"up to {max(of_seeds):,}"
+
+
+def _check_seed(plan: Plan, table: Table, seed: int, setup: Setup) -> tuple[int, NDArray[np.int64]]:
     """Find out before anything is trained whether a seed's split can be run, and measured.
 
-    Returns how many validation rows there are.
+    Returns how many validation rows there are, and how many rows each client excludes.
     """
-    streams = Streams(seed, plan.published)
-    if _may_fail(plan) or seed == plan.config.seeds[0] or plan.holders != AT_SERVER:
-        of = share_out(table, plan.partition, plan.clients, streams, plan.holders)
-        train, validation = of.train, of.validation
+    streams, min_cell, excluded = Streams(seed, plan.published), plan.config.min_cell, NO_ROWS
+    if _may_fail(plan) or seed == plan.config.seeds[0] or plan.holders != AT_SERVER or min_cell > 1:
+        of = share_out(table, plan.partition, plan.clients, streams, plan.holders, min_cell)
+        train, validation, excluded = of.train, of.validation, of.excluded
     else:
         train, validation, _ = split_rows(table, streams)
     rows: dict[str, CellRows] = {
@@ -67,8 +92,10 @@ def _check_seed(plan: Plan, table: Table, seed: int, setup: Setup) -> int:
         if step is not None:
             looks.append((str(step["metric"]), "training" if step["from"] == "clients" else "validation"))
         for metric, part in looks:
-            check_metric(str(metric), rows[part], setup, f"the {part} rows of seed {seed}", table)
-    return len(validation)
+            where = f"the {part} rows of seed {seed}"
+            where += f" that min-cell {min_cell} leaves" if excluded.any() else ""
+            check_metric(str(metric), rows[part], setup, where, table)
+    return len(validation), excluded
 
 
 def check_metric(metric: str, rows: CellRows, setup: Setup, where: str, table: Table) -> None:

@@ -29,6 +29,7 @@ def run(
     partition: str | None = None,
     attack: str | None = None,
     clients: int | None = None,
+    min_cell: int | None = None,
     per_round: int | None = None,
     rounds: int | None = None,
     epochs: int | None = None,
@@ -71,6 +72,7 @@ def run(
     strategies, metric : what to compare, and the fairness that strategies look at
     partition, clients, per_round : who holds which rows, and how many train in a round
     attack : what some clients do to the others
+    min_cell : the least count that clients tell the server
     rounds, epochs, batch_size, learning_rate, hidden : the training, and the layers of the model
     model : a network of one's own, ``FILE.py:FUNCTION``
     encode : how columns become inputs
@@ -101,6 +103,7 @@ def run(
         "partition": partition,
         "attack": attack,
         "clients": clients,
+        "min_cell": min_cell,
         "per_round": per_round,
         "rounds": rounds,
         "epochs": epochs,
