@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fairfate.fairness.disclosure import large_strata, merge_bins, round_counts, round_statistics
+from fairfate.fairness.disclosure import (
+    HIDDEN,
+    large_strata,
+    merge_bins,
+    round_counts,
+    round_histograms,
+    round_statistics,
+    show_counts,
+)
 from fairfate.fairness.metrics import Statistics
 
 minimum = st.integers(2, 20)
@@ -21,6 +29,30 @@ def test_no_count_of_fewer_than_the_minimum_is_shown(counts: np.ndarray, k: int)
     assert (shown.sum(axis=-1) == np.where(rows >= k, rows, 0)).all()
     kept = (counts >= k).all(axis=-1)
     assert (shown[kept] == counts[kept]).all()
+
+
+def test_bins_are_merged_however_they_lie_in_memory() -> None:
+    histogram = np.arange(32).reshape(16, 2) % 5
+    assert (merge_bins(histogram.T, 10) == merge_bins(histogram.T.copy(), 10)).all()
+    assert (merge_bins(histogram.T, 10) != histogram.T).any()
+
+
+@given(arrays(np.int64, (3, 2, 8), elements=st.integers(0, 6)), minimum)
+def test_histograms_beside_a_small_one_are_rounded(histograms: np.ndarray, k: int) -> None:
+    rows, rounded = histograms.sum(axis=-1), round_histograms(histograms, k)
+    small = (rows > 0) & (rows < k)
+    assert (rounded <= histograms).all()
+    expected = np.where(small, 0, rows - rows % k if small.any() else rows)
+    assert (rounded.sum(axis=-1) == expected).all()
+
+
+@given(arrays(np.int64, (6,), elements=st.integers(0, 60)), minimum)
+def test_counts_beside_a_small_one_are_near_what_they_are(counts: np.ndarray, k: int) -> None:
+    small = (counts > 0) & (counts < k)
+    shown = show_counts(counts, k, np.asarray(small.any()))
+    assert ((shown == HIDDEN) == small).all()
+    assert (np.abs(shown - counts)[~small] <= (k / 2 if small.any() else 0)).all()
+    assert ((shown[~small] == 0) | (shown[~small] >= k)).all()
 
 
 @given(arrays(np.int64, (2, 16), elements=st.integers(0, 12)), minimum)

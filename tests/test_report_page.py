@@ -78,7 +78,7 @@ def visit(browser: Browser) -> Iterator[Open]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two attributes, three seeds, three strategies of which one has thresholds; and its report."""
+    """Two attributes, three seeds, three strategies, one of them with thresholds; all counts are shown."""
     data = tmp_path_factory.mktemp("data")
     file = made_up.write(made_up.census(3000).drop(columns="Unnamed: 0"), data / "census.csv")
     run(
@@ -93,7 +93,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         jobs=1,
         out=data / "run",
     )
-    report([data / "run"])
+    report([data / "run"], min_cell=0)
     return data / "run"
 
 
@@ -1276,7 +1276,7 @@ def test_what_is_not_drawn_is_counted(visit: Open, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(packed, "MOST_CLIENTS", 6)
     clients, groups = [f"site {n}" for n in range(1, 9)], Groups.single("age", [f"{n}0s" for n in range(14)])
     folder = write_run(tmp_path / "run", groups, seeds=2, rounds=50, clients=clients)
-    opened = visit(report([folder]))
+    opened = visit(report([folder], min_cell=0))
     files = Files(folder)
     assert "One round in 3 is drawn." in opened.hint("rounds")
     for name in ("rows", "local", "taking"):
@@ -1416,7 +1416,7 @@ def test_strategies_that_have_all_collapsed(visit: Open, tmp_path: Path) -> None
 def test_a_tiny_group_and_one_that_is_not_known(visit: Open, tmp_path: Path) -> None:
     groups = Groups.single("origin", ("A", "B", "tiny", "(missing)"))
     folder = write_run(tmp_path / "run", groups, sizes=[500, 400, 12, 60])
-    opened = visit(report([folder]))
+    opened = visit(report([folder], min_cell=0))
     check_drawn(opened)
     counts = Files(folder).counts("fair_fate", 1)
     opened.choose("strategy", "fair_fate")
@@ -1439,6 +1439,28 @@ def test_a_tiny_group_and_one_that_is_not_known(visit: Open, tmp_path: Path) -> 
     assert all(same(text, expected[key]) for text, key in zip(last[-3:], FAIR.values(), strict=True))
     assert same(before_and_after(opened)["before"]["eqo"], expected["eqo"])
     assert rows
+
+
+def test_small_counts_are_not_shown(visit: Open, tmp_path: Path) -> None:
+    groups = Groups.single("origin", ("A", "B", "tiny"))
+    folder = write_run(tmp_path / "run", groups, sizes=[504, 403, 7])
+    opened = visit(report([folder]))
+    check_drawn(opened)
+    opened.choose("strategy", "fair_fate")
+    opened.choose("modelSeed", "seed 1")
+    rates = {row[0]: row for row in opened.table("rates")[1]}
+    assert rates["tiny"] == ["tiny", "fewer than 10", *["not shown", "too few people to tell"] * 3]
+    assert [rates[name][1] for name in "AB"] == ["500", "400"]
+    audit = opened.page.locator(".audit tbody").first.inner_text()
+    assert re.search(r"tiny\s+fewer than 10\s+fewer than 10\s+too few people\s+left out", audit)
+    assert {row[0] for row in opened.table("calibration")[1]} == {"A", "B"}
+    assert {row[3] for row in opened.table("rows")[1]} == {"too few"}
+    # what the model does is exact; other thresholds are by merged scores
+    files = Files(folder)
+    expected = measured(files.counts("fair_fate", 1))
+    assert agree(before_and_after(opened)["before"], expected)
+    assert agree(before_and_after(opened)["after"], expected)
+    assert "off by up to 9 of each" in opened.hint("thresholds")
 
 
 def test_a_group_of_few_people_can_be_compared_with_nobody(visit: Open, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fairfate.cli.options import app, number, option
+from fairfate.cli.options import app, number, option, whole
 from fairfate.cli.screen import console
 
 FairFrom = Annotated[
@@ -21,15 +21,20 @@ def report(
     run: Annotated[list[Path], typer.Argument(help="folders of runs or sweeps, finished or not")],
     out: Annotated[Path | None, option("HTML file (default: report.html in the run's folder)")] = None,
     fair_from: FairFrom = None,
+    min_cell: Annotated[
+        int | None, option("least count of people that is shown (default: 10; 0 for all)", whole)
+    ] = None,
     card: Annotated[bool, option("write a model card in Markdown instead")] = False,
     open_page: Annotated[bool, typer.Option("--open", help="open it in the browser")] = False,
 ) -> None:
     """Write a page about runs: which model to take, how fair it is, an audit, and charts."""
+    from fairfate.fairness.disclosure import MIN_CELL
     from fairfate.report.audit import FOUR_FIFTHS
     from fairfate.report.write import report, write_card
 
     line = FOUR_FIFTHS if fair_from is None else fair_from
-    path = write_card(run, out, line) if card else report(run, out, line)
+    least = MIN_CELL if min_cell is None else min_cell
+    path = (write_card if card else report)(run, out, line, least)
     console(soft_wrap=True).print(f"{'Card' if card else 'Report'}: {path}")
     if open_page:
         typer.launch(str(path))

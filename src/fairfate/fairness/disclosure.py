@@ -15,7 +15,14 @@ from fairfate.fairness.metrics import Counts, Statistics
 
 MIN_CELL = 10
 """The least count that leaves a site or stands in a report, unless its owner says otherwise."""
+HIDDEN = -1
+"""Stands for a count that is not shown."""
 Whole = NDArray[np.int64]
+
+
+def is_small(counts: Whole, min_cell: int) -> NDArray[np.bool_]:
+    """Which counts are not to be shown."""
+    return np.asarray((counts > 0) & (counts < min_cell))
 
 
 def large_strata(stratum: NDArray[Any], min_cell: int, strata: int) -> NDArray[np.bool_]:
@@ -27,6 +34,21 @@ def large_strata(stratum: NDArray[Any], min_cell: int, strata: int) -> NDArray[n
     [True, True, True, False]
     """
     return np.asarray(np.bincount(stratum, minlength=strata)[stratum] >= min_cell)
+
+
+def show_counts(counts: Whole, min_cell: int, beside_small: NDArray[np.bool_]) -> Whole:
+    """Counts to be shown beside each other and their total, small ones as `HIDDEN`.
+
+    Where one of them is small, the others are rounded to multiples of ``min_cell``, so that it is not had by
+    subtraction.
+
+    >>> show_counts(np.array([[128, 7, 0], [128, 77, 0]]), 10, np.array([[True], [False]])).tolist()
+    [[130, -1, 0], [128, 77, 0]]
+    """
+    if min_cell <= 1:
+        return counts
+    rounded = np.where(beside_small, min_cell * np.rint(counts / min_cell).astype(np.int64), counts)
+    return np.where(is_small(counts, min_cell), HIDDEN, rounded)
 
 
 def round_counts(counts: Counts, min_cell: int) -> Counts:
@@ -62,6 +84,25 @@ def round_statistics(statistics: Statistics, min_cell: int) -> Statistics:
     return Statistics(counts, statistics.probability * shown, statistics.loss * shown)
 
 
+def round_histograms(histograms: Whole, min_cell: int) -> Whole:
+    """Histograms (..., bins) of all strata of a known total, those of fewer than ``min_cell`` rows empty.
+
+    Where there are such, the others lose rows of their fullest bins, to multiples of ``min_cell``.
+
+    >>> round_histograms(np.array([[3, 1], [20, 13]]), 10).tolist()
+    [[0, 0], [17, 13]]
+    """
+    rows = histograms.sum(axis=-1)
+    small = is_small(rows, min_cell)
+    if not small.any():
+        return histograms
+    rounded = np.array(np.where(small[..., None], 0, histograms), order="C")
+    for stratum in rounded.reshape(-1, rounded.shape[-1]):
+        for _ in range(stratum.sum() % min_cell):
+            stratum[stratum.argmax()] -= 1
+    return rounded
+
+
 def merge_bins(histogram: Whole, min_cell: int) -> Whole:
     """Histograms (..., bins), a power of two, whose bins hold 0 or at least ``min_cell`` rows each.
 
@@ -74,7 +115,7 @@ def merge_bins(histogram: Whole, min_cell: int) -> Whole:
     """
     if min_cell <= 1:
         return histogram
-    found = np.array(histogram)
+    found = np.array(histogram, order="C")  # whose rows are views
     for row in found.reshape(-1, found.shape[-1]):
         if row.sum() < min_cell:
             row[:] = 0

@@ -25,6 +25,8 @@ WORDS = {
     TOO_FEW: "too few people to tell",
     COLLAPSED_MODEL: "no use: the model collapsed",
 }
+BEHIND = {"acceptance": "people", "tpr": "favourable", "fpr": "unfavourable"}
+"""The people whose rates they are."""
 SIGNIFICANT = 0.05
 """The level of the paired tests."""
 
@@ -194,10 +196,10 @@ def _worst(found: Material, fairness: list[dict[str, Any]]) -> str:
     )
     place = found.place_of_shown
     lower = [
-        f"{audit.groups[g]}, {100 * rate:.1f} % of {audit.people[place, g]:,}"
+        f"{audit.groups[g]}, {100 * rate:.1f} % of {audit.shown['people'][place, g]:,}"
         for audit in found.audits
         for g, rate in enumerate(audit.rates["acceptance"].value[place])
-        if rate < low["acceptance"] and not audit.compared["acceptance"][place, g] and audit.people[place, g]
+        if rate < low["acceptance"] and not audit.compared["acceptance"][place, g]
     ]
     return f"{text} Lower, but of too few people to compare: {listing(lower)}." if lower else text
 
@@ -225,7 +227,8 @@ def judged(found: Material, audit: Audit, verdict: Verdict, place: int, line: in
     def end(group: str, rate: str) -> dict[str, Any]:
         g = audit.groups.index(group)
         value = finite(audit.rates[rate].value[place, g])
-        return {"group": group, rate: value, "rate": value, "people": int(audit.parts[rate][1][place, g])}
+        people = audit.shown[BEHIND[rate]][place, g]
+        return {"group": group, rate: value, "rate": value, "people": int(people)}
 
     pairs = [
         {

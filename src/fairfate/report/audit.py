@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fairfate.data.columns import MISSING
 from fairfate.data.groups import Groups
+from fairfate.fairness.disclosure import is_small, show_counts
 from fairfate.fairness.intervals import least_to_most, ratio, wilson
 from fairfate.fairness.metrics import COLLAPSED, COUNTED, Counts, Values, mcc
 
@@ -72,10 +73,6 @@ class Audit:
     groups: tuple[str, ...]
     unknown: NDArray[np.bool_]
     """(groups,) whether the category is not known."""
-    people: NDArray[np.int64]
-    positives: NDArray[np.int64]
-    """People whose outcome is the favourable one."""
-    selected: NDArray[np.int64]
     parts: dict[str, tuple[NDArray[Any], NDArray[Any]]]
     """Of each rate: how many, of how many."""
     rates: dict[str, Interval]
@@ -85,6 +82,10 @@ class Audit:
     """For each rate, whether the group counts in ratios: a known category, 30 people and 2 % of all."""
     enough: dict[str, NDArray[np.bool_]]
     """For each rate, whether there are enough people to tell."""
+    shown: dict[str, NDArray[np.int64]]
+    """Counts as a report shows them: people, favourable, unfavourable and selected; see `show_counts`."""
+    hidden: dict[str, NDArray[np.bool_]]
+    """For each rate, whether it is of so few people that it is not shown."""
     skill: Values
     """(models,) MCC."""
 
@@ -143,13 +144,30 @@ def _mean(pairs: tuple[Pair, ...]) -> Interval:
     return Interval(value, low, value + np.sqrt(((highs - values) ** 2).sum()) / len(pairs))
 
 
-def audits(counts: Counts, groups: Groups) -> list[Audit]:
-    """The audit of (models, groups, 2, 2) counts by each attribute and, of several, by all crossed."""
-    return [_audit(groups.merge(counts, names), groups, names) for names in crossings(groups)]
+def audits(counts: Counts, groups: Groups, min_cell: int = 0) -> list[Audit]:
+    """The audit of (models, groups, 2, 2) counts by each attribute and, of several, by all crossed.
+
+    Counts from 1 to ``min_cell`` - 1 are hidden, and rates of so few people.
+    """
+    selected, people = counts[..., 1].sum(axis=-1), counts.sum(axis=(-2, -1))
+    small = np.asarray(is_small(counts.sum(axis=-1), min_cell).any(axis=(1, 2)))
+    few = np.asarray((is_small(selected, min_cell) | is_small(people - selected, min_cell)).any(axis=1))
+    beside_small = {"people": small, "selected": small | few}
+    return [
+        _audit(groups.merge(counts, names), groups, names, min_cell, beside_small)
+        for names in crossings(groups)
+    ]
 
 
-def _audit(counts: Counts, groups: Groups, attributes: tuple[str, ...]) -> Audit:
+def _audit(
+    counts: Counts,
+    groups: Groups,
+    attributes: tuple[str, ...],
+    min_cell: int,
+    beside_small: dict[str, NDArray[np.bool_]],
+) -> Audit:
     names, unknown = _categories(groups, attributes)
+    least = least_people(min_cell)
     tn, fp, fn, tp = (counts[..., y, p] for y in (0, 1) for p in (0, 1))
     people, positives, selected = tn + fp + fn + tp, tp + fn, tp + fp
     wholes = {
@@ -158,19 +176,22 @@ def _audit(counts: Counts, groups: Groups, attributes: tuple[str, ...]) -> Audit
         "fpr": (fp, people - positives),
         "accuracy": (tp + tn, people),
     }
-    compared = {name: _compared(whole, unknown) for name, (_, whole) in wholes.items()}
+    compared = {name: _compared(whole, unknown, least) for name, (_, whole) in wholes.items()}
+    hidden = {name: is_small(whole, min_cell) for name, (_, whole) in wholes.items()}
+    told = {"people": people, "favourable": positives, "unfavourable": people - positives}
+    shown = {name: show_counts(of, min_cell, beside_small["people"][:, None]) for name, of in told.items()}
+    shown["selected"] = show_counts(selected, min_cell, beside_small["selected"][:, None])
     return Audit(
         attributes,
         names,
         unknown,
-        people,
-        positives,
-        selected,
         wholes,
-        {name: _interval(*of) for name, of in wholes.items()},
+        {name: _interval(*of, hidden[name]) for name, of in wholes.items()},
         {name: _to_highest(*of, compared[name]) for name, of in wholes.items() if name != "accuracy"},
         compared,
-        {name: np.asarray(whole >= LEAST_PEOPLE) for name, (_, whole) in wholes.items()},
+        {name: np.asarray(whole >= least) for name, (_, whole) in wholes.items()},
+        shown,
+        hidden,
         mcc(counts),
     )
 
@@ -184,10 +205,10 @@ def _categories(groups: Groups, attributes: tuple[str, ...]) -> tuple[tuple[str,
     return tuple(map(", ".join, members)), np.array([MISSING in member for member in members])
 
 
-def _interval(part: NDArray[Any], whole: NDArray[Any]) -> Interval:
+def _interval(part: NDArray[Any], whole: NDArray[Any], hidden: NDArray[np.bool_]) -> Interval:
     with np.errstate(invalid="ignore", divide="ignore"):
         value = np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
-    return Interval(value, *wilson(part, whole))
+    return Interval(*(np.where(hidden, np.nan, of) for of in (value, *wilson(part, whole))))
 
 
 def _to_highest(part: NDArray[Any], whole: NDArray[Any], compared: NDArray[np.bool_]) -> Interval:
@@ -209,20 +230,27 @@ def _to_highest(part: NDArray[Any], whole: NDArray[Any], compared: NDArray[np.bo
     return Interval(value, low, high)
 
 
-def _compared(whole: NDArray[Any], unknown: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _compared(whole: NDArray[Any], unknown: NDArray[np.bool_], least: int) -> NDArray[np.bool_]:
     """Where a rate is counted on enough people of a known category."""
     known = np.where(unknown, 0, whole)
-    return np.asarray(known >= np.maximum(LEAST_PEOPLE, LEAST_SHARE * known.sum(axis=-1, keepdims=True)))
+    return np.asarray(known >= np.maximum(least, LEAST_SHARE * known.sum(axis=-1, keepdims=True)))
 
 
-def fairness_by(counts: Counts, groups: Groups, attributes: tuple[str, ...]) -> dict[str, Values]:
+def least_people(min_cell: int) -> int:
+    """Behind a rate that counts in ratios, where smaller counts are not shown."""
+    return max(LEAST_PEOPLE, min_cell)
+
+
+def fairness_by(
+    counts: Counts, groups: Groups, attributes: tuple[str, ...], least: int = LEAST_PEOPLE
+) -> dict[str, Values]:
     """The fairness metrics by some attributes from (..., groups, 2, 2) counts, by the rule of the audit.
 
-    A rate counts if it is of a known category, of 30 people or more, and of 2 % of all; NaN without two.
+    A rate counts if it is of a known category, of ``least`` people, and of 2 % of all; NaN without two.
     """
     _, unknown = _categories(groups, attributes)
     known = groups.merge(counts, attributes)[..., ~unknown, :, :]
-    return {name: metric(LEAST_PEOPLE, known) for name, metric in COUNTED.items()}
+    return {name: metric(least, known) for name, metric in COUNTED.items()}
 
 
 def crossings(groups: Groups) -> list[tuple[str, ...]]:

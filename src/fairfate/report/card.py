@@ -120,8 +120,8 @@ def _audit(of: Mapping[str, Any]) -> str:
     rows = [
         (
             row["group"],
-            f"{row['people']:,}",
-            f"{row['selected']:,}",
+            _count(row["people"]),
+            _count(row["selected"]),
             _number(row["acceptance"]),
             _number(row["acceptance-ratio"]) if row["acceptance-ratio"]["compared"] else "left out",
             _number(row["tpr"]),
@@ -131,7 +131,7 @@ def _audit(of: Mapping[str, Any]) -> str:
     ]
     heading = ("group", "people", "selected", "selection rate", "impact ratio", "TPR", "FPR")
     unknown = (
-        f"\n\n{of['unknown']:,} people of unknown {_text(of['attribute'])} are left out."
+        f"\n\n{_count(of['unknown'])} people of unknown {_text(of['attribute'])} are left out."
         if of["unknown"]
         else ""
     )
@@ -145,6 +145,7 @@ def _limits(told: Mapping[str, Any]) -> str:
         for one in told["answer"]["collapsed"]
     ]
     notes += [
+        f"- {_text(told['shown'])}",
         "- Fairness was measured on the test rows of this run; it says nothing of people unlike them.",
         "- For the owner to add: what the model is meant for and what it must not be used for, who is"
         " responsible, and how people can object to a decision.",
@@ -152,9 +153,13 @@ def _limits(told: Mapping[str, Any]) -> str:
     return "## Limits\n\n" + "\n".join(notes)
 
 
+def _count(value: int | str) -> str:
+    return value if isinstance(value, str) else f"{value:,}"
+
+
 def _number(of: Mapping[str, Any]) -> str:
     if of["value"] is None:
-        return "undefined"
+        return "too few people" if of.get("hidden") else "undefined"
     if of["low"] is None or of["high"] is None or of["low"] == of["high"]:
         return f"{of['value']:.3f}"
     return f"{of['value']:.3f} ({of['low']:.3f} to {of['high']:.3f})"

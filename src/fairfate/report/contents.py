@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from fairfate._version import __version__
 from fairfate.data.columns import OTHERS
+from fairfate.fairness.disclosure import HIDDEN
 from fairfate.fairness.intervals import holm, paired
-from fairfate.fairness.metrics import METRICS
 from fairfate.report.answer import PERFORMANCE, SIGNIFICANT, answer, judged
 from fairfate.report.audit import FOUR_FIFTHS, RATES, Audit, crossings, fairness_by
 from fairfate.report.comparison import remarks
@@ -20,6 +21,8 @@ from fairfate.runs.results import counts_of
 from fairfate.strategies import STEPS, entries
 
 FORMAT = 1
+NOTES = "data-notes"
+"""What a config says was done to the data."""
 TESTED = ("accuracy", "mcc")
 """Beside the fairness that strategies look at."""
 
@@ -37,6 +40,9 @@ def contents(found: Material, line: float = FOUR_FIFTHS) -> dict[str, Any]:
         "about": about,
         "facts": _facts(about),
         "line": line,
+        "min-cell": found.min_cell,
+        "shown": _shown(found.min_cell),
+        "least": found.least,
         "answer": answer(found, line, tested["rows"]),
         "strategies": _strategies(found),
         "methods": _methods(found),
@@ -45,7 +51,7 @@ def contents(found: Material, line: float = FOUR_FIFTHS) -> dict[str, Any]:
         "clients": _clients(found),
         "thresholds": _thresholds(found),
         "notes": _notes(found),
-        "settings": [_settings(config) for config in found.configs],
+        "settings": [_settings(config, found.min_cell) for config in found.configs],
         "folders": _folders(found),
         "unfinished": {str(seed): list(of) for seed, of in found.progress.items()},
     }
@@ -114,16 +120,41 @@ def _thresholds(found: Material) -> list[dict[str, Any]]:
     cuts, groups = found.cuts, found.comparison.groups
     if cuts is None or groups is None or len(set(cuts)) < 2:
         return []
-    people = found.counts[found.place_of_shown].sum(axis=(1, 2))
+    people = found.audits[-1].shown["people"][found.place_of_shown]
     return [
-        {"group": name, "threshold": cut, "people": int(rows)}
+        {"group": name, "threshold": cut, "people": _count(rows, found.min_cell)}
         for name, cut, rows in zip(groups.names, cuts, people, strict=True)
     ]
 
 
+def _count(shown: Any, min_cell: int) -> int | str:
+    """A count as a report says it."""
+    return fewer_than(min_cell) if shown == HIDDEN else int(shown)
+
+
+def fewer_than(min_cell: int) -> str:
+    """Stands for a count that is not shown."""
+    return f"fewer than {min_cell}"
+
+
+def _shown(min_cell: int) -> str:
+    """Which counts the report shows."""
+    if min_cell <= 1:
+        return f"All counts are shown, also those of single people (minimum cell count {min_cell})."
+    return (
+        f"Counts of fewer than {min_cell} people are not shown (minimum cell count {min_cell}); where one is"
+        f" hidden, those beside it are rounded to multiples of {min_cell}. Rates and ratios are those of the"
+        " exact counts."
+    )
+
+
 def _notes(found: Material) -> list[str]:
     """What a reader should know; that models collapsed is told apart."""
-    notes = [note for note in remarks(found.comparison) if not note.startswith("collapsed: ")]
+    notes = [
+        _without_small(note, found.min_cell)
+        for note in remarks(found.comparison)
+        if not note.startswith("collapsed: ")
+    ]
     if OTHERS in found.groups:
         notes.append(f"{OTHERS}: everybody whose value is not the one that was set against the others")
     return notes
@@ -198,24 +229,32 @@ def _audited(audit: Audit, found: Material, line: float) -> dict[str, Any]:
     return {
         "attribute": audit.attribute,
         "crossed": len(audit.attributes) > 1,
-        "unknown": int(audit.people[place][audit.unknown].sum()),
-        "rows": [_row(audit, place, g) for g in range(len(audit.groups)) if not audit.unknown[g]],
+        "unknown": _unknown(audit, place, found.min_cell),
+        "rows": [
+            _row(audit, place, g, found.min_cell) for g in range(len(audit.groups)) if not audit.unknown[g]
+        ],
         "verdicts": [judged(found, audit, one, place, found.shown[0]) for one in audit.verdicts(place, line)],
     }
 
 
-def _row(audit: Audit, place: int, g: int) -> dict[str, Any]:
+def _unknown(audit: Audit, place: int, min_cell: int) -> int | str:
+    """How many people are of no known category; of several categories, those that are shown."""
+    people = audit.shown["people"][place][audit.unknown]
+    if (people == HIDDEN).any() and not (people > 0).any():
+        return fewer_than(min_cell * int((people == HIDDEN).sum()))
+    return int(people[people != HIDDEN].sum())
+
+
+def _row(audit: Audit, place: int, g: int, min_cell: int) -> dict[str, Any]:
     """A group: people, rates and ratios."""
-    row: dict[str, Any] = {
-        "group": audit.groups[g],
-        "people": int(audit.people[place, g]),
-        "selected": int(audit.selected[place, g]),
-        "favourable": int(audit.positives[place, g]),
-    }
+    row: dict[str, Any] = {"group": audit.groups[g]}
+    for name in ("people", "selected", "favourable"):
+        row[name] = _count(audit.shown[name][place, g], min_cell)
     for rate in RATES:
         row[rate] = {
             **interval(*(float(of[place, g]) for of in audit.rates[rate])),
             "enough": bool(audit.enough[rate][place, g]),
+            "hidden": bool(audit.hidden[rate][place, g]),
         }
     for rate, of in audit.ratios.items():
         row[f"{rate}-ratio"] = {
@@ -231,7 +270,7 @@ def audit_rows(found: Material) -> list[dict[str, Any]]:
     for audit in found.audits:
         for place, (number, seed) in enumerate(found.models):
             for g in range(len(audit.groups)):
-                row = _row(audit, place, g)
+                row = _row(audit, place, g, found.min_cell)
                 flat: dict[str, Any] = {
                     "strategy": found.names[number],
                     "seed": seed,
@@ -256,11 +295,13 @@ def _clients(found: Material) -> list[dict[str, Any]]:
     number, seed = found.shown
     mine = local[(found.line_of(local) == number) & (local["seed"] == seed)]
     counts = counts_of(mine)
-    measured = {metric: METRICS[metric](counts) for metric in ("accuracy", "mcc")}
-    fairness = {" x ".join(names): fairness_by(counts, groups, names) for names in crossings(groups)}
+    shown, measured = found.local_rows(counts).sum(axis=-1), found.local_skill(counts)
+    fairness = {
+        " x ".join(names): fairness_by(counts, groups, names, found.least) for names in crossings(groups)
+    }
     rows = []
     for place, name in enumerate(mine["name"]):
-        people = counts[place].sum(axis=(1, 2))
+        people = shown[place]
         rows.append(
             {
                 "client": str(name),
@@ -282,5 +323,22 @@ def _folders(found: Material) -> list[str]:
     return list(map(str, paths)) if len(paths) > 1 else []
 
 
-def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in config.items() if value not in ([], None, "")}
+def _settings(config: Mapping[str, Any], min_cell: int) -> dict[str, Any]:
+    found = {key: value for key, value in config.items() if value not in ([], None, "")}
+    about = found.get(PROVENANCE, {})
+    if NOTES in about:
+        found[PROVENANCE] = {**about, NOTES: [_without_small(str(note), min_cell) for note in about[NOTES]]}
+    return found
+
+
+def _without_small(note: str, min_cell: int) -> str:
+    """A note that says no small number of rows.
+
+    >>> _without_small("3 rows have no label, 1,003 rows no age, 1 row is empty", 10)
+    'fewer than 10 rows have no label, 1,003 rows no age, fewer than 10 rows is empty'
+    """
+
+    def hide(number: re.Match[str]) -> str:
+        return f"{fewer_than(min_cell)} rows" if 0 < int(number[1]) < min_cell else number[0]
+
+    return re.sub(r"(?<![\d.,])(?<!fewer than )(\d{1,9}) rows?\b", hide, note)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.errors import InputError
-from fairfate.fairness.metrics import Counts, Values
+from fairfate.errors import InputError, check
+from fairfate.fairness.disclosure import MIN_CELL, is_small, round_histograms, show_counts
+from fairfate.fairness.metrics import METRICS, CellRows, Counts, Values
 from fairfate.fairness.objective import bind
 from fairfate.lazy import pandas as pd
 from fairfate.models.fitted import FairModel
-from fairfate.report.audit import Audit, audits, crossings, fairness_by
+from fairfate.report.audit import Audit, audits, crossings, fairness_by, least_people
 from fairfate.report.comparison import Comparison, text
 from fairfate.runs.choice import Choice, Judged, judge, pick
 from fairfate.runs.config import read_written
@@ -48,24 +49,29 @@ class Material:
     """For each seed of an unfinished run, how many rounds it has done, and of how many."""
     begun: pd.DataFrame | None = None
     """All rounds of an unfinished run; those that are compared are of as many rounds in every seed."""
+    min_cell: int = MIN_CELL
+    """The least count that a report shows; 0 for all."""
 
     @classmethod
-    def of(cls, run: Run) -> Material:
+    def of(cls, run: Run, min_cell: int = MIN_CELL) -> Material:
         """Of a run that has just finished."""
+        check(min_cell >= 0, "min-cell must be >= 0", min_cell)
         found = Comparison.of(run)
         config = tomllib.loads(dump_config(run.plan, run.table))
-        return cls(found, (config,), run.clients, run.final)
+        return cls(found, (config,), run.clients, run.final, min_cell=min_cell)
 
     @classmethod
-    def read(cls, folders: Sequence[Path]) -> list[Material]:
+    def read(cls, folders: Sequence[Path], min_cell: int = MIN_CELL) -> list[Material]:
         """Of runs' and sweeps' folders, also of runs that have not finished.
 
         Runs on the same data, split alike, are one.
         """
+        check(min_cell >= 0, "min-cell must be >= 0", min_cell)
         unfinished = {folder: found for folder in folders if (found := _unfinished(folder)) is not None}
         finished = [folder for folder in folders if folder not in unfinished]
         together = [cls._of(found) for found in Comparison.read(finished)]
-        return [*together, *(cls._begun(folder, found) for folder, found in unfinished.items())]
+        begun = [cls._begun(folder, found) for folder, found in unfinished.items()]
+        return [replace(found, min_cell=min_cell) for found in (*together, *begun)]
 
     @classmethod
     def _begun(cls, folder: Path, found: Unfinished) -> Material:
@@ -105,6 +111,26 @@ class Material:
     def local(self) -> pd.DataFrame | None:
         """The models' decisions at each client, where they are known."""
         return None if self.final is None else self.final.local
+
+    @property
+    def least(self) -> int:
+        """People behind a rate that counts in ratios."""
+        return least_people(self.min_cell)
+
+    def local_rows(self, counts: Counts) -> CellRows:
+        """(clients, groups, 2) rows of all clients by group and label, those that are not shown as 0."""
+        rows = counts.sum(axis=-1)
+        small = np.asarray(is_small(rows, self.min_cell).any())
+        return np.maximum(show_counts(rows, self.min_cell, small), 0)
+
+    def local_skill(self, counts: Counts) -> dict[str, Values]:
+        """How good models are at clients, from (..., groups, 2, 2) counts; undefined on too few rows."""
+        enough = counts.sum(axis=(-3, -2, -1)) >= max(self.min_cell, 1)
+        return {name: np.where(enough, METRICS[name](counts), np.nan) for name in ("accuracy", "mcc")}
+
+    def score_rows(self, histograms: NDArray[np.int64]) -> NDArray[np.int64]:
+        """(models, groups, 2, bins) test rows by score, without strata of too few rows; bins may hold few."""
+        return np.stack([round_histograms(of_model, self.min_cell) for of_model in histograms])
 
     @property
     def model_file(self) -> str | None:
@@ -202,7 +228,7 @@ class Material:
     def audits(self) -> list[Audit]:
         """What each model does to each group; empty for runs of older versions."""
         groups = self.comparison.groups
-        return [] if groups is None else audits(self.counts, groups)
+        return [] if groups is None else audits(self.counts, groups, self.min_cell)
 
     @property
     def place_of_shown(self) -> int:
@@ -246,7 +272,7 @@ class Material:
         groups = self.comparison.groups
         if groups is None:
             return {}
-        return {" x ".join(of): fairness_by(self.counts, groups, of) for of in crossings(groups)}
+        return {" x ".join(of): fairness_by(self.counts, groups, of, self.least) for of in crossings(groups)}
 
     def of_line(self, line: int) -> list[int]:
         """The places of a strategy's models."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.data.groups import Groups
+from fairfate.fairness.disclosure import is_small, merge_bins
 from fairfate.fairness.metrics import Values
 from fairfate.fairness.objective import bind
 from fairfate.fairness.thresholds import BINS
@@ -50,6 +51,8 @@ def pack(found: Material, line: float) -> dict[str, Any]:
     groups = found.comparison.groups
     data: dict[str, Any] = {
         "line": line,
+        "least": found.least,
+        "minCell": found.min_cell,
         "metric": found.comparison.fairness if found.comparison.fairness in ("sp", "eo", "eqo") else "eqo",
         "objective": found.comparison.fairness,
         "strategies": _strategies(found),
@@ -65,7 +68,7 @@ def pack(found: Material, line: float) -> dict[str, Any]:
         data["models"] = [[line, found.seeds.index(seed)] for line, seed in detailed]
         places = [found.models.index(model) for model in detailed]
         data["rates"] = [_rates(audit, places) for audit in found.audits]
-        data["counts"] = _whole(found.counts[places])
+        data["counts"] = _whole(found.counts[places]) if found.min_cell <= 1 else None
         data["scores"] = _scores(found, detailed)
         data["local"] = _local(found, detailed)
         data["taking"] = _taking(found, detailed)
@@ -139,7 +142,7 @@ def _series(found: Material) -> dict[str, Any]:
     if comparison.groups is not None:
         counts = counts_of(test)
         for of in crossings(comparison.groups):
-            for key, by in fairness_by(counts, comparison.groups, of).items():
+            for key, by in fairness_by(counts, comparison.groups, of, found.least).items():
                 values.append((key, key.upper(), "fair", " x ".join(of), by))
         if comparison.fairness not in ("sp", "eo", "eqo"):
             bound = bind(comparison.fairness, comparison.groups)(counts)
@@ -182,7 +185,7 @@ def _whole(values: NDArray[np.int64]) -> dict[str, Any]:
 
 def _rates(audit: Audit, places: Sequence[int]) -> dict[str, Any]:
     """Rates with intervals: (values and ends, models, groups)."""
-    found: dict[str, Any] = {"people": _whole(audit.people[places])}
+    found: dict[str, Any] = {"people": audit.shown["people"][places].ravel().tolist()}
     for name, of in audit.rates.items():
         found[name] = quantised(np.stack([ends[places] for ends in of]))
         found[f"{name}-enough"] = coded(audit.enough[name][places], np.uint8)
@@ -203,29 +206,64 @@ def _scores(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, A
         return None
     chosen = [place[model] for model in detailed]
     cuts = first[[name for name in first.columns if str(name).startswith("cut_")]].to_numpy()
-    counts = histograms_of(scores)[chosen]
-    return {"bins": BINS, **_whole(counts), "cuts": np.round(cuts[chosen], 6).tolist()}
+    rows = found.score_rows(histograms_of(scores)[chosen])
+    merged = merge_bins(rows, found.min_cell)
+    blocks = None
+    if found.min_cell > 1:
+        blocks = [[_blocks(of_group, found.min_cell) for of_group in of_model] for of_model in rows]
+    return {"bins": BINS, **_whole(merged), "cuts": np.round(cuts[chosen], 6).tolist(), "blocks": blocks}
+
+
+def _blocks(rows: NDArray[np.int64], min_cell: int) -> list[int]:
+    """Where ranges of scores begin that hold none or enough of both labels' rows, of (2, bins).
+
+    Merged bins of one label hold rows of a neighbour, so that shares of labels are right in such ranges only.
+    A group of one label has none: the other's rows may be hidden.
+    """
+    if not rows.any(axis=-1).all():
+        return []
+
+    def halve(start: int, end: int) -> list[int]:
+        middle = (start + end) // 2
+        halves = [rows[:, start:middle].sum(axis=-1), rows[:, middle:end].sum(axis=-1)]
+        if end - start == 1 or is_small(np.array(halves), min_cell).any():
+            return [start]
+        return [*halve(start, middle), *halve(middle, end)]
+
+    return halve(0, rows.shape[-1])
 
 
 def _local(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, Any] | None:
-    """The rows of each client by group, label and the models' decisions."""
-    local = found.local
-    if local is None:
+    """The rows of each client by group and label, and how the models do there; at all clients, last."""
+    local, groups = found.local, found.comparison.groups
+    if local is None or groups is None:
         return None
     names, hidden = _largest(local["name"], counts_of(local).sum(axis=(1, 2, 3)))
-    held = np.zeros((len(detailed), len(names), len(found.groups), 2, 2), dtype=np.int64)
-    together = np.zeros((len(detailed), len(found.groups), 2, 2), dtype=np.int64)
-    models = {model: n for n, model in enumerate(detailed)}
     places = {name: n for n, name in enumerate(names)}
-    for line, seed, name, counts in zip(
-        found.line_of(local), local["seed"], local["name"], counts_of(local), strict=True
-    ):
-        if (int(line), int(seed)) not in models:
-            continue
-        together[models[int(line), int(seed)]] += counts
-        if name in places:
-            held[models[int(line), int(seed)], places[name]] = counts
-    return {"clients": names, "hidden": hidden, "all": _whole(together), **_whole(held)}
+    rows = np.zeros((len(detailed), len(names) + 1, len(groups), 2), dtype=np.int64)
+    counts = np.zeros((*rows.shape, 2), dtype=np.int64)
+    lines, seeds = found.line_of(local), local["seed"].to_numpy()
+    for model, (line, seed) in enumerate(detailed):
+        mine = local[(lines == line) & (seeds == seed)]
+        every = counts_of(mine)
+        shown = found.local_rows(every)
+        at = mine["name"].map(places)
+        known = at.notna().to_numpy()
+        which = at[known].to_numpy(dtype=np.int64)
+        rows[model, which], counts[model, which] = shown[known], every[known]
+        rows[model, -1], counts[model, -1] = shown.sum(axis=0), every.sum(axis=0)
+    metrics = {name: quantised(values) for name, values in found.local_skill(counts).items()}
+    fairness = []
+    for of in crossings(groups):
+        sure = fairness_by(counts, groups, of, found.least)
+        perhaps = fairness_by(counts, groups, of, max(found.min_cell, 1))
+        told: dict[str, Any] = {}
+        for name, values in sure.items():
+            enough = np.isfinite(values)
+            told[name] = quantised(np.where(enough, values, perhaps[name]))
+            told[f"{name}-enough"] = coded(enough, np.uint8)
+        fairness.append(told)
+    return {"clients": names, "hidden": hidden, "metrics": metrics, "fairness": fairness, **_whole(rows)}
 
 
 def _taking(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, Any] | None:

@@ -95,6 +95,7 @@ def _template() -> Template:
         "chance": _chance,
         "range": _range,
         "share": _share,
+        "count": _count,
         "plainly": _plainly,
         "quoted": shlex.quote,
     }
@@ -129,6 +130,10 @@ def _range(of: dict[str, Any], digits: int = 3) -> str:
 
 def _share(value: float | None) -> str:
     return "undefined" if value is None else f"{100 * value:.1f}\u00a0%"
+
+
+def _count(value: int | str) -> str:
+    return value if isinstance(value, str) else f"{value:,}"
 
 
 def _plainly(value: Any) -> str:

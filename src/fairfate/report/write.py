@@ -11,6 +11,7 @@ from typing import Any
 
 from fairfate._version import __version__
 from fairfate.errors import InputError, check
+from fairfate.fairness.disclosure import MIN_CELL
 from fairfate.files import write_bytes
 from fairfate.report.audit import FOUR_FIFTHS
 from fairfate.report.card import card
@@ -52,14 +53,18 @@ def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     write_bytes(path, text.getvalue().encode())
 
 
-def report(folders: Sequence[Path], out: Path | None = None, line: float = FOUR_FIFTHS) -> Path:
+def report(
+    folders: Sequence[Path], out: Path | None = None, line: float = FOUR_FIFTHS, min_cell: int = MIN_CELL
+) -> Path:
     """Write the report of some runs or sweeps: into the folder of the only one, or here for several."""
-    return write_report(Material.read(folders), out or _usual(folders, REPORT), line)
+    return write_report(Material.read(folders, min_cell), out or _usual(folders, REPORT), line)
 
 
-def write_card(folders: Sequence[Path], out: Path | None = None, line: float = FOUR_FIFTHS) -> Path:
+def write_card(
+    folders: Sequence[Path], out: Path | None = None, line: float = FOUR_FIFTHS, min_cell: int = MIN_CELL
+) -> Path:
     """Write the model card of a run."""
-    material = Material.read(folders)
+    material = Material.read(folders, min_cell)
     check(len(material) == 1, "run must be one run, or several on the same data, for a card", len(material))
     path = out or _usual(folders, CARD)
     write_bytes(path, card(contents(material[0], line)).encode())

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fairfate.data import Table
 from fairfate.errors import InputError, listing
+from fairfate.fairness.disclosure import MIN_CELL
 from fairfate.lazy import pandas as pd
 from fairfate.models.fitted import FairModel
 from fairfate.runs.choice import Choice, find_line
@@ -65,13 +66,16 @@ class Run:
 
         return over_rounds(self.rounds, metrics or ("accuracy", "sp", "eo", "eqo"), self.table.grouping)
 
-    def report(self, out: str | Path | None = None, *, fair_from: float = 0.8) -> Path:
+    def report(
+        self, out: str | Path | None = None, *, fair_from: float = 0.8, min_cell: int = MIN_CELL
+    ) -> Path:
         """Write a page about the run that anybody can read; into its folder unless another file is named.
 
         Parameters
         ----------
         out : HTML file; the same as JSON and CSV goes beside it
         fair_from : the ratio of groups' rates that counts as enough
+        min_cell : the least count of people that is shown; 0 for all
         """
         from fairfate.report.material import Material  # the report is made from runs
         from fairfate.report.write import write_report
@@ -79,7 +83,7 @@ class Run:
         if out is None and self.out is None:
             raise InputError("out must be an HTML file for a run without a folder, got none")
         path = Path(out) if out is not None else Path(str(self.out)) / REPORT
-        return write_report([Material.of(self)], path, fair_from)
+        return write_report([Material.of(self, min_cell)], path, fair_from)
 
     def __repr__(self) -> str:
         """A few lines."""

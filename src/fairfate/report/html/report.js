@@ -7,7 +7,7 @@
   const OUTCOMES = ["not asked", "counted", "counted as fair", "dropped", "took no part"];
   const OUTCOME_COLOURS = ["transparent", "var(--used)", "var(--fair)", "var(--dropped)", "var(--refused)"];
   const GROUP_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D1F", "#6A4C93", "#7F7F7F", "#B8860B", "#20808D", "#A0522D"];
-  const LEAST_PEOPLE = 30, LEAST_SHARE = 0.02;
+  const LEAST_SHARE = 0.02;
 
   // --- small things
 
@@ -64,7 +64,7 @@
 
   // --- metrics from counts by group: [[tn, fp, fn, tp], ...]
 
-  function ratio(parts, wholes, unknown, least = LEAST_PEOPLE) {
+  function ratio(parts, wholes, unknown, least) {
     const total = wholes.reduce((a, w, g) => a + (unknown[g] ? 0 : w), 0);
     const rates = [];
     parts.forEach((part, g) => {
@@ -93,7 +93,7 @@
     };
   }
   function merged(cells, attribute) {
-    const found = attribute.groups.map(() => [0, 0, 0, 0]);
+    const found = attribute.groups.map(() => cells[0].map(() => 0));
     cells.forEach((cell, g) => cell.forEach((count, k) => { found[attribute.index[g]][k] += count; }));
     return found;
   }
@@ -455,6 +455,9 @@
     return part.data.strategies[part.state.strategy].name + ", seed " + part.data.seeds[part.state.modelSeed];
   }
 
+  // a count of people, where small ones are not shown
+  const counted = (part, people) => (people < 0 ? "fewer than " + part.data.minCell : people.toLocaleString("en"));
+
   // 3. rates by group
 
   function ratesView(part) {
@@ -462,14 +465,14 @@
     const cache = new Map();
     function rates(kind) {
       const a = part.state.attribute, key = a + kind, of = part.data.rates[a];
-      if (!cache.has(key)) cache.set(key, {values: numbers(of[kind]), sure: new Uint8Array(bytes(of[kind + "-enough"])), people: whole(of.people)});
+      if (!cache.has(key)) cache.set(key, {values: numbers(of[kind]), sure: new Uint8Array(bytes(of[kind + "-enough"])), people: of.people});
       const {values, sure, people} = cache.get(key), groups = part.attribute.groups.length, size = part.data.models.length * groups;
       return part.attribute.groups.map((group, g) => {
         const at = part.model * groups + g;
         return {group, value: values[at], low: values[size + at], high: values[2 * size + at], sure: !!sure[at], people: people[at]};
       });
     }
-    return figure(part, "rates", "Rates by group", () => modelName(part) + ": test rows, with 95 % intervals over people. Hollow: too few people to tell.",
+    return figure(part, "rates", "Rates by group", () => modelName(part) + ": test rows, with 95 % intervals over people. Hollow: too few people to tell." + (part.data.minCell > 1 ? " Rates of fewer than " + part.data.minCell + " people are not shown." : ""),
       (body) => {
         const panels = el("div", {class: "panels"});
         body.replaceChildren(panels);
@@ -485,15 +488,15 @@
             marks: [
               Plot.link(usable, {x1: "low", x2: "high", y1: "group", y2: "group", stroke: "var(--accent)", strokeWidth: 2}),
               Plot.dot(usable, {x: "value", y: "group", r: 5, stroke: "var(--accent)", strokeWidth: 2, fill: (d) => (d.sure ? "var(--accent)" : "var(--paper)")}),
-              tip(usable, {x: "value", y: "group", title: (d) => d.group + "\n" + percent(d.value) + " (" + percent(d.low) + " to " + percent(d.high) + ")\n" + d.people.toLocaleString("en") + " people" + (d.sure ? "" : "\ntoo few people to tell")}),
+              tip(usable, {x: "value", y: "group", title: (d) => d.group + "\n" + percent(d.value) + " (" + percent(d.low) + " to " + percent(d.high) + ")\n" + counted(part, d.people) + " people" + (d.sure ? "" : "\ntoo few people to tell")}),
             ],
           }));
         });
       },
       () => ({columns: ["group", "people", ...Object.values(RATES).flatMap((name) => [name, "95 % interval"])], caption: modelName(part) + ", by " + part.attributeName,
-        rows: part.attribute.groups.map((group, g) => [group, String(rates("acceptance")[g].people), ...Object.keys(RATES).flatMap((kind) => {
+        rows: part.attribute.groups.map((group, g) => [group, counted(part, rates("acceptance")[g].people), ...Object.keys(RATES).flatMap((kind) => {
           const r = rates(kind)[g];
-          return [percent(r.value), r.sure ? percent(r.low) + " to " + percent(r.high) : "too few people to tell"];
+          return [part.data.minCell > 1 && r.people && !Number.isFinite(r.value) ? "not shown" : percent(r.value), r.sure ? percent(r.low) + " to " + percent(r.high) : "too few people to tell"];
         })])}));
   }
 
@@ -507,6 +510,8 @@
     return (g, y) => part.scores.subarray((part.model * data.groups.length * 2 + g * 2 + y) * bins, (part.model * data.groups.length * 2 + g * 2 + y + 1) * bins);
   }
 
+  const merging = (part) => "Neighbouring scores are merged so that each has at least " + part.data.minCell + " people of its group and outcome";
+
   // 4. calibration
 
   function calibrationView(part) {
@@ -517,10 +522,15 @@
       const steps = 10, groups = part.attribute.groups;
       const sums = groups.map(() => Array.from({length: steps}, () => [0, 0, 0]));
       data.groups.forEach((_, g) => {
-        const to = sums[part.attribute.index[g]];
-        for (const y of [0, 1]) of(g, y).forEach((count, bin) => {
-          const step = Math.min(steps - 1, Math.floor((bin * steps) / bins));
-          to[step][y] += count; to[step][2] += (count * (bin + 0.5)) / bins;
+        const to = sums[part.attribute.index[g]], no = of(g, 0), yes = of(g, 1);
+        const starts = data.scores.blocks ? data.scores.blocks[part.model][g] : no.map((_, bin) => bin);
+        starts.forEach((start, n) => {
+          const block = [0, 0, 0];
+          for (let bin = start; bin < (n + 1 < starts.length ? starts[n + 1] : bins); bin++) { block[0] += no[bin]; block[1] += yes[bin]; block[2] += (no[bin] + yes[bin]) * bin; }
+          const people = block[0] + block[1];
+          if (!people) return;
+          const step = to[Math.min(steps - 1, Math.floor(((block[2] / people) * steps) / bins))];
+          step[0] += block[0]; step[1] += block[1]; step[2] += (block[2] + 0.5 * people) / bins;
         });
       });
       groups.forEach((group, g) => sums[g].forEach(([no, yes, score]) => {
@@ -534,13 +544,13 @@
     function verdict() {
       return part.attribute.groups.map((group, g) => {
         const mine = points().filter((p) => p.g === g), people = mine.reduce((a, p) => a + p.people, 0);
-        if (people < LEAST_PEOPLE) return "";
+        if (people < data.least) return "";
         const score = mine.reduce((a, p) => a + p.score * p.people, 0) / people, rate = mine.reduce((a, p) => a + p.rate * p.people, 0) / people;
         const off = Math.abs(rate - score) < 0.005 ? "right on average" : "on average " + fixed(Math.abs(rate - score), 2) + (rate > score ? " too low" : " too high");
         return " The scores of " + group + " are " + off + ": mean score " + fixed(score, 2) + ", " + percent(rate) + " have the favourable outcome.";
       }).join("");
     }
-    return figure(part, "calibration", "Calibration by group", () => modelName(part) + ": of the people who get such a score, how many have the favourable outcome? On the diagonal, a score of 0.7 means 70 of 100. Steps with fewer than " + LEAST + " people are in the table only." + verdict(),
+    return figure(part, "calibration", "Calibration by group", () => modelName(part) + ": of the people who get such a score, how many have the favourable outcome? On the diagonal, a score of 0.7 means 70 of 100. " + (data.minCell > 1 ? merging(part) + "." : "Steps with fewer than " + LEAST + " people are in the table only.") + verdict(),
       (body) => {
         const all = points(), rows = all.filter((p) => p.people >= LEAST), wide = width(body, 620);
         const marks = [Plot.line([[0, 0], [1, 1]], {stroke: "var(--soft)", strokeDasharray: "3 3"})];
@@ -569,10 +579,10 @@
     // where a threshold is the model's own the counts are exact; scores are held in steps only
     function cellsAt(cuts) {
       const of = scoreCells(part), decided = own();
-      if (!part.counts) part.counts = whole(data.counts);
+      if (!part.counts && data.counts) part.counts = whole(data.counts);
       return data.groups.map((_, g) => {
         const at = (part.model * data.groups.length + g) * 4;
-        if (cuts[g] === decided[g]) return Array.from(part.counts.subarray(at, at + 4));
+        if (part.counts && cuts[g] === decided[g]) return Array.from(part.counts.subarray(at, at + 4));
         const from = Math.round(cuts[g] * bins), cell = [0, 0, 0, 0];
         for (const y of [0, 1]) of(g, y).forEach((count, bin) => { cell[2 * y + (bin >= from ? 1 : 0)] += count; });
         return cell;
@@ -580,7 +590,9 @@
     }
     const nowCuts = () => state.cuts || own();
     const together = () => (state.together === null ? new Set(own()).size === 1 : state.together);
-    const results = (cuts) => measure(merged(cellsAt(cuts), part.attribute), part.attribute.unknown);
+    const results = (cuts) => measure(merged(cellsAt(cuts), part.attribute), part.attribute.unknown, data.least);
+    // as the model decides: exact, though the scores may not be
+    const exact = () => Object.fromEntries(Object.keys(NUMBERS).map((key) => [key, part.final(part.find(key, key in NAMES ? part.attributeName : ""), state.strategy, state.modelSeed)]));
     const box = el("input", {type: "checkbox", "data-key": "together", on: {change: () => { state.together = box.checked; made.update(); }}});
     const reset = el("button", {type: "button", text: "As the model decides", on: {click: () => { state.cuts = null; made.update(); }}});
     const first = el("div", {}, el("label", {}, box, " one threshold for all groups"), reset);
@@ -609,7 +621,7 @@
     }
     const NUMBERS = {accuracy: "accuracy", balanced_accuracy: "balanced accuracy", mcc: "MCC", acceptance: "accepted", sp: "SP", eo: "EO", eqo: "EQO"};
     const made = figure(part, "thresholds", "Moving the thresholds", () => modelName(part) + ": people with a score above the threshold are accepted. The curves show one threshold for everybody; the table, what the sliders say. Thresholds that differ by group need the group of each person when decisions are made, which the law may forbid."
-      + (new Set(own()).size > 1 ? " This model has a threshold for each group: " + data.groups.map((g, n) => g + ": " + fixed(own()[n], 2)).join("; ") + "." : ""),
+      + (data.minCell > 1 ? " " + merging(part) + ", so the curves may be off by up to " + (data.minCell - 1) + " of each." : "") + (new Set(own()).size > 1 ? " This model has a threshold for each group: " + data.groups.map((g, n) => g + ": " + fixed(own()[n], 2)).join("; ") + "." : ""),
       (body) => {
         buildSliders();
         for (const {input, output, which} of sliders.fields) {
@@ -618,7 +630,7 @@
           output.textContent = ends.join(" to ");
           input.setAttribute("aria-valuetext", ends.join(" to "));
         }
-        const before = results(own()), after = results(nowCuts());
+        const before = exact(), after = state.cuts ? results(nowCuts()) : before;
         out.replaceChildren(el("table", {}, el("caption", {text: "On the test rows, by " + part.attributeName}),
           el("thead", {}, el("tr", {}, el("th", {scope: "col", text: "thresholds"}), ...Object.values(NUMBERS).map((n) => el("th", {scope: "col", text: n})))),
           el("tbody", {}, ...[["as the model decides", before, "before"], ["with these thresholds", after, "after"]].map(([name, of, key]) => el("tr", {"data-row": key}, el("th", {scope: "row", text: name}), ...Object.keys(NUMBERS).map((k) => el("td", {class: "num", "data-metric": k, text: fixed(of[k])})))))));
@@ -649,26 +661,29 @@
 
   // 6. rows over clients and groups; 7. fairness at each client
 
+  // rows of each client, and of all of them last: [[no, yes], ...] by group
   function localCells(part) {
     const {data} = part;
     if (!part.local) part.local = whole(data.local);
-    const groups = data.groups.length, clients = data.local.clients.length;
-    return data.local.clients.map((name, k) => {
+    const groups = data.groups.length, names = [...data.local.clients, "all clients"];
+    return names.map((name, k) => {
       const cells = data.groups.map((_, g) => {
-        const at = ((part.model * clients + k) * groups + g) * 4;
-        return Array.from(part.local.subarray(at, at + 4));
+        const at = ((part.model * names.length + k) * groups + g) * 2;
+        return Array.from(part.local.subarray(at, at + 2));
       });
       return {name, cells: merged(cells, part.attribute), rows: cells.flat().reduce((a, b) => a + b, 0)};
     });
   }
+  const held = (part, rows) => (rows || part.data.minCell <= 1 ? String(rows) : "too few");
+  const few = (part) => (part.data.minCell > 1 ? " Rows of a group and outcome of which a client has fewer than " + part.data.minCell + " are not shown; then the others are rounded to multiples of it." : "");
   const others = (n) => (n ? " " + n + (n === 1 ? " smaller client is" : " smaller clients are") + " in the files only." : "");
 
   function rowsView(part) {
     if (!part.data.local) return null;
     const {data} = part;
-    return figure(part, "rows", "Rows over clients and groups", () => "Training rows that each client holds, seed " + data.seeds[part.state.modelSeed] + "." + others(data.local.hidden),
+    return figure(part, "rows", "Rows over clients and groups", () => "Training rows that each client holds, seed " + data.seeds[part.state.modelSeed] + "." + few(part) + others(data.local.hidden),
       (body) => {
-        const wide = width(body, 820), flat = localCells(part).flatMap(({name, cells}) => cells.map((cell, g) => ({name, g, group: part.attribute.groups[g], rows: cell.reduce((a, b) => a + b, 0)})));
+        const wide = width(body, 820), flat = localCells(part).slice(0, -1).flatMap(({name, cells}) => cells.map((cell, g) => ({name, g, group: part.attribute.groups[g], rows: cell.reduce((a, b) => a + b, 0)})));
         const names = data.local.clients, {label, margin} = beside(names, 144);
         body.replaceChildren(keys(part.attribute.groups, GROUP_COLOURS), drawing("Rows of each client by " + part.attributeName, {
           width: wide, height: 60 + 20 * names.length, marginLeft: margin, marginBottom: 36, marginTop: 8,
@@ -679,24 +694,32 @@
         }));
       },
       () => ({columns: ["client", ...part.attribute.groups, "all", "favourable"], caption: "Training rows, seed " + data.seeds[part.state.modelSeed],
-        rows: localCells(part).map(({name, cells, rows}) => [name, ...cells.map((c) => String(c.reduce((a, b) => a + b, 0))), String(rows), String(cells.reduce((a, c) => a + c[2] + c[3], 0))])}));
+        rows: localCells(part).slice(0, -1).map(({name, cells, rows}) => [name, ...cells.map((c) => held(part, c[0] + c[1])), held(part, rows), held(part, cells.reduce((a, c) => a + c[1], 0))])}));
   }
 
   function localView(part) {
     if (!part.data.local) return null;
     const {data, state} = part;
     const metric = () => (state.metric in NAMES ? state.metric : "eqo");
-    function rows() {
-      return localCells(part).map(({name, cells, rows}) => {
-        const of = measure(cells, part.attribute.unknown), all = measure(cells, part.attribute.unknown, 1), sure = {};
-        for (const key of Object.keys(NAMES)) { sure[key] = Number.isFinite(of[key]); if (!sure[key]) of[key] = all[key]; }
-        return {name, rows, ...of, sure};
+    const cache = new Map();
+    function values(of, key) {
+      if (!cache.has(of[key])) cache.set(of[key], key.endsWith("-enough") ? new Uint8Array(bytes(of[key])) : numbers(of[key]));
+      return cache.get(of[key]);
+    }
+    function every() {
+      const fairness = data.local.fairness[state.attribute], {metrics} = data.local;
+      return localCells(part).map(({name, rows}, k, all) => {
+        const at = part.model * all.length + k, found = {name, rows, sure: {}};
+        for (const key of Object.keys(metrics)) found[key] = values(metrics, key)[at];
+        for (const key of Object.keys(NAMES)) { found[key] = values(fairness, key)[at]; found.sure[key] = !!values(fairness, key + "-enough")[at]; }
+        return found;
       });
     }
+    const rows = () => every().slice(0, -1);
     function overall() {
-      if (!part.everybody) part.everybody = whole(data.local.all);
-      const cells = data.groups.map((_, g) => { const at = (part.model * data.groups.length + g) * 4; return Array.from(part.everybody.subarray(at, at + 4)); });
-      return measure(merged(cells, part.attribute), part.attribute.unknown);
+      const all = every().at(-1);
+      for (const key of Object.keys(NAMES)) if (!all.sure[key]) all[key] = NaN;
+      return all;
     }
     function lowest() {
       const sure = rows().filter((r) => r.sure[metric()]).sort((a, b) => a[metric()] - b[metric()]), all = overall()[metric()];
@@ -705,10 +728,10 @@
       if (sure.length) return together + " Lowest where there are enough people: " + sure[0].name + " with " + fixed(sure[0][metric()]) + ".";
       return together + " No client has enough people.";
     }
-    return figure(part, "local", "Fairness at each client", () => modelName(part) + " on the rows that each client holds (and trained on), beside all clients' rows together (line). Hollow: fewer than two groups have " + LEAST_PEOPLE + " such people, too few to tell." + lowest() + others(data.local.hidden),
+    return figure(part, "local", "Fairness at each client", () => modelName(part) + " on the rows that each client holds (and trained on), beside all clients' rows together (line). Hollow: fewer than two groups have " + data.least + " such people, too few to tell." + lowest() + few(part) + others(data.local.hidden),
       (body) => {
         const all = rows(), usable = all.filter((r) => Number.isFinite(r[metric()])), wide = width(body, 820), global = overall()[metric()];
-        if (!usable.length) { body.replaceChildren(nothing("Undefined at every client: none has such people of two groups.")); return; }
+        if (!usable.length) { body.replaceChildren(nothing("Undefined at every client: none has " + (data.minCell > 1 ? data.minCell + " " : "") + "such people of two groups.")); return; }
         const names = data.local.clients, {label, margin} = beside(names, 144), most = Math.max(...all.map((r) => r.rows));
         body.replaceChildren(drawing(NAMES[metric()] + " at each client", {
           width: wide, height: 60 + 20 * names.length, marginLeft: margin, marginBottom: 36, marginTop: 8, marginRight: 30,
@@ -718,12 +741,12 @@
             ...(Number.isFinite(global) ? [Plot.ruleX([global], {stroke: "var(--accent)", strokeWidth: 2})] : []),
             Plot.dot(usable, {x: metric(), y: "name", r: (d) => 3 + 5 * Math.sqrt(d.rows / most), stroke: "#D55E00", strokeWidth: 1.5, fill: (d) => (d.sure[metric()] ? "#D55E00" : "var(--paper)")}),
             Plot.text(all.filter((r) => !Number.isFinite(r[metric()])), {x: 0, y: "name", text: () => "too few people of a second group", textAnchor: "start", dx: 4, fill: "var(--soft)"}),
-            tip(usable, {x: metric(), y: "name", title: (d) => d.name + "\n" + metric().toUpperCase() + " " + fixed(d[metric()]) + ", accuracy " + fixed(d.accuracy) + "\n" + d.rows.toLocaleString("en") + " rows" + (d.sure[metric()] ? "" : "\ntoo few people to tell")}),
+            tip(usable, {x: metric(), y: "name", title: (d) => d.name + "\n" + metric().toUpperCase() + " " + fixed(d[metric()]) + ", accuracy " + fixed(d.accuracy) + "\n" + held(part, d.rows) + " rows" + (d.sure[metric()] ? "" : "\ntoo few people to tell")}),
           ],
         }));
       },
       () => {
-        const row = (name, r) => [name, String(r.rows), fixed(r.accuracy), fixed(r.mcc), ...["sp", "eo", "eqo"].map((k) => (!Number.isFinite(r[k]) ? "undefined" : fixed(r[k]) + (r.sure && !r.sure[k] ? " (too few people to tell)" : "")))];
+        const row = (name, r) => [name, held(part, r.rows), fixed(r.accuracy), fixed(r.mcc), ...["sp", "eo", "eqo"].map((k) => (!Number.isFinite(r[k]) ? "undefined" : fixed(r[k]) + (r.sure && !r.sure[k] ? " (too few people to tell)" : "")))];
         return {columns: ["client", "rows", "accuracy", "MCC", "SP", "EO", "EQO"], caption: modelName(part) + ", by " + part.attributeName, rows: [row("all clients", overall()), ...rows().map((r) => row(r.name, r))]};
       });
   }
