@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +28,7 @@ from made_up import bank, credit, hospital
 
 QUICK: dict[str, Any] = {"max_iter": 20, "n_clients": 4, "random_state": 1}
 PLAIN = "fedavg+average"
+POOLED = pytest.mark.filterwarnings("ignore:.*texts that the model does not tell apart")
 
 
 @pytest.fixture
@@ -166,7 +168,7 @@ def _named(x: np.ndarray) -> pd.DataFrame:
     return pd.DataFrame(x, columns=[f"x{number}" for number in range(x.shape[1])])
 
 
-@pytest.mark.filterwarnings("ignore:.*texts that the model does not tell apart")
+@POOLED
 def test_frames_are_encoded_as_files_are(people: Any) -> None:
     x, y, region = people
     x = x.assign(patient=[f"P{number}" for number in range(len(x))], same=1.0)
@@ -185,6 +187,7 @@ def test_frames_are_encoded_as_files_are(people: Any) -> None:
     assert (decided == clf.predict(x, sensitive_features=region)).all()
 
 
+@POOLED
 def test_polars_and_pandas_are_the_same(people: Any) -> None:
     polars = pytest.importorskip("polars")
     x, y, region = people
@@ -399,6 +402,7 @@ def test_hidden_layers(rows: Any) -> None:
         assert sum(name.startswith("w") for name in arrays) == layers
 
 
+@POOLED
 def test_pipelines_grids_and_routing(people: Any, routing: None) -> None:
     x, y, region = people
     sites = np.arange(len(x)) % 3
@@ -422,6 +426,7 @@ def test_pipelines_grids_and_routing(people: Any, routing: None) -> None:
     assert found["test_score"].shape == (2,)
 
 
+@POOLED
 def test_fairness_as_a_score(people: Any, routing: None) -> None:
     metrics = pytest.importorskip("fairlearn.metrics")
     x, y, region = people
@@ -462,6 +467,7 @@ def test_fairlearn_takes_what_it_gives(rows: Any) -> None:
     assert rates.min() / rates.max() == pytest.approx(ours["sp"])
 
 
+@POOLED
 def test_saved_with_pickle_and_skops(people: Any, tmp_path: Path) -> None:
     x, y, region = people
     clf = make("fedavg+thresholds").fit(x, y, sensitive_features=region)
@@ -491,6 +497,27 @@ def test_the_model_s_file_decides_as_the_estimator_does(tmp_path: Path) -> None:
     for model in (clf.model_, loaded):
         assert (model.predict(frame.drop(columns="subscribed")) == expected).all()
         assert (model.predict(x, sensitive_features=frame["origin"]) == expected).all()
+
+
+def test_notes_on_new_rows_are_warnings(rows: Any) -> None:
+    x, y, sex = rows
+    frame = _named(x).assign(town=np.where(x[:, 2] > 0, "Ulm", "Bonn"))
+    clf = make("fedavg+thresholds").fit(frame, y, sensitive_features=sex)
+    assert clf.predict(frame, sensitive_features=sex).shape == (600,)  # no warning: they are errors here
+    changed = frame.assign(x0=1000 * frame["x0"], town="Köln")
+    calls = (
+        lambda: clf.predict(changed, sensitive_features=sex),
+        lambda: clf.decision_function(changed, sensitive_features=sex),
+        lambda: clf.predict_proba(changed),
+    )
+    for call in calls:
+        with pytest.warns(UserWarning, match="model") as caught:
+            call()
+        messages = [str(warning.message) for warning in caught]
+        assert len(messages) == 2, messages
+        assert re.fullmatch(r"x0: 5\d\d values outside of what the model has seen", messages[0])
+        assert messages[1].startswith("town: 600 rows with texts that the model does not tell apart")
+        assert {warning.filename for warning in caught} == {__file__}
 
 
 def test_it_shows_itself(rows: Any) -> None:

@@ -329,7 +329,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
     def _score(self, X: Any, given: Any, *, decide: bool = True) -> Scored:  # noqa: N803
-        """What the model says of new rows."""
+        """What the model says of new rows; its notes become warnings for our caller's caller."""
         check_is_fitted(self, "model_")
         inputs = self._inputs(X)
         attributes = None
@@ -338,7 +338,8 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             if self._sensitive.kept:
                 attributes = self._sensitive.select(frame)
                 _check_shared(inputs, attributes)
-        return self.model_.score(inputs, sensitive_features=attributes, decide=decide)
+        scored = self.model_.score(inputs, sensitive_features=attributes, decide=decide)
+        return scored.warn(stacklevel=4)
 
     @property
     def history_(self) -> pd.DataFrame:

@@ -44,6 +44,12 @@ class Scored(NamedTuple):
     excess: NDArray[np.float64]
     """(rows,) by how much the log-odds exceed what they must exceed; the favourable outcome is above 0."""
 
+    def warn(self, stacklevel: int = 3) -> Scored:
+        """Give each note as a warning; returns itself."""
+        for note in self.notes:
+            warnings.warn(note, UserWarning, stacklevel=stacklevel)
+        return self
+
 
 @dataclass(frozen=True, eq=False)
 class FairModel:
@@ -151,23 +157,18 @@ class FairModel:
 
     def predict_proba(self, frame: Frame, *, sensitive_features: Any = None) -> NDArray[np.float64]:
         """(rows, 2) the probabilities of the two outcomes, in the order of ``labels``."""
-        found = self._tell(self.score(frame, sensitive_features=sensitive_features, decide=False))
+        found = self.score(frame, sensitive_features=sensitive_features, decide=False).warn()
         return np.stack([1 - found.probability, found.probability], axis=1)
 
     def decision(self, frame: Frame, *, sensitive_features: Any = None) -> NDArray[np.int8]:
         """(rows,) 1 where the favourable outcome is decided; with thresholds, by each person's group."""
-        return self._tell(self.score(frame, sensitive_features=sensitive_features)).decision
+        return self.score(frame, sensitive_features=sensitive_features).warn().decision
 
     def predict(self, frame: Frame, *, sensitive_features: Any = None) -> NDArray[Any]:
         """(rows,) the outcome that is decided, by its name."""
         return np.array(self.labels, dtype=object)[
             self.decision(frame, sensitive_features=sensitive_features)
         ]
-
-    def _tell(self, found: Scored) -> Scored:
-        for note in found.notes:
-            warnings.warn(note, UserWarning, stacklevel=3)
-        return found
 
     def evaluate(self, frame: Frame) -> tuple[Counts, Scored]:
         """(groups, 2, 2) counts on labelled rows, and what the model says of them."""
