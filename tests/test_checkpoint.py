@@ -364,10 +364,13 @@ def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
     average = Average(0.5, 4)
     average.add(3, np.float32([1, 2, 3]))
     average.add(4, np.float32([3, 4, 5]))
-    written(tmp_path / "c", [server(5.0)], [recorded(average), recorded()])
+    old = server(5.0)
+    old.discarded = 2
+    written(tmp_path / "c", [old], [recorded(average), recorded()])
     new, lines = server(), [Line(Average(0.5, 4)), Line()]
     assert Checkpoint(tmp_path / "c", {"run": 1}).load([new], lines) == 2
     assert new.params.tolist() == [5, 5, 5]
+    assert new.discarded == 2
     assert lines[0].average is not None
     assert lines[0].average.total.tolist() == [4, 6, 8]
     assert lines[0].average.count == 2
@@ -453,7 +456,7 @@ def test_a_record_that_someone_has_changed_is_not_taken_up(
     saved = written(file, [server(5.0)], [recorded()])
     text = json.loads(saved.pieces[1])
     tamper(*text)
-    content = {"states": [server(5.0).state], "lines": [resume._line(recorded())]}
+    content = {"states": [server(5.0).state], "discarded": [0], "lines": [resume._line(recorded())]}
     write_checkpoint(file, content, saved.identity, [], [saved.pieces[0], json.dumps(text)])
     new, line = server(), Line()
     assert Checkpoint(file, {"run": 1}).load([new], [line]) == 0

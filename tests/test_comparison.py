@@ -17,6 +17,7 @@ from fairfate.fairness import metrics
 from fairfate.fairness.objective import metrics_by
 from fairfate.report.comparison import Comparison, remarks, sentence
 from fairfate.report.terminal import results_table, show_run
+from fairfate.rounds.server import UNTRAINED
 from fairfate.runs.results import count_columns
 from fairfate.runs.sheet import Sheet
 
@@ -43,7 +44,11 @@ NOBODY, NEARLY = counts((0.0, 0.0), (0.0, 0.0)), counts((0.02, 0.02), (0.02, 0.0
 
 
 def compare(
-    lines: Mapping[str, list[np.ndarray]], groups: Groups = TWO, metric: str = "eqo", rounds: int = 1
+    lines: Mapping[str, list[np.ndarray]],
+    groups: Groups = TWO,
+    metric: str = "eqo",
+    rounds: int = 1,
+    untrained: tuple[str, ...] = (),
 ) -> Comparison:
     """What strategies did in some seeds, in the last of some rounds alike."""
     rows = []
@@ -57,6 +62,7 @@ def compare(
                     row |= {"seed": seed, "round": t, "split": split}
                     row |= {name: float(of(found)) for name, of in known.items()}
                     row["acceptance"] = float(metrics.acceptance(found))
+                    row["notes"] = json.dumps({UNTRAINED: 1.0}) if strategy in untrained else None
                     rows.append(row | dict(zip(count_columns(len(groups)), found.ravel(), strict=True)))
     return Comparison(Sheet.of_frame(pd.DataFrame(rows)), metric, (), groups)
 
@@ -87,7 +93,7 @@ def test_a_collapsed_strategy_is_left_aside_for_the_next() -> None:
     better = compare({"fedavg": [UNFAIR] * 4, "fair_fate": [FAIR] * 4, "fedval": [NEARLY] * 4})
     told = sentence(better)
     assert told.startswith("Against fedavg, fair_fate gained")
-    assert told.endswith("Left aside, since they collapsed in some seeds: fedval (in 4 of 4).")
+    assert told.endswith("Left aside: fedval (collapsed in 4 of 4 seeds).")
 
 
 def test_the_price_is_said_first_when_skill_is_lost() -> None:
@@ -135,6 +141,31 @@ def test_undefined() -> None:
     assert "Nothing can be said: EQO is undefined for all but fedavg." in some
     first = sentence(compare({"fedavg": [UNFAIR, lonely], "fair_fate": [FAIR, FAIR]}))
     assert first.startswith("EQO is undefined for fedavg; of the others fair_fate is the fairest with 0.962")
+
+
+def test_a_strategy_without_a_round_that_counted_is_never_fairer() -> None:
+    lines = {"fedavg": [UNFAIR] * 2, "fedval": [FAIR] * 2, "fair_fate": [UNFAIR] * 2}
+    assert "fedval gained" in sentence(compare(lines, rounds=3))
+    found = compare(lines, rounds=3, untrained=("fedval",))
+    assert found.flaws == ["", "no round counted in 2 of 2", ""]
+    told = sentence(found)
+    assert "fedval gained" not in told
+    alone = sentence(compare({name: lines[name] for name in ("fedavg", "fedval")}, untrained=("fedval",)))
+    assert alone.startswith(
+        "No strategy can be recommended: fedval was not trained (no round counted in 2 of 2"
+    )
+    assert not found.best("accuracy")[1]
+    assert any(note.startswith("no round counted: fedval in 2 of 2 seeds; ") for note in remarks(found))
+    out = io.StringIO()
+    show_run(Console(file=out, width=140), found)
+    assert "fedval (no round counted)" in out.getvalue()
+
+
+def test_the_first_strategy_was_not_trained() -> None:
+    told = sentence(compare({"fedavg": [UNFAIR] * 2, "fair_fate": [FAIR] * 2}, untrained=("fedavg",)))
+    assert told.startswith("fedavg itself was not trained (no round counted in 2 of 2 seeds)")
+    assert "The fairest of the others is fair_fate" in told
+    assert "gained" not in told
 
 
 def test_the_first_strategy_collapsed() -> None:
@@ -215,7 +246,7 @@ def test_runs_of_one_seed_each_are_titled_so() -> None:
 def test_collapsed_models_are_counted_among_their_own_seeds() -> None:
     lines = {"fedavg": [UNFAIR] * 5, "fair_fate": [NOBODY, FAIR], "fedval": [FAIR] * 5}
     found = compare(lines)
-    assert [found.collapsed_of(line) for line in range(3)] == ["0 of 5", "1 of 2", "0 of 5"]
+    assert found.flaws == ["", "collapsed in 1 of 2", ""]
     assert any("collapsed: fair_fate in 1 of 2 seeds" in line for line in remarks(found))
 
 

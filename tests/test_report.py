@@ -24,7 +24,16 @@ from fairfate.data.groups import Groups
 from fairfate.fairness.thresholds import BINS
 from fairfate.federation.split import split_rows
 from fairfate.federation.streams import Streams
-from fairfate.report.audit import ABOVE, BELOW, COLLAPSED_MODEL, TOO_FEW, UNCLEAR, audits, fairness_by
+from fairfate.report.audit import (
+    ABOVE,
+    BELOW,
+    COLLAPSED_MODEL,
+    TOO_FEW,
+    UNCLEAR,
+    UNTRAINED_MODEL,
+    audits,
+    fairness_by,
+)
 from fairfate.report.contents import contents
 from fairfate.report.material import Material
 from fairfate.report.packed import natural, pack, quantised
@@ -225,6 +234,39 @@ def test_no_model_of_a_collapsed_run_is_recommended(tmp_path: Path) -> None:
     page = report([tmp_path / "o"]).read_text("utf-8")
     assert "No model can be recommended" in page
     assert "reaches the line</span>" not in page
+
+
+def test_no_model_without_a_round_that_counted_is_recommended(tmp_path: Path) -> None:
+    """Seed 2: the model that training begins with has an MCC of 0.41 here, and is the fairer one."""
+    plugin = tmp_path / "broken.py"
+    plugin.write_text(BROKEN, "utf-8")
+    folder = tmp_path / "o"
+    options: dict[str, Any] = {"data": "synthetic:rows=600", "rounds": 5, "plugins": plugin, "jobs": 1}
+    found = run(**options, strategies=("broken", "broken+thresholds"), seeds=(2,), out=folder)
+    assert found.best is None
+    assert not (folder / "models" / "best.safetensors").exists()
+    (material,) = Material.read([folder])
+    assert material.comparison.collapsed[0] == 0
+    assert material.comparison.untrained == [1, 1]
+    told = contents(material)
+    assert told["answer"]["take"] is None
+    assert {one["verdict"] for one in told["answer"]["fairness"]} == {UNTRAINED_MODEL}
+    reasons = {one["reason"] for one in told["answer"]["others"]}
+    assert reasons == {"no round counted in 1 of 1 seeds: it is the model that training began with"}
+    page = report([folder]).read_text("utf-8")
+    assert "No round counted: every one was discarded" in page
+    assert "reaches the line</span>" not in page
+    assert "was not trained in 1 seeds: no round counted" in write_card([folder]).read_text("utf-8")
+
+
+BROKEN = """
+import numpy as np
+from fairfate.strategies import ModelState, Strategy, register
+
+@register("broken", summary="makes models that are not finite", reference="none")
+def broken(setup):
+    return Strategy(ModelState, lambda state, cohort: ModelState(np.full_like(state.params, np.nan)))
+"""
 
 
 def test_the_users_line_is_the_one_that_counts(folder: Path) -> None:

@@ -21,7 +21,7 @@ from fairfate.models.training import Training
 from fairfate.rounds import local
 from fairfate.rounds.loop import play
 from fairfate.rounds.record import MEASURES, ClientRound, client_rounds, clients_frame
-from fairfate.rounds.server import Dropped, Outcome, Replies, Server, stack
+from fairfate.rounds.server import UNTRAINED, Dropped, Outcome, Replies, Server, stack
 from fairfate.rounds.simulation import Simulation
 from fairfate.strategies import (
     Cohort,
@@ -201,8 +201,17 @@ def test_a_server_has_no_counts_before_it_is_measured() -> None:
 def test_a_model_with_one_number_that_is_none_is_discarded() -> None:
     broken = Strategy(ModelState, lambda state, cohort: ModelState(np.array([1.0, np.nan, 1.0])))
     server = Server.start(broken, np.zeros(3))
-    assert server.take(1, replies()) == Outcome({}, "the new model would not be finite")
+    for t in (1, 2):
+        assert server.take(t, replies()) == Outcome({UNTRAINED: 1.0}, "the new model would not be finite")
     assert server.params.tolist() == [0, 0, 0]
+
+
+def test_a_discarded_round_after_one_that_counted_does_not_make_a_model_untrained() -> None:
+    server = Server.start(fedavg(), np.zeros(3))
+    nothing = replies()._replace(clients=())
+    assert server.take(1, nothing) == Outcome({UNTRAINED: 1.0}, "no usable reply")
+    assert not server.take(2, replies()).problem
+    assert server.take(3, nothing) == Outcome({}, "no usable reply")
 
 
 def test_one_of_several_needs_is_enough() -> None:

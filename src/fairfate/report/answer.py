@@ -11,7 +11,16 @@ import numpy as np
 from fairfate.errors import listing
 from fairfate.fairness.intervals import bootstrap, wilson
 from fairfate.fairness.metrics import METRICS
-from fairfate.report.audit import ABOVE, BELOW, COLLAPSED_MODEL, TOO_FEW, UNCLEAR, Audit, Verdict
+from fairfate.report.audit import (
+    ABOVE,
+    BELOW,
+    COLLAPSED_MODEL,
+    TOO_FEW,
+    UNCLEAR,
+    UNTRAINED_MODEL,
+    Audit,
+    Verdict,
+)
 from fairfate.report.comparison import fairest, said, sentence
 from fairfate.report.material import Material
 from fairfate.report.values import finite, interval, seeds_of
@@ -24,6 +33,7 @@ WORDS = {
     UNCLEAR: "cannot be told",
     TOO_FEW: "too few people to tell",
     COLLAPSED_MODEL: "no use: the model collapsed",
+    UNTRAINED_MODEL: "no use: no round counted",
 }
 BEHIND = {"acceptance": "people", "tpr": "favourable", "fpr": "unfavourable"}
 """The people whose rates they are."""
@@ -55,11 +65,8 @@ def answer(found: Material, line: float, tests: Sequence[Mapping[str, Any]]) -> 
         "worst": "",
         "measures": {},
         "fairness": [],
-        "collapsed": [
-            {"strategy": of, "seeds": times}
-            for of, times in zip(found.names, comparison.collapsed, strict=True)
-            if times
-        ],
+        "untrained": _seeds(found.names, comparison.untrained),
+        "collapsed": _seeds(found.names, comparison.collapsed),
     }
     if comparison.groups is None:
         return told
@@ -73,6 +80,11 @@ def answer(found: Material, line: float, tests: Sequence[Mapping[str, Any]]) -> 
     return told
 
 
+def _seeds(names: Sequence[str], counts: Sequence[int]) -> list[dict[str, Any]]:
+    """The strategies of which some seeds are counted, and how many."""
+    return [{"strategy": name, "seeds": seeds} for name, seeds in zip(names, counts, strict=True) if seeds]
+
+
 def _why(found: Material) -> str:
     chosen, of_all, metric = found.to_take, found.judged, said(found.comparison.fairness)
     if not of_all:
@@ -82,7 +94,7 @@ def _why(found: Material) -> str:
     allowed = [one for one in of_all if not one.against]
     mine = of_all[chosen.line]
     if len(of_all) == 1:
-        why = "It is the only strategy of the run, and it has not collapsed."
+        why = "It is the only strategy of the run, and it was trained and has not collapsed."
     elif len(allowed) == 1:
         why = (
             "It is the only strategy that keeps, on the validation rows, its accuracy within 0.03 of the best"
@@ -141,7 +153,7 @@ def _warning(found: Material) -> str:
 def _is_told(found: Material) -> bool:
     """Whether the sentence on the fairest strategy is about the one to take."""
     chosen, comparison = found.to_take, found.comparison
-    return chosen is not None and fairest(comparison) == chosen.line and not comparison.collapsed[0]
+    return chosen is not None and fairest(comparison) == chosen.line and not comparison.flaws[0]
 
 
 def _price(found: Material) -> str:
@@ -240,6 +252,7 @@ def judged(found: Material, audit: Audit, verdict: Verdict, place: int, line: in
         for pair in verdict.pairs
         if pair.least
     ]
+    said = UNTRAINED_MODEL if found.is_untrained(place) else verdict.said
     ends = {name: pairs[0][name] for name in ("lowest", "highest")} if pairs else {}
     return {
         "attribute": audit.attribute,
@@ -248,7 +261,7 @@ def judged(found: Material, audit: Audit, verdict: Verdict, place: int, line: in
         "seeds": seeds_of(found, each),
         **ends,
         "pairs": pairs,
-        "verdict": verdict.said,
-        "said": WORDS[verdict.said],
+        "verdict": said,
+        "said": WORDS[said],
         "left-out": list(verdict.left_out),
     }

@@ -26,7 +26,7 @@ RATES = ("acceptance", "tpr", "fpr", "accuracy")
 
 ABOVE, BELOW, UNCLEAR, TOO_FEW = "above", "below", "unclear", "too few"
 """What an interval says of the line that the user has drawn."""
-COLLAPSED_MODEL = "collapsed"
+COLLAPSED_MODEL, UNTRAINED_MODEL = "collapsed", "untrained"
 
 
 class Interval(NamedTuple):

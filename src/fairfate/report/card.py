@@ -141,6 +141,10 @@ def _audit(of: Mapping[str, Any]) -> str:
 def _limits(told: Mapping[str, Any]) -> str:
     notes = [f"- {_text(note)}" for note in told["notes"]]
     notes += [
+        f"- {_text(one['strategy'])} was not trained in {one['seeds']} seeds: no round counted"
+        for one in told["answer"]["untrained"]
+    ]
+    notes += [
         f"- {_text(one['strategy'])} collapsed in {one['seeds']} seeds: it hardly tells people apart"
         for one in told["answer"]["collapsed"]
     ]

@@ -20,7 +20,7 @@ from fairfate.fairness.objective import bind, small_groups
 from fairfate.runs.choice import spoken_of
 from fairfate.runs.folders import Held, is_sweep, read_folder
 from fairfate.runs.groups import rates_by_group
-from fairfate.runs.results import counts_of, row_names, summary_of
+from fairfate.runs.results import counts_of, is_untrained, row_names, summary_of
 from fairfate.runs.sheet import Sheet, join
 from fairfate.strategies import THRESHOLDS
 
@@ -32,6 +32,12 @@ SKILL_LOST = {"mcc": 0.05, "balanced_accuracy": 0.02}
 """A loss of more than this is said first."""
 TOO_GOOD = 0.95
 """An MCC that real data hardly ever allow."""
+FLAWS = {
+    "no round counted": "every round was discarded, so the model is the one that training began with",
+    "collapsed": f"an MCC below {COLLAPSED} means that a model hardly tells people apart, whatever its"
+    " fairness says",
+}
+"""Why a strategy is never the best, called fairer or recommended, and what it means; the first is named."""
 RISING = 0.01
 """A gain of MCC between the last two fifths of the rounds that shows that training was cut short."""
 
@@ -148,9 +154,22 @@ class Comparison:
         """For each line, in how many seeds its model hardly tells people apart."""
         return [int((self.per_seed("mcc", line) < COLLAPSED).sum()) for line in range(len(self.summary))]
 
-    def collapsed_of(self, line: int) -> str:
-        """In how many of its seeds a line has collapsed, in words."""
-        return f"{self.collapsed[line]} of {self.summary['seeds'][line]}"
+    @cached_property
+    def untrained(self) -> list[int]:
+        """For each line, in how many seeds no round counted."""
+        last = self.last_rounds.where(is_untrained(self.last_rounds))
+        return [int(self.is_line(last, line).sum()) for line in range(len(self.summary))]
+
+    @cached_property
+    def flaws(self) -> list[str]:
+        """For each line, why its fairness says nothing and in how many seeds; empty where it does."""
+        return [self._flaw(line) for line in range(len(self.summary))]
+
+    def _flaw(self, line: int) -> str:
+        for what, seeds in zip(FLAWS, (self.untrained, self.collapsed), strict=True):
+            if seeds[line]:
+                return f"{what} in {seeds[line]} of {self.summary['seeds'][line]}"
+        return ""
 
     @cached_property
     def rates(self) -> Sheet | None:
@@ -188,9 +207,9 @@ class Comparison:
         return found
 
     def best(self, metric: str) -> list[bool]:
-        """Which lines are the best by a metric; one that collapsed in some seed is never."""
+        """Which lines are the best by a metric; one that is flawed is never."""
         values = np.array([self.mean(metric, line) for line in range(len(self.summary))])
-        values[np.array(self.collapsed) > 0] = np.nan
+        values[[bool(flaw) for flaw in self.flaws]] = np.nan
         if len(values) < 2 or np.isnan(values).all():
             return [False] * len(values)
         return [bool(value == np.nanmax(values)) for value in values]
@@ -225,9 +244,9 @@ def said(metric: str) -> str:
 
 
 def fairest(found: Comparison) -> int | None:
-    """The fairest of the strategies after the first that collapsed in no seed."""
+    """The fairest of the strategies after the first that have no flaw."""
     fair = [found.mean(found.fairness, line) for line in range(len(found.summary))]
-    usable = [x for x in range(1, len(fair)) if not found.collapsed[x] and not math.isnan(fair[x])]
+    usable = [x for x in range(1, len(fair)) if not found.flaws[x] and not math.isnan(fair[x])]
     return max(usable, key=lambda line: fair[line]) if usable else None
 
 
@@ -235,16 +254,16 @@ def sentence(found: Comparison) -> str:
     """What was gained and given up, for a reader who reads nothing else."""
     metric, lines = found.fairness, range(len(found.summary))
     fair = [found.mean(metric, line) for line in lines]
-    usable = [line for line in lines if not found.collapsed[line] and not math.isnan(fair[line])]
+    usable = [line for line in lines if not found.flaws[line] and not math.isnan(fair[line])]
     if all(map(math.isnan, fair)):
         return f"{said(metric)} is undefined: a group has no such test rows, so nothing can be said about it."
     if len(fair) == 1:
         return _alone(found, usable)
-    aside = [line for line in lines[1:] if found.collapsed[line]]
+    aside = [line for line in lines[1:] if found.flaws[line]]
     best = fairest(found)
     if best is None:
         return " ".join(filter(None, [_none_left(found, aside), _base(found)]))
-    told = _against(found, best) if not found.collapsed[0] else _instead(found, best)
+    told = _against(found, best) if not found.flaws[0] else _instead(found, best)
     return " ".join(filter(None, [told, _set_aside(found, [x for x in aside if fair[x] > fair[best]])]))
 
 
@@ -254,10 +273,15 @@ def _alone(found: Comparison, usable: list[int]) -> str:
 
 def _base(found: Comparison) -> str:
     """What is wrong with the first strategy, if anything is."""
-    if not found.collapsed[0]:
+    if not found.flaws[0]:
         return ""
+    if found.untrained[0]:
+        return (
+            f"{found.names[0]} itself was not trained ({found.flaws[0]} seeds): there it is the model that"
+            " training began with, so its mean fairness says little."
+        )
     return (
-        f"{found.names[0]} itself collapsed in {found.collapsed_of(0)} seeds (mean MCC"
+        f"{found.names[0]} itself {found.flaws[0]} seeds (mean MCC"
         f" {found.mean('mcc', 0):.3f}): there it hardly tells people apart, so its mean fairness says little."
     )
 
@@ -267,22 +291,27 @@ def _none_left(found: Comparison, aside: list[int]) -> str:
         return f"Nothing can be said: {said(found.fairness)} is undefined for all but {found.names[0]}."
     most = max(aside, key=lambda line: found.mean(found.fairness, line))
     low = found.mean("mcc", most)
+    if found.untrained[most]:
+        return (
+            f"No strategy can be recommended: {found.names[most]} was not trained ({found.flaws[most]}"
+            f" seeds), so it is the model that training began with, whatever {said(found.fairness)} says."
+        )
     return (
-        f"No strategy can be recommended: {found.names[most]} collapsed in {found.collapsed_of(most)}"
-        f" seeds (MCC {found.mean('mcc', 0):.3f} to {low:.3f}), and giving nearly everybody the same answer"
-        f" is no fairness, whatever {said(found.fairness)} says."
+        f"No strategy can be recommended: {found.names[most]} {found.flaws[most]} seeds (MCC"
+        f" {found.mean('mcc', 0):.3f} to {low:.3f}), and giving nearly everybody the same answer is no"
+        f" fairness, whatever {said(found.fairness)} says."
     )
 
 
 def _set_aside(found: Comparison, aside: list[int]) -> str:
     if not aside:
         return ""
-    told = (f"{found.names[line]} (in {found.collapsed_of(line)})" for line in aside)
-    return f"Left aside, since they collapsed in some seeds: {listing(told)}."
+    told = (f"{found.names[line]} ({found.flaws[line]} seeds)" for line in aside)
+    return f"Left aside: {listing(told)}."
 
 
 def _instead(found: Comparison, best: int) -> str:
-    """Where the first strategy collapsed."""
+    """Where the first strategy is flawed."""
     metric = found.fairness
     return (
         f"{_base(found)} The fairest of the others is {found.names[best]}: {said(metric)}"
@@ -363,16 +392,13 @@ def remarks(found: Comparison) -> list[str]:
             f"{listing(terms)}: in no table, since counts do not tell; on the validation rows, in"
             " clients.parquet and in the notes of rounds.parquet"
         )
-    low = [
-        f"{name} in {found.collapsed_of(line)} seeds"
-        for line, name in enumerate(found.names)
-        if found.collapsed[line]
-    ]
-    if low:
-        lines.append(
-            f"collapsed: {listing(low)}; an MCC below {COLLAPSED} means that a model hardly tells people"
-            " apart, whatever its fairness says"
-        )
+    for what, why in FLAWS.items():
+        low = [
+            f"{name}{flaw.removeprefix(what)} seeds"
+            for name, flaw in zip(found.names, found.flaws, strict=True)
+            if flaw.startswith(what)
+        ]
+        lines += [f"{what}: {listing(low)}; {why}"] if low else []
     for number, name in enumerate(found.names):
         undefined = [metric.upper() for metric in FAIRNESS if math.isnan(found.mean(metric, number))]
         if undefined:

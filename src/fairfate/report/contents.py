@@ -13,7 +13,7 @@ from fairfate.fairness.disclosure import HIDDEN
 from fairfate.fairness.intervals import holm, paired
 from fairfate.report.answer import PERFORMANCE, SIGNIFICANT, answer, judged
 from fairfate.report.audit import FOUR_FIFTHS, RATES, Audit, crossings, fairness_by
-from fairfate.report.comparison import remarks
+from fairfate.report.comparison import FLAWS, remarks
 from fairfate.report.material import Material
 from fairfate.report.values import finite, interval, seeds_of
 from fairfate.runs.config import PROVENANCE
@@ -149,11 +149,12 @@ def _shown(min_cell: int) -> str:
 
 
 def _notes(found: Material) -> list[str]:
-    """What a reader should know; that models collapsed is told apart."""
+    """What a reader should know; flaws of strategies are told apart."""
+    apart = tuple(f"{flaw}: " for flaw in FLAWS)
     notes = [
         _without_small(note, found.min_cell)
         for note in remarks(found.comparison)
-        if not note.startswith("collapsed: ")
+        if not note.startswith(apart)
     ]
     if OTHERS in found.groups:
         notes.append(f"{OTHERS}: everybody whose value is not the one that was set against the others")
@@ -168,6 +169,7 @@ def _strategies(found: Material) -> list[dict[str, Any]]:
         row: dict[str, Any] = {
             "strategy": name,
             "collapsed": comparison.collapsed[number],
+            "flaw": comparison.flaws[number],
             "taken": found.to_take is not None and found.to_take.line == number,
         }
         for metric in dict.fromkeys((*PERFORMANCE, "acceptance", comparison.fairness)):

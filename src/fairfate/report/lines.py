@@ -12,7 +12,7 @@ from fairfate.fairness.grammar import parse_objective
 from fairfate.fairness.metrics import COLLAPSED, METRICS, Values
 from fairfate.fairness.objective import bind
 from fairfate.lazy import pandas as pd
-from fairfate.runs.results import counts_of, row_names
+from fairfate.runs.results import counts_of, is_untrained, row_names
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +29,7 @@ COLOURS = {  # Okabe and Ito
 }
 OTHER = "#CC79A7"
 GREY = "#999999"
-"""Of strategies that have collapsed."""
+"""Of strategies that have collapsed, or were not trained."""
 Dash = str | tuple[int, tuple[float, ...]]
 DASHES: tuple[Dash, ...] = (
     "-",
@@ -74,13 +74,14 @@ class Line(NamedTuple):
     colour: str
     dash: Dash
     marker: str
-    collapsed: bool
+    flaw: str
+    """Why it is out of the comparison, if it is."""
     rows: pd.DataFrame
 
     @property
     def key(self) -> str:
         """For the legend."""
-        return f"{self.label} (collapsed)" if self.collapsed else self.label
+        return f"{self.label} ({self.flaw})" if self.flaw else self.label
 
     def curve(self, metric: str) -> pd.DataFrame:
         """Mean and standard deviation over seeds in each round; undefined where it is in any seed."""
@@ -110,7 +111,7 @@ def _objective(metric: str, rounds: pd.DataFrame, groups: Groups | None) -> Valu
 
 
 def lines_of(test: pd.DataFrame) -> list[Line]:
-    """Each strategy and setting with a short name, its colour and its dash; collapsed ones are grey."""
+    """Each strategy and setting with a short name, its colour and its dash; flawed ones are grey."""
     frames = [
         frame for _, frame in test.groupby(["strategy", "metric", "settings"], dropna=False, sort=False)
     ]
@@ -122,13 +123,15 @@ def lines_of(test: pd.DataFrame) -> list[Line]:
         own = str(rows["strategy"].iloc[0]).partition("+")[0].partition(" ")[0]
         place = seen.setdefault(kind := own if own in COLOURS else "other", 0)
         seen[kind] += 1
-        collapsed = bool(rows.loc[rows["round"] == last, "mcc"].mean() < COLLAPSED)
-        if collapsed:
-            place = seen.setdefault("collapsed", 0)
-            seen["collapsed"] += 1
-        colour = GREY if collapsed else COLOURS.get(own, OTHER)
+        end = rows[rows["round"] == last]
+        collapsed = "collapsed" if end["mcc"].mean() < COLLAPSED else ""
+        flaw = "no round counted" if is_untrained(end).any() else collapsed
+        if flaw:
+            place = seen.setdefault("flawed", 0)
+            seen["flawed"] += 1
+        colour = GREY if flaw else COLOURS.get(own, OTHER)
         dash, marker = DASHES[place % len(DASHES)], MARKERS[place % len(MARKERS)]
-        lines.append(Line(name, colour, dash, marker, collapsed, rows))
+        lines.append(Line(name, colour, dash, marker, flaw, rows))
     return lines
 
 

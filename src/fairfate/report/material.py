@@ -26,7 +26,7 @@ from fairfate.runs.final import Final, read_final
 from fairfate.runs.finished import Run
 from fairfate.runs.folders import Unfinished, is_sweep, measured, read_unfinished
 from fairfate.runs.plan import dump_config
-from fairfate.runs.results import BEST, CLIENTS, CONFIG, MODELS, ROUNDS, counts_of, read_clients
+from fairfate.runs.results import BEST, CLIENTS, CONFIG, MODELS, ROUNDS, counts_of, is_untrained, read_clients
 from fairfate.runs.sheet import Sheet
 from fairfate.strategies import THRESHOLDS
 
@@ -210,6 +210,10 @@ class Material:
     def models(self) -> list[tuple[int, int]]:
         """The models that were measured in the last round: strategies and seeds."""
         return list(zip(self.line_of(self.last).tolist(), map(int, self.last["seed"]), strict=True))
+
+    def is_untrained(self, place: int) -> bool:
+        """Whether no round of a model counted."""
+        return bool(is_untrained(self.last.iloc[[place]])[0])
 
     @cached_property
     def counts(self) -> Counts:

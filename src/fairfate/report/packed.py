@@ -103,7 +103,7 @@ def _strategies(found: Material) -> list[dict[str, Any]]:
                 "name": name,
                 "colour": "var(--ink)" if colour == COLOURS["fedavg"] else colour,
                 "dash": ("", "6 3", "2 2", "8 3 2 3")[(number // 8) % 4],
-                "collapsed": found.comparison.collapsed[number],
+                "flaw": found.comparison.flaws[number],
                 "drawn": number in drawn,
             }
         )

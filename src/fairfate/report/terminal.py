@@ -63,7 +63,7 @@ def results_table(found: Comparison, width: int) -> Grid:
     spread = width >= 80
     best = {name: found.best(name) for name in COLUMNS if name != "acceptance"}
     for line, label in enumerate(found.names):
-        cells = [Text(label)]
+        cells = [Text(f"{label} (no round counted)" if found.untrained[line] else label)]
         for name in COLUMNS:
             std = float(found.summary[f"{name}_last_std"][line]) if spread else math.nan
             text = _value(found.mean(name, line), std, wide)

@@ -84,9 +84,9 @@ def trade_off(rounds: pd.DataFrame, metric: str = "eqo", groups: Groups | None =
 def front(points: Sequence[Point], metric: str) -> list[Point]:
     """The strategies that no other one beats in accuracy and in fairness, from left to right.
 
-    Collapsed ones are left out: one answer for everybody is fair, and of no use.
+    Flawed ones are left out: one answer for everybody is fair, and of no use.
     """
-    alive = [point for point in points if not point.line.collapsed]
+    alive = [point for point in points if not point.line.flaw]
     sign = -1 if metric.endswith("_diff") else 1
     return [alive[i] for i in pareto((x, sign * y) for x, y in (point.mean for point in alive))]
 
@@ -112,7 +112,7 @@ def _draw(panel: Axes, points: Sequence[Point], best: Sequence[Point], metric: s
     panel.set_xlim(_span(points, 0, "accuracy"))
     panel.set_ylim(_span(points, 1, metric))
     words = [(point, point.line.label) for point in best]
-    words += [(point, "collapsed") for point in points if point.line.collapsed]
+    words += [(point, point.line.flaw) for point in points if point.line.flaw]
     _label(panel, points, words)
 
 
@@ -149,8 +149,8 @@ def _draw_point(panel: Axes, point: Point) -> None:
         fmt=line.marker,
         color=line.colour,
         markersize=8,
-        markerfacecolor="white" if line.collapsed else line.colour,
-        markeredgecolor=line.colour if line.collapsed else "white",
+        markerfacecolor="white" if line.flaw else line.colour,
+        markeredgecolor=line.colour if line.flaw else "white",
         elinewidth=0.8,
         capsize=2,
         label=line.key,
@@ -162,7 +162,7 @@ def _draw_point(panel: Axes, point: Point) -> None:
 def _handle(line: Line) -> Any:
     from matplotlib.lines import Line2D
 
-    inside = "white" if line.collapsed else line.colour
+    inside = "white" if line.flaw else line.colour
     look: dict[str, Any] = {"marker": line.marker, "markersize": 7, "markerfacecolor": inside}
     return Line2D([], [], linestyle="", color=line.colour, label=line.key, **look)
 
@@ -223,7 +223,7 @@ def _annotate(panel: Axes, point: Point, word: str, place: tuple[float, float]) 
         ha="left" if right > 0 else "right" if right < 0 else "center",
         va="bottom" if up > 0 else "top",
         fontsize=9,
-        color=GREY if point.line.collapsed else "black",
+        color=GREY if point.line.flaw else "black",
         arrowprops={"arrowstyle": "-", "linewidth": 0.6, "color": "#555555"} if abs(up) > 12 else None,
         path_effects=[withStroke(linewidth=2.5, foreground="white")],
         zorder=5,

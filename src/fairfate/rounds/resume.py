@@ -40,6 +40,7 @@ class Checkpoint:
             return
         content = {
             "states": [server.state for server in servers],
+            "discarded": [server.discarded for server in servers],
             "lines": [_line(line) for line in lines],
         }
         pieces = [str(t), *(_texts(line) for line in lines)]
@@ -78,6 +79,7 @@ def _take_up(saved: Saved, servers: Sequence[Server], lines: Sequence[Recorded])
     for server, state in zip(servers, states, strict=True):
         if np.shape(state.params) != np.shape(server.params) or not np.isfinite(state.params).all():
             raise InputError("checkpoint must hold models of the run's shape, got others")
+    discarded = [int(rounds) for rounds in content["discarded"]["list"]]
     held = [unpack(of, saved.arrays, None) for of in content["lines"]["list"]]
     texts = [json.loads(text) for text in saved.pieces[1:]]
     for _, of, text in zip(lines, held, texts, strict=True):
@@ -86,8 +88,8 @@ def _take_up(saved: Saved, servers: Sequence[Server], lines: Sequence[Recorded])
         if not all(isinstance(note, dict) for note in notes):
             raise InputError("checkpoint must hold notes by name, got others")
         [ClientRound._make([*c[:5], None, c[6], None]) for c in clients]
-    for server, state in zip(servers, states, strict=True):
-        server.state = state
+    for server, state, rounds in zip(servers, states, discarded, strict=True):
+        server.state, server.discarded = state, rounds
     for line, of, text in zip(lines, held, texts, strict=True):
         _restore(line, of, text)
     return done

@@ -28,6 +28,9 @@ from fairfate.strategies import (
 )
 from fairfate.strategies.strategy import Matrix, judged
 
+UNTRAINED = "untrained"
+"""The note of a round that does not count, where none before it did."""
+
 
 class Dropped(NamedTuple):
     """A client that was asked and does not count in this round."""
@@ -76,6 +79,8 @@ class Server:
     """How a model is trained on these rows, where the strategy does that."""
     score: Score | None = None
     """How models are tried out on them, likewise."""
+    discarded: int = 0
+    """Rounds that left the model as it was."""
 
     def __post_init__(self) -> None:
         self._needs: int = self.strategy.needs.value  # asked in every round, where flags are slow
@@ -125,7 +130,7 @@ class Server:
         Metrics of the models in the replies may be measured together with those of other servers.
         """
         if not len(replies.clients):
-            return Outcome(NO_NOTES, "no usable reply")
+            return self._discard(t, "no usable reply")
         cohort = Cohort(
             round=t,
             deltas=replies.deltas,
@@ -146,9 +151,14 @@ class Server:
                 f" {np.shape(state.params)}"
             )
         if not np.isfinite(state.params).all():
-            return Outcome(NO_NOTES, "the new model would not be finite")
+            return self._discard(t, "the new model would not be finite")
         self.state = state
         return Outcome(state.notes if replies.people is None else {**state.notes, **_noted(replies.people)})
+
+    def _discard(self, t: int, problem: str) -> Outcome:
+        """A round that does not count."""
+        self.discarded += 1
+        return Outcome({UNTRAINED: 1.0} if self.discarded == t else NO_NOTES, problem)
 
     def _aggregate(self, cohort: Cohort) -> Any:
         """The state after a round, where the strategy combines updates as its steps say."""

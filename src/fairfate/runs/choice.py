@@ -14,7 +14,7 @@ from fairfate.fairness.grammar import individual_terms
 from fairfate.fairness.metrics import COLLAPSED
 from fairfate.fairness.objective import bind
 from fairfate.lazy import pandas as pd
-from fairfate.runs.results import KEYS, counts_of, row_names
+from fairfate.runs.results import KEYS, counts_of, is_untrained, row_names
 
 TOLERANCE, KEEP = 0.03, 0.8
 """What a model may lose against the most accurate one: accuracy, and balanced accuracy above one half."""
@@ -44,11 +44,12 @@ class Judged:
 
 
 def choose(rounds: pd.DataFrame, metric: str, groups: Groups) -> Choice | None:
-    """The model to take, or None if all have collapsed or fairness is undefined.
+    """The model to take, or None if all have collapsed, no round counted, or fairness is undefined.
 
-    Of the strategies that collapsed in no seed and, in the mean over seeds, lie within 0.03 of the most
-    accurate one's accuracy and keep 80 % of its balanced accuracy above one half, the fairest; of its seeds,
-    the one with the highest sum of accuracy and fairness. All on the validation rows of the last round.
+    Of the strategies that were trained in every seed, collapsed in none and, in the mean over seeds, lie
+    within 0.03 of the most accurate one's accuracy and keep 80 % of its balanced accuracy above one half, the
+    fairest; of its seeds, the one with the highest sum of accuracy and fairness. All on the validation rows
+    of the last round.
     """
     return pick(judge(rounds, metric, groups))
 
@@ -88,8 +89,13 @@ def _judge(name: str, frame: pd.DataFrame) -> Judged:
     means = frame[["accuracy", "balanced_accuracy", "fairness"]].mean(skipna=False)
     seed = int(frame["seed"].iloc[int((frame["accuracy"] + frame["fairness"]).to_numpy().argmax())])
     collapsed = int((~(frame["mcc"] >= COLLAPSED)).sum())
+    untrained = int(is_untrained(frame).sum())
     against = ""
-    if collapsed:
+    if untrained:
+        against = (
+            f"no round counted in {untrained} of {len(frame)} seeds: it is the model that training began with"
+        )
+    elif collapsed:
         against = f"it collapsed in {collapsed} of {len(frame)} seeds: it hardly tells people apart"
     elif np.isnan(means["fairness"]):
         against = "its fairness is undefined: a group has no such validation rows"

@@ -21,6 +21,7 @@ from fairfate.fairness.metrics import METRICS, Counts, Metric, acceptance
 from fairfate.files import read_arrays, replacing, short_name, write_bytes
 from fairfate.lazy import pandas as pd
 from fairfate.rounds.record import OUTCOMES
+from fairfate.rounds.server import UNTRAINED
 from fairfate.runs.sheet import Sheet, deviations, means
 from fairfate.runs.tables import (
     MOST_ROUNDS,
@@ -84,6 +85,15 @@ def counts_of(rounds: pd.DataFrame | Sheet) -> Counts:
         raise InputError("run must hold counts, got one of an older version: run it again")
     counts = np.stack([np.asarray(rounds[name], dtype=np.int64) for name in columns], axis=1)
     return counts.reshape(len(rounds), len(columns) // 4, 2, 2)
+
+
+def is_untrained(rounds: pd.DataFrame | Sheet) -> NDArray[np.bool_]:
+    """(rows,) whether every round so far was discarded: the model is the one that training began with."""
+    if "notes" not in rounds:
+        return np.zeros(len(rounds), dtype=bool)
+    return np.array(
+        [isinstance(text, str) and f'"{UNTRAINED}": ' in text for text in rounds["notes"]], dtype=bool
+    )
 
 
 class Named(Protocol):

@@ -57,8 +57,8 @@ def _find_model(run: Path, strategy: str | None, seed: int | None) -> tuple[Fair
     if strategy is None and seed is None and len(files) > 1:
         if BEST not in files:
             raise InputError(
-                f"strategy must be given, since no model of '{run}' can be recommended (all collapsed, or"
-                " fairness is undefined), got none"
+                f"strategy must be given, since no model of '{run}' can be recommended (all collapsed, no"
+                " round counted, or fairness is undefined), got none"
             )
         return FairModel.load(files[BEST]), files[BEST]
     named = [path for name, path in files.items() if name != BEST]
