@@ -133,9 +133,6 @@ def interrupt_randomly(
         if number % 3 == 2 or (folder / "o" / "summary.csv").exists():
             if (folder / "o" / "summary.csv").exists():  # killed in its last moment: the next start tidies up
                 start(words, folder, 2).communicate(timeout=120)
-                if words[0] == "run":  # it may have been killed before its report was written
-                    command = [sys.executable, "-m", "fairfate", "report", "o"]
-                    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=120)
             else:
                 finish(words, folder)
             found = everything(folder / "o")

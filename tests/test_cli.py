@@ -17,6 +17,7 @@ from command import QUICK
 from fairfate.cli.screen import Bar, watching
 from fairfate.errors import Stopped
 from fairfate.report.comparison import Comparison, remarks
+from fairfate.report.tracking import Tracking
 from fairfate.runs.run import run
 
 
@@ -233,6 +234,38 @@ def test_ctrl_c_keeps_finished_seeds_and_the_same_command_goes_on(tmp_path: Path
     process.communicate(timeout=30)
     assert len(now) > len(kept)
     assert all(now[name] == stamp for name, stamp in kept.items())
+
+
+@pytest.mark.parametrize("step", ["write.report", "tracking.Tracking.log"])
+def test_a_run_killed_after_its_training_goes_on_with_the_rest(
+    fairfate, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """What follows the training is a part of the run: the report, and what is logged elsewhere."""
+    logged = []
+    address = "fairfate.report.tracking.open_tracking"
+    monkeypatch.setattr(address, lambda uri: Tracking(uri, None, ""))
+    monkeypatch.setattr(Tracking, "log", lambda self, run: logged.append(run) or "1")
+    arguments = ["run", *QUICK, "--mlflow", "sqlite:///m.db"]
+    assert fairfate(*arguments, "--out", "whole").code == 0
+
+    def killed(*args: object, **options: object) -> None:
+        raise Stopped(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"fairfate.report.{step}", killed)
+        with pytest.raises(Stopped):
+            fairfate(*arguments, "--out", "o")
+    assert not Path("o/summary.csv").exists()
+    code, out, err = fairfate(*arguments, "--out", "o")
+    assert (code, err) == (0, "")
+    assert "Report: o/report.html" in out
+    assert "Logged to sqlite:///m.db (run 1)" in out
+    assert len(logged) == 2
+    whole, found = (
+        {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        for folder in (Path("whole"), Path("o"))
+    )
+    assert [name for name in {**whole, **found} if whole.get(name) != found.get(name)] == []
 
 
 def test_a_full_disk_is_one_message_and_leaves_no_half_written_file(tmp_path: Path) -> None:

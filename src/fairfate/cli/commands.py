@@ -57,6 +57,7 @@ from fairfate.errors import InputError, ProcessDiedError, Stopped, check, shown
 
 if TYPE_CHECKING:
     from fairfate.report.tracking import Tracking
+    from fairfate.runs.finished import Run
 
 __all__ = ["app", "benchmark", "data", "flower", "models", "report", "run_command"]
 
@@ -124,8 +125,10 @@ def run(
     """Train strategies on one dataset over several seeds and compare them."""
     others = ("config", "jobs", "out", "force", "groups", "mlflow", "no_report", "fair_from", "live")
     given = given_options(ctx, *others)
+    from fairfate.report.audit import FOUR_FIFTHS
     from fairfate.report.comparison import Comparison
     from fairfate.report.terminal import show_run
+    from fairfate.report.write import report as write_report
     from fairfate.runs.config import file_options, from_mapping, read_config
     from fairfate.runs.execute import execute
     from fairfate.runs.job import ready
@@ -149,10 +152,20 @@ def run(
     ready(out, jobs)
     folder = out if out is not None else _new_folder(table.name)
     total = len(plan.config.seeds) * plan.training.rounds
-    screen = console()
+    done = []
+
+    def write(found: Run) -> None:
+        if not no_report:
+            line = FOUR_FIFTHS if fair_from is None else fair_from
+            done.append(f"Report: {write_report([folder], line=line)}")
+        if tracking is not None:
+            done.append(f"Logged to {tracking.shown} (run {tracking.log(found)})")
+
     try:
         with watched(folder) if live else nullcontext(), Bar("rounds", total) as bar:
-            finished = execute(plan, table, out=folder, jobs=jobs, force=force, progress=bar.progress)
+            finished = execute(
+                plan, table, out=folder, jobs=jobs, force=force, progress=bar.progress, on_results=write
+            )
     except Stopped as stopped:
         stopped.advice = f"Finished seeds are kept; the same command with --out {folder} goes on."
         raise
@@ -161,19 +174,9 @@ def run(
             if out is None:
                 folder.rmdir()
                 folder.parent.rmdir()
-    show_run(screen, Comparison.of(finished), groups)
-    if not no_report:
-        _write_report(folder, fair_from)
-    if tracking is not None:
-        console(soft_wrap=True).print(f"Logged to {tracking.shown} (run {tracking.log(finished)})")
-
-
-def _write_report(folder: Path, fair_from: float | None) -> None:
-    from fairfate.report.audit import FOUR_FIFTHS
-    from fairfate.report.write import report
-
-    path = report([folder], line=FOUR_FIFTHS if fair_from is None else fair_from)
-    console(soft_wrap=True).print(f"Report: {path}")
+    show_run(console(), Comparison.of(finished), groups)
+    for line in done:
+        console(soft_wrap=True).print(line)
 
 
 def _tracking(uri: str) -> Tracking:

@@ -20,7 +20,7 @@ from fairfate.fairness.metrics import METRICS
 from fairfate.lazy import pandas as pd
 from fairfate.runs.finished import Run
 from fairfate.runs.groups import GROUPS
-from fairfate.runs.results import BEST, CONFIG, KEYS, MODELS, REPORT, SUMMARY, row_names
+from fairfate.runs.results import BEST, CONFIG, KEYS, MODELS, REPORT, SUMMARY, row_names, summary_text
 
 EXPERIMENT = "fairfate"
 """Unless MLFLOW_EXPERIMENT_NAME names another."""
@@ -134,6 +134,7 @@ def _log(tracking: Tracking, run: Run) -> str:
         _strategies(tracking, run, parent)
         if run.best is not None:
             tracking.client.set_tag(parent, "best", f"{run.best.name}, seed {run.best.seed}")
+        tracking.client.log_text(parent, summary_text(run.summary), SUMMARY)  # its file is a run's last
         for file in _files(run):
             tracking.client.log_artifact(parent, str(file))
     except BaseException:
@@ -224,5 +225,5 @@ def _files(run: Run) -> list[Path]:
     """What is kept beside the numbers."""
     if run.out is None:
         return []
-    files = [run.out / MODELS / BEST, *(run.out / name for name in (GROUPS, SUMMARY, CONFIG, REPORT))]
+    files = [run.out / MODELS / BEST, *(run.out / name for name in (GROUPS, CONFIG, REPORT))]
     return [file for file in files if file.is_file()]

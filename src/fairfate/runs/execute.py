@@ -53,16 +53,21 @@ def execute(
     force: bool = False,
     progress: Progress = lambda done: None,
     in_memory: bool = False,
+    on_results: Callable[[Run], None] = lambda run: None,
 ) -> Run:
-    """Run a plan; see `run`. A table that is ``in_memory`` only is sent to the processes."""
+    """Run a plan; see `run`.
+
+    A table that is ``in_memory`` only is sent to the processes. ``on_results`` is called when all results but
+    the summary are in the folder: a run that is killed before it returns is unfinished, and calls it again.
+    """
     folder = ready(out, jobs)
     sent = table if in_memory else None
     if folder is None:
-        return _execute(plan, table, None, jobs, progress, sent)
+        return _execute(plan, table, None, jobs, progress, sent, on_results)
     with locked(folder):
         begun = _open(folder, dump_config(plan, table), force)
         try:
-            return _execute(plan, table, folder, jobs, progress, sent)
+            return _execute(plan, table, folder, jobs, progress, sent, on_results)
         except InputError:
             if begun and not Store(folder / CELLS).files:
                 _remove_results(folder)  # nothing has come of it
@@ -70,7 +75,13 @@ def execute(
 
 
 def _execute(
-    plan: Plan, table: Table, folder: Path | None, jobs: int | None, progress: Progress, sent: Table | None
+    plan: Plan,
+    table: Table,
+    folder: Path | None,
+    jobs: int | None,
+    progress: Progress,
+    sent: Table | None,
+    on_results: Callable[[Run], None],
 ) -> Run:
     cells = {seed: Cell.of(plan, seed, table) for seed in plan.config.seeds}
     frames: dict[int, Seed] = {}
@@ -105,9 +116,12 @@ def _execute(
         write_groups(folder / GROUPS, group_rates(rounds, table.grouping))
         if best is not None:
             models[names[best.line], best.seed].save(folder / MODELS / BEST)
-        results.write_summary(folder / SUMMARY, summary)
+    run = Run(plan, table, rounds, summary, clients, folder, tuple(damaged), models, best, final)
+    on_results(run)
+    if folder is not None:
+        results.write_summary(folder / SUMMARY, summary)  # last: now it is finished
         _clear_seeds(folder)
-    return Run(plan, table, rounds, summary, clients, folder, tuple(damaged), models, best, final)
+    return run
 
 
 def _finished(

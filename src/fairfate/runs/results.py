@@ -339,9 +339,14 @@ def row_names(rows: pd.DataFrame | Sheet) -> list[str]:
     return short_names(named)
 
 
+def summary_text(summary: pd.DataFrame) -> str:
+    """The summary as CSV."""
+    return summary.to_csv(index=False)
+
+
 def write_summary(path: Path, summary: pd.DataFrame) -> None:
     """Write the summary as CSV."""
-    write_bytes(path, summary.to_csv(index=False).encode())
+    write_bytes(path, summary_text(summary).encode())
 
 
 def model_file(label: str, seed: int) -> str:
