@@ -301,13 +301,59 @@ def test_an_option_given_twice_is_refused(fairfate, option: str) -> None:
     assert fairfate("run", *QUICK, "--strategy", "fedavg", "--strategy", "fedmom").code == 0
 
 
-def test_want_of_memory_is_one_message_and_exit_1(fairfate, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*given: object, **named: object) -> None:
-        raise MemoryError
+NO_MEMORY = "Error: not enough memory. Finished work is kept.\n"
 
-    monkeypatch.setattr("fairfate.runs.execute.run_cell", full)
-    code, _, err = fairfate("run", *QUICK, "--out", "o")
-    assert (code, err) == (1, "Error: out of memory. Finished work is kept.\n")
+
+@pytest.mark.parametrize("megabytes", [200, 350, 500])
+def test_a_limit_on_memory_is_one_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, megabytes: int
+) -> None:
+    """So little that a library cannot be loaded, each time another one."""
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")  # each takes address space, as many as there are cores
+
+    def little_memory() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (megabytes * 1_000_000, megabytes * 1_000_000))
+
+    process = start(["run", *QUICK, "--out", "o"], tmp_path, preexec_fn=little_memory)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert err.endswith(NO_MEMORY)  # libraries in C may have written a line of their own
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_memory_that_runs_out_in_training_is_one_message(tmp_path: Path, jobs: str) -> None:
+    (tmp_path / "greedy.py").write_text(
+        "import numpy as np\n"
+        "from fairfate.strategies import ModelState, Strategy, register\n"
+        "@register('greedy', 'takes all memory', 'nobody')\n"
+        "def greedy(setup):\n"
+        "    return Strategy(ModelState, lambda state, cohort: np.ones(2**50))\n"
+    )
+    words = ["run", *QUICK[:-1], jobs, "--plugin", "greedy.py", "--strategy", "greedy", "--out", "o"]
+    process = start(words, tmp_path)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (2, NO_MEMORY)
+
+
+@pytest.mark.parametrize("limit", [0, 100])
+def test_a_limit_on_the_size_of_files_names_the_file_and_leaves_nothing(tmp_path: Path, limit: int) -> None:
+    def small_files() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    process = start(["run", *QUICK, "--out", "o"], tmp_path, preexec_fn=small_files)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert err == "Error: could not read or write 'o/config.toml': File too large\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_an_error_that_cannot_be_written_anywhere_is_an_exit_code(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        words = [sys.executable, "-m", "fairfate", "data", "list"]
+        done = subprocess.run(words, stdout=full, stderr=full, check=False, cwd=tmp_path)
+    assert done.returncode == 2
 
 
 def test_progress_is_drawn_on_terminals_only(

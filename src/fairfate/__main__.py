@@ -9,9 +9,10 @@ import gc
 import os
 import signal
 import sys
+from contextlib import suppress
 from types import FrameType
 
-from fairfate.errors import Stopped, shown
+from fairfate.errors import Stopped, is_out_of_memory, shown
 
 SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
@@ -31,14 +32,25 @@ def main() -> None:
         if sys.stdout is not None:  # it may be closed
             sys.stdout.flush()
     except Stopped as stopped:
-        sys.stderr.write(shown(f"Interrupted. {stopped.advice}".strip()) + "\n")
+        _say(shown(f"Interrupted. {stopped.advice}".strip()))
         code = 128 + stopped.number  # as shells have it
     except BrokenPipeError:  # nobody reads on, as with | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except Exception as error:
+        if is_out_of_memory(error):
+            _say("Error: not enough memory. Finished work is kept.")
+        elif not isinstance(error, OSError):  # of which only a message that cannot be written comes this far
+            raise
+        code = 2
     finally:
         _ignore_signals()
     gc.freeze()  # the end of the process frees its memory, and need not look for garbage first
     sys.exit(code)
+
+
+def _say(message: str) -> None:
+    with suppress(OSError):  # a file at its limit, or a full disk
+        sys.stderr.write(f"{message}\n")
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

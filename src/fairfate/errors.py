@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import errno
+import re
 from collections.abc import Iterable
 
 
@@ -105,6 +107,25 @@ def reason_of(error: BaseException) -> str:
     except Exception:
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+_NO_MEMORY = re.compile(
+    "failed to map segment|cannot allocate memory|can't start new thread|failed to launch worker thread", re.I
+)
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether memory ran out, by the error or the one that it follows: libraries have their own words for it.
+
+    >>> is_out_of_memory(ImportError("libarrow.so: failed to map segment from shared object"))
+    True
+    """
+    while error is not None:
+        known = isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM
+        if known or _NO_MEMORY.search(reason_of(error)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def check(condition: bool, rule: str, value: object) -> None:

@@ -58,6 +58,10 @@ def replacing(path: str | Path, name: Callable[[Path], str] | None = None) -> It
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         temporary.replace(target if name is None else target.with_name(name(temporary)))
+    except OSError as error:
+        if error.filename is None:  # as where a disk is full
+            error.filename = str(path)
+        raise
     finally:
         with suppress(FileNotFoundError):
             temporary.unlink()
@@ -130,8 +134,9 @@ def locked(folder: Path, what: str = "out", seconds: float = 0.0) -> Iterator[No
     made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / LOCK
-    handle = _take(file, what, time.monotonic() + seconds)
+    handle = None
     try:
+        handle = _take(file, what, time.monotonic() + seconds)
         yield
     finally:
         if handle is not None:
@@ -165,8 +170,10 @@ def _take(file: Path, what: str, end: float) -> int | None:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(handle), os.stat(file)):  # and not one that was just removed
                 began = time.strftime("%Y-%m-%d %H:%M:%S")
-                os.truncate(handle, 0)
-                os.write(handle, f"process {os.getpid()} on {socket.gethostname()} since {began}\n".encode())
+                holder = f"process {os.getpid()} on {socket.gethostname()} since {began}\n"
+                with suppress(OSError):  # a full disk: then nobody is told who holds it
+                    os.truncate(handle, 0)
+                    os.write(handle, holder.encode())
                 return handle
         os.close(handle)
 

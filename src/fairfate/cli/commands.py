@@ -53,7 +53,7 @@ from fairfate.cli.options import (
 from fairfate.cli.report import FairFrom
 from fairfate.cli.screen import Bar, console, say, watching
 from fairfate.cli.watch import watched
-from fairfate.errors import InputError, ProcessDiedError, Stopped, check, shown
+from fairfate.errors import InputError, ProcessDiedError, Stopped, check, is_out_of_memory, shown
 
 if TYPE_CHECKING:
     from fairfate.report.tracking import Tracking
@@ -364,12 +364,11 @@ def run_command() -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
+        if is_out_of_memory(error):
+            raise
         named = f" '{error.filename}'" if error.filename else ""
         say(f"Error: could not read or write{named}: {error.strerror or error}")
         return 2
     except ProcessDiedError as error:
         say(f"Error: {error}.")
-        return 1
-    except MemoryError:
-        say("Error: out of memory. Finished work is kept.")
         return 1

@@ -21,7 +21,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from fairfate.errors import InputError, ProcessDiedError, reason_of
+from fairfate.errors import InputError, ProcessDiedError, is_out_of_memory, reason_of
 
 Report = Callable[[float], None]
 """Called by a task with the work it has just finished."""
@@ -198,7 +198,7 @@ def _told(error: BaseException) -> Exception:
     if isinstance(error, InputError):
         return InputError(str(error))
     told: Exception = RuntimeError(reason_of(error))
-    if isinstance(error, MemoryError):
+    if is_out_of_memory(error):
         told = MemoryError()
     elif isinstance(error, OSError):
         known = error.errno is not None
