@@ -20,7 +20,14 @@ from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
 from fairfate.rounds import local
 from fairfate.rounds.loop import play
-from fairfate.rounds.record import MEASURES, ClientRound, client_rounds, clients_frame
+from fairfate.rounds.record import (
+    MEASURES,
+    ClientRound,
+    ClientsRecord,
+    CountsRecord,
+    client_rounds,
+    clients_frame,
+)
 from fairfate.rounds.server import UNTRAINED, Dropped, Outcome, Replies, Server, stack
 from fairfate.rounds.simulation import Simulation
 from fairfate.strategies import (
@@ -293,6 +300,30 @@ def test_the_record_of_a_round_by_hand() -> None:
     failed = client_rounds(3, replies(client_counts=np.zeros((0, 2, 2, 2))), Outcome({}, "no use"))
     assert [client[2:4] for client in failed] == [("dropped", "no use")] * 2
     assert failed[0].counts is None
+
+
+def test_a_record_of_many_rounds_gives_back_what_it_was_given() -> None:
+    counts = np.arange(8).reshape(2, 2, 2)
+    given = [
+        ClientRound(1, "a", "fair", "", 5.0, counts, {"gap": 0.25, "flip": 0.5}),
+        ClientRound(1, "b", "dropped", "late"),
+        ClientRound(2, "a", "fair", "", 5.0, counts + 1, {"gap": 0.75, "flip": 1.0}, 17),
+        ClientRound(2, "c", "used", "", 6.0, None, {"flip": 0.125}),
+    ]
+    record = ClientsRecord(given[:1])
+    record.extend(given[1:])
+    assert len(record) == 4
+    for found in (list(record), record[0:], [record[n - 4] for n in range(4)]):
+        for client, other in zip(found, given, strict=True):
+            assert client[:4] == other[:4]
+            assert (dict(client.notes), client.node) == (dict(other.notes), other.node)
+            np.testing.assert_equal(client[4:6], other[4:6])
+    assert [client.name for client in record[2:]] == ["a", "c"]
+    kept = CountsRecord([counts, counts + 1])
+    kept.append(counts + 2)  # while nobody holds a view of it
+    assert_array_equal(kept, np.stack([counts, counts + 1, counts + 2]))
+    assert_array_equal(kept[-1], counts + 2)
+    assert np.asarray(CountsRecord()).shape == (0,)
 
 
 def test_the_record_as_a_table() -> None:

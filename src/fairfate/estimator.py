@@ -184,7 +184,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         *earlier, final = simulate(federation, [*before, spec], model, training, setup, streams)
         rounds = (earlier or [final])[0]
         self._rounds = np.array([*rounds.rounds, final.rounds[-1]], dtype=np.int64)
-        self._counts = np.stack([*rounds.validation, final.validation[-1]])
+        self._counts = np.concatenate([rounds.validation, final.validation[-1:]])
         self.model_ = _fitted(table, federation, model, final, streams.seed)
         self.strategy_ = spec.text
         self.groups_ = np.array(table.group_names, dtype=object)

@@ -13,7 +13,7 @@ import numpy as np
 
 from fairfate.errors import InputError
 from fairfate.rounds.checkpoint import Saved, read_checkpoint, unpack, write_checkpoint
-from fairfate.rounds.record import ClientRound
+from fairfate.rounds.record import ClientRound, ClientsRecord, CountsRecord
 from fairfate.rounds.server import Server
 from fairfate.strategies import Average
 
@@ -119,20 +119,21 @@ def _line(line: Recorded) -> dict[str, Any]:
 def _texts(line: Recorded) -> str:
     """What is no array, as a line of JSON."""
     trace = line.trace
-    notes = [{key: np.asarray(value).tolist() for key, value in note.items()} for note in trace.notes]
-    clients = [
+    notes = ({key: np.asarray(value).tolist() for key, value in note.items()} for note in trace.notes)
+    clients = (
         [*c[:5], None if c.counts is None else c.counts.tolist(), dict(c.notes)] for c in trace.clients
-    ]
-    return json.dumps([trace.rounds, notes, clients])
+    )
+    parts = (", ".join(map(json.dumps, values)) for values in (trace.rounds, notes, clients))  # little memory
+    return "[{}]".format(", ".join(f"[{part}]" for part in parts))
 
 
 def _restore(line: Recorded, held: dict[str, Any], texts: list[Any]) -> None:
     trace = line.trace
-    trace.validation, trace.test = list(held["validation"]), list(held["test"])
+    trace.validation, trace.test = CountsRecord(held["validation"]), CountsRecord(held["test"])
     if line.average is not None:
         line.average.total, line.average.count = held["total"], held["count"]
     trace.rounds, trace.notes, clients = texts
-    trace.clients = [
+    trace.clients = ClientsRecord(
         ClientRound._make([*c[:5], None if c[5] is None else np.array(c[5], dtype=np.int64), c[6], None])
         for c in clients
-    ]
+    )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fairfate._version import __version__
-from fairfate.fairness.metrics import Counts, Values
+from fairfate.fairness.metrics import Values
 from fairfate.fairness.thresholds import (
     apply,
     apply_to_histogram,
@@ -25,7 +25,7 @@ from fairfate.models.model import Model, Models
 from fairfate.models.training import Training
 from fairfate.rounds.attack import Attack, Attackers
 from fairfate.rounds.loop import Round, play
-from fairfate.rounds.record import ClientRound, client_rounds
+from fairfate.rounds.record import ClientsRecord, CountsRecord, client_rounds
 from fairfate.rounds.resume import Checkpoint
 from fairfate.rounds.server import Server, stack
 from fairfate.rounds.simulation import Simulation
@@ -39,12 +39,12 @@ class Trace:
     spec: Spec
     rounds: list[int] = field(default_factory=list)
     """Those that were measured: all, or the last one where thresholds are chosen after it."""
-    validation: list[Counts] = field(default_factory=list)
+    validation: CountsRecord = field(default_factory=CountsRecord)
     """(groups, 2, 2) the released model on the validation rows."""
-    test: list[Counts] = field(default_factory=list)
+    test: CountsRecord = field(default_factory=CountsRecord)
     """The same on the test rows."""
     notes: list[Notes] = field(default_factory=list)
-    clients: list[ClientRound] = field(default_factory=list)
+    clients: ClientsRecord = field(default_factory=ClientsRecord)
     """Who was asked in each round, and what became of it; empty unless asked for."""
     params: Models = field(default_factory=lambda: np.empty(0, dtype=np.float32))
     """The released model."""
@@ -110,7 +110,7 @@ def simulate(
         _measure(clients, lines, done, counted=not last_only or done.number == training.rounds)
         for line in lines if record_clients else ():
             s = line.place
-            line.trace.clients += client_rounds(done.number, done.replies[s], done.outcomes[s])
+            line.trace.clients.extend(client_rounds(done.number, done.replies[s], done.outcomes[s]))
         saved.save(done.number, servers, lines)
         if on_record is not None:
             on_record(done.number, traces)
@@ -186,16 +186,16 @@ class _Line:
             held = clients.held_histograms(self.released)
             seen = clients.histograms(self.released) if step["from"] == "clients" else held
             chosen = choose_from_histogram(seen, fairness, *rule)
-            self.trace.validation = [apply_to_histogram(held, chosen)]
+            self.trace.validation = CountsRecord([apply_to_histogram(held, chosen)])
         else:
             margins = clients.model.margins(self.released, rows.validation)
             if step["from"] == "clients":
                 chosen = choose_from_histogram(clients.histograms(self.released), fairness, *rule)
             else:
                 chosen = choose_from_scores(margins, fairness, *rule)
-            self.trace.validation = [apply(margins, chosen)]
+            self.trace.validation = CountsRecord([apply(margins, chosen)])
         self.trace.thresholds = chosen
-        self.trace.test = [apply(clients.model.margins(self.released, rows.test), chosen)]
+        self.trace.test = CountsRecord([apply(clients.model.margins(self.released, rows.test), chosen)])
         self.trace.rounds, self.trace.notes = [self.rounds], self.trace.notes[-1:]
 
 
@@ -209,12 +209,9 @@ def _measure(clients: Simulation, lines: Sequence[_Line], done: Round, *, counte
     if not measured:
         return
     test = clients.test(stack([line.released for line in measured]))
-    others = [line for line in measured if not line.is_trained_model]
+    others = [line.released for line in measured if not line.is_trained_model]
+    validation = iter(clients.validate(stack(others)) if others else ())
     for line, counts in zip(measured, test, strict=True):
         line.trace.rounds.append(done.number)
         line.trace.test.append(counts)
-        line.trace.validation.append(line.server.counts)
-    if others:
-        found = clients.validate(stack([line.released for line in others]))
-        for line, counts in zip(others, found, strict=True):
-            line.trace.validation[-1] = counts
+        line.trace.validation.append(line.server.counts if line.is_trained_model else next(validation))

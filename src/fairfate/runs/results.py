@@ -131,7 +131,7 @@ def rounds_frame(
     metrics : how to make the columns of metrics from counts
     """
     sizes = [len(line.rounds) * len(line.splits) for line in lines]
-    counts = np.concatenate([np.stack(values) for line in lines for values in line.splits.values()])
+    counts = np.concatenate([np.asarray(values) for line in lines for values in line.splits.values()])
     columns: dict[str, Any] = dict(key)
     for name, value in (("strategy", "label"), ("metric", "metric"), ("settings", "settings_json")):
         columns[name] = np.repeat(
