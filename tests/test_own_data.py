@@ -659,3 +659,59 @@ def test_blanks_around_the_favourable_value_do_not_matter(tmp_path: Path) -> Non
     file = made_up.write(frame, tmp_path / "c.csv")
     table = load(str(file), columns=Columns(target="rich", favourable=" 50000+.", sensitive=("sex",)))
     assert table.label_names == ("- 50000.", "50000+.")
+
+
+# --- values that people take for the same
+
+
+def _alike(rows: int = 400) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "hired": rng.choice(["yes", "YES", " Yes", "no"], rows, p=[0.4, 0.1, 0.1, 0.4]),
+            "sex": rng.choice(["f", "m", "m\u200b"], rows),
+            "town": rng.choice(["Zu\u0308rich", "Z\u00fcrich", "Bern", "Ulm"], rows),
+            "score": rng.normal(size=rows),
+        }
+    )
+
+
+def test_values_that_look_alike_are_named_with_their_rows_and_kept_apart(tmp_path: Path) -> None:
+    frame = _alike()
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    columns = Columns(target="hired", favourable="yes", sensitive=("sex",))
+    table = load(tmp_path / "people.csv", columns=columns)
+    counts = {name: frame[name].str.strip().value_counts() for name in ("hired", "sex", "town")}
+    start = "kept apart, though they differ only in capital letters, blanks, invisible characters or the"
+    for column, spelled in (
+        ("hired", {"YES": "YES", "Yes": "Yes", "yes": "yes"}),
+        ("sex", {"m": "m", "m\\u200b": "m\u200b"}),
+        ("town", {"Zu\\u0308rich": "Zu\u0308rich", "Z\\xfcrich": "Z\u00fcrich"}),
+    ):
+        told = " and ".join(f"'{text}' ({counts[column][value]})" for text, value in spelled.items())
+        assert f"{column}: {start} encoding of accents: {told}" in table.notes
+    assert table.group_names == ("f", "m", "m\u200b")
+    assert table.label.sum() == counts["hired"]["yes"]
+
+
+def test_values_that_look_alike_are_named_in_the_server_s_files_too(tmp_path: Path) -> None:
+    files = {name: tmp_path / f"{name}.csv" for name in ("sites", "validation")}
+    for number, file in enumerate(files.values()):
+        frame = _alike(500 + number)
+        frame["hired"] = np.where(frame["hired"] == "no", "no", "yes")
+        frame.to_csv(file, index=False)
+    columns = Columns(target="hired", favourable="yes", sensitive=("sex",))
+    table = load(str(files["sites"]), columns=columns, held=Held(str(files["validation"])))
+    for name in files:
+        assert any(note.startswith(f"{name}.csv: sex: kept apart, though") for note in table.notes)
+
+
+def test_values_that_differ_are_not_called_alike() -> None:
+    frame = _alike().assign(
+        hired=lambda f: np.where(f["hired"] == "no", "no", "yes"),
+        sex=lambda f: f["sex"].str[:1],
+        town=lambda f: f["town"].map({"Bern": "Bern", "Ulm": "Ülm"}).fillna("Berne"),
+    )
+    columns = Columns(target="hired", favourable="yes", sensitive=("sex",))
+    table = table_from_frame(frame, columns, tidy=True)
+    assert not any("kept apart" in note for note in table.notes)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from fairfate.data.columns import DROP, KEEP, REFUSE, Columns, complete
 from fairfate.data.encode import AUTO, NONE, ONEHOT, ORDINAL
 from fairfate.data.leaks import leaks
+from fairfate.data.lookalikes import lookalikes
 from fairfate.data.made_up import synthetic
 from fairfate.data.read import FILE, Reading, list_folder, read_file, read_folder, read_frame, stem
 from fairfate.data.schema import Schema, UnfitError
@@ -166,12 +167,16 @@ def _usable(
     no_place = [name for name in schema.sensitive if not schema.takes_missing(name)]
     dropped = schema.sensitive if how == DROP else no_place if how == KEEP and part != TRAINING else ()
     named = [name for name in (schema.target, *dropped) if name in frame.columns]
+    notes = [
+        f"{file.name}: {note}"
+        for note in lookalikes(frame, (schema.target, *schema.sensitive, *schema.categories))
+    ]
     usable = frame[named].notna().all(axis=1)
     left_out = int((~usable).sum())
     if not left_out:
-        return frame, ()
-    note = f"{file.name}: {left_out:,} rows without {' or '.join(named)} are left out"
-    return frame[usable].reset_index(drop=True), (note,)
+        return frame, tuple(notes)
+    notes.append(f"{file.name}: {left_out:,} rows without {' or '.join(named)} are left out")
+    return frame[usable].reset_index(drop=True), tuple(notes)
 
 
 def _joined(tables: Sequence[Table]) -> Table:

@@ -17,6 +17,7 @@ from fairfate.data.columns import DROP, OTHERS, REFUSE, Columns, complete, match
 from fairfate.data.encode import ALL_ROWS, ONEHOT, ORDINAL, Encoder, Rows
 from fairfate.data.groups import Groups
 from fairfate.data.inputs import Input, plain_input, summed_up, tidy_input
+from fairfate.data.lookalikes import lookalikes
 from fairfate.errors import InputError, listing, unknown
 from fairfate.lazy import pandas as pd
 
@@ -140,6 +141,8 @@ def table_from_frame(
     _check_columns(frame, columns)
     notes: list[str] = []
     if tidy:
+        named = (columns.target, *columns.sensitive, columns.client)
+        notes += lookalikes(frame, (column for column in named if column is not None))
         frame = _usable_rows(frame, columns, notes)
     label, label_names = _label(frame[columns.target], columns, tidy, notes)
     coded = {name: read_attribute(frame[name], columns, label, tidy, notes) for name in columns.sensitive}
@@ -168,6 +171,7 @@ def table_from_frame(
     if tidy:
         notes += summed_up(inputs, frame, columns)
         inputs = {column: of for column, of in inputs.items() if not of.left_out}
+        notes += lookalikes(frame, (column for column, of in inputs.items() if of.categories is not None))
     if not inputs:
         raise InputError(f"data must have a column besides the target, got {listing(frame.columns)}")
     table = Table(
