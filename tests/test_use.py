@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import shutil
 from pathlib import Path
 
@@ -195,3 +196,40 @@ def test_the_users_own_cells_stay_as_they_are_written(credit: Path, fairfate) ->
     assert set(scored["zip"]) == {"01234"}
     assert set(scored["note"]) == {" NA"}
     assert set(scored["share"]) == {"12,5 %"}
+
+
+def test_no_cell_of_a_csv_file_is_a_formula_to_a_spreadsheet(fairfate) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "hired": rng.choice(["@yes", "no"], 400),
+            "=sex": rng.choice(["=1+1", "+m", "-f"], 400),
+            "town": rng.choice(["=HYPERLINK(1)", "Ulm", "-"], 400),
+            "change": rng.choice(["-4,5", "+1e3", "3"], 400),
+            "score": rng.normal(size=400),
+        }
+    )
+    frame.to_csv("=people.csv", index=False)
+    words = ["--target", "hired", "--favourable", "@yes", "--sensitive", "=sex", "--rounds", "2"]
+    done = fairfate(
+        "run", "--data", "=people.csv", *words, "--seeds", "1", "--jobs", "1", "--out", "o", "--decimal", ","
+    )
+    assert done.code == 0, done.err
+    model = ["o", "--strategy", "fedavg", "--data", "=people.csv", "--decimal", ","]
+    assert fairfate("predict", *model, "--out", "scored.csv").code == 0
+    files = [*Path("o").glob("*.csv"), Path("scored.csv")]
+    assert {file.name for file in files} == {
+        *("groups.csv", "report-audit.csv", "report-tests.csv", "summary.csv", "scored.csv")
+    }
+    for file in files:
+        with file.open(newline="", encoding="utf-8") as opened:
+            cells = {cell for row in csv.reader(opened) for cell in row if cell.startswith((*"=+-@\t\r",))}
+        assert all(cell in ("-", "-4,5", "+1e3") or float(cell) < 0 for cell in cells), (file, cells)
+    assert set(pd.read_csv("o/groups.csv")["group"]) == {"'=1+1", "'+m", "'-f"}
+    assert pd.read_csv("o/summary.csv")["dataset"][0] == "'=people"
+    scored = pd.read_csv("scored.csv", dtype=str)
+    assert scored["town"].str.removeprefix("'").tolist() == frame["town"].tolist()
+    assert scored["change"].tolist() == frame["change"].tolist()
+    assert fairfate("show", "o").code == 0
+    assert fairfate("predict", *model, "--out", "scored.parquet").code == 0
+    assert pd.read_parquet("scored.parquet")["=sex"].tolist() == frame["=sex"].tolist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 import socket
 import stat
@@ -18,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.errors import InputError, reason_of
+from fairfate.lazy import pandas as pd
 
 LOCK = ".lock"
 _UNFINISHED = ".unfinished"
@@ -71,6 +73,36 @@ def write_bytes(path: str | Path, content: bytes) -> None:
     """Write a file, or leave it as it was."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
+
+
+def spreadsheet_text(text: str) -> str:
+    """A text that no spreadsheet takes for a formula: what could begin one gets an apostrophe in front.
+
+    >>> spreadsheet_text("=1+1"), spreadsheet_text("-4.5 %"), spreadsheet_text("a=b")
+    ("'=1+1", '-4.5 %', 'a=b')
+    """
+    return f"'{text}" if text.startswith(_FORMULA) and not _SIGNED.fullmatch(text) else text
+
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_SIGNED = re.compile(r"[+-]|[+-] ?[$€£]?\d[\d.,' \u00a0]*(e[+-]?\d+)?[ \u00a0]?[%$€£]?", re.IGNORECASE)
+"""A number, or a dash that stands for a missing one."""
+
+
+def csv_text(frame: pd.DataFrame) -> str:
+    """A frame as CSV for spreadsheets; its numbers stay what they are."""
+    safe = frame.set_axis([spreadsheet_text(str(name)) for name in frame.columns], axis=1)
+    for index in range(safe.shape[1]):
+        if safe.dtypes.iloc[index].kind == "O":  # texts, categories and what is mixed
+            cells = safe.iloc[:, index].tolist()
+            if any(isinstance(cell, str) and cell.startswith(_FORMULA) for cell in cells):
+                safe.isetitem(index, [spreadsheet_cell(cell) for cell in cells])
+    return safe.to_csv(index=False)
+
+
+def spreadsheet_cell(value: object) -> object:
+    """A cell: texts as `spreadsheet_text` has them, others as they are."""
+    return spreadsheet_text(value) if isinstance(value, str) else value
 
 
 def private_folder() -> Path | None:

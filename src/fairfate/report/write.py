@@ -12,7 +12,7 @@ from typing import Any
 from fairfate._version import __version__
 from fairfate.errors import InputError, check
 from fairfate.fairness.disclosure import MIN_CELL
-from fairfate.files import write_bytes
+from fairfate.files import spreadsheet_cell, write_bytes
 from fairfate.report.audit import FOUR_FIFTHS
 from fairfate.report.card import card
 from fairfate.report.contents import audit_rows, contents
@@ -49,7 +49,7 @@ def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     if rows:
         writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
         writer.writeheader()
-        writer.writerows(rows)
+        writer.writerows({name: spreadsheet_cell(value) for name, value in row.items()} for row in rows)
     write_bytes(path, text.getvalue().encode())
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from fairfate.data.groups import Groups
 from fairfate.fairness.intervals import wilson
 from fairfate.fairness.metrics import Counts, Values
-from fairfate.files import write_bytes
+from fairfate.files import csv_text, write_bytes
 from fairfate.lazy import pandas as pd
 from fairfate.runs.results import KEYS, counts_of
 from fairfate.runs.sheet import Sheet, join
@@ -93,4 +93,4 @@ def rates_of(counts: Counts, groups: Groups) -> Sheet:
 
 def write_groups(path: Path, frame: pd.DataFrame) -> None:
     """Write the rates as CSV."""
-    write_bytes(path, frame.to_csv(index=False).encode())
+    write_bytes(path, csv_text(frame).encode())

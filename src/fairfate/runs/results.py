@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, listing
 from fairfate.fairness.metrics import METRICS, Counts, Metric, acceptance
-from fairfate.files import read_arrays, replacing, short_name, write_bytes
+from fairfate.files import csv_text, read_arrays, replacing, short_name, write_bytes
 from fairfate.lazy import pandas as pd
 from fairfate.rounds.record import OUTCOMES
 from fairfate.rounds.server import UNTRAINED
@@ -341,7 +341,7 @@ def row_names(rows: pd.DataFrame | Sheet) -> list[str]:
 
 def summary_text(summary: pd.DataFrame) -> str:
     """The summary as CSV."""
-    return summary.to_csv(index=False)
+    return csv_text(summary)
 
 
 def write_summary(path: Path, summary: pd.DataFrame) -> None:

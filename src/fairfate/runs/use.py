@@ -16,7 +16,7 @@ from fairfate.errors import InputError, check, listing
 from fairfate.fairness.intervals import bootstrap
 from fairfate.fairness.metrics import Counts, Values
 from fairfate.fairness.objective import metrics_by
-from fairfate.files import replacing, write_bytes
+from fairfate.files import csv_text, replacing, write_bytes
 from fairfate.lazy import pandas as pd
 from fairfate.models.fitted import FairModel, Scored
 from fairfate.models.own import Network
@@ -87,7 +87,7 @@ def predict_file(
     kept = frame if written is None or len(written) != len(frame) else written
     scored = kept.assign(**{names[0]: found.probability, names[1]: decided})
     if out.suffix.lower() == ".csv":
-        write_bytes(out, scored.to_csv(index=False).encode())
+        write_bytes(out, csv_text(scored).encode())
     else:
         with replacing(out) as temporary:
             pq.write_table(pa.Table.from_pandas(scored, preserve_index=False), temporary)
