@@ -20,6 +20,7 @@ from fairfate import FairModel, InputError
 from fairfate.data import MISSING, OTHERS, SMALL, Reading, read_file
 from fairfate.export import export, onnx_inputs, to_json, to_onnx
 from fairfate.export.write import TRUSTED
+from fairfate.files import read_arrays, write_arrays
 from fairfate.report.tracking import open_tracking
 
 BOTH = ("fedavg", "fedavg+thresholds")
@@ -340,3 +341,23 @@ def test_without_mlflow_the_command_says_what_to_install(tmp_path: Path) -> None
         'Error: mlflow needs MLflow: pip install "fairfate[mlflow]"\n',
     )
     assert not list(tmp_path.iterdir())
+
+
+def test_a_model_with_a_text_that_no_file_can_hold_is_refused(tmp_path: Path) -> None:
+    frame = made_up.hospital(600).assign(region=lambda of: of["region"].fillna("west"))
+    options = {"target": "readmitted", "favourable": "no", "sensitive": ("region",), "min_group": 0}
+    run = fairfate.run(data=frame, **options, rounds=1, seeds=1, jobs=1, strategies="fedavg+thresholds")
+    path = run.model("fedavg+thresholds").save(tmp_path / "model.safetensors")
+    arrays, about = read_arrays(path)
+    text = json.dumps(about)
+    for known in ("no", "ward", "w1", "west", "thresholds"):  # label, column, category, group, strategy
+        assert f'"{known}' in text or f"+{known}" in text
+        write_arrays(path, arrays, json.loads(text.replace(known, f"{known}\\udc80")))
+        with pytest.raises(InputError, match="must hold texts that UTF-8 can hold, got a lone surrogate"):
+            FairModel.load(path)
+    for form in ("onnx", "skops", "json"):
+        done = fairfate_command("export", path, "--format", form, cwd=tmp_path)
+        assert done.returncode == 2, done.stderr
+        assert done.stderr.startswith("Error: model '")
+        assert done.stderr.count("\n") == 1
+        assert [file.name for file in tmp_path.iterdir()] == ["model.safetensors"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fairfate._version import __version__
 from fairfate.data import MISSING, OTHERS, SMALL, Schema, UnfitError, words
-from fairfate.errors import InputError, check, listing, unknown
+from fairfate.errors import InputError, check, is_utf8, listing, unknown
 from fairfate.fairness.metrics import Counts, Values, count
 from fairfate.files import read_arrays, write_arrays
 from fairfate.lazy import pandas as pd
@@ -206,6 +206,10 @@ class FairModel:
             raise InputError(f"model must be a file that a run has written, got '{file}' ({error})") from None
         if about.get("format") != FORMAT:
             raise InputError(f"model must be of this version, got '{file}' of an older one: run it again")
+        texts = json.dumps(about, ensure_ascii=False)
+        check(
+            is_utf8(texts), f"model '{file}' must hold texts that UTF-8 can hold", "a lone surrogate in one"
+        )
         content = json.dumps(about.pop("schema", None))
         schema = Schema.from_json(content, f"the schema of '{file}'", least_groups=1)
         thresholds = tensors.pop("thresholds", None)
