@@ -369,6 +369,30 @@ def test_sums_that_no_rows_have_are_refused(draft: Schema, lie: dict[str, object
     assert wide.to_json() == cover(draft, {"honest": honest})[0].to_json()
 
 
+def test_a_small_site_tells_no_text_of_few_rows(draft: Schema) -> None:
+    rows = many_yes(40).assign(job=["spy"] * 2 + ["pilot"] * 18 + ["admin"] * 20)
+    assert describe_frame(draft, rows)["job"] == ["admin"]
+    assert describe_frame(draft, rows, min_cell=25)["job"] == []
+
+
+def test_a_site_with_a_minimum_cell_count_hides_who_lacks_a_value(draft: Schema) -> None:
+    rows = many_yes(100)
+    few = rows.assign(age=rows["age"].astype(float).where(rows.index % 25 != 0))
+    count, total, squares, missing = describe_frame(draft, few, min_cell=10)["age"]
+    assert (count, missing) == (100, 0)
+    assert total / count == pytest.approx(few["age"].mean())
+    assert squares / count == pytest.approx((few["age"] ** 2).mean())
+    nearly_none = rows.assign(age=rows["age"].astype(float).where(rows.index < 5))
+    assert describe_frame(draft, nearly_none, min_cell=10)["age"] == [0, 0.0, 0.0, 0]
+    assert describe_frame(draft, nearly_none)["age"][0] == 5
+
+
+def test_lowest_and_highest_values_are_not_told_under_a_minimum_cell_count() -> None:
+    table = tidy(many_yes(400), encode="ordinal", **BANK)
+    with pytest.raises(UnfitError, match="somebody's"):
+        describe_frame(Schema.of(table), many_yes(400), min_cell=10)
+
+
 def test_large_numbers_of_many_rows_are_no_lie() -> None:
     """Milliseconds since 1970 have squares beyond what a column may hold."""
     rng = np.random.default_rng(0)

@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from fairfate.data.columns import MISSING, OTHERS, least_rows, words
+from fairfate.data.columns import LEAST_ROWS, MISSING, OTHERS, words
 from fairfate.data.encode import Encoder
 from fairfate.data.inputs import finite
 from fairfate.data.schema import Schema, UnfitError
@@ -22,12 +23,18 @@ MOST_WIDER = 100
 """A range that is so many times as wide as the server's is a slip or a lie: it would squeeze all others."""
 
 
-def describe_frame(schema: Schema, frame: pd.DataFrame) -> dict[str, Any]:
+def describe_frame(schema: Schema, frame: pd.DataFrame, min_cell: int = 0) -> dict[str, Any]:
     """What a file's owner may tell others about a schema's inputs: ranges and the names of categories.
 
     Of numbers that are standardised: how many there are, their sum and the sum of their squares, and whether
     some are missing. Of others the lowest and the highest value, which are somebody's values. Of texts those
     that enough rows share, or all of them; texts that are about as many as the rows are not told.
+
+    Parameters
+    ----------
+    schema : the inputs
+    frame : the file's rows
+    min_cell : no number of fewer rows is told, nor anybody's single value
     """
     absent = [column for column in schema.columns if column not in frame.columns]
     if absent:
@@ -39,24 +46,42 @@ def describe_frame(schema: Schema, frame: pd.DataFrame) -> dict[str, Any]:
             continue
         if column in schema.categories:
             found = words(frame[column])
-            codes, names = found
-            if OTHERS in schema.categories[column]:
-                names = [names[p] for p in np.flatnonzero(found.rows >= least_rows(len(frame)))]
+            rows, missing = found.rows, int((found.codes < 0).sum())
+            fewest = max(LEAST_ROWS, min_cell) if OTHERS in schema.categories[column] else min_cell
+            names = [name for name, count in zip(found.names, rows, strict=True) if count >= fewest]
             if len(names) > min(MOST_TOLD, len(frame) / 2):
                 raise UnfitError(
                     f"column '{column}' must have few different texts to be described, got {len(names)} in"
                     f" {len(frame)} rows, as on an identifier"
                 )
-            inputs[column] = sorted({*names, *([MISSING] if (codes < 0).any() else [])})
-        else:
-            numbers = schema.column(frame[column])
-            present = numbers[~np.isnan(numbers)]
-            if standardised:
-                sums = [len(present), float(present.sum()), float((present * present).sum())]
-                inputs[column] = [*sums, int(len(present) < len(numbers))]
-                continue
-            inputs[column] = [float(present.min()), float(present.max())] if len(present) else []
+            inputs[column] = sorted({*names, *([MISSING] if missing >= max(1, min_cell) else [])})
+            continue
+        numbers = schema.column(frame[column])
+        present = numbers[~np.isnan(numbers)]
+        if standardised:
+            inputs[column] = _sums(present, len(numbers), min_cell)
+            continue
+        if min_cell > 1:
+            raise UnfitError(
+                f"column '{column}' must be standardised to be described: its lowest and highest values are"
+                " somebody's"
+            )
+        inputs[column] = [float(present.min()), float(present.max())] if len(present) else []
     return inputs
+
+
+def _sums(present: NDArray[np.float64], rows: int, min_cell: int) -> list[float]:
+    """How many numbers there are, their sum and that of their squares, and whether some are missing.
+
+    Where fewer than ``min_cell`` are missing, the sums are those of all rows at the same mean.
+    """
+    if len(present) < min_cell:
+        return [0, 0.0, 0.0, 0]
+    missing = rows - len(present)
+    sums = [float(present.sum()), float((present * present).sum())]
+    if 0 < missing < min_cell:
+        return [rows, *(value * rows / len(present) for value in sums), 0]
+    return [len(present), *sums, int(missing > 0)]
 
 
 def cover(schema: Schema, described: Mapping[str, Any]) -> tuple[Schema, dict[str, str]]:
