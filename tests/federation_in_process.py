@@ -6,6 +6,7 @@ The only place in the tests that touches Flower's internals.
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -17,7 +18,25 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
+from fairfate.flower import receive
+
 TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
+
+
+class Clock:
+    """Nodes in this process answer at once or never: whoever waits for them has waited long enough."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now = math.nextafter(self.now + 1e6, math.inf)
+
+
+receive.time = Clock()  # type: ignore[assignment]
 
 Tamper = Callable[[Message, Message], "Message | None"]
 """A question and its honest reply to what really arrives; None for no reply at all."""

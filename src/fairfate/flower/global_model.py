@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import Counts
+from fairfate.flower.receive import ANSWER
 from fairfate.flower.records import Layout, MismatchError, blame
 from fairfate.flower.replies import Replies
 from fairfate.flower.validation import BuiltIn, Measure
@@ -67,6 +68,11 @@ class GlobalModel:
     def vector(self) -> NDArray[Any]:
         """The trained arrays in their order, then the averaged ones."""
         return np.concatenate([self.server.params, self.rest]).astype(self.layout.dtype, copy=False)
+
+    @property
+    def largest_reply(self) -> int:
+        """Bytes that a client's reply may have: its arrays, and room for names and metrics."""
+        return 2 * self.vector.size * 8 + ANSWER
 
     @property
     def released(self) -> NDArray[Any]:

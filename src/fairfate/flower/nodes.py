@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fairfate.errors import InputError, listing
 from fairfate.flower.logs import log, one_line
+from fairfate.flower.receive import receive
 from fairfate.flower.replies import MOST_EXAMPLES
 
 CLIENT, NAME, PROBLEM, NOTE, COUNTS, ROWS = "client", "name", "problem", "note", "counts", "rows"
@@ -120,7 +121,7 @@ class Roster:
             return
         content = RecordDict({"config": self.question})
         messages = [Message(content, node, MessageType.QUERY) for node in new]
-        replies = list(grid.send_and_receive(messages, timeout=self.timeout))
+        replies = receive(grid, messages, self.timeout)
         asked = {message.metadata.message_id: message.metadata.dst_node_id for message in messages}
         answers = {asked.get(reply.metadata.reply_to_message_id, 0): reply for reply in replies}
         for node in new:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +83,14 @@ class Replies:
         self.num_examples = np.delete(self.num_examples, number)
 
 
+class TooFewRepliesError(RuntimeError):
+    """A round in which too few replies count."""
+
+    def __init__(self, good: Replies, name: Callable[[int], str], wanted: int) -> None:
+        missing = "; ".join(f"{name(gone.node)}: {gone.reason}" for gone in good.dropped)
+        super().__init__(f"{len(good.nodes)} replies count, {wanted} must ({missing})")
+
+
 def read_replies(
     asked: Mapping[str, int],
     messages: Sequence[Message],
@@ -91,6 +100,7 @@ def read_replies(
     weight_key: str,
     late: str,
     buffer: NDArray[Any],
+    row_range: Callable[[int], tuple[int, float]] = lambda node: (0, math.inf),
 ) -> Replies:
     """Sort a round's replies into good ones and others.
 
@@ -103,6 +113,7 @@ def read_replies(
     weight_key : metric that holds the number of examples
     late : what to say of a node that did not reply
     buffer : (nodes asked, parameters) memory for the updates
+    row_range : how many examples a node may claim, at least and at most
     """
     by_node: dict[int, Message] = {}
     dropped: list[Dropped] = []
@@ -125,6 +136,9 @@ def read_replies(
             record, metrics, count, length = _read(
                 by_node[node], layout, model, limits, weight_key, buffer[len(counts)]
             )
+            low, high = row_range(node)
+            if not low <= count <= high:
+                raise MismatchError(f"{count:g} examples, where it may have {low} to {high:g}")
         except MismatchError as error:
             dropped.append(Dropped(node, one_line(error)))
             continue

@@ -22,6 +22,7 @@ from fairfate.fairness.thresholds import (
 )
 from fairfate.flower.logs import log
 from fairfate.flower.nodes import COUNTS, Client
+from fairfate.flower.receive import receive
 from fairfate.flower.validation import Measure
 from fairfate.strategies import Step
 
@@ -80,7 +81,7 @@ def ask_histograms(
         config = ConfigRecord({**(question or {}), **about(client), ASK: HISTOGRAM, "groups": groups})
         content = RecordDict({"arrays": arrays, "config": config})
         messages.append(Message(content, client.node, MessageType.QUERY))
-    replies = list(grid.send_and_receive(messages, timeout=timeout))  # gives the messages their numbers
+    replies = receive(grid, messages, timeout)  # gives the messages their numbers
     names = {
         message.metadata.message_id: client.name for message, client in zip(messages, clients, strict=True)
     }

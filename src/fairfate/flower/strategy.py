@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from logging import INFO
+from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,15 @@ from fairfate.flower.global_model import GlobalModel
 from fairfate.flower.history import Round, account, clients_of, plain_notes, rounds_of
 from fairfate.flower.logs import log
 from fairfate.flower.nodes import Client, Roster
-from fairfate.flower.replies import BROADCAST, LEARNING_RATE, Limits, Replies, read_replies
+from fairfate.flower.receive import receive
+from fairfate.flower.replies import (
+    BROADCAST,
+    LEARNING_RATE,
+    Limits,
+    Replies,
+    TooFewRepliesError,
+    read_replies,
+)
 from fairfate.flower.saved import Saved
 from fairfate.flower.steps import ask_histograms, take_thresholds
 from fairfate.flower.validation import BuiltIn, Measure
@@ -68,10 +77,14 @@ class FlowerStrategy(Base):
     per_round : clients in a round; without it ``fraction_train`` decides
     fraction_train, fraction_evaluate : shares of the clients to train and evaluate in a round
     min_train_nodes, min_evaluate_nodes, min_available_nodes : as in Flower's FedAvg
+    min_replies : a round in which fewer replies count is repeated, in all ``attempts`` times; then the run
+        ends with an error, and goes on from its checkpoint when it is started again
     max_wait : seconds to wait for enough clients before the run ends with an error
     max_norm : L2 norm above which an update is dropped; None compares the updates of a round with each
         other, infinity takes all
     max_examples : most examples that a client may count for
+    row_ranges : for clients of these names, how many examples they may claim, at least and at most; a
+        reply that claims others is dropped
     learning_rate : of the clients' SGD, for strategies that must know it (``qffl``)
     checkpoint : file that holds the run after every round; where it exists, `start` goes on from it
     ask_clients : send each new node a query for its name (see the documentation); the default asks only
@@ -100,9 +113,12 @@ class FlowerStrategy(Base):
         min_train_nodes: int = 2,
         min_evaluate_nodes: int = 2,
         min_available_nodes: int = 2,
+        min_replies: int = 0,
+        attempts: int = 3,
         max_wait: float = 600.0,
         max_norm: float | None = None,
         max_examples: float | None = None,
+        row_ranges: Mapping[str, tuple[int, int]] | None = None,
         learning_rate: float | None = None,
         checkpoint: str | Path | None = None,
         ask_clients: bool | None = None,
@@ -123,12 +139,14 @@ class FlowerStrategy(Base):
             ("min_train_nodes", min_train_nodes),
             ("min_evaluate_nodes", min_evaluate_nodes),
             ("min_available_nodes", min_available_nodes),
+            ("min_replies", min_replies),
         ):
             check(least >= 0, f"{name} must be >= 0", least)
         limits = {"max_norm": max_norm, "max_examples": max_examples, "learning_rate": learning_rate}
         for name, limit in limits.items():
             check(limit is None or limit > 0, f"{name} must be > 0", limit)
         check(max_wait > 0, "max_wait must be > 0", max_wait)
+        check(attempts >= 1, "attempts must be >= 1", attempts)
         self.spec: Spec = parse_spec(strategy, metric)
         self.num_rounds = num_rounds
         self.validation, self.test = validation, test
@@ -145,6 +163,8 @@ class FlowerStrategy(Base):
         )
         self.min_train_nodes, self.min_evaluate_nodes = min_train_nodes, min_evaluate_nodes
         self.min_available_nodes = min_available_nodes
+        self.min_replies, self.attempts = min_replies, attempts
+        self.row_ranges = row_ranges or {}
         self.limits, self.learning_rate = Limits(max_norm, max_examples), learning_rate
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.averaged = tuple(averaged)
@@ -274,7 +294,7 @@ class FlowerStrategy(Base):
             wanted = t > 0 and t not in result.evaluate_metrics_clientapp
             messages = list(self.configure_evaluate(t, arrays, evaluate_config, grid)) if wanted else []
             if messages:
-                replies = grid.send_and_receive(messages, timeout=timeout)
+                replies = receive(grid, messages, timeout, model.largest_reply)
                 _keep(result.evaluate_metrics_clientapp, t, self.aggregate_evaluate(t, replies), "Evaluation")
             if evaluate_fn is not None and t not in result.evaluate_metrics_serverapp:
                 _keep(result.evaluate_metrics_serverapp, t, evaluate_fn(t, arrays), "Global evaluation")
@@ -287,11 +307,7 @@ class FlowerStrategy(Base):
         for t in range(first, self.num_rounds + 1):
             log(INFO, "")
             log(INFO, "[ROUND %s/%s]", t, self.num_rounds)
-            messages = list(self.configure_train(t, arrays, train_config, grid))
-            # the replies have no name here: they are gone before the next ones come, which need their room
-            aggregated, metrics = self.aggregate_train(
-                t, grid.send_and_receive(messages, timeout=timeout) if messages else []
-            )
+            aggregated, metrics = self._train(t, arrays, train_config, grid, timeout)
             if aggregated is not None:
                 result.arrays = arrays = aggregated
             _keep(result.train_metrics_clientapp, t, metrics)
@@ -304,6 +320,22 @@ class FlowerStrategy(Base):
         for line in account(self.history, self.roster.refused):
             log(INFO, "\t%s", line)
         return result
+
+    def _train(
+        self, t: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid, timeout: float
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """A round, repeated while too few replies count, but not too often."""
+        for attempt in range(1, self.attempts + 1):
+            messages = list(self.configure_train(t, arrays, config, grid))
+            try:
+                # the replies have no name here: they are gone before the next ones need their room
+                return self._aggregate(
+                    t, receive(grid, messages, timeout, self.model.largest_reply) if messages else []
+                )
+            except TooFewRepliesError as error:
+                log(WARNING, "\t> attempt %d of %d at round %d: %s", attempt, self.attempts, t, error)
+                problem = str(error)
+        raise InputError(f"round {t} was given up after {self.attempts} attempts: {problem}")
 
     def _agreed_rounds(self, given: int | None) -> int:
         """The number of rounds, of which the strategy and `start` may both have been told."""
@@ -424,6 +456,10 @@ class FlowerStrategy(Base):
             )
         return self._begin(arrays, self.num_rounds)
 
+    def _row_range(self, node: int) -> tuple[int, float]:
+        """How many examples a node may claim."""
+        return self.row_ranges.get(self.roster.name(node), (0, math.inf))
+
     def _least(self, minimum: int) -> int:
         return max(1, minimum if self.per_round is None else self.per_round)
 
@@ -443,7 +479,17 @@ class FlowerStrategy(Base):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Check the replies, score the models, aggregate."""
+        """Check the replies, score the models, aggregate; with too few good replies the model stays."""
+        try:
+            return self._aggregate(server_round, replies)
+        except TooFewRepliesError as error:
+            log(WARNING, "\t> round %d does not count: %s", server_round, error)
+            return None, None
+
+    def _aggregate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The same; TooFewRepliesError, and nothing has changed, with too few good replies."""
         asked = {message.metadata.message_id: message.metadata.dst_node_id for message in self._asked}
         self._asked = []
         model = self.model
@@ -456,9 +502,12 @@ class FlowerStrategy(Base):
             self.weighted_by_key,
             self.late,
             model.memory(len(asked)),
+            self._row_range,
         )
         del replies  # as soon as a model is of no more use, so is its room
         sent = self._check(server_round, len(asked), good, model)
+        if len(good.nodes) < min(self.min_replies, len(asked)):
+            raise TooFewRepliesError(good, self.roster.name, self.min_replies)
         outcome = model.take(server_round, good, sent)
         done = self._record(server_round, len(asked), good, sent, outcome)
         self.history.append(done)

@@ -13,6 +13,7 @@ from flwr.serverapp import Grid
 from fairfate.fairness.metrics import Counts
 from fairfate.flower.logs import log, one_line
 from fairfate.flower.nodes import COUNTS, Client
+from fairfate.flower.receive import receive
 from fairfate.flower.records import MismatchError
 from fairfate.flower.replies import MOST_EXAMPLES
 from fairfate.flower.steps import ASK
@@ -47,7 +48,7 @@ def ask_counts(
         config = ConfigRecord({**about(client), ASK: SCORES, "groups": groups})
         records = {f"{MODEL}{number}": model for number, model in enumerate(models)}
         messages.append(Message(RecordDict({"config": config, **records}), client.node, MessageType.QUERY))
-    replies = list(grid.send_and_receive(messages, timeout=timeout))  # gives the messages their numbers
+    replies = receive(grid, messages, timeout)  # gives the messages their numbers
     waiting = {
         message.metadata.message_id: client.name for message, client in zip(messages, clients, strict=True)
     }
