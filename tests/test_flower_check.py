@@ -20,7 +20,7 @@ from fairfate.data.fit import problems
 from fairfate.flower.app.check import check_site, read_node
 from fairfate.flower.app.init import init
 from fairfate.flower.app.node import KEYS
-from fairfate.flower.app.settings import schema_of
+from fairfate.flower.app.settings import schema_of, settings_of
 
 SIZE = 40
 GOOD = pd.DataFrame(
@@ -201,7 +201,7 @@ def app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The ready app in an empty folder, with its schema."""
     monkeypatch.chdir(tmp_path)
     folder = init(tmp_path / "hospitals")
-    schema_of(folder)[0].write(tmp_path / "schema.json")
+    schema_of(settings_of(folder))[0].write(tmp_path / "schema.json")
     return folder
 
 

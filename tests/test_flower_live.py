@@ -86,10 +86,12 @@ def test_a_deployment_keeps_strangers_out_and_survives_its_faults(ready: ReadyAp
     deploy = ready.module("deploy_here.py")
     deploy.check_config()
     with deploy.Deployment(tmp_path / "deployment") as here:
-        here.start_server()
+        for site in ("north", "south"):
+            here.join(site, ready.folder / "sites" / f"{site}.toml")
+        here.start_server("rounds=3", "--strategy fedavg")
         here.start_operator()
         for site in ("north", "south"):
-            here.start_site(site, ready.folder / "sites" / f"{site}.toml")
+            here.start_site(site)
         only_the_proxy_is_open(here)
         refuse_requests(here, tmp_path)
         refuse_strangers(here, ready)
@@ -98,6 +100,7 @@ def test_a_deployment_keeps_strangers_out_and_survives_its_faults(ready: ReadyAp
         survive_a_killed_superlink(here, ready)
         assert_same_as_fairfate_run(ready.result(), tmp_path)
         refuse_foreign_code(here, ready, tmp_path)
+        refuse_plain_questions(here)
         survive_a_killed_supernode(here, ready)
         refuse_a_site_that_was_struck_off(here, ready)
         everything_is_private(here.folder)
@@ -195,10 +198,12 @@ def only_the_proxy_is_open(here: Any) -> None:
 
 def refuse_strangers(here: Any, ready: ReadyApp) -> None:
     """A SuperNode with a key that nobody has registered, though it comes through a site's own forwarder."""
-    (here.folder / "stranger").mkdir()
-    here.trust("stranger")
+    folder = here.folder / "stranger"
+    folder.mkdir()
+    own = f'state = "{folder / "state"}"\n'
+    (folder / "site.toml").write_text((here.folder / "north" / "site.toml").read_text() + own)
     here.make_key("stranger")
-    here.start_supernode("stranger", ready.folder / "sites" / "north.toml", forwarder="north")
+    here.start_supernode("stranger", forwarder="north")
     assert here.processes["stranger"].wait(60) != 0
     log = (here.folder / "stranger.log").read_text()
     assert "Exit Code: 305" in log
@@ -270,9 +275,21 @@ def refuse_foreign_code(here: Any, ready: ReadyApp, tmp_path: Path) -> None:
     assert "this site does not run the app with the checksum" in here.log(run)
 
 
+def refuse_plain_questions(here: Any) -> None:
+    """A server that neither signs nor seals, as one that somebody has taken over: no site answers."""
+    known, here.always = here.always, "study='/nowhere'"
+    run = here.submit("rounds=1 max-wait=5.0")
+    here.always = known
+    assert here.wait(run, 120) == "finished:failed"
+    assert "RefusedError" in here.log(run)
+    for site in ("north", "south"):
+        told = here.run(f"fairfate flower log {site}/site.toml --refused", cwd=here.folder)
+        assert "no sealed message" in " ".join(told.split())
+
+
 def survive_a_killed_supernode(here: Any, ready: ReadyApp) -> None:
     """Killed after the first round: the run ends with the other site, and says who was missing."""
-    run = here.submit("rounds=2 min-sites=2 timeout=60.0 strategy='fedavg'")
+    run = here.submit("rounds=2 min-sites=2 min-replies=1 timeout=60.0 strategy='fedavg'")
     wait_for(lambda: rounds_done(ready.result(2)) >= 1, 90, "the first round did not end")
     here.stop("south", signal.SIGKILL)
     status = here.wait(run, 180)
@@ -295,7 +312,7 @@ def refuse_a_site_that_was_struck_off(here: Any, ready: ReadyApp) -> None:
         15,
         "it was let in",
     )
-    here.start_supernode("south", ready.folder / "sites" / "south.toml")
+    here.start_supernode("south")
     run = here.submit("rounds=1 min-sites=1 strategy='fedavg'")
     assert here.wait(run, 120) == "finished:completed", here.log(run)
     clients = pd.read_csv(ready.result(3) / "clients.csv")

@@ -1,9 +1,9 @@
-"""``fairfate flower``: write an app, its schema and its checksum, and check a site's file."""
+"""``fairfate flower``: write an app and its study, make keys, check a site's file, start it, read its log."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -30,11 +30,127 @@ def init(
 def checksum(
     app: Annotated[Path, typer.Argument(help="folder of a Flower app that you have looked through")],
 ) -> None:
-    """Print the checksum of an app as Flower sends it, for a site's list of apps that it trusts."""
+    """Print the checksum of an app's files as Flower sends them, to compare with that of the study."""
     _need_flower()
     from fairfate.flower.app.guard import app_checksum
 
     console(soft_wrap=True).print(f"{app_checksum(app)}  # {app.resolve().name}")
+
+
+@flower_app.command()
+def key(
+    name: Annotated[str | None, typer.Argument(help="server, where no --node is given")] = None,
+    node: Annotated[Path | None, option("a site's node-config: its name, and roughly its rows")] = None,
+    out: Annotated[Path, option("folder for the two files")] = Path(),
+) -> None:
+    """Make the keys of the server or a site: NAME-study.key stays there, NAME-study.pub goes around."""
+    _need_flower()
+    from fairfate.flower.app.make_study import make_key, site_name
+
+    if name is None and node is None:
+        raise InputError("name must be given, or --node, got neither")
+    found = site_name(node) if name is None and node is not None else str(name)
+    private, public = make_key(found, out, node)
+    screen = console(soft_wrap=True)
+    screen.print(f"Wrote {private}, which must stay here, and {public}, which goes into the study.")
+
+
+@flower_app.command()
+def study(
+    app: Annotated[Path, typer.Argument(help="folder of an app that fairfate flower init has written")],
+    party: Annotated[list[Path], option("a .pub file: the server's and every site's")] = [],  # noqa: B006
+    out: Annotated[Path, option("file to write (default: study.toml)")] = Path("study.toml"),
+    run_config: Annotated[
+        str, typer.Option("--run-config", "-c", help="changes to the run config, as for flwr run")
+    ] = "",
+    strategy: Annotated[list[str], option("one more strategy that may be run")] = [],  # noqa: B006
+    seed: Annotated[list[int], option("one more seed that may be run")] = [],  # noqa: B006
+    runs: Annotated[int, option("how many runs the questions suffice for")] = 5,
+    min_cell: Annotated[int, option("no count of fewer people leaves a site")] = 10,
+    min_rows: Annotated[int, option("a site with fewer rows does not train")] = 50,
+    max_weight: Annotated[float, option("largest weight of a model that is sent to a site")] = 100.0,
+    amend: Annotated[Path | None, option("the study that this one takes the place of")] = None,
+    without: Annotated[list[str], option("a site of that study which takes part no longer")] = [],  # noqa: B006
+) -> None:
+    """Write the study file that every site reads, signs off and pins; it answers nothing else."""
+    _need_flower()
+    from fairfate.files import write_bytes
+    from fairfate.flower.app.make_study import changes_from, make_study, parse_changes, read_party
+    from fairfate.flower.study import Study
+
+    if out.exists() and (amend is None or out.resolve() != amend.resolve()):
+        raise InputError(f"out must be a new file, got '{out}', which exists")
+    before = None if amend is None else Study.read(amend)
+    made = make_study(
+        app,
+        [read_party(file) for file in party],
+        changes=parse_changes(run_config),
+        strategies=strategy,
+        seeds=seed,
+        runs=runs,
+        min_cell=min_cell,
+        min_rows=min_rows,
+        max_weight=max_weight,
+        amends=before,
+        without=without,
+    )
+    write_bytes(out, made.text().encode())
+    screen = console(soft_wrap=True)
+    for line in [] if before is None else changes_from(before, made):
+        screen.print(line, markup=False, highlight=False)
+    screen.print(f"Saved {out}, version {made.version} of the study. Each site reads it, and pins it:")
+    screen.print(f'    study-sha256 = "{made.checksum}"', markup=False, highlight=False)
+
+
+@flower_app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def site(
+    context: typer.Context,
+    node: Annotated[Path, typer.Argument(help="the site's node-config, a .toml file")],
+) -> None:
+    """Start a site: flower-supernode with the arguments that follow, running the study's app and no other."""
+    _need_flower()
+    from fairfate.flower.app.launch import launch
+
+    raise typer.Exit(launch(node, list(context.args)))
+
+
+@flower_app.command()
+def log(
+    node: Annotated[Path, typer.Argument(help="the site's node-config, a .toml file")],
+    refused: Annotated[bool, option("only what was refused")] = False,
+    json_lines: Annotated[bool, typer.Option("--json", help="the lines as they are kept")] = False,
+) -> None:
+    """Print what a site was asked, by whom, and what left it."""
+    _need_flower()
+    import json
+
+    from fairfate.flower.app.check import read_node
+    from fairfate.flower.app.gate import state_folder
+    from fairfate.flower.app.site_state import REFUSED, SiteFolder
+
+    lines = SiteFolder(state_folder(read_node(node))).read_log()
+    lines = [line for line in lines if line.get("verdict") == REFUSED or not refused]
+    screen = console(soft_wrap=True)
+    for line in lines:
+        shown = json.dumps(line) if json_lines else " ".join(_log_line(line).split())
+        screen.print(shown, markup=False, highlight=False)
+    if not json_lines:
+        screen.print(f"{len(lines)} messages.")
+
+
+def _log_line(line: dict[str, Any]) -> str:
+    """A line of a site's log, for a person."""
+    time = str(line.get("time", ""))[:19].replace("T", " ")
+    signed = f"signed {line['signed']}" if line.get("signed") else "not signed"
+    question = f"{line.get('kind') or line.get('type') or ''} {line.get('server-round', '')}".strip()
+    sent = "; ".join(
+        f"{name}: {what if isinstance(what, str) else ', '.join(what)}"
+        for name, what in dict(line.get("sent", {})).items()
+    )
+    return (
+        f"{time} {line.get('verdict')} {question} from {line.get('claims')} ({signed}),"
+        f" run {line.get('run')}, {line.get('bytes', 0)} bytes: {sent or line.get('reason', '')}"
+    )
 
 
 @flower_app.command()
@@ -43,9 +159,9 @@ def schema(
     out: Annotated[Path, option("file to write (default: schema.json)")] = Path("schema.json"),
 ) -> None:
     """Write the schema that the server will send, for sites to check their files against."""
-    from fairfate.flower.app.settings import schema_of
+    from fairfate.flower.app.settings import schema_of, settings_of
 
-    found, complete = schema_of(app)
+    found, complete = schema_of(settings_of(app))
     found.write(out)
     screen = console(soft_wrap=True)
     screen.print(f"Saved {out}. It has names and ranges of columns, and no rows; a site can use it:")

@@ -272,7 +272,7 @@ def write_clients(path: Path, frame: pd.DataFrame) -> None:
     """
     whole, text = pa.int64(), pa.string()
     kinds = dict.fromkeys(("name", "outcome", "reason", "strategy", "metric", "settings"), text)
-    kinds |= {"round": whole, "seed": whole, "node": pa.uint64()}
+    kinds |= {"round": whole, "seed": whole}
     schema = pa.schema([(name, kinds.get(name, pa.float64())) for name in frame.columns])
     table = pa.Table.from_pandas(frame, schema, preserve_index=False).replace_schema_metadata(None)
     with replacing(path) as temporary:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from fairfate.data import FILE, Schema
-from fairfate.files import LOCK, locked, remove_unfinished, write_bytes
+from fairfate.files import LOCK, csv_text, locked, remove_unfinished, write_bytes
 from fairfate.flower.app.server import ServerData
 from fairfate.flower.app.settings import Settings
 from fairfate.flower.history import Round
@@ -79,10 +79,10 @@ class RunFolder:
 
     def finish(self, settings: Settings, data: ServerData, strategy: FlowerStrategy) -> None:
         """Write rounds, model, clients and summary as `fairfate run` does; a summary means finished."""
-        spec, clients = strategy.spec, strategy.clients()
+        spec, clients = strategy.spec, strategy.clients().drop(columns="node", errors="ignore")
         rounds = strategy.rounds(settings.name, f"column:{FILE}")
         results.write_rounds(self.path / results.ROUNDS, rounds, data.schema.grouping)
-        write_bytes(self.path / CLIENTS, clients.to_csv(index=False).encode())
+        write_bytes(self.path / CLIENTS, csv_text(clients).encode())
         named = {"strategy": spec.label, "metric": spec.metric, "settings": spec.settings_json}
         results.write_clients(self.path / results.CLIENTS, clients.assign(**named, seed=settings.seed))
         last = strategy.history[-1]

@@ -74,8 +74,6 @@ def _write_app(building: Path, words: dict[str, str]) -> None:
         "proxy/server.conf": "proxy/server.conf",
         "proxy/allowed.conf": "proxy/allowed.conf",
         "proxy/forwarder.conf": "proxy/forwarder.conf",
-        "guard/flwr-clientapp": "guard/flwr-clientapp",
-        "guard/flwr-agentapp": "guard/flwr-agentapp",
         "app/__init__.py": f"{words['package']}/__init__.py",
         "app/server_app.py": f"{words['package']}/server_app.py",
         "app/client_app.py": f"{words['package']}/client_app.py",
@@ -89,8 +87,6 @@ def _write_app(building: Path, words: dict[str, str]) -> None:
         file = building / place
         file.parent.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")
-        if file.parent.name == "guard":
-            file.chmod(file.stat().st_mode | 0o100)
 
 
 def _write_data(folder: Path) -> None:

@@ -12,6 +12,7 @@ from fairfate.lazy import pandas as pd
 
 KEYS = (
     *("data", "name", "target", "sensitive", "rename", "describe", "sep", "decimal", "encoding"),
+    *("study", "study-sha256", "key", "state"),
     *("partition-id", "num-partitions"),
 )
 """Of a site's node-config."""

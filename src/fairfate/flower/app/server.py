@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,28 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Rec
 from flwr.serverapp import Grid
 
 from fairfate.data import Schema, Table, cover
-from fairfate.errors import check
+from fairfate.errors import InputError, check, listing
 from fairfate.federation.people import People
 from fairfate.federation.split import held_out, pack
+from fairfate.flower.app.gate import SCHEMA
 from fairfate.flower.app.settings import Settings
-from fairfate.flower.app.site import DESCRIBE, SCHEMA, model_of
+from fairfate.flower.app.site import model_of
 from fairfate.flower.history import Round
+from fairfate.flower.keys import PrivateKey
 from fairfate.flower.logs import log, one_line
 from fairfate.flower.nodes import CLIENT, NAME, PROBLEM, Roster
+from fairfate.flower.receive import receive
+from fairfate.flower.sealed_grid import SealedGrid
 from fairfate.flower.steps import ASK
 from fairfate.flower.strategy import FlowerStrategy
+from fairfate.flower.study import DESCRIBE, NotInStudyError, Study
 from fairfate.flower.validation import BuiltIn, built_in_arrays
 from fairfate.models.model import Model
 
+SERVER_KEY = "FAIRFATE_SERVER_KEY"
+"""The environment variable that names the file with the server's private key."""
+ATTEMPTS = 3
+"""At a round, without a study that says how many."""
 LONGEST = 1_000_000
 """Characters of a site's description."""
 
@@ -85,7 +95,7 @@ def ask_for_schema(grid: Grid, settings: Settings) -> Schema:
     question = RecordDict({"config": ConfigRecord({ASK: DESCRIBE, SCHEMA: schema.to_json()})})
     messages = [Message(question, client.node, MessageType.QUERY) for client in clients]
     told: dict[str, Any] = {}
-    for reply in grid.send_and_receive(messages, timeout=settings.timeout):
+    for reply in receive(grid, messages, settings.timeout):
         name, described, problem = _description(reply)
         if problem:
             log(WARNING, "%s is left out of the schema: %s", name, problem)
@@ -116,11 +126,69 @@ def _description(reply: Message) -> tuple[str, Any, str]:
         return name, None, "what it says of its columns cannot be read"
 
 
+def open_study(settings: Settings) -> tuple[Settings, Study | None]:
+    """The study that the sites have signed off, and the settings under it.
+
+    The settings must be those of the study: sites would refuse others. In a simulation there is none, and
+    nothing is sealed.
+    """
+    if not settings.study or not Path(settings.study).exists():
+        log(INFO, "No study file: only the nodes of a simulation answer")
+        return settings, None
+    study = Study.read(settings.study)
+    seed, rounds = settings.seed, settings.training.rounds
+    if not study.has_run(settings.strategy, seed, rounds):
+        raise InputError(
+            f"run must be one of study '{settings.study}', got {settings.strategy} with seed {seed} and"
+            f" {rounds} rounds; the study has {listing(study.training.strategies)}, seeds"
+            f" {listing(study.training.seeds)} and up to {study.training.rounds} rounds"
+        )
+    training = settings.training
+    given = {
+        "protocol": settings.config.protocol,
+        "epochs": training.epochs,
+        "batch-size": training.batch_size,
+        "learning-rate": training.learning_rate,
+        "hidden": str(settings.config.hidden),
+    }
+    try:
+        study.check_settings(given)
+    except NotInStudyError as error:
+        raise InputError(f"run must be one of study '{settings.study}', got {error}") from None
+    least = study.limits.min_cell
+    check(
+        settings.config.min_cell in (0, least),
+        f"min-cell must be the study's {least}",
+        settings.config.min_cell,
+    )
+    return replace(settings, config=replace(settings.config, min_cell=least)), study
+
+
+def seal_messages(grid: Grid, study: Study | None, run: int) -> Grid:
+    """The grid, which seals every message if there is a study.
+
+    The server's key is in the file that the environment variable ``FAIRFATE_SERVER_KEY`` of the SuperLink's
+    own process names: neither the app nor the run config nor Flower's database has it.
+    """
+    if study is None:
+        return grid
+    path = os.environ.get(SERVER_KEY)
+    if not path:
+        raise InputError(
+            f"{SERVER_KEY} must name the server's private key where the SuperLink is started, got none"
+        )
+    key = PrivateKey.read(path)
+    if key.public != study.server:
+        raise InputError(f"{SERVER_KEY} must name the key of the study's server, got another in '{path}'")
+    return SealedGrid(grid, study, key, run)
+
+
 def make_strategy(
     settings: Settings,
     data: ServerData,
     checkpoint: Path | None,
     on_round: Callable[[Sequence[Round]], None] = lambda history: None,
+    study: Study | None = None,
 ) -> FlowerStrategy:
     """The strategy that the settings name, for the built-in model or the app's own network."""
     return FlowerStrategy(
@@ -136,6 +204,9 @@ def make_strategy(
         fraction_evaluate=0.0,
         min_train_nodes=1,
         min_available_nodes=settings.min_sites,
+        min_replies=settings.min_replies or settings.min_sites,
+        attempts=ATTEMPTS if study is None else study.limits.attempts,
+        row_ranges=None if study is None else {name: of.rows for name, of in study.sites.items()},
         max_wait=settings.max_wait,
         max_norm=settings.max_norm or None,
         max_examples=settings.max_examples or None,

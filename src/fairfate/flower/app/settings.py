@@ -39,6 +39,8 @@ class Settings:
     schema: str = VALIDATION
     seed: int = 1
     min_sites: int = 2
+    min_replies: int = 0
+    study: str = ""
     timeout: float = 300.0
     max_wait: float = 600.0
     max_norm: float = 0.0
@@ -87,12 +89,14 @@ class Settings:
         check(config.protocol in PROTOCOLS, f"protocol must be one of {'|'.join(PROTOCOLS)}", config.protocol)
         check(config.encode in ENCODINGS, f"encode must be one of {'|'.join(ENCODINGS)}", config.encode)
         check(self.min_sites >= 1, "min-sites must be >= 1", self.min_sites)
+        check(self.min_replies >= 0, "min-replies must be >= 0", self.min_replies)
         check((config.per_round or 1) >= 1, "per-round must be >= 0", config.per_round)
         for name in ("seed", "max_norm", "max_examples"):
             check(getattr(self, name) >= 0, f"{name.replace('_', '-')} must be >= 0", getattr(self, name))
         for name in ("timeout", "max_wait"):
             check(getattr(self, name) > 0, f"{name.replace('_', '-')} must be > 0", getattr(self, name))
         paths = {"validation": config.validation, "test": config.test, "out": self.out, "sites": self.sites}
+        paths["study"] = self.study
         for name, path in paths.items():
             if path and not Path(path).is_absolute():
                 raise InputError(f"{name} must be a full path (Flower starts apps elsewhere), got '{path}'")
@@ -158,18 +162,23 @@ def own_network(app_file: str) -> str | None:
     return f"{file}:build" if file.is_file() else None
 
 
-def schema_of(app: str | Path) -> tuple[Schema, bool]:
-    """The schema that an app's server starts from, and whether sites leave it as it is."""
+def settings_of(app: str | Path, changes: Mapping[str, Any] | None = None) -> Settings:
+    """The run config of an app, with changes as ``flwr run -c`` makes them."""
     file = Path(app).expanduser() / "pyproject.toml"
     if not file.is_file():
         raise InputError(f"app must be the folder of a Flower app, got '{app}' (no pyproject.toml)")
     try:
         run_config = tomllib.loads(file.read_text(encoding="utf-8"))["tool"]["flwr"]["app"]["config"]
-        settings = Settings.read(run_config)
+        network = own_network(str(next(file.parent.glob("*/server_app.py"), file)))
+        return Settings.read({**run_config, **(changes or {})}, network)
     except InputError:
         raise
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"app must have a run config in pyproject.toml, got {error} in '{file}'") from None
+
+
+def schema_of(settings: Settings) -> tuple[Schema, bool]:
+    """The schema that a server starts from, and whether sites leave it as it is."""
     given = settings.config.schema
     schema = settings.draft_schema() if given is None else Schema.read(given)
     return schema, settings.schema != SITES

@@ -7,29 +7,50 @@ needs to mend a file is in its own log.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, RecordDict
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
 from numpy.typing import NDArray
 
 from fairfate.data import Schema, Table, UnfitError, describe_frame
 from fairfate.data.read import list_folder, stem
+from fairfate.errors import InputError
+from fairfate.fairness.disclosure import large_strata, merge_bins, round_counts, round_statistics
 from fairfate.fairness.thresholds import histogram
 from fairfate.federation.split import Federation, pack
 from fairfate.federation.streams import Streams
+from fairfate.flower.app.gate import SCHEMA, Gate, Question, RefusedError
 from fairfate.flower.app.node import NodeError, check_keys, data_file, read_rows
+from fairfate.flower.app.site_state import file_checksum
 from fairfate.flower.client import strategy_of
 from fairfate.flower.logs import log
-from fairfate.flower.nodes import CLIENT, COUNTS, NAME, NOTE, PROBLEM, ROWS
+from fairfate.flower.nodes import CLIENT, COUNTS, NAME, NOTE, PROBLEM
+from fairfate.flower.nodes import ROWS as ASK_ROWS
 from fairfate.flower.replies import BROADCAST, report_metrics
-from fairfate.flower.steps import ASK, HISTOGRAM
+from fairfate.flower.sealed_grid import PROBLEM as PROBLEM_RECORD
+from fairfate.flower.sealed_grid import REASON
+from fairfate.flower.steps import ASK
+from fairfate.flower.steps import HISTOGRAM as ASK_HISTOGRAM
+from fairfate.flower.study import DESCRIBE, FIT, HISTOGRAM, ROWS, SCORES, TRAIN
 from fairfate.flower.validation import built_in_arrays
-from fairfate.flower.validators import HELD, HELD_SEED, HELD_SHARE, MODEL, PART, SCORES
+from fairfate.flower.validators import HELD, HELD_SEED, HELD_SHARE, PART
+from fairfate.flower.validators import SCORES as ASK_SCORES
 from fairfate.lazy import pandas as pd
 from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
@@ -38,7 +59,7 @@ from fairfate.models.training import Training
 from fairfate.rounds import local
 from fairfate.strategies import Need, fedavg
 
-DESCRIBE, SCHEMA = "describe", "schema"
+Mask = NDArray[np.bool_]
 Layers = dict[str, NDArray[Any]]
 Metrics = dict[str, Any]
 
@@ -47,10 +68,14 @@ class SiteError(RuntimeError):
     """What a site tells the server when it cannot do what it was asked."""
 
 
+def is_simulated(context: Context) -> bool:
+    """Whether this is a node of Flower's simulation: it has these settings, and no others."""
+    return set(context.node_config) == {"partition-id", "num-partitions"}
+
+
 def file_of(context: Context) -> Path:
     """The site's file: ``data`` in its node-config or, in a simulation, its share of the ``sites`` folder."""
-    simulated = set(context.node_config) == {"partition-id", "num-partitions"}  # what a simulation sets
-    if not simulated:
+    if not is_simulated(context):
         return data_file(context.node_config)
     folder = Path(str(context.run_config.get("sites", ""))).expanduser()
     if not folder.is_dir():
@@ -59,16 +84,6 @@ def file_of(context: Context) -> Path:
     if number >= len(files):
         raise SiteError(f"sites must hold a file for each of the nodes, got {len(files)} in '{folder}'")
     return files[number]
-
-
-def name_of(context: Context) -> str:
-    """What the site calls itself: ``name`` in its node-config, or its file's name."""
-    return str(context.node_config.get("name") or stem(file_of(context)))
-
-
-def read_site(context: Context, schema: Schema) -> pd.DataFrame:
-    """The site's rows, with its own column names replaced by the schema's."""
-    return read_rows(context.node_config, file_of(context), schema)
 
 
 @contextmanager
@@ -89,84 +104,155 @@ def _discreet() -> Iterator[None]:
         raise SiteError("the site's program failed; its own log says why") from None
 
 
-def answer(content: RecordDict, context: Context, network: str | None = None) -> RecordDict:
-    """Answer the server's query: who we are, and whether our file fits its schema.
+@dataclass(frozen=True)
+class Site:
+    """Who answers: the site's settings, and the bounds on what it tells."""
 
-    If the server asks so, add our rows by group and label (for reweighing), or our columns' sums
-    (or ranges) and category names (for a schema that covers all sites).
+    context: Context
+    name: str
+    min_cell: int = 0
+    rows: tuple[int, float] = (0, math.inf)
+    """How many training rows it must have, at least and at most."""
+
+    @classmethod
+    def simulated(cls, context: Context) -> Site:
+        """A node of a simulation: nobody's rows are behind it, and nothing is sealed."""
+        min_cell = int(context.run_config.get("min-cell") or 0)
+        return cls(context, stem(file_of(context)), min_cell)
+
+    @classmethod
+    def of_study(cls, context: Context, gate: Gate) -> Site:
+        """A site of a federation, as its study has it."""
+        limits, (low, high) = gate.study.limits, gate.study.sites[gate.name].rows
+        return cls(context, gate.name, limits.min_cell, (max(low, limits.min_rows), high))
+
+    def frame(self, schema: Schema) -> pd.DataFrame:
+        """The site's rows, with its own column names replaced by the schema's."""
+        return read_rows(self.context.node_config, file_of(self.context), schema)
+
+    def table(self, schema: Schema) -> Table:
+        """The same in the schema."""
+        return schema.table(self.frame(schema), self.name)
+
+    def parts(self, table: Table, config: Mapping[str, Any]) -> tuple[Mask, Mask]:
+        """Which rows are trained on, and which are held out; rows of small strata are in neither."""
+        held = np.zeros(len(table), dtype=bool)
+        if HELD_SEED in config:
+            streams, share = Streams(int(config[HELD_SEED])), float(config[HELD_SHARE])
+            held = streams.held(int(config["client"]), table.cell, share)
+        elif HELD_SHARE in config:  # which rows depends on our number, how many of them does not
+            held = Streams(0).held(0, table.cell, float(config[HELD_SHARE]))
+        return self._large(table, ~held), self._large(table, held)
+
+    def _large(self, table: Table, part: Mask) -> Mask:
+        kept = part.copy()
+        kept[part] = large_strata(table.cell[part], self.min_cell, 2 * table.groups)
+        return kept
+
+    def check_rows(self, number: int) -> None:
+        """SiteError unless the site has as many training rows as it must."""
+        low, high = self.rows
+        if number < low:
+            raise SiteError("this site has fewer rows than it must have to train")
+        if number > high:
+            raise SiteError("this site has more rows than the study has it train on")
+
+
+def respond(message: Message, context: Context, network: str | None = None) -> Message:
+    """Answer a message of the server's, if the site's study has it; RefusedError otherwise.
+
+    Parameters
+    ----------
+    message : what came
+    context : the site's settings
+    network : a network of the app's own, in place of the built-in model
     """
-    about = ConfigRecord()
-    result = RecordDict({CLIENT: about})
+    if is_simulated(context):
+        return Message(_respond_in_simulation(message, context, network), reply_to=message)
+    try:
+        gate = Gate(context.node_config)
+    except InputError as error:
+        log(WARNING, "This site answers nothing: %s", error)
+        raise RefusedError from None
+    question, envelope = gate.open(message, context, network)
     try:
         with _discreet():
-            about.update({NAME: name_of(context), **_note(context)})
             check_keys(context.node_config)
-            config = content.config_records["config"]
-            arrays = content.array_records.get("arrays")
-            if config.get(ASK) == SCORES:
-                result.update(_judge(content, config, context, network))
-            elif config.get(ASK) == HISTOGRAM and arrays is not None:
-                result.update(_scores(arrays, config, context, network))
-            else:
-                result.update(_answer(config, context, about))
+            if not gate.check_file(file_checksum(file_of(context)), context.run_id):
+                raise SiteError("the site's file has changed since the run began")
+            content = answer(question, Site.of_study(context, gate), network)
     except SiteError as error:
-        about[PROBLEM] = str(error)
-    return result
+        content = RecordDict({PROBLEM_RECORD: ConfigRecord({REASON: str(error)})})
+        if question.kind in (FIT, ROWS, DESCRIBE):
+            content = RecordDict({CLIENT: ConfigRecord({NAME: gate.name, PROBLEM: str(error)})})
+    return Message(gate.close(question, envelope, content), reply_to=message)
 
 
-def _scores(
-    arrays: ArrayRecord, config: ConfigRecord, context: Context, network: str | None
-) -> dict[str, MetricRecord]:
-    """Our rows by group, label and the score that a model gives them, for thresholds."""
-    schema = Schema.from_json(str(config[SCHEMA]))
-    table = schema.table(read_site(context, schema), name_of(context))
-    layers = {name: array.numpy() for name, array in arrays.items()}
-    model: Model = Mlp.of(layers) if network is None else model_of(schema, "", network)
-    held = _held(table, config)
-    rows = pack(table, np.flatnonzero(held if config.get(PART) == HELD else ~held), schema.encoder)
-    found = histogram(model.margins(np.asarray(model.flat(layers), dtype=np.float32), rows))
-    return {COUNTS: MetricRecord({HISTOGRAM: [int(number) for number in found.ravel()]})}
+def _respond_in_simulation(message: Message, context: Context, network: str | None) -> RecordDict:
+    """The same without a gate, for a node of a simulation."""
+    content = message.content
+    config = dict(content.config_records["config"])
+    is_training = message.metadata.message_type == MessageType.TRAIN
+    kind = TRAIN if is_training else _KINDS.get(str(config.get(ASK)), FIT)
+    if kind == FIT and config.get("wants-rows"):
+        kind = ROWS
+    names = sorted(content.array_records, key=lambda name: (len(name), name))
+    try:
+        with _discreet():
+            models = tuple(
+                {key: array.numpy() for key, array in content.array_records[name].items()} for name in names
+            )
+            site = Site.simulated(context)
+            question = Question(kind, config, models, Schema.from_json(str(config[SCHEMA])))
+            return answer(question, site, network)
+    except SiteError as error:
+        if is_training:
+            raise
+        with suppress(SiteError):
+            return RecordDict({CLIENT: ConfigRecord({NAME: stem(file_of(context)), PROBLEM: str(error)})})
+        return RecordDict({CLIENT: ConfigRecord({PROBLEM: str(error)})})
 
 
-def _judge(
-    content: RecordDict, config: ConfigRecord, context: Context, network: str | None
-) -> dict[str, MetricRecord]:
-    """How models do on the rows that we hold out, by group, label and decision."""
-    schema = Schema.from_json(str(config[SCHEMA]))
-    table = schema.table(read_site(context, schema), name_of(context))
-    sent = [content.array_records[f"{MODEL}{number}"] for number in range(len(content.array_records))]
-    layers = [{name: array.numpy() for name, array in arrays.items()} for arrays in sent]
-    model: Model = Mlp.of(layers[0]) if network is None else model_of(schema, "", network)
-    models = np.stack([np.asarray(model.flat(of), dtype=np.float32) for of in layers])
-    found = model.count(models, pack(table, np.flatnonzero(_held(table, config)), schema.encoder))
-    return {COUNTS: MetricRecord({SCORES: [int(number) for number in found.ravel()]})}
+_KINDS = {"describe": DESCRIBE, ASK_SCORES: SCORES, ASK_HISTOGRAM: HISTOGRAM}
 
 
-def _held(table: Table, config: ConfigRecord) -> NDArray[np.bool_]:
-    """Which rows we hold out; none unless the server says so."""
-    if HELD_SEED not in config:
-        return np.zeros(len(table), dtype=bool)
-    share = float(str(config[HELD_SHARE]))
-    return Streams(_whole(config, HELD_SEED)).held(_whole(config, "client"), table.cell, share)
-
-
-def _answer(config: ConfigRecord, context: Context, about: ConfigRecord) -> dict[str, MetricRecord]:
-    schema = Schema.from_json(str(config[SCHEMA]))
-    frame = read_site(context, schema)
-    if config.get(ASK) == DESCRIBE:
-        if not context.node_config.get("describe", True):
+def answer(question: Question, site: Site, network: str | None = None) -> RecordDict:
+    """What the site tells: the smallest answer that the question can have, under its minimum cell count."""
+    kind, config = question.kind, question.config
+    if kind == TRAIN:
+        layers, metrics = _train(question, site, network)
+        sent = ArrayRecord({name: Array(layer) for name, layer in layers.items()})
+        return RecordDict({"arrays": sent, "metrics": MetricRecord(metrics)})
+    about = ConfigRecord({NAME: site.name, **_note(site.context)})
+    result = RecordDict({CLIENT: about})
+    if kind == DESCRIBE:
+        if not site.context.node_config.get("describe", True):
             raise SiteError("this site tells nothing of its columns (describe = false)")
-        about[DESCRIBE] = json.dumps(describe_frame(schema, frame))
-        return {}
-    table = schema.table(frame, name_of(context))
-    log(INFO, "%s: %d rows fit the server's schema", table.name, len(table))
-    if not config.get("wants-rows"):
-        return {}
-    held = np.zeros(len(table), dtype=bool)
-    if HELD_SHARE in config:  # which rows depends on our number, how many of them does not
-        held = Streams(0).held(0, table.cell, float(str(config[HELD_SHARE])))
-    cells = np.bincount(table.cell[~held], minlength=2 * table.groups)
-    return {COUNTS: MetricRecord({ROWS: [int(number) for number in cells]})}
+        about[DESCRIBE] = json.dumps(
+            describe_frame(question.schema, site.frame(question.schema), site.min_cell)
+        )
+        return result
+    table = site.table(question.schema)
+    trained, held = site.parts(table, config)
+    if kind in (FIT, ROWS):
+        site.check_rows(int(trained.sum()))
+        log(INFO, "%s: %d rows fit the server's schema", table.name, len(table))
+        if kind == ROWS:
+            cells = np.bincount(table.cell[trained], minlength=2 * table.groups)
+            result[COUNTS] = MetricRecord({ASK_ROWS: [int(number) for number in cells]})
+        return result
+    layers = dict(question.models[0])
+    model: Model = Mlp.of(layers) if network is None else model_of(question.schema, "", network)
+    vectors = np.stack([np.asarray(model.flat(dict(of)), dtype=np.float32) for of in question.models])
+    part = held if kind == SCORES or config.get(PART) == HELD else trained
+    rows = pack(table, np.flatnonzero(part), question.schema.encoder)
+    if kind == SCORES:
+        counts = round_counts(model.count(vectors, rows), site.min_cell)
+        result[COUNTS] = MetricRecord({ASK_SCORES: [int(number) for number in counts.ravel()]})
+        return result
+    bins = merge_bins(histogram(model.margins(vectors[0], rows)), site.min_cell)
+    result[COUNTS] = MetricRecord({ASK_HISTOGRAM: [int(number) for number in bins.ravel()]})
+    return result
 
 
 def _note(context: Context) -> dict[str, str]:
@@ -174,47 +260,39 @@ def _note(context: Context) -> dict[str, str]:
     if context.node_config.get("data"):
         return {}
     files, nodes = len(list_folder(file_of(context).parent)), context.node_config.get("num-partitions", 0)
-    said = f"{nodes} of the {files} files in 'sites' are simulated; num-supernodes={files} takes all"
-    return {} if nodes == files else {NOTE: said}
+    note = f"{nodes} of the {files} files in 'sites' are simulated; num-supernodes={files} takes all"
+    return {} if nodes == files else {NOTE: note}
 
 
-def train(content: RecordDict, context: Context, network: str | None = None) -> RecordDict:
-    """Train the server's model on the site's rows, exactly as `fairfate run` does."""
-    with _discreet():
-        arrays = {name: array.numpy() for name, array in content.array_records["arrays"].items()}
-        trained, metrics = _train(arrays, content.config_records["config"], context, network)
-    sent = ArrayRecord({name: Array(layer) for name, layer in trained.items()})
-    return RecordDict({"arrays": sent, "metrics": MetricRecord(metrics)})
-
-
-def _train(
-    layers: Layers, config: ConfigRecord, context: Context, network: str | None
-) -> tuple[Layers, Metrics]:
-    """The layers after training, and what the server is told beside them."""
-    schema = Schema.from_json(str(config[SCHEMA]))
-    table = schema.table(read_site(context, schema), name_of(context))
-    number, model = _whole(config, "client"), model_of(schema, str(config["hidden"]), network)
-    site = Federation.site(table, schema.encoder, number, _held(table, config))
+def _train(question: Question, site: Site, network: str | None) -> tuple[Layers, Metrics]:
+    """The layers after training exactly as `fairfate run` does, and what the server is told beside them."""
+    config, schema = question.config, question.schema
+    table = site.table(schema)
+    trained, _ = site.parts(table, config)
+    site.check_rows(int(trained.sum()))
+    number, model = int(config["client"]), model_of(schema, str(config["hidden"]), network)
+    clients = Federation.site(table, schema.encoder, number, ~trained)
     strategy = strategy_of(config, schema.grouping) if "strategy" in config else fedavg()
-    start = np.asarray(model.flat(layers), dtype=np.float32)
-    told = np.array(config[BROADCAST], dtype=np.float64) if BROADCAST in config else None
-    metrics: Metrics = {"num-examples": len(site.rows)}
+    start = np.asarray(model.flat(dict(question.models[0])), dtype=np.float32)
+    broadcast = np.array(config[BROADCAST], dtype=np.float64) if BROADCAST in config else None
+    metrics: Metrics = {"num-examples": len(clients.rows)}
     if Need.REPORTS in strategy.needs:
-        metrics |= report_metrics(local.one(model.statistics(start[None], site.local[number]), 0))
-    trained = local.train(
+        statistics = local.one(model.statistics(start[None], clients.local[number]), 0)
+        metrics |= report_metrics(round_statistics(statistics, site.min_cell))
+    params = local.train(
         model,
         [strategy],
         start[None],
-        [told],
-        site.rows,
+        [broadcast],
+        clients.rows,
         np.array([number]),
-        site.client_cells[number][None],
-        site.local,
+        clients.client_cells[number][None],
+        clients.local,
         training_of(config),
-        Streams(_whole(config, "seed"), config.get("protocol") == "published").batch_key,
-        _whole(config, "server-round"),
+        Streams(int(config["seed"]), config.get("protocol") == "published").batch_key,
+        int(config["server-round"]),
     )[0, 0]
-    return built_in_arrays(trained, model), metrics
+    return built_in_arrays(params, model), metrics
 
 
 def model_of(schema: Schema, hidden: str, network: str | None) -> Model:
@@ -224,16 +302,12 @@ def model_of(schema: Schema, hidden: str, network: str | None) -> Model:
     return Mlp(schema.encoder.inputs, parse_hidden(hidden))
 
 
-def training_of(config: ConfigRecord) -> Training:
+def training_of(config: Mapping[str, Any]) -> Training:
     """The clients' SGD from the server's message."""
     return Training(
         rounds=1,
         per_round=1,
-        epochs=_whole(config, "epochs"),
-        batch_size=_whole(config, "batch-size"),
-        learning_rate=float(str(config["learning-rate"])),
+        epochs=int(config["epochs"]),
+        batch_size=int(config["batch-size"]),
+        learning_rate=float(config["learning-rate"]),
     )
-
-
-def _whole(config: ConfigRecord, key: str) -> int:
-    return int(str(config[key]))

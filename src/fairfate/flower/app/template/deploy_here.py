@@ -10,13 +10,14 @@ run; on real machines the same ones run at their places:
     deployment/authority/    ca.key signs certificates; only whoever runs the federation has it
     deployment/server/       the SuperLink, on loopback only, and nginx in front of it
     deployment/operator/     a certificate and a forwarder, to register sites, submit runs and stop them
-    deployment/SITE/         a SuperNode, its key, a certificate, a forwarder, and the apps it trusts
+    deployment/SITE/         a SuperNode, its keys, a certificate, a forwarder, and the study it has pinned
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import json
 import os
 import secrets
@@ -32,7 +33,6 @@ from pathlib import Path
 from typing import Self
 
 from fairfate.errors import InputError
-from fairfate.flower.app.guard import app_checksum
 from fairfate.flower.app.settings import Settings
 
 APP = Path(__file__).resolve().parent
@@ -60,10 +60,12 @@ def main() -> int:
     sites = sorted((APP / "sites").glob("*.toml"))
     check_config()
     with Deployment(options.folder) as here:
-        here.start_server()
+        for site in sites:
+            here.join(site.stem, site)
+        here.start_server(options.run_config)
         here.start_operator()
         for site in sites:
-            here.start_site(site.stem, site)
+            here.start_site(site.stem)
         here.wait_for_sites(len(sites))
         number = here.submit(options.run_config)
         say(f"Run {number}; what the server says:")
@@ -72,7 +74,8 @@ def main() -> int:
         say(f"The run is {status}. The other logs are in {here.folder}")
         if options.stay:
             home = here.environment["FLWR_HOME"]
-            say(f"Still running; run the app again with: FLWR_HOME={home} flwr run {APP} here --stream")
+            words = f"""-c "study='{here.study}'" --stream"""
+            say(f"Still running; run the app again with: FLWR_HOME={home} flwr run {APP} here {words}")
             say("Ctrl-C stops everything.")
             with contextlib.suppress(KeyboardInterrupt):
                 signal.pause()
@@ -86,7 +89,7 @@ class Local:
         os.umask(0o077)  # what is written here is ours alone
         self.folder = folder.resolve()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.port = free_port()
+        self.port, self.always = free_port(), ""
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         mark = f"deployment-{secrets.token_hex(8)}"
         self.watcher = start_watcher(mark)
@@ -156,7 +159,8 @@ class Local:
 
     def submit(self, run_config: str = "", *extra: str, app: Path = APP) -> int:
         """Hand the app to the SuperLink; returns the run's number."""
-        extra += ("-c", run_config) if run_config else ()
+        words = f"{self.always} {run_config}".strip()
+        extra += ("-c", words) if words else ()
         answer = json.loads(self.flwr("run", str(app), "here", *extra, "--format", "json"))
         if not answer.get("success"):
             reason = answer.get("error-message", answer)
@@ -207,9 +211,54 @@ class Deployment(Local):
         self.forwarders: dict[str, int] = {}
         super().__init__(folder)
         self.server, self.authority = self.folder / "server", self.folder / "authority"
+        self.study = self.server / "study.toml"
+        self.always = f"study='{self.study}'"
 
-    def start_server(self) -> None:
+    def join(self, name: str, node_config: Path) -> None:
+        """A site's settings in a folder of its own, and its keys; the public one goes to the operator."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        if not (folder / "site.toml").exists():
+            shutil.copyfile(node_config, folder / "site.toml")
+        if not (folder / f"{name}-study.key").exists():
+            self.run("fairfate flower key --node site.toml", cwd=folder)
+
+    def make_study(self, run_config: str, *words: str) -> None:
+        """What all sites sign off; each pins its checksum."""
+        sites = sorted(path.parent for path in self.folder.glob("*/site.toml"))
+        parties = [
+            self.server / "server-study.pub",
+            *(folder / f"{folder.name}-study.pub" for folder in sites),
+        ]
+        amend = f"--amend {quote(self.study)}" if self.study.exists() else ""
+        self.run(
+            f"fairfate flower study {quote(APP)} --out {quote(self.study)} {amend} {' '.join(words)}"
+            f" {' '.join(f'--party {quote(party)}' for party in parties)}"
+            + (f" -c {shlex.quote(run_config)}" if run_config else ""),
+            cwd=self.server,
+        )
+        for folder in sites:
+            self.pin(folder)
+
+    def pin(self, folder: Path) -> None:
+        """A site's signature under the study: its checksum, in the site's own settings."""
+        shutil.copyfile(self.study, folder / "study.toml")
+        checksum = hashlib.sha256(self.study.read_bytes()).hexdigest()
+        old = (folder / "site.toml").read_text().partition("\n# Pinned\n")[0]
+        own = {
+            "study": folder / "study.toml",
+            "study-sha256": checksum,
+            "key": folder / f"{folder.name}-study.key",
+        }
+        lines = "".join(f'{word} = "{value}"\n' for word, value in own.items())
+        (folder / "site.toml").write_text(f"{old}\n# Pinned\n{lines}")
+
+    def start_server(self, run_config: str = "", *words: str) -> None:
         """The SuperLink, which only this machine reaches, and nginx, which everybody else has to pass."""
+        self.server.mkdir(exist_ok=True)
+        if not (self.server / "server-study.key").exists():
+            self.run("fairfate flower key server", cwd=self.server)
+        self.make_study(run_config, *words)
         self.make_authority()
         self.make_certificate("server", "DNS:localhost,IP:127.0.0.1", usage="serverAuth")
         self.write_conf(self.server, "server.conf", {"listen 8443": f"listen 127.0.0.1:{self.door}"})
@@ -228,6 +277,7 @@ class Deployment(Local):
             "--enable-supernode-auth --database superlink.db --disable-runtime-dependency-installation",
             cwd=self.server,
             FLWR_HOME=str(self.server / "flwr-home"),
+            FAIRFATE_SERVER_KEY=str(self.server / "server-study.key"),
         )
         self.wait_for_port("superlink", self.port)
 
@@ -238,12 +288,11 @@ class Deployment(Local):
         trusted = f'root-certificates = "{folder / "local.crt"}"'
         self.use(folder / "flwr-home", self.forwarders["operator"], trusted)
 
-    def start_site(self, name: str, node_config: Path) -> None:
-        """A site with a certificate for the Fleet API, a forwarder, a key, and a list of apps it trusts."""
+    def start_site(self, name: str) -> None:
+        """A site with a certificate for the Fleet API, a forwarder, its keys and its study."""
         self.invite(name, "site")
-        self.trust(name, app_checksum(APP))
         self.register(self.make_key(name))
-        self.start_supernode(name, node_config)
+        self.start_supernode(name)
 
     def invite(self, name: str, role: str) -> None:
         """Sign a certificate, write it into allowed.conf, and start a forwarder that shows it."""
@@ -283,15 +332,6 @@ class Deployment(Local):
         self.start(f"{name}-forwarder", f"nginx -p {quote(folder)} -c forwarder.conf", cwd=folder)
         self.wait_for_port(f"{name}-forwarder", port)
 
-    def trust(self, name: str, *checksums: str) -> None:
-        """Name the apps that a site runs."""
-        guard = self.folder / name / "guard"
-        guard.mkdir(exist_ok=True)
-        for script in (APP / "guard").iterdir():
-            shutil.copyfile(script, guard / script.name)
-            (guard / script.name).chmod(0o700)
-        (guard / "trusted-apps.txt").write_text("".join(f"{checksum}\n" for checksum in checksums))
-
     def make_key(self, site: str) -> Path:
         """A site's key pair: ``supernode`` stays there, ``supernode.pub`` goes to the operator."""
         private = self.folder / site / "supernode"
@@ -303,18 +343,16 @@ class Deployment(Local):
         """Tell the SuperLink that the owner of this key may take part."""
         self.flwr("supernode", "register", str(key.with_suffix(".pub")), "here", well="already in use")
 
-    def start_supernode(self, name: str, node_config: Path, forwarder: str = "") -> None:
+    def start_supernode(self, name: str, forwarder: str = "") -> None:
         """A site's Flower: speaks to its forwarder, proves who it is by its key, reads its own config."""
         folder = self.folder / name
         self.start(
             name,
-            f"flower-supernode --superlink 127.0.0.1:{self.forwarders[forwarder or name]}",
+            "fairfate flower site site.toml",
+            f"--superlink 127.0.0.1:{self.forwarders[forwarder or name]}",
             f"--root-certificates {quote(self.folder / (forwarder or name) / 'local.crt')}",
             f"--auth-supernode-private-key supernode --host 127.0.0.1 --port {free_port()}",
-            f"--node-config {quote(node_config)}",
             cwd=folder,
-            FLWR_HOME=str(folder / "flwr-home"),
-            PATH=f"{folder / 'guard'}:{self.environment['PATH']}",
         )
 
     def wait_for_sites(self, number: int, seconds: float = 120) -> None:

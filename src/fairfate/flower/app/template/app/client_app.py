@@ -12,11 +12,11 @@ NETWORK = own_network(__file__)  # net.py beside this file, if any, in place of 
 
 @app.query()
 def query(message: Message, context: Context) -> Message:
-    """Say who we are and whether our file fits the server's schema, or which column does not."""
-    return Message(site.answer(message.content, context, NETWORK), reply_to=message)
+    """Say whether our file fits the server's schema, or what else the study has the server ask for."""
+    return site.respond(message, context, NETWORK)
 
 
 @app.train()
 def train(message: Message, context: Context) -> Message:
     """Train the server's model on our rows; send back its weights and the number of rows."""
-    return Message(site.train(message.content, context, NETWORK), reply_to=message)
+    return site.respond(message, context, NETWORK)

@@ -4,7 +4,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fairfate.flower.app.folder import open_run
-from fairfate.flower.app.server import ServerData, ask_for_schema, make_strategy
+from fairfate.flower.app.server import ServerData, ask_for_schema, make_strategy, open_study, seal_messages
 from fairfate.flower.app.settings import Settings, own_network
 
 app = ServerApp()
@@ -15,6 +15,8 @@ NETWORK = own_network(__file__)  # net.py beside this file, if any, in place of 
 def main(grid: Grid, context: Context) -> None:
     """Agree on a schema, run the rounds, write the results."""
     settings = Settings.read(context.run_config, NETWORK)  # every key is checked
+    settings, study = open_study(settings)  # what the sites have signed off
+    grid = seal_messages(grid, study, context.run_id)  # they answer nothing else
 
     with open_run(settings) as folder:  # a new one, or that of an interrupted run with the same settings
         # How columns become numbers: as in the interrupted run, or agreed on with the sites, or (None)
@@ -27,7 +29,7 @@ def main(grid: Grid, context: Context) -> None:
 
         # Any strategy of fairfate, as a Flower strategy. It saves a checkpoint after every round and goes on
         # from it if there is one; what each round found is written down for those who watch.
-        strategy = make_strategy(settings, data, folder.checkpoint, folder.record(settings, data))
+        strategy = make_strategy(settings, data, folder.checkpoint, folder.record(settings, data), study)
         strategy.start(
             grid,
             data.initial,

@@ -1,0 +1,368 @@
+"""The gate of a site: no row is read for a message that the study does not have.
+
+A message must be signed by the study's server, sealed for this site, bound to this run and node, newer than
+the last one, one of the study's questions in every detail, and within its number of them. Anything else is
+refused: it is logged with who claims to have asked and what, and answered with nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
+from numpy.typing import NDArray
+
+from fairfate._version import __version__
+from fairfate.data import Schema
+from fairfate.errors import InputError
+from fairfate.federation.holders import parse_holders
+from fairfate.flower.app.node import NodeConfig
+from fairfate.flower.app.site_state import ANSWERED, REFUSED, SiteFolder, State
+from fairfate.flower.envelope import Envelope, EnvelopeError, Head, from_records, pack, seal, to_records
+from fairfate.flower.keys import PrivateKey
+from fairfate.flower.logs import one_line
+from fairfate.flower.replies import BROADCAST, LEARNING_RATE
+from fairfate.flower.sealed_grid import LARGEST
+from fairfate.flower.steps import ASK
+from fairfate.flower.steps import HISTOGRAM as ASK_HISTOGRAM
+from fairfate.flower.study import (
+    DESCRIBE,
+    FIT,
+    HISTOGRAM,
+    KINDS,
+    ROWS,
+    SCORES,
+    SERVER,
+    TRAIN,
+    NotInStudyError,
+    Study,
+)
+from fairfate.flower.validators import HELD, HELD_SEED, HELD_SHARE, MODEL, PART
+from fairfate.flower.validators import SCORES as ASK_SCORES
+from fairfate.models.model import Model
+from fairfate.strategies import parse_spec
+
+SCHEMA, DESCRIBE_COLUMNS = "schema", "describe"
+_HELD_KEYS = (HELD_SHARE, HELD_SEED, "client")
+_QUERY_KEYS = (SCHEMA, "wants-rows", HELD_SHARE)
+_KEYS = {
+    FIT: _QUERY_KEYS,
+    ROWS: _QUERY_KEYS,
+    DESCRIBE: (SCHEMA, ASK),
+    SCORES: (*_QUERY_KEYS, *_HELD_KEYS, ASK, "groups"),
+    HISTOGRAM: (*_QUERY_KEYS, *_HELD_KEYS, ASK, "groups", PART),
+    TRAIN: (
+        *(SCHEMA, "seed", "protocol", "epochs", "batch-size", "learning-rate", "hidden", "server-round"),
+        *("strategy", "num-rounds", LEARNING_RATE, BROADCAST),
+        *_HELD_KEYS,
+    ),
+}
+"""What the config of each kind of question may hold."""
+_FEWEST_MODELS = 8
+"""That may be scored at once, also where there are fewer sites."""
+
+
+class RefusedError(RuntimeError):
+    """A message that the site does not answer; its own log says why."""
+
+    def __init__(self) -> None:
+        super().__init__("refused")
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """A message that was let through."""
+
+    kind: str
+    config: Mapping[str, Any]
+    models: tuple[Mapping[str, NDArray[Any]], ...]
+    """The layers of each model in it."""
+    schema: Schema
+
+
+class Gate:
+    """What a site lets in and out, by its study file, its key and its state.
+
+    Parameters
+    ----------
+    config : the site's node-config
+    """
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.folder = SiteFolder(state_folder(config))
+        self.study = read_study(config)
+        self.key = PrivateKey.read(str(config.get("key") or ""))
+        names = [name for name, member in self.study.sites.items() if member.key == self.key.public]
+        if not names:
+            raise InputError("key must be that of a site of the study, got another")
+        self.name = names[0]
+
+    def open(self, message: Message, context: Context, network: str | None) -> tuple[Question, Envelope]:
+        """What was asked; RefusedError, and a line in the log, for anything that the study does not have."""
+        about: dict[str, Any] = {
+            "claims": f"node {message.metadata.src_node_id}",
+            "run": context.run_id,
+            "type": one_line(message.metadata.message_type, 40),
+        }
+        try:
+            check_versions(self.study)
+            if not message.has_content():
+                raise EnvelopeError("nothing in it")
+            sealed = from_records(message.content, LARGEST)
+            about["bytes"] = len(sealed)
+            envelope = Envelope.read(sealed)
+            about["claims"] = one_line(envelope.head.sender, 60)
+            envelope.verify(self.study.server)
+            about["signed"] = self.study.server.fingerprint
+            self._check_head(envelope.head, message, context)
+            content = envelope.open(self.name, self.key)
+            about |= describe(content)
+            with self.folder.state(self.study.checksum) as state:
+                if envelope.head.counter <= state.counter:
+                    raise EnvelopeError("a message that is not newer than the last one")
+                state.counter = envelope.head.counter
+            kind = self._kind(message.metadata.message_type, content)
+            about["kind"] = kind
+            if len(envelope.head.recipients) > 1 and kind not in (FIT, ROWS):
+                raise EnvelopeError("sealed for several sites")
+            question = self._question(kind, content, network)
+            self._count(kind, question.config, context.run_id)
+        except (EnvelopeError, NotInStudyError, InputError, OSError) as error:
+            self.folder.log(REFUSED, **about, reason=one_line(error))
+            raise RefusedError from None
+        except Exception as error:  # whatever somebody has sent
+            self.folder.log(REFUSED, **about, reason=f"unreadable ({type(error).__name__})")
+            raise RefusedError from None
+        return question, envelope
+
+    def close(self, question: Question, envelope: Envelope, content: RecordDict) -> RecordDict:
+        """Seal the answer for the server, and log what leaves."""
+        asked = envelope.head
+        head = Head(
+            self.study.checksum,
+            self.name,
+            (SERVER,),
+            asked.run,
+            asked.node,
+            asked.type,
+            asked.counter,
+            envelope.checksum,
+        )
+        sealed = seal(head, content, self.key, {SERVER: self.study.server})
+        self.folder.log(
+            ANSWERED,
+            claims=asked.sender,
+            signed=self.study.server.fingerprint,
+            run=asked.run,
+            kind=question.kind,
+            **describe_question(question),
+            sent=describe(content),
+            bytes=len(pack(content)),
+        )
+        return to_records(sealed)
+
+    def _check_head(self, head: Head, message: Message, context: Context) -> None:
+        if head.sender != SERVER:
+            raise EnvelopeError("not from the server")
+        if head.study != self.study.checksum:
+            raise EnvelopeError(f"of another study ({head.study[:16]})")
+        if self.name not in head.recipients:
+            raise EnvelopeError("for another site")
+        if (head.run, head.node) != (context.run_id, context.node_id):
+            raise EnvelopeError("of another run or node")
+        if head.type != message.metadata.message_type:
+            raise EnvelopeError("of another type than it says")
+
+    def _kind(self, message_type: str, content: RecordDict) -> str:
+        config = content.get("config")
+        if not isinstance(config, ConfigRecord):
+            raise NotInStudyError("no config")
+        if message_type == MessageType.TRAIN:
+            return TRAIN
+        if message_type != MessageType.QUERY:
+            raise NotInStudyError(f"a message of type '{one_line(message_type, 40)}'")
+        asks = {DESCRIBE_COLUMNS: DESCRIBE, ASK_SCORES: SCORES, ASK_HISTOGRAM: HISTOGRAM}
+        if ASK in config:
+            if config[ASK] not in asks:
+                raise NotInStudyError(f"a question for '{one_line(config[ASK], 40)}'")
+            return asks[str(config[ASK])]
+        return ROWS if config.get("wants-rows") else FIT
+
+    def _question(self, kind: str, content: RecordDict, network: str | None) -> Question:
+        """The question, every part of it checked against the study."""
+        from fairfate.flower.app.site import model_of  # which needs us
+
+        config = dict(content["config"])
+        strange = [key for key in config if key not in _KEYS[kind]]
+        if strange:
+            raise NotInStudyError(f"unknown '{one_line(strange[0], 40)}'")
+        study = self.study
+        schema = study.check_schema(str(config.get(SCHEMA)))
+        self._check_numbers(kind, config, len(schema.grouping))
+        if kind == TRAIN:
+            study.check_settings(config)
+            self._check_strategy(config)
+        records = {name: record for name, record in content.items() if name != "config"}
+        names = _model_names(kind, len(records), max(len(study.sites) + 1, _FEWEST_MODELS))
+        if set(records) != set(names):
+            raise NotInStudyError("other records than the question has")
+        models: list[Mapping[str, NDArray[Any]]] = []
+        if names:
+            model = model_of(schema, study.training.hidden, network)
+            models = [_layers(records[name], model, study.limits.max_weight) for name in names]
+        return Question(kind, config, tuple(models), schema)
+
+    def _check_numbers(self, kind: str, config: Mapping[str, Any], groups: int) -> None:
+        """Numbers that rows are chosen by."""
+        study = self.study
+        if "client" in config or kind == TRAIN:
+            _whole(config, "client", 0, len(study.sites) - 1)
+        if "groups" in config and config["groups"] != groups:
+            raise NotInStudyError(f"{config['groups']!r} groups")
+        if not isinstance(config.get("wants-rows", False), bool):
+            raise NotInStudyError("wants-rows that is neither true nor false")
+        if PART in config and config[PART] != HELD:
+            raise NotInStudyError(f"part {config[PART]!r}")
+        holders = parse_holders(study.training.validation_from)
+        shares = [holders.share] if holders.at_clients else []
+        if HELD_SHARE in config and config[HELD_SHARE] not in shares:
+            raise NotInStudyError(f"{HELD_SHARE} {config[HELD_SHARE]!r}")
+        if HELD_SEED in config and (not shares or config[HELD_SEED] not in study.training.seeds):
+            raise NotInStudyError(f"{HELD_SEED} {config[HELD_SEED]!r}")
+        if shares and kind in (TRAIN, SCORES, HISTOGRAM) and not {HELD_SHARE, HELD_SEED} <= set(config):
+            raise NotInStudyError("nothing of the rows that are held out")
+
+    def _check_strategy(self, config: Mapping[str, Any]) -> None:
+        """The round, the seed and the strategy's half at the site."""
+        training, limits = self.study.training, self.study.limits
+        if config.get("seed") not in training.seeds:
+            raise NotInStudyError(f"seed {config.get('seed')!r}")
+        rounds = training.rounds
+        if "num-rounds" in config:
+            rounds = _whole(config, "num-rounds", 1, rounds)
+        _whole(config, "server-round", 1, rounds)
+        known = {parse_spec(text, training.metric).own.text for text in training.strategies}
+        if "strategy" in config and config["strategy"] not in known:
+            raise NotInStudyError(f"strategy {one_line(config['strategy'], 80)}")
+        if LEARNING_RATE in config and config[LEARNING_RATE] != training.learning_rate:
+            raise NotInStudyError(f"{LEARNING_RATE} {config[LEARNING_RATE]!r}")
+        told = config.get(BROADCAST, [])
+        most = 8 * len(self.study.groups) + 8
+        numbers = isinstance(told, list) and len(told) <= most and all(isinstance(n, float) for n in told)
+        if not numbers or not all(abs(number) <= limits.max_told for number in told):
+            raise NotInStudyError(f"'{BROADCAST}' is not at most {most} numbers within {limits.max_told:g}")
+
+    def _count(self, kind: str, config: Mapping[str, Any], run: int) -> None:
+        """Count the question, before it is answered; NotInStudyError once there were enough."""
+        with self.folder.state(self.study.checksum) as state:
+            if state.answered.get(kind, 0) >= self.study.questions[kind]:
+                raise NotInStudyError(f"more than {self.study.questions[kind]} questions of this kind")
+            if kind == TRAIN:
+                self._count_attempt(state, f"{run}/{config['server-round']}")
+            state.answered[kind] = state.answered.get(kind, 0) + 1
+
+    def _count_attempt(self, state: State, number: str) -> None:
+        tried = state.attempts.get(number, 0)
+        if tried >= self.study.limits.attempts:
+            raise NotInStudyError(f"more than {self.study.limits.attempts} attempts at one round")
+        state.attempts[number] = tried + 1
+
+    def check_file(self, checksum: str, run: int) -> bool:
+        """Whether the site's file is what it was at the first question of the run."""
+        with self.folder.state(self.study.checksum) as state:
+            return state.files.setdefault(str(run), checksum) == checksum
+
+
+def read_study(config: NodeConfig) -> Study:
+    """The study that a site has pinned; InputError if it is another, or none."""
+    path, pinned = str(config.get("study") or ""), str(config.get("study-sha256") or "")
+    if not path or not pinned:
+        raise InputError("node-config must name study and study-sha256, got none")
+    try:
+        content = Path(path).expanduser().read_bytes()
+    except OSError as error:
+        raise InputError(f"study must be a file, got '{path}' ({error.strerror})") from None
+    if hashlib.sha256(content).hexdigest() != pinned:
+        raise InputError(
+            f"study must have the checksum that study-sha256 has pinned, got another in '{path}'"
+        )
+    return Study.parse(content, f"study '{path}'")
+
+
+def state_folder(config: NodeConfig) -> Path:
+    """Where a site keeps its state and its log: ``state`` in the node-config, or beside its key."""
+    if config.get("state"):
+        return Path(str(config["state"])).expanduser()
+    if not config.get("key"):
+        raise InputError("node-config must name key, the site's private key, got none")
+    key = Path(str(config["key"])).expanduser()
+    return key.with_name(f"{key.stem}-state")
+
+
+def check_versions(study: Study) -> None:
+    """InputError unless fairfate and Flower are those of the study."""
+    from flwr.supercore.version import package_version
+
+    flower = ".".join(package_version.split(".")[:2])
+    if (study.fairfate, study.flower) != (__version__, flower):
+        raise InputError(
+            f"versions must be those of the study (fairfate {study.fairfate}, Flower {study.flower}), got"
+            f" fairfate {__version__}, Flower {flower}"
+        )
+
+
+def describe(content: RecordDict) -> dict[str, Any]:
+    """What records hold, in a few words: names and sizes, no values."""
+    found: dict[str, Any] = {}
+    for name, record in content.items():
+        if isinstance(record, ArrayRecord):
+            found[name] = f"{sum(math.prod(array.shape) for array in record.values())} numbers"
+        else:
+            found[name] = sorted(map(str, record))
+    return found
+
+
+def describe_question(question: Question) -> dict[str, Any]:
+    """What was asked, for the log."""
+    config, about = question.config, {"asks": KINDS[question.kind]}
+    keys = ("server-round", "strategy", HELD_SHARE, PART)
+    return {**about, **{key: config[key] for key in keys if key in config}, "models": len(question.models)}
+
+
+def _model_names(kind: str, given: int, most: int) -> list[str]:
+    if kind in (TRAIN, HISTOGRAM):
+        return ["arrays"]
+    if kind != SCORES:
+        return []
+    if not 1 <= given <= most:
+        raise NotInStudyError(f"{given} models")
+    return [f"{MODEL}{number}" for number in range(given)]
+
+
+def _layers(record: object, model: Model, largest: float) -> dict[str, NDArray[Any]]:
+    """A model's layers, of the right names, shapes and types and within bounds."""
+    wanted = model.arrays(np.zeros(model.num_parameters, dtype=np.float32))
+    if not isinstance(record, ArrayRecord) or set(record) != set(wanted):
+        raise NotInStudyError("arrays of another model")
+    found: dict[str, NDArray[Any]] = {}
+    for name, like in wanted.items():
+        values = record[name].numpy()
+        if values.shape != like.shape or values.dtype != like.dtype:
+            raise NotInStudyError(f"array '{name}' of another shape or type")
+        if not (np.abs(values) <= largest).all():
+            raise NotInStudyError(f"a weight beyond {largest:g} in array '{name}'")
+        found[name] = values
+    return found
+
+
+def _whole(config: Mapping[str, Any], key: str, low: int, high: int) -> int:
+    value = config.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise NotInStudyError(f"{key} {one_line(repr(value), 40)} instead of {low} to {high}")
+    return value

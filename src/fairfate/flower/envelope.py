@@ -1,0 +1,180 @@
+"""Sealed messages: signed by the sender, readable to the recipients only, bound to a run, node and question.
+
+Flower carries them and can neither read nor change them. What its own records hold is packed into bytes, so
+that nothing that others have written is parsed before its signature has been found right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from fairfate.flower.keys import KeyMismatchError, PrivateKey, PublicKey, decrypt, encrypt
+
+SEALED, MESSAGE = "sealed", "message"
+"""The record of a sealed message, and the array in it."""
+_STYPE, _SIGNED = "fairfate.sealed", b"fairfate message 1\0"
+_LENGTH, _SIGNATURE, _LONGEST_HEAD = 4, 64, 4 << 20
+_KINDS = {"config": ConfigRecord, "metrics": MetricRecord, "arrays": ArrayRecord}
+
+
+class EnvelopeError(ValueError):
+    """A message that is not what it should be; nothing of it was used."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a message says of itself; anybody can read it, and only the sender can have written it."""
+
+    study: str
+    """The checksum of the study file."""
+    sender: str
+    recipients: tuple[str, ...]
+    run: int
+    node: int
+    """Flower's number of the node that is asked, in the answer too."""
+    type: str
+    """Flower's type of the message."""
+    counter: int
+    """Grows with every question; the answer has that of the question."""
+    request: str = ""
+    """In an answer, the checksum of the question."""
+
+
+def seal(head: Head, content: RecordDict, key: PrivateKey, recipients: Mapping[str, PublicKey]) -> bytes:
+    """A message as bytes."""
+    about = _json(asdict(head))
+    info = hashlib.sha256(about).digest()
+    content_key, body = encrypt(pack(content))
+    wrapped = _json({name: recipients[name].wrap(content_key, info).hex() for name in head.recipients})
+    signature = key.sign(_signed(about, wrapped, body))
+    return b"".join([_sized(about), _sized(wrapped), signature, body])
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """A message as it came: its head is a claim until `verify` has been called."""
+
+    head: Head
+    checksum: str
+    _about: bytes
+    _wrapped: bytes
+    _signature: bytes
+    _body: bytes
+
+    @classmethod
+    def read(cls, message: bytes) -> Envelope:
+        """EnvelopeError unless the bytes are of the right form."""
+        try:
+            about, rest = _take(message)
+            wrapped, rest = _take(rest)
+            values = json.loads(about)
+            head = Head(**{**values, "recipients": tuple(values["recipients"])})
+            types = {"study": str, "sender": str, "run": int, "node": int, "type": str, "counter": int}
+            right = all(type(getattr(head, name)) is kind for name, kind in types.items())
+            if not right or not isinstance(head.request, str) or len(rest) < _SIGNATURE:
+                raise ValueError("values of other types")
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise EnvelopeError(f"no sealed message ({type(error).__name__})") from None
+        checksum = hashlib.sha256(message).hexdigest()
+        return cls(head, checksum, about, wrapped, rest[:_SIGNATURE], rest[_SIGNATURE:])
+
+    def verify(self, sender: PublicKey) -> None:
+        """EnvelopeError unless it was signed by the sender."""
+        try:
+            sender.verify(self._signature, _signed(self._about, self._wrapped, self._body))
+        except KeyMismatchError as error:
+            raise EnvelopeError(str(error)) from None
+
+    def open(self, name: str, key: PrivateKey) -> RecordDict:
+        """The content, for the recipient of this name; call `verify` first."""
+        try:
+            wrapped = bytes.fromhex(json.loads(self._wrapped)[name])
+            content_key = key.unwrap(wrapped, hashlib.sha256(self._about).digest())
+            return unpack(decrypt(content_key, self._body))
+        except KeyMismatchError as error:
+            raise EnvelopeError(str(error)) from None
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            raise EnvelopeError(f"unreadable content ({type(error).__name__})") from None
+
+
+def to_records(message: bytes) -> RecordDict:
+    """A sealed message as what Flower carries."""
+    array = Array(dtype="uint8", shape=(len(message),), stype=_STYPE, data=message)
+    return RecordDict({SEALED: ArrayRecord({MESSAGE: array})})
+
+
+def from_records(content: RecordDict, largest: int) -> bytes:
+    """The inverse; EnvelopeError for anything else, or more than ``largest`` bytes."""
+    record = content.get(SEALED)
+    array = record.get(MESSAGE) if isinstance(record, ArrayRecord) and len(content) == 1 else None
+    if array is None or array.stype != _STYPE:
+        raise EnvelopeError("no sealed message")
+    if len(array.data) > largest:
+        raise EnvelopeError(f"{len(array.data)} bytes, more than {largest}")
+    return bytes(array.data)
+
+
+def pack(content: RecordDict) -> bytes:
+    """Records as bytes: their names and values as JSON, then the arrays' numbers."""
+    about: dict[str, Any] = {}
+    numbers: list[bytes] = []
+    for name, record in content.items():
+        if isinstance(record, ArrayRecord):
+            items = []
+            for key, array in record.items():
+                values = np.ascontiguousarray(array.numpy())
+                items.append([key, values.dtype.str, list(array.shape), values.nbytes])
+                numbers.append(values.tobytes())
+            about[name] = ["arrays", items]
+        else:
+            kind = "config" if isinstance(record, ConfigRecord) else "metrics"
+            about[name] = [kind, dict(record)]
+    return _sized(_json(about)) + b"".join(numbers)
+
+
+def unpack(packed: bytes) -> RecordDict:
+    """The inverse of `pack`; ValueError, LookupError or TypeError for other bytes."""
+    about, rest = _take(packed)
+    content, start = RecordDict(), 0
+    for name, (kind, items) in json.loads(about).items():
+        if kind != "arrays":
+            content[name] = _KINDS[kind](items)
+            continue
+        arrays: dict[str, Array] = {}
+        for key, dtype, shape, size in items:
+            if np.dtype(dtype).kind not in "biuf" or start + size > len(rest) or size < 0:
+                raise ValueError("an array of other numbers than it says")
+            values = np.frombuffer(rest, np.dtype(dtype), size // np.dtype(dtype).itemsize, start)
+            arrays[str(key)] = Array(values.reshape(shape))
+            start += size
+        content[name] = ArrayRecord(arrays)
+    if start != len(rest):
+        raise ValueError("more bytes than its arrays have")
+    return content
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, sort_keys=False, separators=(",", ":"), ensure_ascii=True).encode()
+
+
+def _sized(part: bytes) -> bytes:
+    return len(part).to_bytes(_LENGTH, "big") + part
+
+
+def _take(message: bytes) -> tuple[bytes, bytes]:
+    size = int.from_bytes(message[:_LENGTH], "big")
+    if len(message) < _LENGTH + size or size > _LONGEST_HEAD:
+        raise ValueError("too short")
+    return message[_LENGTH : _LENGTH + size], message[_LENGTH + size :]
+
+
+def _signed(about: bytes, wrapped: bytes, body: bytes) -> bytes:
+    """What is signed: each part with its length, so that none can be taken for another."""
+    return _SIGNED + _sized(about) + _sized(wrapped) + hashlib.sha256(body).digest()

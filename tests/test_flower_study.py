@@ -1,0 +1,662 @@
+"""Sites answer what their study has, to its server, and nothing else: not what is forged, replayed, wider."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("flwr")
+
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Context,
+    Message,
+    MessageType,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.clientapp import ClientApp
+
+from fairfate.errors import InputError
+from fairfate.flower import FlowerStrategy
+from fairfate.flower.app import site
+from fairfate.flower.app.gate import Gate
+from fairfate.flower.app.make_study import changes_from, make_key, make_study, read_party
+from fairfate.flower.app.server import ServerData
+from fairfate.flower.app.settings import Settings
+from fairfate.flower.envelope import Envelope, Head, from_records, seal, to_records
+from fairfate.flower.keys import PrivateKey
+from fairfate.flower.sealed_grid import LARGEST, SealedGrid
+from fairfate.flower.study import SERVER, Study
+from federation_in_process import LocalGrid
+from ready_app import StudyApp, assert_same_as_fairfate_run
+
+RUN = 1
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> StudyApp:
+    return StudyApp(tmp_path / "wards", {"rounds": 2})
+
+
+def question(app: StudyApp, kind: str, **changes: Any) -> RecordDict:
+    """What the server would ask, with changes to its config."""
+    data = ServerData.load(Settings.read(app.config()))
+    config: dict[str, Any] = {"schema": data.schema.to_json()}
+    arrays = {}
+    if kind == "train":
+        config = {**data.train_config, "server-round": 1, "client": 0}
+        arrays = {"arrays": data.initial}
+    elif kind == "histogram":
+        config |= {"ask": "histogram", "groups": 2}
+        arrays = {"arrays": data.initial}
+    elif kind == "scores":
+        config |= {"ask": "scores", "groups": 2, "client": 0, "held-seed": 1, "held-share": 0.2}
+        arrays = {"model-0": data.initial}
+    elif kind == "describe":
+        config |= {"ask": "describe"}
+    config |= {key.replace("_", "-"): value for key, value in changes.items()}
+    return RecordDict({"config": ConfigRecord({k: v for k, v in config.items() if v is not None}), **arrays})
+
+
+class Sender:
+    """Somebody who sends messages to the site north: the server, or whoever poses as it."""
+
+    def __init__(self, app: StudyApp, key: PrivateKey | None = None) -> None:
+        self.app, self.key = app, key or app.key("server")
+        self.grid = app.grid(app.config())
+        self.node, self.counter = app.NODES["north"], 0
+
+    def send(self, content: RecordDict, kind: str = MessageType.QUERY, **head: Any) -> Message:
+        """The site's answer, as it leaves the site."""
+        self.counter += 1
+        study = self.app.study
+        about: dict[str, Any] = {
+            "study": study.checksum,
+            "sender": SERVER,
+            "recipients": ("north",),
+            "run": RUN,
+            "node": self.node,
+            "type": kind,
+            "counter": self.counter,
+            **head,
+        }
+        keys = {name: member.key for name, member in study.sites.items()}
+        self.sealed = seal(Head(**about), content, self.key, keys)
+        return self.deliver(to_records(self.sealed), kind)
+
+    def deliver(self, content: RecordDict, kind: str = MessageType.QUERY) -> Message:
+        message = Message(content, self.node, kind)
+        (number,) = self.grid.push_messages([message])
+        (reply,) = self.grid.pull_messages([number])
+        return reply
+
+    def opened(self, reply: Message) -> RecordDict:
+        return Envelope.read(from_records(reply.content, LARGEST)).open(SERVER, self.app.key("server"))
+
+    def assert_refused(self, reply: Message, reason: str) -> None:
+        """Answered with nothing, and written down."""
+        assert reply.has_error()
+        assert not reply.has_content()
+        assert reply.error.reason.endswith(":<'refused'>")
+        line = self.app.log("north")[-1]
+        assert line["verdict"] == "refused"
+        assert reason in line["reason"], line
+
+
+# -- what works ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("strategy", "more"),
+    [
+        ("fair_fate:lam0=0.5+clip", {}),
+        ("fedavg_gr", {}),
+        ("fairfed+average+thresholds:from=clients", {}),
+        ("fedavg", {"schema": "sites"}),
+        ("fair_fate:keep=0", {"validation-from": "clients:mode=cross"}),
+    ],
+)
+def test_sealed_messages_give_what_fairfate_run_gives(
+    strategy: str, more: dict[str, Any], tmp_path: Path
+) -> None:
+    app = StudyApp(tmp_path / "wards", {"rounds": 2, "strategy": strategy, **more})
+    config = app.config()
+    app.serve(app.grid(config), config)
+    assert_same_as_fairfate_run(app.result(), tmp_path)
+
+
+def test_every_message_is_sealed_and_every_answer_is_logged(app: StudyApp) -> None:
+    config = app.config()
+    grid = app.grid(config)
+    app.serve(grid, config)
+    assert all(set(message.content) == {"sealed"} for message in grid.sent)
+    lines = app.log("north")
+    assert [line["kind"] for line in lines] == ["fit", "train", "train"]
+    assert all(line["verdict"] == "answered" and line["signed"] for line in lines)
+    assert lines[1]["sent"] == {"arrays": "131 numbers", "metrics": ["num-examples"]}
+    assert lines[1]["server-round"] == 1
+
+
+def test_published_files_name_no_node(app: StudyApp) -> None:
+    config = app.config()
+    app.serve(app.grid(config), config)
+    for file in app.result().rglob("*"):
+        if file.is_file():
+            content = file.read_bytes()
+            assert not any(str(node).encode() in content for node in (917,)), file
+    assert "node" not in pd.read_csv(app.result() / "clients.csv").columns
+
+
+# -- who may ask -----------------------------------------------------------------------------------------
+
+
+def test_another_site_cannot_pose_as_the_server(app: StudyApp) -> None:
+    sender = Sender(app, app.key("south"))
+    sender.assert_refused(sender.send(question(app, "fit")), "a signature that is not the sender's")
+    sender.assert_refused(sender.send(question(app, "fit"), sender="south"), "a signature that is not")
+
+
+def test_a_plain_message_is_refused(app: StudyApp) -> None:
+    sender = Sender(app)
+    for kind, name in ((MessageType.QUERY, "fit"), (MessageType.TRAIN, "train")):
+        sender.assert_refused(sender.deliver(question(app, name), kind), "no sealed message")
+
+
+def test_a_replayed_message_is_refused(app: StudyApp) -> None:
+    sender = Sender(app)
+    assert sender.send(question(app, "fit")).has_content()
+    sender.assert_refused(sender.deliver(to_records(sender.sealed)), "not newer than the last one")
+
+
+@pytest.mark.parametrize(
+    ("head", "reason"),
+    [
+        ({"run": 2}, "of another run or node"),
+        ({"node": 12}, "of another run or node"),
+        ({"study": "0" * 64}, "of another study"),
+        ({"recipients": ("south",)}, "for another site"),
+        ({"type": "train"}, "of another type"),
+        ({"sender": "north"}, "not from the server"),
+    ],
+)
+def test_a_message_for_something_else_is_refused(app: StudyApp, head: dict, reason: str) -> None:
+    sender = Sender(app)
+    sender.assert_refused(sender.send(question(app, "fit"), **head), reason)
+
+
+def test_a_changed_message_is_refused(app: StudyApp) -> None:
+    sender = Sender(app)
+    sender.send(question(app, "fit"))
+    for place in (20, len(sender.sealed) // 2, -1):
+        changed = bytearray(sender.sealed)
+        changed[place] ^= 1
+        reply = sender.deliver(to_records(bytes(changed)))
+        assert reply.has_error()
+        assert app.log("north")[-1]["verdict"] == "refused"
+
+
+def test_bytes_of_nonsense_are_refused(app: StudyApp) -> None:
+    sender = Sender(app)
+    for nonsense in (b"", b"\xff" * 100, b"\0\0\0\2{}" * 3, b"\0\0\0\1x"):
+        sender.assert_refused(sender.deliver(to_records(nonsense)), "no sealed message")
+
+
+def test_neither_side_can_read_what_is_not_for_it(app: StudyApp) -> None:
+    sender = Sender(app)
+    reply = sender.send(question(app, "fit"))
+    answer = Envelope.read(from_records(reply.content, LARGEST))
+    for name in ("south", "north"):
+        with pytest.raises(ValueError, match=r"unreadable content|sealed for somebody else"):
+            answer.open(name, app.key(name))
+    with pytest.raises(ValueError, match="sealed for somebody else"):
+        answer.open(SERVER, app.key("south"))
+    assert b"north.csv" not in from_records(reply.content, LARGEST)
+
+
+# -- what may be asked -----------------------------------------------------------------------------------
+
+
+def changed_schema(app: StudyApp, change: Callable[[dict[str, Any]], None]) -> str:
+    content = json.loads(ServerData.load(Settings.read(app.config())).schema.to_json())
+    change(content)
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def test_no_other_column_can_be_asked_for(app: StudyApp) -> None:
+    sender = Sender(app)
+
+    def as_label(content: dict[str, Any]) -> None:
+        content["target"] = {"column": "field", "values": ["arts", "science"], "favourable": "arts"}
+
+    def as_group(content: dict[str, Any]) -> None:
+        content["sensitive"] = {"column": "field", "groups": ["arts", "business", "engineering", "science"]}
+        content["inputs"]["sex"] = {"categories": ["female", "male"]}
+
+    def one_person(content: dict[str, Any]) -> None:
+        content["sensitive"]["groups"] = ["(others)", "male"]
+
+    def more(content: dict[str, Any]) -> None:
+        content["inputs"]["secret"] = {"mean": 0.0, "deviation": 1.0, "missing": False}
+
+    def sharper(content: dict[str, Any]) -> None:
+        content["inputs"]["experience"]["deviation"] = 1e-9
+
+    for change, reason in (
+        (as_label, "label 'field'"),
+        (as_group, "groups by field"),
+        (one_person, "or other groups"),
+        (more, "other columns: secret"),
+        (sharper, "column 'experience' with another role or range"),
+    ):
+        asked = question(app, "train", schema=changed_schema(app, change))
+        sender.assert_refused(sender.send(asked, MessageType.TRAIN), reason)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"hidden": "10000"}, "hidden '10000'"),
+        ({"learning_rate": 1e5}, "learning-rate 100000.0"),
+        ({"batch_size": 909}, "batch-size 909"),
+        ({"epochs": 1}, "epochs 1"),
+        ({"protocol": "published"}, "protocol 'published'"),
+        ({"seed": 2}, "seed 2"),
+        ({"server_round": 3}, "server-round 3"),
+        ({"client": 200_000_000}, "client 200000000"),
+        ({"client": True}, "client True"),
+        ({"strategy": "fedavg_lr"}, "strategy fedavg_lr"),
+        ({"broadcast": [1e9]}, "'broadcast' is not"),
+        ({"broadcast": [1.0] * 1000}, "'broadcast' is not"),
+        ({"held_seed": 1}, "held-seed 1"),
+        ({"held_share": 0.5}, "held-share 0.5"),
+        ({"ask": "rows"}, "unknown 'ask'"),
+    ],
+)
+def test_no_other_training_can_be_asked_for(app: StudyApp, changes: dict, reason: str) -> None:
+    sender = Sender(app)
+    sender.assert_refused(sender.send(question(app, "train", **changes), MessageType.TRAIN), reason)
+
+
+def test_shapes_types_and_sizes_of_weights_are_checked(app: StudyApp) -> None:
+    sender = Sender(app)
+    for change, reason in (
+        (lambda a: a.update(w1=Array(np.zeros((9, 9), np.float32))), "array 'w1' of another shape"),
+        (
+            lambda a: a.update(w1=Array(a["w1"].numpy().astype(np.float64))),
+            "array 'w1' of another shape or type",
+        ),
+        (lambda a: a.update(b2=Array(np.full(1, np.nan, np.float32))), "a weight beyond 100"),
+        (lambda a: a.update(b2=Array(np.full(1, 101, np.float32))), "a weight beyond 100"),
+        (lambda a: a.pop("b2"), "arrays of another model"),
+        (lambda a: a.update(w9=a["b2"]), "arrays of another model"),
+    ):
+        asked = question(app, "train")
+        change(asked["arrays"])
+        sender.assert_refused(sender.send(asked, MessageType.TRAIN), reason)
+
+
+def test_questions_that_the_study_does_not_have_are_refused(app: StudyApp) -> None:
+    sender = Sender(app)
+    for kind, words, reason in (
+        ("histogram", {}, "more than 0 questions"),
+        ("describe", {}, "more than 0 questions"),
+        ("fit", {"wants_rows": True}, "more than 0 questions"),
+        ("scores", {}, "held-share"),
+        ("fit", {"ask": "everything"}, "a question for 'everything'"),
+        ("fit", {"groups": 2}, "unknown 'groups'"),
+    ):
+        sender.assert_refused(sender.send(question(app, kind, **words)), reason)
+
+
+def test_a_question_for_all_sites_may_ask_for_nothing_but_the_fit(app: StudyApp) -> None:
+    sender, all_sites = Sender(app), tuple(app.NODES)
+    assert sender.send(question(app, "fit"), recipients=all_sites).has_content()
+    reply = sender.send(question(app, "train"), MessageType.TRAIN, recipients=all_sites)
+    sender.assert_refused(reply, "sealed for several sites")
+
+
+def test_a_site_trains_so_often_and_not_more(tmp_path: Path) -> None:
+    app = StudyApp(tmp_path / "wards", {"rounds": 2}, runs=1)
+    assert app.study.questions["train"] == 7
+    sender = Sender(app)
+    for _ in range(3):
+        assert sender.send(question(app, "train"), MessageType.TRAIN).has_content()
+    reply = sender.send(question(app, "train"), MessageType.TRAIN)
+    sender.assert_refused(reply, "more than 3 attempts at one round")
+    for _ in range(3):
+        assert sender.send(question(app, "train", server_round=2), MessageType.TRAIN).has_content()
+
+
+# -- what leaves -----------------------------------------------------------------------------------------
+
+
+def test_small_strata_and_small_counts_do_not_leave(tmp_path: Path) -> None:
+    changes = {"strategy": "fairfed+thresholds:from=clients", "rounds": 1}
+    app = StudyApp(tmp_path / "wards", changes)
+    file = app.folder / "data" / "sites" / "north.csv"
+    frame = pd.read_csv(file)
+    few = frame[(frame["sex"] == "female") & (frame["hired"] == "hired")]
+    frame.drop(few.index[4:]).to_csv(file, index=False)
+    sender = Sender(app)
+    text = app.study.training.strategies[0].partition("+")[0]
+    told = {"strategy": text, "num_rounds": 1, "broadcast": [0.5, 0.5]}
+    trained = sender.opened(sender.send(question(app, "train", **told), MessageType.TRAIN))
+    counts = np.array(trained["metrics"]["local-counts"]).reshape(2, 2, 2)
+    assert ((counts == 0) | (counts >= 10)).all()
+    assert counts[0, 1].sum() == 0
+    assert trained["metrics"]["num-examples"] == len(frame) - len(few) == counts.sum()
+    asked = sender.send(question(app, "histogram"))
+    bins = np.array(sender.opened(asked)["counts"]["histogram"]).reshape(2, 2, 256)
+    assert ((bins == 0) | (bins >= 10)).all()
+    assert bins.sum() == counts.sum()
+
+
+def test_a_site_of_few_rows_or_other_rows_than_it_said_does_not_train(app: StudyApp) -> None:
+    file = app.folder / "data" / "sites" / "north.csv"
+    frame, sender = pd.read_csv(file), Sender(app)
+    for rows, problem in (
+        (frame.head(60), "fewer rows than it must have"),
+        (pd.concat([frame] * 3), "more rows than the study has"),
+    ):
+        rows.to_csv(file, index=False)
+        reply = sender.opened(sender.send(question(app, "fit"), run=RUN))
+        assert problem in reply["client"]["problem"]
+        Gate(app.node_config("north")).folder.path.joinpath(f"study-{app.study.checksum[:32]}.json").unlink()
+
+
+def test_a_file_that_changes_in_mid_run_is_noticed(app: StudyApp) -> None:
+    sender = Sender(app)
+    assert sender.send(question(app, "train"), MessageType.TRAIN).has_content()
+    file = app.folder / "data" / "sites" / "north.csv"
+    frame = pd.read_csv(file)
+    frame["hired"] = frame["hired"].map({"hired": "not hired", "not hired": "hired"})
+    frame.to_csv(file, index=False)
+    told = sender.opened(sender.send(question(app, "train"), MessageType.TRAIN))
+    assert told["problem"]["reason"] == "the site's file has changed since the run began"
+
+
+# -- sites that fail closed ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", ["study", "study-sha256", "key"])
+def test_a_site_without_study_or_key_answers_nothing(app: StudyApp, lost: str) -> None:
+    sender = Sender(app)
+    del sender.grid.contexts[sender.node].node_config[lost]
+    for name, kind in (("fit", MessageType.QUERY), ("train", MessageType.TRAIN)):
+        reply = sender.send(question(app, name), kind)
+        assert reply.has_error()
+        assert reply.error.reason.endswith(":<'refused'>")
+
+
+def test_a_study_that_was_changed_after_it_was_pinned_is_not_used(app: StudyApp) -> None:
+    sender = Sender(app)
+    app.file.write_text(app.file.read_text().replace("min-cell = 10", "min-cell = 1"))
+    assert sender.send(question(app, "fit")).has_error()
+
+
+def test_a_key_that_others_can_read_is_not_used(app: StudyApp) -> None:
+    key = app.parties / "north-study.key"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    key.chmod(0o644)
+    with pytest.raises(InputError, match="readable to its owner only"):
+        PrivateKey.read(key)
+    assert Sender(app).send(question(app, "fit")).has_error()
+
+
+def test_another_version_at_a_site_takes_no_part(app: StudyApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairfate.flower.app.gate.__version__", "0.0.9")
+    sender = Sender(app)
+    sender.assert_refused(sender.send(question(app, "fit")), "versions must be those of the study")
+
+
+# -- the server ------------------------------------------------------------------------------------------
+
+
+def sealed_grid(app: StudyApp) -> SealedGrid:
+    return SealedGrid(app.grid(app.config()), app.study, app.key("server"), RUN)
+
+
+def ask(grid: SealedGrid, app: StudyApp, node: int, recipient: str = "") -> Message:
+    if recipient:  # the server takes the node for another's, but seals for this one
+        known, grid.sites = grid.sites, {node: recipient}
+        push = grid.grid.push_messages
+
+        def push_as_known(messages: list[Message]) -> Any:
+            grid.sites, grid.grid.push_messages = known, push
+            return push(messages)
+
+        grid.grid.push_messages = push_as_known
+    (reply,) = grid.send_and_receive([Message(question(app, "fit"), node, MessageType.QUERY)], timeout=1.0)
+    return reply
+
+
+def test_the_server_knows_a_site_by_its_key(app: StudyApp) -> None:
+    grid = sealed_grid(app)
+    assert ask(grid, app, 917).content["client"]["name"] == "north"
+    assert grid.sites == {917: "north"}
+
+
+def test_a_site_cannot_answer_for_another(app: StudyApp) -> None:
+    grid = sealed_grid(app)
+    ask(grid, app, 917)
+    inner = grid.grid
+    assert isinstance(inner, LocalGrid)
+    inner.contexts[12].node_config |= app.node_config("north")  # south has north's key, say
+    assert "which another node is" in ask(grid, app, 12).error.reason
+    grid.sites = {917: "south"}
+    assert "signed by north from the node of south" in ask(grid, app, 917, "north").error.reason
+
+
+def test_an_answer_to_another_question_does_not_count(app: StudyApp) -> None:
+    grid = sealed_grid(app)
+    inner, kept = grid.grid, []
+    assert isinstance(inner, LocalGrid)
+
+    def replay(asked: Message, reply: Message) -> Message:
+        kept.append(reply.content)
+        return Message(kept[0], reply_to=asked)
+
+    inner.tamper[917] = replay
+    assert ask(grid, app, 917).has_content()
+    assert "of another run, node or question" in ask(grid, app, 917).error.reason
+
+
+def test_an_unsigned_or_unreadable_answer_costs_only_itself(app: StudyApp, lines: list[str]) -> None:
+    config = app.config(min_replies=2)
+    grid = app.grid(config)
+    grid.tamper[12] = lambda asked, reply: Message(RecordDict({"x": ConfigRecord({"a": 1})}), reply_to=asked)
+    app.serve(grid, config)
+    clients = pd.read_csv(app.result() / "clients.csv")
+    assert set(clients[clients["outcome"].isin(["fair", "used"])]["name"]) == {"north", "west"}
+
+
+def test_a_run_that_the_study_does_not_have_ends_before_any_message(app: StudyApp) -> None:
+    for changes in ({"strategy": "fedavg"}, {"seed": 2}, {"rounds": 3}, {"min-cell": 1}, {"epochs": 1}):
+        config = {**app.config(), **changes}
+        grid = app.grid(config)
+        with pytest.raises(InputError, match="must be"):
+            app.serve(grid, config)
+        assert not grid.sent
+
+
+def test_the_server_needs_the_key_of_the_study(app: StudyApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = app.config()
+    (app.parties / "server-study.key").unlink()
+    PrivateKey.create().write(app.parties / "server-study.key")
+    with pytest.raises(InputError, match="must name the key of the study's server"):
+        app.serve(app.grid(config), config)
+
+
+def test_a_round_with_too_few_replies_is_repeated_and_then_given_up(app: StudyApp, lines: list[str]) -> None:
+    config = app.config(min_sites=3)
+    grid = app.grid(config)
+    silent: list[int] = []
+
+    def fail_twice(asked: Message, reply: Message) -> Message | None:
+        if asked.metadata.message_type == MessageType.TRAIN and len(silent) < 2:
+            silent.append(1)
+            return None
+        return reply
+
+    grid.tamper[12] = fail_twice
+    app.serve(grid, config)
+    assert len(silent) == 2
+    clients = pd.read_csv(app.result() / "clients.csv")
+    assert (clients.groupby("round").size() == 3).all()
+    for state in app.parties.glob("*-state/study-*.json"):  # Flower gives each run another number
+        state.unlink()
+    grid = app.grid(config)
+    grid.tamper[12] = lambda asked, reply: None if asked.metadata.message_type == MessageType.TRAIN else reply
+    with pytest.raises(InputError, match="round 1 was given up after 3 attempts: 2 replies count, 3 must"):
+        app.serve(grid, config)
+
+
+def test_a_claim_of_other_rows_than_the_study_has_is_dropped(
+    app: StudyApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest = site._train
+
+    def lie(asked: Any, where: site.Site, network: str | None) -> Any:
+        layers, metrics = honest(asked, where, network)
+        return layers, {
+            **metrics,
+            "num-examples": 2**52 if where.name == "south" else metrics["num-examples"],
+        }
+
+    monkeypatch.setattr(site, "_train", lie)
+    config = app.config(min_replies=2)
+    app.serve(app.grid(config), config)
+    clients = pd.read_csv(app.result() / "clients.csv").set_index(["name", "round"])
+    assert set(clients.loc["south", "outcome"]) == {"dropped"}
+    assert clients.loc[("south", 1), "reason"] == "4.5036e+15 examples, where it may have 248 to 546"
+
+
+ROWS_OF = {917: 110, 12: 100, 55: 90, 3: 120, 8: 80}
+
+
+def five_sites(liar: Callable[[np.ndarray], tuple[np.ndarray, int]] | None) -> np.ndarray:
+    """The model after a round of five sites, one of which may lie about its rows and its update."""
+    client = ClientApp()
+
+    @client.query()
+    def query(message: Message, context: Context) -> Message:
+        return Message(RecordDict({"client": ConfigRecord({"name": str(context.node_id)})}), reply_to=message)
+
+    @client.train()
+    def train(message: Message, context: Context) -> Message:
+        update = np.array([0.3, 0.0, 0.0, 0.0, 0.0]) * (1 + context.node_id % 3 / 10)
+        rows = ROWS_OF[context.node_id]
+        if liar is not None and context.node_id == 917:
+            update, rows = liar(update)
+        arrays = ArrayRecord({"w": Array(message.content["arrays"]["w"].numpy() + update)})
+        metrics = MetricRecord({"num-examples": rows})
+        return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
+
+    strategy = FlowerStrategy(
+        "fedavg+clip",
+        num_rounds=1,
+        ask_clients=True,
+        fraction_evaluate=0.0,
+        row_ranges={str(node): (rows // 2, math.ceil(1.1 * rows)) for node, rows in ROWS_OF.items()},
+    )
+    initial = ArrayRecord({"w": Array(np.zeros(5))})
+    strategy.start(LocalGrid(client, {node: {} for node in ROWS_OF}), initial)
+    return strategy.released
+
+
+def test_one_of_five_that_lies_about_rows_and_update_moves_the_model_a_little() -> None:
+    honest, nothing = five_sites(None), five_sites(lambda update: (0 * update, 110))
+    largest = 0.36 * 120 / sum(ROWS_OF.values())  # the longest honest update, by the most rows
+    np.testing.assert_allclose(honest[1:], 0)
+    for lie in (
+        lambda update: (-30 * update, 121),
+        lambda update: (-1e9 * update, 121),
+        lambda update: (np.full(5, 1e6), 121),
+    ):
+        moved = five_sites(lie) - nothing
+        assert 0 < np.sqrt(np.square(moved).sum()) <= 2 * largest
+    np.testing.assert_allclose(five_sites(lambda update: (-30 * update, 2**52)), nothing, atol=0.1)
+
+
+# -- the study file --------------------------------------------------------------------------------------
+
+
+def test_a_study_survives_its_file_and_an_edited_one_is_refused(app: StudyApp) -> None:
+    assert Study.read(app.file) == app.study
+    text = app.file.read_text()
+    for old, new in (("rounds = 2", "rounds = 2000"), ("# at most", "# at least"), ("min-cell", "min_cell")):
+        with pytest.raises(InputError, match="study must be"):
+            Study.parse(text.replace(old, new, 1).encode().replace(b"rounds = 2000", b"rounds = 2000 "))
+    for nonsense in (b"", b"[study]", b"\xff", b"x = [", text.encode()[:-40]):
+        with pytest.raises(InputError, match="study must be"):
+            Study.parse(nonsense)
+
+
+def test_an_amended_study_goes_on_from_the_last_and_says_what_changed(app: StudyApp, tmp_path: Path) -> None:
+    before = app.study
+    after = make_study(app.folder, [], changes=app.changes, amends=before, without=["west"])
+    assert (after.version, after.previous) == (2, before.checksum)
+    assert set(after.sites) == {"north", "south"}
+    lines = changes_from(before, after)
+    assert '- [sites."west"]' in lines
+    (tmp_path / "new").mkdir()
+    _, public = make_key("south", tmp_path / "new", app.folder / "sites" / "south.toml")
+    rotated = make_study(app.folder, [read_party(public)], changes=app.changes, amends=after)
+    assert rotated.sites["south"].key != after.sites["south"].key
+    assert rotated.sites["north"] == after.sites["north"]
+
+
+def test_a_study_needs_a_server_two_sites_and_keys_of_their_own(app: StudyApp) -> None:
+    parties = {file.stem: read_party(file) for file in app.parties.glob("*.pub")}
+    server, north, south = (parties[f"{name}-study"] for name in ("server", "north", "south"))
+    for given, reason in (
+        ([north, south], "the server's public key"),
+        ([server, north], "at least two sites"),
+        ([server, north, south, type(north)("west", north.key, (1, 2))], "a key of its own"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            make_study(app.folder, given)
+
+
+def test_keys_are_never_overwritten(app: StudyApp) -> None:
+    before = (app.parties / "server-study.key").read_text()
+    with pytest.raises(InputError, match="must be a new file"):
+        make_key("server", app.parties)
+    (app.parties / "server-study.pub").unlink()
+    with pytest.raises(InputError, match="must be a new file"):
+        make_key("server", app.parties)
+    assert (app.parties / "server-study.key").read_text() == before
+    assert not (app.parties / "server-study.pub").exists()
+
+
+def test_state_and_log_are_the_owners_alone(app: StudyApp) -> None:
+    Sender(app).send(question(app, "fit"))
+    folder = app.parties / "north-study-state"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "answers.log").stat().st_mode) == 0o600
+    assert os.path.commonpath([folder, app.parties]) == str(app.parties)
+
+
+def test_arrays_of_messages_are_what_was_sent() -> None:
+    record = ArrayRecord({"w": Array(np.arange(6, dtype=np.float32).reshape(2, 3))})
+    content = RecordDict({"arrays": record, "config": ConfigRecord({"a": 1, "b": 0.1, "c": ["x"]})})
+    key, other = PrivateKey.create(), PrivateKey.create()
+    head = Head("s", SERVER, ("north",), 1, 2, "train", 3)
+    envelope = Envelope.read(seal(head, content, key, {"north": other.public}))
+    envelope.verify(key.public)
+    assert envelope.head == head
+    opened = envelope.open("north", other)
+    np.testing.assert_array_equal(opened["arrays"]["w"].numpy(), record["w"].numpy())
+    assert dict(opened["config"]) == dict(content["config"])
