@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,9 @@ import made_up
 from fairfate import FairModel
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
+from fairfate.export import to_json
 from fairfate.fairness import metrics
+from fairfate.fairness.disclosure import round_counts
 from fairfate.federation.split import split_rows
 from fairfate.federation.streams import Streams
 from fairfate.files import read_arrays, write_arrays
@@ -62,7 +66,7 @@ def test_it_decides_as_it_was_measured(finished: fairfate.Run, bank: pd.DataFram
     model = FairModel.load(file)
     _, _, test = split_rows(finished.table, Streams(2))
     counts, _ = quietly(model.evaluate, bank.iloc[test])
-    assert counts.tolist() == model.about["test"]
+    assert round_counts(counts, 10).tolist() == model.about["test"]
     rounds = finished.rounds
     mine = rounds[(rounds["strategy"] == strategy) & (rounds["seed"] == 2) & (rounds["split"] == "test")]
     assert float(metrics.accuracy(counts)) == mine["accuracy"].iloc[-1]
@@ -75,6 +79,28 @@ def test_saving_and_loading_changes_nothing(model: FairModel, bank: pd.DataFrame
     assert np.array_equal(quietly(again.predict_proba, bank), quietly(model.predict_proba, bank))
     assert again.schema.to_json() == model.schema.to_json()
     assert model.save(tmp_path / "n.safetensors").read_bytes() == (tmp_path / "m.safetensors").read_bytes()
+
+
+def test_counts_that_are_handed_on_are_of_ten_people_or_none(tmp_path: Path) -> None:
+    options = {"data": "synthetic:rows=200", "strategies": "fedavg", "rounds": 5, "seeds": 2, "jobs": 1}
+    done = fairfate.run(**options, out=tmp_path / "o")
+    exact = done.rounds[count_columns(2)].to_numpy()
+    assert ((exact > 0) & (exact < 10)).any()
+    files = sorted((tmp_path / "o" / "models").glob("*.safetensors"))
+    assert len(files) >= 2
+    for file in files:
+        model, (_, written) = FairModel.load(file), read_arrays(file)
+        for about in (written, model.about, json.loads(to_json(model))["about"]):
+            for rows in ("validation", "test"):
+                counts = np.array(about[rows])
+                assert counts.shape == (2, 2, 2)
+                assert ((counts == 0) | (counts >= 10)).all()
+
+
+@pytest.mark.parametrize("odd", [None, "x", [[1, 2], [3]], [1, 2, 3], {"a": 1}, [[[10**30]]]])
+def test_odd_counts_of_a_file_are_left_as_they_are(model: FairModel, tmp_path: Path, odd: object) -> None:
+    changed = replace(model, about={**model.about, "test": odd})
+    assert FairModel.load(changed.save(tmp_path / "m.safetensors")).about["test"] == odd
 
 
 def test_rows_of_any_kind(model: FairModel, bank: pd.DataFrame) -> None:

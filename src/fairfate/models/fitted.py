@@ -15,11 +15,14 @@ from numpy.typing import NDArray
 from fairfate._version import __version__
 from fairfate.data import MISSING, OTHERS, SMALL, Schema, UnfitError, words
 from fairfate.errors import InputError, check, is_utf8, listing, unknown
+from fairfate.fairness.disclosure import MIN_CELL, round_counts
 from fairfate.fairness.metrics import Counts, Values, count
 from fairfate.files import read_arrays, write_arrays
 from fairfate.lazy import pandas as pd
 from fairfate.models.mlp import margins_of
 
+MEASURED = ("validation", "test")
+"""The rows whose counts a model's file tells."""
 BLOCK = 65_536
 """Rows that are encoded and scored at a time."""
 FAR = 6.0
@@ -71,9 +74,16 @@ class FairModel:
     """The log-odds that each group's score must exceed; 0 for everybody if None."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """Where it comes from: strategy, protocol, seed, checksum of the data, version, and counts by group,
-    label and prediction on the validation and test rows."""
+    label and prediction on the validation and test rows. A model is handed on, so these are rounded as by
+    `round_counts`: none is from 1 to 9."""
     network: Network | None = None
     """How its arrays score rows, where they are not those of the built-in model; never in its file."""
+
+    def __post_init__(self) -> None:
+        """Round the counts."""
+        counts = {name: self.about[name] for name in MEASURED if name in self.about}
+        rounded = {name: _round(of, len(self.groups)) for name, of in counts.items()}
+        object.__setattr__(self, "about", {**self.about, **rounded})
 
     @property
     def labels(self) -> tuple[str, str]:
@@ -221,6 +231,15 @@ class FairModel:
 
 FORMAT = 3
 """Of model files: 3 holds the whole schema."""
+
+
+def _round(counts: Any, groups: int) -> Any:
+    """Counts by group, label and prediction without small ones; anything else as it is."""
+    try:
+        given = np.array(counts, dtype=np.int64)
+    except (ValueError, TypeError, OverflowError):
+        return counts
+    return round_counts(given, MIN_CELL).tolist() if given.shape == (groups, 2, 2) else counts
 
 
 def _check(model: FairModel, file: Path) -> None:

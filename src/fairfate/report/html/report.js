@@ -673,7 +673,7 @@
     });
   }
   const held = (part, rows) => (rows || part.data.minCell <= 1 ? String(rows) : "too few");
-  const few = (part) => (part.data.minCell > 1 ? " Rows of a group and outcome of which a client has fewer than " + part.data.minCell + " are not shown; then the others are rounded to multiples of it." : "");
+  const few = (part) => (part.data.minCell > 1 ? " Where a client has fewer than " + part.data.minCell + " rows of a group and outcome, these are not shown, and all others are rounded to multiples of " + part.data.minCell + "." : "");
   const others = (n) => (n ? " " + n + (n === 1 ? " smaller client is" : " smaller clients are") + " in the files only." : "");
 
   function rowsView(part) {
