@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -84,8 +87,19 @@ def test_small_strata_have_no_sums() -> None:
     given = Statistics(counts, np.array([[1.5, 9.0]]), np.array([[2.5, 8.0]]))
     shown = round_statistics(given, 10)
     assert shown.counts.tolist() == [[[0, 0], [20, 20]]]
-    assert shown.probability.tolist() == [[0.0, 9.0]]
-    assert shown.loss.tolist() == [[0.0, 8.0]]
+    assert shown.probability.tolist() == [[0.0, 10.0]]  # 9 would be as good as a count
+    assert shown.loss.tolist() == [[0.0, pytest.approx(-40 * math.log(0.25))]]
+
+
+@given(st.integers(0, 9), minimum)
+def test_no_sum_tells_a_small_count(people: int, k: int) -> None:
+    """A model that is sure of everybody: its sums of probabilities are counts."""
+    counts = np.array([[[50 - people, people], [30, 20]]])
+    given = Statistics(counts, np.array([[people + 1e-5, 20.0]]), np.array([[40.0 * people, 9.0]]))
+    shown = round_statistics(given, k)
+    assert shown.probability[0, 0] == 0 or shown.probability[0, 0] >= min(k, people + 1e-5)
+    same = round_statistics(given._replace(loss=given.loss + 7), k)
+    assert (same.loss == shown.loss).all()
 
 
 def test_rows_of_small_strata_take_part_in_nothing() -> None:

@@ -380,8 +380,8 @@ def test_a_site_with_a_minimum_cell_count_hides_who_lacks_a_value(draft: Schema)
     few = rows.assign(age=rows["age"].astype(float).where(rows.index % 25 != 0))
     count, total, squares, missing = describe_frame(draft, few, min_cell=10)["age"]
     assert (count, missing) == (100, 0)
-    assert total / count == pytest.approx(few["age"].mean())
-    assert squares / count == pytest.approx((few["age"] ** 2).mean())
+    assert total / count == pytest.approx(few["age"].mean(), rel=1e-3)
+    assert squares / count == pytest.approx((few["age"] ** 2).mean(), rel=1e-3)
     nearly_none = rows.assign(age=rows["age"].astype(float).where(rows.index < 5))
     assert describe_frame(draft, nearly_none, min_cell=10)["age"] == [0, 0.0, 0.0, 0]
     assert describe_frame(draft, nearly_none)["age"][0] == 5

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 import math
 import os
@@ -35,8 +37,8 @@ from fairfate.flower.app.gate import Gate
 from fairfate.flower.app.make_study import changes_from, make_key, make_study, read_party
 from fairfate.flower.app.server import ServerData
 from fairfate.flower.app.settings import Settings
-from fairfate.flower.envelope import Envelope, Head, from_records, seal, to_records
-from fairfate.flower.keys import PrivateKey
+from fairfate.flower.envelope import Envelope, EnvelopeError, Head, from_records, seal, to_records
+from fairfate.flower.keys import PrivateKey, encrypt
 from fairfate.flower.sealed_grid import LARGEST, SealedGrid
 from fairfate.flower.study import SERVER, Study
 from federation_in_process import LocalGrid
@@ -384,7 +386,66 @@ def test_a_file_that_changes_in_mid_run_is_noticed(app: StudyApp) -> None:
     frame["hired"] = frame["hired"].map({"hired": "not hired", "not hired": "hired"})
     frame.to_csv(file, index=False)
     told = sender.opened(sender.send(question(app, "train"), MessageType.TRAIN))
-    assert told["problem"]["reason"] == "the site's file has changed since the run began"
+    assert told["problem"]["reason"] == "the site's file has changed since the study began"
+
+
+def test_a_repeated_round_must_have_the_same_model(app: StudyApp) -> None:
+    sender = Sender(app)
+    assert sender.send(question(app, "train"), MessageType.TRAIN).has_content()
+    other = question(app, "train")
+    other["arrays"]["b2"] = Array(np.full(1, 0.5, np.float32))
+    sender.assert_refused(sender.send(other, MessageType.TRAIN), "another model or setting")
+    reply = sender.send(question(app, "train", server_round=2, client=1), MessageType.TRAIN)
+    sender.assert_refused(reply, "another number of this site")
+
+
+def test_texts_that_few_rows_have_cannot_be_guessed(tmp_path: Path) -> None:
+    """Where sites add texts to the schema, a server adds one that it guesses; nothing tells if one has it."""
+    app = StudyApp(tmp_path / "wards", {"rounds": 2, "schema": "sites"})
+    file = app.folder / "data" / "sites" / "north.csv"
+    frame = pd.read_csv(file)
+    frame.loc[0, "field"] = "leprosy"
+    frame.to_csv(file, index=False)
+    sender, answers = Sender(app), []
+    for guess in ("leprosy", "malaria"):
+        text = changed_schema(
+            app, lambda content, guess=guess: content["inputs"]["field"]["categories"].append(guess)
+        )
+        fits = sender.opened(sender.send(question(app, "fit", schema=text)))
+        assert "problem" not in fits["client"]
+        asked = question(app, "train", schema=text, server_round=1 + len(answers))
+        width = asked["arrays"]["w1"].shape
+        asked["arrays"]["w1"] = Array(np.full((width[0] + 1, width[1]), 0.1, np.float32))
+        trained = sender.opened(sender.send(asked, MessageType.TRAIN))
+        answers.append(trained["arrays"]["w1"].numpy()[-3:])
+    assert (answers[0] != np.float32(0.1)).any(axis=1).tolist() == (answers[1] != np.float32(0.1)).any(
+        axis=1
+    ).tolist()
+
+    def without_others(content: dict[str, Any]) -> None:
+        content["inputs"]["field"]["categories"].remove("(others)")
+
+    def many(content: dict[str, Any]) -> None:
+        content["inputs"]["field"]["categories"] += [f"t{n}" for n in range(300)]
+
+    for change in (without_others, many):
+        reply = sender.send(question(app, "fit", schema=changed_schema(app, change)))
+        sender.assert_refused(reply, "column 'field' with another role or range")
+
+
+def test_problems_of_a_file_tell_no_counts(app: StudyApp) -> None:
+    file = app.folder / "data" / "sites" / "north.csv"
+    frame = pd.read_csv(file)
+    frame.loc[:2, "sex"] = None
+    frame.to_csv(file, index=False)
+    sender = Sender(app)
+    told = sender.opened(sender.send(question(app, "fit")))["client"]["problem"]
+    assert told == "column 'sex' must have a value in every row"
+
+
+def test_the_public_file_does_not_say_how_many_rows_there_are(app: StudyApp) -> None:
+    for member in app.study.sites.values():
+        assert all(number % 50 == 0 for number in member.rows)
 
 
 # -- sites that fail closed ------------------------------------------------------------------------------
@@ -540,7 +601,7 @@ def test_a_claim_of_other_rows_than_the_study_has_is_dropped(
     app.serve(app.grid(config), config)
     clients = pd.read_csv(app.result() / "clients.csv").set_index(["name", "round"])
     assert set(clients.loc["south", "outcome"]) == {"dropped"}
-    assert clients.loc[("south", 1), "reason"] == "4.5036e+15 examples, where it may have 248 to 546"
+    assert clients.loc[("south", 1), "reason"] == "4.5036e+15 examples, where it may have 200 to 550"
 
 
 ROWS_OF = {917: 110, 12: 100, 55: 90, 3: 120, 8: 80}
@@ -588,6 +649,80 @@ def test_one_of_five_that_lies_about_rows_and_update_moves_the_model_a_little() 
         moved = five_sites(lie) - nothing
         assert 0 < np.sqrt(np.square(moved).sum()) <= 2 * largest
     np.testing.assert_allclose(five_sites(lambda update: (-30 * update, 2**52)), nothing, atol=0.1)
+
+
+def lying(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[RecordDict], None]) -> None:
+    """Have one site change its answers before they are sealed."""
+    honest = site.answer
+
+    def lie(asked: Any, where: site.Site, network: str | None = None) -> RecordDict:
+        content = honest(asked, where, network)
+        if where.name == name:
+            change(content)
+        return content
+
+    monkeypatch.setattr(site, "answer", lie)
+
+
+def test_a_site_cannot_choose_its_name_and_so_its_range(
+    app: StudyApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def claim(content: RecordDict) -> None:
+        if "client" in content:
+            content["client"]["name"] = "nobody"
+        else:
+            content["metrics"]["num-examples"] = 2**52
+
+    lying(monkeypatch, "south", claim)
+    config = app.config(min_replies=2)
+    app.serve(app.grid(config), config)
+    clients = pd.read_csv(app.result() / "clients.csv")
+    assert set(clients["name"]) == {"north", "south", "west"}
+    assert set(clients[clients["name"] == "south"]["outcome"]) == {"dropped"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content["counts"].update(rows=[2**50] * 4),
+        lambda content: content["counts"].update(rows=[2**62] * 4),
+        lambda content: content["counts"].update(rows=[-1, 1, 1, 1]),
+    ],
+)
+def test_a_site_that_tells_of_too_many_rows_takes_no_part(
+    tmp_path: Path, change: Callable[[RecordDict], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = StudyApp(tmp_path / "wards", {"rounds": 1, "strategy": "fedavg_gr"})
+    lying(monkeypatch, "south", lambda content: change(content) if "counts" in content else None)
+    config = app.config()
+    app.serve(app.grid(config), config)
+    clients = pd.read_csv(app.result() / "clients.csv").set_index("name")
+    assert set(clients[clients["outcome"] == "used"].index) == {"north", "west"}
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"arrays": ["arrays", [["w1", "(1,f4", [1], 4]]]},
+        {"arrays": ["arrays", [["w1", {"names": ["a"], "formats": ["f4"], "offsets": [10**18]}, [1], 4]]]},
+        {"arrays": ["arrays", [[str(n), "<f4", [0], 0] for n in range(5000)]]},
+        {"metrics": ["metrics", {"n": [10**400]}]},
+        {"metrics": ["nonsense", {}]},
+        [],
+    ],
+)
+def test_contents_that_no_honest_site_seals_are_errors(about: object) -> None:
+    text = json.dumps(about).encode()
+    key, other = PrivateKey.create(), PrivateKey.create()
+    head = Head("s", SERVER, ("north",), 1, 2, "train", 3)
+    content_key, body = encrypt(len(text).to_bytes(4, "big") + text + b"1234")
+    sealed = seal(head, RecordDict(), key, {"north": other.public})
+    envelope = Envelope.read(sealed)
+    info = hashlib.sha256(envelope._about).digest()
+    wrapped = json.dumps({"north": other.public.wrap(content_key, info).hex()}).encode()
+    forged = dataclasses.replace(envelope, _wrapped=wrapped, _body=body)
+    with pytest.raises(EnvelopeError, match="unreadable content"):
+        forged.open("north", other)
 
 
 # -- the study file --------------------------------------------------------------------------------------

@@ -74,7 +74,7 @@ def test_any_range_survives_the_text(values: list[float]) -> None:
         (lambda f: f.assign(age="forty"), "column 'age' must hold numbers, got text", "forty"),
         (lambda f: f.assign(age=np.inf), "column 'age' must hold finite numbers", "inf"),
         (lambda f: f.assign(hired="maybe"), "column 'hired' must hold only the schema's 2 values", "maybe"),
-        (lambda f: f.assign(sex=None), "column 'sex' must have a value in every row, got 240", ""),
+        (lambda f: f.assign(sex=None), "column 'sex' must have a value in every row", ""),
         (lambda f: f.assign(sex="unknown"), "column 'sex' must hold only the schema's 3", "unknown"),
     ],
 )

@@ -47,12 +47,12 @@ def describe_frame(schema: Schema, frame: pd.DataFrame, min_cell: int = 0) -> di
         if column in schema.categories:
             found = words(frame[column])
             rows, missing = found.rows, int((found.codes < 0).sum())
-            fewest = max(LEAST_ROWS, min_cell) if OTHERS in schema.categories[column] else min_cell
+            fewest = max(LEAST_ROWS, min_cell) if min_cell > 1 or OTHERS in schema.categories[column] else 0
             names = [name for name, count in zip(found.names, rows, strict=True) if count >= fewest]
             if len(names) > min(MOST_TOLD, len(frame) / 2):
                 raise UnfitError(
-                    f"column '{column}' must have few different texts to be described, got {len(names)} in"
-                    f" {len(frame)} rows, as on an identifier"
+                    f"column '{column}' must have few different texts to be described",
+                    f", got {len(names)} in {len(frame)} rows, as on an identifier",
                 )
             inputs[column] = sorted({*names, *([MISSING] if missing >= max(1, min_cell) else [])})
             continue
@@ -80,7 +80,8 @@ def _sums(present: NDArray[np.float64], rows: int, min_cell: int) -> list[float]
     missing = rows - len(present)
     sums = [float(present.sum()), float((present * present).sum())]
     if 0 < missing < min_cell:
-        return [rows, *(value * rows / len(present) for value in sums), 0]
+        # four digits: with all of them, sums of whole numbers would say how many there are
+        return [rows, *(float(f"{value / len(present):.4g}") * rows for value in sums), 0]
     return [len(present), *sums, int(missing > 0)]
 
 

@@ -149,8 +149,8 @@ class Schema:
         strange = sum(row not in place for row in rows)
         if strange:
             raise UnfitError(
-                f"columns {listing(self.sensitive)} must hold only the schema's {len(place)} combinations,"
-                f" got others in {strange} rows"
+                f"columns {listing(self.sensitive)} must hold only the schema's {len(place)} combinations",
+                f", got others in {strange} rows",
             )
         return np.array([place[row] for row in rows], dtype=np.int64)
 
@@ -316,7 +316,7 @@ def _check_bands(bands: Mapping[str, tuple[float, ...]], grouping: Groups) -> No
 def _check_complete(codes: NDArray[np.int64], column: object) -> None:
     missing = int((codes < 0).sum())
     if missing:
-        raise UnfitError(f"column '{column}' must have a value in every row, got {missing} missing")
+        raise UnfitError(f"column '{column}' must have a value in every row", f", got {missing} missing")
 
 
 def _codes(values: pd.Series[Any], known: tuple[str, ...], *, missing: bool = False) -> NDArray[np.int64]:
@@ -327,17 +327,16 @@ def _codes(values: pd.Series[Any], known: tuple[str, ...], *, missing: bool = Fa
     lost = int((codes < 0).sum())
     if lost and MISSING not in known and OTHERS not in known:
         raise UnfitError(
-            f"column '{values.name}' must have a value in every row, since the schema knows no missing one,"
-            f" got {lost} missing"
+            f"column '{values.name}' must have a value in every row, since the schema knows no missing one",
+            f", got {lost} missing",
         )
     place = {name: number for number, name in enumerate(known)}
     rest = next((place[word] for word in (OTHERS, SMALL) if word in place), None)
     strange = [name for name in names if name not in known]
     if strange and rest is None:
         raise UnfitError(
-            f"column '{values.name}' must hold only the schema's {len(known)} values,"
-            f" got {len(strange)} more",
-            f" ({listing(strange)}; the schema knows {listing(known)})",
+            f"column '{values.name}' must hold only the schema's {len(known)} values",
+            f", got {len(strange)} more ({listing(strange)}; the schema knows {listing(known)})",
         )
     missing_place = place.get(MISSING, -1 if rest is None else rest)
     index = np.array([place.get(name, rest) for name in names] + [missing_place], dtype=np.int64)

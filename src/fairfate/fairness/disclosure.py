@@ -6,6 +6,7 @@ a minimum of 0 or 1 everything is left as it is.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -62,26 +63,42 @@ def round_counts(counts: Counts, min_cell: int) -> Counts:
     """
     if min_cell <= 1:
         return counts
-    k = min_cell
     rows = counts.sum(axis=-1)
-    rows = np.where(rows < k, 0, rows)
-    positive = np.minimum(counts[..., 1], rows)
-    negative = rows - positive
-    low, high = (positive > 0) & (positive < k), (negative > 0) & (negative < k)
-    moved = np.where(low, np.where(2 * positive >= k, k, 0), positive)
-    moved = np.where(high, np.where(2 * negative >= k, rows - k, rows), moved)
-    halves = np.where(2 * positive >= rows, rows, 0)
-    moved = np.where((low | high) & (rows < 2 * k), halves, moved)
+    rows = np.where(rows < min_cell, 0, rows)
+    moved = _nearest(np.minimum(counts[..., 1], rows), rows, min_cell)
     return np.stack([rows - moved, moved], axis=-1).astype(counts.dtype)
 
 
+def _nearest(part: NDArray[Any], rows: Whole, k: int) -> NDArray[Any]:
+    """Of some rows, the part that may be shown and is nearest: 0, k to all but k, or all."""
+    rest = rows - part
+    low, high = (part > 0) & (part < k), (rest > 0) & (rest < k)
+    moved = np.where(low, np.where(2 * part >= k, k, 0), part)
+    moved = np.where(high, np.where(2 * rest >= k, rows - k, rows), moved)
+    halves = np.where(2 * part >= rows, rows, 0)
+    return np.asarray(np.where((low | high) & (rows < 2 * k), halves, moved))
+
+
 def round_statistics(statistics: Statistics, min_cell: int) -> Statistics:
-    """The same for counts with sums of probabilities and losses; a stratum without rows has no sums."""
+    """The same for counts with sums of probabilities and losses; a stratum without rows has no sums.
+
+    A sum of probabilities can be as good as a count, so it is moved likewise. A sum of losses could be one
+    person's: in its place stands that of a stratum in which everybody has the mean probability.
+    """
     if min_cell <= 1:
         return statistics
     counts = round_counts(statistics.counts, min_cell)
-    shown = counts.sum(axis=-1) > 0
-    return Statistics(counts, statistics.probability * shown, statistics.loss * shown)
+    rows = counts.sum(axis=-1)
+    probability = _nearest(np.minimum(statistics.probability, rows), rows, min_cell)
+    return Statistics(counts, probability, _loss_of_mean(probability, rows))
+
+
+def _loss_of_mean(probability: NDArray[np.float64], rows: Whole) -> NDArray[np.float64]:
+    """(..., label) the cross-entropy of rows that all have their stratum's mean probability of label 1."""
+    mean = np.clip(probability / np.maximum(rows, 1), 1e-3, 1 - 1e-3)
+    right = np.stack([1 - mean[..., 0], mean[..., 1]], axis=-1)
+    logarithm = np.array([math.log(value) for value in right.ravel()]).reshape(right.shape)
+    return np.asarray(-rows * logarithm)
 
 
 def round_histograms(histograms: Whole, min_cell: int) -> Whole:

@@ -21,6 +21,11 @@ SEALED, MESSAGE = "sealed", "message"
 """The record of a sealed message, and the array in it."""
 _STYPE, _SIGNED = "fairfate.sealed", b"fairfate message 1\0"
 _LENGTH, _SIGNATURE, _LONGEST_HEAD = 4, 64, 4 << 20
+_TYPES = {
+    f"{order}{kind}" for order in "<|" for kind in ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "b1")
+}
+_MOST = 2000
+"""Records, values and arrays of a message."""
 _KINDS = {"config": ConfigRecord, "metrics": MetricRecord, "arrays": ArrayRecord}
 
 
@@ -74,7 +79,7 @@ class Envelope:
         try:
             about, rest = _take(message)
             wrapped, rest = _take(rest)
-            values = json.loads(about)
+            values = _loads(about)
             head = Head(**{**values, "recipients": tuple(values["recipients"])})
             types = {"study": str, "sender": str, "run": int, "node": int, "type": str, "counter": int}
             right = all(type(getattr(head, name)) is kind for name, kind in types.items())
@@ -100,7 +105,7 @@ class Envelope:
             return unpack(decrypt(content_key, self._body))
         except KeyMismatchError as error:
             raise EnvelopeError(str(error)) from None
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        except Exception as error:  # whatever a member of the study has sealed
             raise EnvelopeError(f"unreadable content ({type(error).__name__})") from None
 
 
@@ -142,14 +147,16 @@ def pack(content: RecordDict) -> bytes:
 def unpack(packed: bytes) -> RecordDict:
     """The inverse of `pack`; ValueError, LookupError or TypeError for other bytes."""
     about, rest = _take(packed)
-    content, start = RecordDict(), 0
-    for name, (kind, items) in json.loads(about).items():
+    content, start, records = RecordDict(), 0, _loads(about)
+    if len(records) > _MOST or sum(len(items) for _, items in records.values()) > _MOST:
+        raise ValueError("too many parts")
+    for name, (kind, items) in records.items():
         if kind != "arrays":
             content[name] = _KINDS[kind](items)
             continue
         arrays: dict[str, Array] = {}
         for key, dtype, shape, size in items:
-            if np.dtype(dtype).kind not in "biuf" or start + size > len(rest) or size < 0:
+            if dtype not in _TYPES or start + size > len(rest) or size < 0:
                 raise ValueError("an array of other numbers than it says")
             values = np.frombuffer(rest, np.dtype(dtype), size // np.dtype(dtype).itemsize, start)
             arrays[str(key)] = Array(values.reshape(shape))
@@ -158,6 +165,17 @@ def unpack(packed: bytes) -> RecordDict:
     if start != len(rest):
         raise ValueError("more bytes than its arrays have")
     return content
+
+
+def _loads(text: bytes) -> Any:
+    """JSON whose whole numbers fit into 64 bits."""
+
+    def whole(digits: str) -> int:
+        if len(digits) > 20:
+            raise ValueError("a whole number of too many digits")
+        return int(digits)
+
+    return json.loads(text, parse_int=whole)
 
 
 def _json(value: object) -> bytes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from logging import INFO, WARNING
 
@@ -45,6 +46,8 @@ class Roster:
     groups: int = 0
     """How many groups the clients must count their rows of; 0 wants no counts."""
     max_wait: float = 600.0
+    most: Callable[[str], float] = lambda name: math.inf
+    """How many rows a client of this name may tell of."""
     timeout: float = 60.0
     """How long to wait for answers."""
     interval: float = 30.0
@@ -140,6 +143,8 @@ class Roster:
             log(WARNING, "node %d could not say who it is, asked again in %g s: %s", node, pause, why)
             return
         client, problem = read_answer(node, reply.content, self.groups)
+        if client.rows is not None and not problem and client.rows.sum() > self.most(client.name):
+            problem = f"it tells of {int(client.rows.sum())} rows, more than it may have"
         if problem:
             self._postpone(node)
             self.refused[node] = client.name, problem

@@ -63,7 +63,17 @@ def _pull(grid: Grid, identity: str, question: Message, largest: int) -> list[Me
     try:
         with within(largest, _GRID):
             return list(grid.pull_messages([identity]))
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, MemoryError) as error:
+    except (ConnectionError, TimeoutError):
+        raise
+    except (
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RuntimeError,
+        ArithmeticError,
+        MemoryError,
+    ) as error:
         reason = f"a reply that cannot be read ({type(error).__name__}: {error})"
         return [Message(Error(UNREADABLE, reason), reply_to=question)]
 

@@ -16,7 +16,9 @@ from fairfate.flower.logs import one_line
 from fairfate.flower.receive import UNREADABLE, receive
 from fairfate.flower.study import SERVER, Study
 
-LARGEST = 1 << 30
+CLIENT, NAME = "client", "name"
+"""The record of an answer that says who a site is, and the name in it."""
+LARGEST = 256 << 20
 """Bytes of a message."""
 PROBLEM, REASON = "problem", "reason"
 """A record of an answer, in the place of all others, that says why a site cannot do what it was asked."""
@@ -107,7 +109,9 @@ class SealedGrid(Grid):
                         Error(UNREADABLE, f"an answer that does not count: {error}"), reply_to=question
                     )
                 else:
-                    problem = content.get(PROBLEM)
+                    client, problem = content.get(CLIENT), content.get(PROBLEM)
+                    if isinstance(client, ConfigRecord):
+                        client[NAME] = self.sites[question.metadata.dst_node_id]  # and not what it claims
                     reply.content = content
                     if isinstance(problem, ConfigRecord):
                         reply = Message(Error(AT_SITE, one_line(problem.get(REASON))), reply_to=question)

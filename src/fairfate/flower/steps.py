@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from logging import INFO, WARNING
 from typing import Any
@@ -73,6 +74,7 @@ def ask_histograms(
     question: ConfigRecord | None,
     groups: int,
     timeout: float,
+    most: Callable[[str], float] = lambda name: math.inf,
     about: Callable[[Client], Mapping[str, Any]] = lambda client: {},
 ) -> NDArray[np.int64]:
     """(groups, 2, bins) all clients' rows by group, label and the score that a model gives them: sums."""
@@ -89,7 +91,7 @@ def ask_histograms(
     for reply in replies:
         name = names.get(reply.metadata.reply_to_message_id, "somebody")
         found = _histogram(reply, groups)
-        if found is None:
+        if found is None or found.sum() > most(name):
             log(WARNING, "%s sends no usable histogram", name)
             continue
         total += found

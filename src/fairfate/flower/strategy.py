@@ -198,7 +198,7 @@ class FlowerStrategy(Base):
         held = {HELD_SHARE: self.holders.share} if self.holders.at_clients else {}
         question = ConfigRecord({**(query_config or {}), **held, "wants-rows": self.told_rows})
         groups = len(self.grouping) if self.told_rows and self.grouping is not None else 0
-        self.roster = Roster(question if asks else None, groups, max_wait=max_wait)
+        self.roster = Roster(question if asks else None, groups, max_wait=max_wait, most=self._most)
         self.evaluation = Evaluation(self)
         self.history: list[Round] = []
         """What happened so far."""
@@ -381,8 +381,7 @@ class FlowerStrategy(Base):
         asked = self.holders.at_clients or (step is not None and step["from"] == "clients")
         clients = self.roster.clients(grid, max(1, self.min_available_nodes)) if asked else []
         if step is None:
-            most = self.limits.max_examples
-            (held,) = ask_counts(grid, clients, [result.arrays], self._about, groups, most, timeout)
+            (held,) = ask_counts(grid, clients, [result.arrays], self._about, groups, self._most, timeout)
             self.history[-1] = self.history[-1]._replace(validation=held)
             return
         rows: Measure | NDArray[np.int64] | None = self.validation
@@ -392,9 +391,13 @@ class FlowerStrategy(Base):
             return {**self._held(client), PART: HELD}
 
         if self.holders.at_clients:
-            rows = ask_histograms(grid, clients, result.arrays, question, groups, timeout, of_held)
+            rows = ask_histograms(
+                grid, clients, result.arrays, question, groups, timeout, self._most, of_held
+            )
         if step["from"] == "clients":
-            histogram = ask_histograms(grid, clients, result.arrays, question, groups, timeout, self._held)
+            histogram = ask_histograms(
+                grid, clients, result.arrays, question, groups, timeout, self._most, self._held
+            )
         assert rows is not None
         fairness = replace(self._setup(self.num_rounds), min_cell=0).fairness(str(step["metric"]))
         self.thresholds, counts = take_thresholds(step, fairness, histogram, rows, self.test, result.arrays)
@@ -458,7 +461,13 @@ class FlowerStrategy(Base):
 
     def _row_range(self, node: int) -> tuple[int, float]:
         """How many examples a node may claim."""
-        return self.row_ranges.get(self.roster.name(node), (0, math.inf))
+        nobody = (1, 0) if self.row_ranges else (0, math.inf)
+        return self.row_ranges.get(self.roster.name(node), nobody)
+
+    def _most(self, name: str) -> float:
+        """How many examples a client may tell of."""
+        _, high = self.row_ranges.get(name, (0, 0) if self.row_ranges else (0, math.inf))
+        return min(high, self.limits.max_examples or math.inf)
 
     def _least(self, minimum: int) -> int:
         return max(1, minimum if self.per_round is None else self.per_round)
@@ -556,8 +565,8 @@ class FlowerStrategy(Base):
         if self.holders.validators == "all":
             online = set(self._grid.get_node_ids())
             judges = [client for node, client in self.roster.known.items() if node in online]
-        groups, most = len(self.grouping), self.limits.max_examples
-        return ask_counts(self._grid, judges, models, self._about, groups, most, self._timeout)
+        groups = len(self.grouping)
+        return ask_counts(self._grid, judges, models, self._about, groups, self._most, self._timeout)
 
     def _judged_rows(self, rows: BuiltIn, clients: int) -> BuiltIn:
         """The validation rows that the models of so many clients are scored on."""

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from fairfate.data import Schema
+from fairfate.data.columns import MISSING, OTHERS
+from fairfate.data.describe import MOST_TOLD
 from fairfate.data.encode import ONEHOT
 from fairfate.errors import InputError
 from fairfate.flower.keys import PublicKey
@@ -101,6 +103,8 @@ class Study:
     """The second is the favourable outcome."""
     sensitive: tuple[str, ...]
     groups: tuple[str, ...]
+    bands: Mapping[str, tuple[float, ...]]
+    """Where sensitive columns of numbers are cut into groups."""
     columns: Mapping[str, Mapping[str, Any]]
     """Each input: its role, and the numbers by which it is standardised."""
     training: Training
@@ -159,6 +163,7 @@ class Study:
             _line("labels", list(self.labels), "the last is the favourable outcome"),
             _line("sensitive", list(self.sensitive)),
             _line("groups", list(self.groups)),
+            _line("bands", {name: list(cuts) for name, cuts in self.bands.items()}),
             _line("schema", self.schema, "checksum of the schema"),
             _line("schema-from", self.schema_from, "fixed, or sites: their sums and texts are added"),
         ]
@@ -210,6 +215,8 @@ class Study:
             raise NotInStudyError(f"label '{schema.target}', or other values of it")
         if (schema.sensitive, schema.grouping.names) != (self.sensitive, self.groups):
             raise NotInStudyError(f"groups by {', '.join(schema.sensitive)}, or other groups")
+        if {name: tuple(cuts) for name, cuts in schema.bands.items()} != dict(self.bands):
+            raise NotInStudyError("other bands")
         columns = columns_of(schema)
         if list(columns) != list(self.columns):
             other = sorted(set(columns) ^ set(self.columns)) or ["the same in another order"]
@@ -248,11 +255,11 @@ def columns_of(schema: Schema) -> dict[str, dict[str, Any]]:
     for number, name in enumerate(schema.features):
         about: dict[str, Any] = {"role": "number"}
         if name in schema.categories:
-            about = {"role": "text"}
+            about = {"role": "text", "values": list(schema.categories[name])}
         elif name in schema.dates:
-            about = {"role": "date"}
+            about = {"role": "date", "form": schema.dates[name]}
         if name in schema.sensitive:
-            about["role"] = "group" if name not in schema.bands else "number and group"
+            about = {"role": "group" if name not in schema.bands else "number and group"}
         elif about["role"] != "text":
             onehot = schema.encode == ONEHOT
             names = ("mean", "deviation") if onehot else ("low", "span")
@@ -264,12 +271,23 @@ def columns_of(schema: Schema) -> dict[str, dict[str, Any]]:
 def _near(given: Mapping[str, Any], known: Mapping[str, Any], *, exact: bool) -> bool:
     if exact or given.keys() != known.keys() or given["role"] != known["role"]:
         return dict(given) == dict(known)
-    numbers = [name for name in known if name != "role"]
+    if "values" in known:
+        return _adds_texts(list(given["values"]), list(known["values"]))
+    if given.get("form") != known.get("form"):
+        return False
+    numbers = [name for name in known if name not in ("role", "form")]
     if not numbers:
         return True
     (place, width), (own_place, own_width) = ([of[name] for name in numbers] for of in (given, known))
     near = abs(place - own_place) <= _FAR * own_width
     return bool(near and own_width / _FAR <= width <= own_width * _FAR)
+
+
+def _adds_texts(given: list[str], known: list[str]) -> bool:
+    """Whether a column has the study's texts, the same ways to say missing and others, and not many more."""
+    special = {MISSING, OTHERS}
+    same = special & set(given) == special & set(known) or special & set(given) == special
+    return same and OTHERS in known and set(known) <= set(given) and len(given) <= len(known) + MOST_TOLD
 
 
 _HEAD = """\
@@ -316,6 +334,7 @@ def _from_table(table: Mapping[str, Any], checksum: str) -> Study:
         labels=(first, second),
         sensitive=tuple(map(str, data["sensitive"])),
         groups=tuple(map(str, data["groups"])),
+        bands={str(name): tuple(map(float, cuts)) for name, cuts in data["bands"].items()},
         columns={str(name): dict(about) for name, about in table["columns"].items()},
         training=Training(
             strategies=tuple(map(str, training["strategies"])),

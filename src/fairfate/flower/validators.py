@@ -36,7 +36,7 @@ def ask_counts(
     models: Sequence[ArrayRecord],
     about: About,
     groups: int,
-    most: float | None,
+    most: Callable[[str], float],
     timeout: float,
 ) -> Counts:
     """(models, groups, 2, 2) counts summed over the clients that answer for all models.
@@ -59,7 +59,7 @@ def ask_counts(
             log(WARNING, "\t> an answer to nothing that was asked, or a second one, does not count")
             continue
         try:
-            total += read_counts(reply, len(models), groups, most)
+            total += read_counts(reply, len(models), groups, most(name))
             told += 1
         except MismatchError as error:
             log(WARNING, "\t> %s judges nobody in this round: %s", name, one_line(error))
@@ -69,7 +69,7 @@ def ask_counts(
     return total
 
 
-def read_counts(reply: Message, models: int, groups: int, most: float | None) -> Counts:
+def read_counts(reply: Message, models: int, groups: int, most: float) -> Counts:
     """A client's counts; MismatchError if they make no sense."""
     if reply.has_error():
         raise MismatchError(f"error {reply.error.code}: {reply.error.reason}")
@@ -84,6 +84,6 @@ def read_counts(reply: Message, models: int, groups: int, most: float | None) ->
     rows = counts.sum(axis=-1)
     if (rows != rows[0]).any():
         raise MismatchError(f"'{SCORES}' is not of the same rows for all models")
-    if rows[0].sum() >= MOST_EXAMPLES or (most is not None and rows[0].sum() > most):
+    if rows[0].sum() >= MOST_EXAMPLES or rows[0].sum() > most:
         raise MismatchError(f"'{SCORES}' is of {rows[0].sum()} rows, over the limit")
     return counts

@@ -122,7 +122,7 @@ class Gate:
             about["signed"] = self.study.server.fingerprint
             self._check_head(envelope.head, message, context)
             content = envelope.open(self.name, self.key)
-            about |= describe(content)
+            about["holds"] = describe(content)
             with self.folder.state(self.study.checksum) as state:
                 if envelope.head.counter <= state.counter:
                     raise EnvelopeError("a message that is not newer than the last one")
@@ -132,7 +132,7 @@ class Gate:
             if len(envelope.head.recipients) > 1 and kind not in (FIT, ROWS):
                 raise EnvelopeError("sealed for several sites")
             question = self._question(kind, content, network)
-            self._count(kind, question.config, context.run_id)
+            self._count(question, context.run_id)
         except (EnvelopeError, NotInStudyError, InputError, OSError) as error:
             self.folder.log(REFUSED, **about, reason=one_line(error))
             raise RefusedError from None
@@ -241,7 +241,7 @@ class Gate:
     def _check_strategy(self, config: Mapping[str, Any]) -> None:
         """The round, the seed and the strategy's half at the site."""
         training, limits = self.study.training, self.study.limits
-        if config.get("seed") not in training.seeds:
+        if type(config.get("seed")) is not int or config["seed"] not in training.seeds:
             raise NotInStudyError(f"seed {config.get('seed')!r}")
         rounds = training.rounds
         if "num-rounds" in config:
@@ -258,25 +258,39 @@ class Gate:
         if not numbers or not all(abs(number) <= limits.max_told for number in told):
             raise NotInStudyError(f"'{BROADCAST}' is not at most {most} numbers within {limits.max_told:g}")
 
-    def _count(self, kind: str, config: Mapping[str, Any], run: int) -> None:
+    def _count(self, question: Question, run: int) -> None:
         """Count the question, before it is answered; NotInStudyError once there were enough."""
+        kind, config, most = question.kind, question.config, self.study.questions[question.kind]
         with self.folder.state(self.study.checksum) as state:
-            if state.answered.get(kind, 0) >= self.study.questions[kind]:
-                raise NotInStudyError(f"more than {self.study.questions[kind]} questions of this kind")
+            if state.answered.get(kind, 0) >= most:
+                raise NotInStudyError(f"more than {most} questions of this kind")
+            if (
+                "client" in config
+                and state.clients.setdefault(str(run), config["client"]) != config["client"]
+            ):
+                raise NotInStudyError("another number of this site than before in the run")
             if kind == TRAIN:
-                self._count_attempt(state, f"{run}/{config['server-round']}")
+                self._count_attempt(state, f"{run}/{config['server-round']}", question)
             state.answered[kind] = state.answered.get(kind, 0) + 1
 
-    def _count_attempt(self, state: State, number: str) -> None:
-        tried = state.attempts.get(number, 0)
+    def _count_attempt(self, state: State, number: str, question: Question) -> None:
+        """A round may be repeated a few times, with the same model and settings."""
+        (layers,) = question.models
+        digest = hashlib.sha256(repr(sorted(question.config.items())).encode())
+        for name in sorted(layers):
+            digest.update(np.ascontiguousarray(layers[name]).tobytes())
+        tried, first = state.attempts.get(number, (0, digest.hexdigest()))
+        if first != digest.hexdigest():
+            raise NotInStudyError("another model or setting in a round that is repeated")
         if tried >= self.study.limits.attempts:
             raise NotInStudyError(f"more than {self.study.limits.attempts} attempts at one round")
-        state.attempts[number] = tried + 1
+        state.attempts[number] = tried + 1, first
 
-    def check_file(self, checksum: str, run: int) -> bool:
-        """Whether the site's file is what it was at the first question of the run."""
+    def check_file(self, checksum: str) -> bool:
+        """Whether the site's file is what it was at the first question of this version of the study."""
         with self.folder.state(self.study.checksum) as state:
-            return state.files.setdefault(str(run), checksum) == checksum
+            state.file = state.file or checksum
+            return state.file == checksum
 
 
 def read_study(config: NodeConfig) -> Study:
@@ -298,10 +312,15 @@ def read_study(config: NodeConfig) -> Study:
 def state_folder(config: NodeConfig) -> Path:
     """Where a site keeps its state and its log: ``state`` in the node-config, or beside its key."""
     if config.get("state"):
-        return Path(str(config["state"])).expanduser()
+        folder = Path(str(config["state"])).expanduser()
+        if not folder.is_absolute():
+            raise InputError(f"state must be a full path, got '{folder}'")
+        return folder
     if not config.get("key"):
         raise InputError("node-config must name key, the site's private key, got none")
     key = Path(str(config["key"])).expanduser()
+    if not key.is_absolute():
+        raise InputError(f"key must be a full path, got '{key}'")
     return key.with_name(f"{key.stem}-state")
 
 

@@ -62,7 +62,12 @@ def unpack(content: bytes) -> dict[str, bytes]:
             for member in archive.infolist():
                 path = PurePosixPath(member.filename)
                 plain = path.parts and not path.is_absolute() and ".." not in path.parts
-                if not plain or str(path) != member.filename or str(path) in files or "\\" in member.filename:
+                if (
+                    not plain
+                    or str(path) != member.filename
+                    or str(path) in files
+                    or not _is_plain(member.filename)
+                ):
                     raise UntrustedAppError("an app with names that lead elsewhere")
                 if path.parts[0] != _INFO:
                     files[str(path)] = archive.read(member)
@@ -71,6 +76,10 @@ def unpack(content: bytes) -> dict[str, bytes]:
             raise
         raise UntrustedAppError("an app that cannot be unpacked") from None
     return files
+
+
+def _is_plain(name: str) -> bool:
+    return name.isprintable() and "\\" not in name
 
 
 def checksum_of(files: Mapping[str, bytes]) -> str:

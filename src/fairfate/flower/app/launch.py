@@ -96,6 +96,10 @@ def launch(node: Path, words: list[str]) -> int:
     node : the site's node-config
     words : arguments of ``flower-supernode``, but for the node-config
     """
+    ours = ("--isolation", "--node-config", "--trusted-entities", "--insecure")
+    for word in words:
+        if word.startswith(ours):
+            raise InputError(f"{word} must be left out: a site has its own, got it")
     gate, environment = prepare(node)
     command = [
         str(Path(sys.executable).parent / "flower-supernode"),

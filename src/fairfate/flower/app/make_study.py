@@ -38,7 +38,9 @@ from fairfate.flower.study import (
 )
 from fairfate.strategies import THRESHOLDS, Need, Setup, parse_spec
 
-MIN_ROWS, MAX_WEIGHT, MAX_TOLD, ATTEMPTS, RUNS = 50, 100.0, 1000.0, 3, 5
+STEP = 50
+"""Of the range of rows in a site's public file, so that it does not say how many there are."""
+MIN_ROWS, MAX_WEIGHT, MAX_TOLD, ATTEMPTS, RUNS = 50, 100.0, 100.0, 3, 5
 """Defaults of a study: a model of ten units on a hundred standardised columns has weights below 10."""
 
 
@@ -73,7 +75,8 @@ def make_key(name: str, folder: Path, node: Path | None = None) -> tuple[Path, P
     lines |= {"sign": key.public.sign, "seal": key.public.seal}
     text = "".join(f"{word} = {json.dumps(value, ensure_ascii=False)}\n" for word, value in lines.items())
     if rows is not None:
-        text += f"rows = [{rows // 2}, {math.ceil(1.1 * rows)}]  # it trains on, at least and at most\n"
+        low, high = rows // 2 // STEP * STEP, math.ceil(1.1 * rows / STEP) * STEP
+        text += f"rows = [{low}, {high}]  # it trains on, at least and at most\n"
     key.write(private)
     write_bytes(public, text.encode())
     return private, public
@@ -172,6 +175,7 @@ def make_study(
         labels=schema.labels,
         sensitive=schema.sensitive,
         groups=schema.grouping.names,
+        bands={name: tuple(cuts) for name, cuts in schema.bands.items()},
         columns=columns_of(schema),
         training=Training(
             strategies=tuple(dict.fromkeys(texts)),

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,8 @@ from flwr.app import (
 from numpy.typing import NDArray
 
 from fairfate.data import Schema, Table, UnfitError, describe_frame
+from fairfate.data.columns import LEAST_ROWS, OTHERS, words
 from fairfate.data.read import list_folder, stem
-from fairfate.errors import InputError
 from fairfate.fairness.disclosure import large_strata, merge_bins, round_counts, round_statistics
 from fairfate.fairness.thresholds import histogram
 from fairfate.federation.split import Federation, pack
@@ -113,6 +113,8 @@ class Site:
     min_cell: int = 0
     rows: tuple[int, float] = (0, math.inf)
     """How many training rows it must have, at least and at most."""
+    texts: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """The study's own texts of columns to which sites may add theirs."""
 
     @classmethod
     def simulated(cls, context: Context) -> Site:
@@ -124,11 +126,39 @@ class Site:
     def of_study(cls, context: Context, gate: Gate) -> Site:
         """A site of a federation, as its study has it."""
         limits, (low, high) = gate.study.limits, gate.study.sites[gate.name].rows
-        return cls(context, gate.name, limits.min_cell, (max(low, limits.min_rows), high))
+        texts: dict[str, list[str]] = {}
+        if gate.study.schema_from == "sites":
+            texts = {name: of["values"] for name, of in gate.study.columns.items() if "values" in of}
+        return cls(context, gate.name, limits.min_cell, (max(low, limits.min_rows), high), texts)
 
     def frame(self, schema: Schema) -> pd.DataFrame:
         """The site's rows, with its own column names replaced by the schema's."""
-        return read_rows(self.context.node_config, file_of(self.context), schema)
+        frame = read_rows(self.context.node_config, file_of(self.context), schema)
+        for column, known in self.texts.items():
+            if column in frame.columns:
+                frame[column] = self._without_rare(frame[column], known)
+        return frame
+
+    def _without_rare(self, values: pd.Series[Any], known: Collection[str]) -> pd.Series[Any]:
+        """A column whose own texts of few rows are among the others: the server can ask for none of them."""
+        found = words(values)
+        fewest = max(LEAST_ROWS, self.min_cell)
+        rare = [
+            index
+            for index, (name, rows) in enumerate(zip(found.names, found.rows, strict=True))
+            if rows < fewest and name not in known
+        ]
+        return values.astype(object).mask(np.isin(found.codes, rare), OTHERS) if rare else values
+
+    def described(self, schema: Schema) -> pd.DataFrame:
+        """The rows that the site describes: those of large strata, as in every other answer."""
+        frame = self.frame(schema)
+        columns = [name for name in (schema.target, *schema.sensitive) if name in frame.columns]
+        if self.min_cell <= 1 or not columns:
+            return frame
+        strata = pd.concat([schema.bands_of(frame[name]).astype(str) for name in columns], axis=1)
+        sizes = strata.groupby(columns, dropna=False)[columns[0]].transform("size")
+        return frame[(sizes >= self.min_cell).to_numpy()]
 
     def table(self, schema: Schema) -> Table:
         """The same in the schema."""
@@ -170,22 +200,29 @@ def respond(message: Message, context: Context, network: str | None = None) -> M
     if is_simulated(context):
         return Message(_respond_in_simulation(message, context, network), reply_to=message)
     try:
-        gate = Gate(context.node_config)
-    except InputError as error:
+        return Message(_respond_at_site(message, context, network), reply_to=message)
+    except RefusedError:
+        raise
+    except Exception as error:  # whatever it is, others hear nothing of it
         log(WARNING, "This site answers nothing: %s", error)
         raise RefusedError from None
+
+
+def _respond_at_site(message: Message, context: Context, network: str | None) -> RecordDict:
+    """The sealed answer to a message that the study has."""
+    gate = Gate(context.node_config)
     question, envelope = gate.open(message, context, network)
     try:
         with _discreet():
             check_keys(context.node_config)
-            if not gate.check_file(file_checksum(file_of(context)), context.run_id):
-                raise SiteError("the site's file has changed since the run began")
+            if not gate.check_file(file_checksum(file_of(context))):
+                raise SiteError("the site's file has changed since the study began")
             content = answer(question, Site.of_study(context, gate), network)
     except SiteError as error:
         content = RecordDict({PROBLEM_RECORD: ConfigRecord({REASON: str(error)})})
         if question.kind in (FIT, ROWS, DESCRIBE):
             content = RecordDict({CLIENT: ConfigRecord({NAME: gate.name, PROBLEM: str(error)})})
-    return Message(gate.close(question, envelope, content), reply_to=message)
+    return gate.close(question, envelope, content)
 
 
 def _respond_in_simulation(message: Message, context: Context, network: str | None) -> RecordDict:
@@ -229,7 +266,7 @@ def answer(question: Question, site: Site, network: str | None = None) -> Record
         if not site.context.node_config.get("describe", True):
             raise SiteError("this site tells nothing of its columns (describe = false)")
         about[DESCRIBE] = json.dumps(
-            describe_frame(question.schema, site.frame(question.schema), site.min_cell)
+            describe_frame(question.schema, site.described(question.schema), site.min_cell)
         )
         return result
     table = site.table(question.schema)

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,29 @@ class State:
     """Of the last question."""
     answered: dict[str, int] = field(default_factory=dict)
     """How many questions of each kind."""
-    attempts: dict[str, int] = field(default_factory=dict)
-    """How often each round of each run was trained."""
-    files: dict[str, str] = field(default_factory=dict)
-    """The checksum of the site's file at the first question of each run."""
+    attempts: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """How often each round of each run was trained, and the checksum of what with."""
+    clients: dict[str, int] = field(default_factory=dict)
+    """The site's number in each run."""
+    file: str = ""
+    """The checksum of the site's file at the first question."""
+
+    @classmethod
+    def read(cls, text: str) -> State:
+        """From a file; InputError unless every part is there and of its type."""
+        try:
+            values = json.loads(text)
+            state = cls(**values)
+            kinds = {field.name: type(getattr(cls(), field.name)) for field in fields(cls)}
+            if set(values) != set(kinds) or any(
+                type(values[name]) is not kind for name, kind in kinds.items()
+            ):
+                raise ValueError("a part is missing")
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise InputError(
+                f"state must be what this site has written, got a damaged file ({error})"
+            ) from None
+        return state
 
 
 class SiteFolder:
@@ -53,7 +72,7 @@ class SiteFolder:
         with (self.path / LOCK).open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             file = self.path / f"study-{study[:32]}.json"
-            state = State(**json.loads(file.read_text("utf-8"))) if file.exists() else State()
+            state = State.read(file.read_text("utf-8")) if os.path.lexists(file) else State()
             yield state
             write_bytes(file, json.dumps(vars(state)).encode())
 
