@@ -102,6 +102,7 @@ def test_a_deployment_keeps_strangers_out_and_survives_its_faults(ready: ReadyAp
         refuse_foreign_code(here, ready, tmp_path)
         refuse_plain_questions(here)
         survive_a_killed_supernode(here, ready)
+        come_back_after_a_kill(here)
         refuse_a_site_that_was_struck_off(here, ready)
         everything_is_private(here.folder)
 
@@ -300,6 +301,13 @@ def survive_a_killed_supernode(here: Any, ready: ReadyApp) -> None:
     assert second.loc["south", "outcome"] == "dropped", clients
     reason = second.loc["south", "reason"]
     assert reason == "no reply within 60 s" or reason.startswith("error 5:")
+
+
+def come_back_after_a_kill(here: Any) -> None:
+    """Started again at once, while Flower still takes the old SuperNode to be there and refuses it."""
+    here.start_supernode("south")
+    here.wait_for_sites(2, 180)
+    here.stop("south", signal.SIGKILL)
 
 
 def refuse_a_site_that_was_struck_off(here: Any, ready: ReadyApp) -> None:
