@@ -249,6 +249,13 @@ def test_no_other_column_can_be_asked_for(app: StudyApp) -> None:
     def one_person(content: dict[str, Any]) -> None:
         content["sensitive"]["groups"] = ["(others)", "male"]
 
+    def unused(content: dict[str, Any]) -> None:
+        content["sensitive"] = {
+            "columns": ["sex"],
+            "values": [["female", "guess", "male"]],
+            "groups": [[0], [2]],
+        }
+
     def more(content: dict[str, Any]) -> None:
         content["inputs"]["secret"] = {"mean": 0.0, "deviation": 1.0, "missing": False}
 
@@ -259,6 +266,7 @@ def test_no_other_column_can_be_asked_for(app: StudyApp) -> None:
         (as_label, "label 'field'"),
         (as_group, "groups by field"),
         (one_person, "or other groups"),
+        (unused, "groups made from other values"),
         (more, "other columns: secret"),
         (sharper, "column 'experience' with another role or range"),
     ):
@@ -443,6 +451,22 @@ def test_problems_of_a_file_tell_no_counts(app: StudyApp) -> None:
     assert told == "column 'sex' must have a value in every row"
 
 
+def test_sites_describe_the_rows_that_they_train_on(tmp_path: Path, lines: list[str]) -> None:
+    app = StudyApp(tmp_path / "wards", {"rounds": 1, "schema": "sites", "strategy": "fedavg"})
+    file = app.folder / "data" / "sites" / "north.csv"
+    frame = pd.read_csv(file)
+    few = frame[(frame["sex"] == "female") & (frame["hired"] == "hired")]
+    frame.drop(few.index[4:]).to_csv(file, index=False)
+    config = app.config()
+    app.serve(app.grid(config), config)
+    assert "The schema covers the columns of 3 sites" in lines
+    sender = Sender(app)
+    sender.counter = 2**62
+    told = json.loads(sender.opened(sender.send(question(app, "describe")))["client"]["describe"])
+    clients = pd.read_csv(app.result() / "clients.csv").set_index("name")
+    assert told["experience"][0] == clients.loc["north", "examples"] == len(frame) - len(few)
+
+
 def test_the_public_file_does_not_say_how_many_rows_there_are(app: StudyApp) -> None:
     for member in app.study.sites.values():
         assert all(number % 50 == 0 for number in member.rows)
@@ -601,7 +625,8 @@ def test_a_claim_of_other_rows_than_the_study_has_is_dropped(
     app.serve(app.grid(config), config)
     clients = pd.read_csv(app.result() / "clients.csv").set_index(["name", "round"])
     assert set(clients.loc["south", "outcome"]) == {"dropped"}
-    assert clients.loc[("south", 1), "reason"] == "4.5036e+15 examples, where it may have 200 to 550"
+    low, high = app.study.sites["south"].rows
+    assert clients.loc[("south", 1), "reason"] == f"4.5036e+15 examples, where it may have {low} to {high}"
 
 
 ROWS_OF = {917: 110, 12: 100, 55: 90, 3: 120, 8: 80}

@@ -193,7 +193,7 @@ class Schema:
         content: dict[str, Any] = {} if self.encode != ONEHOT else {"encode": ONEHOT}
         content |= {
             "target": {"column": self.target, "values": list(self.labels), "favourable": self.labels[1]},
-            "sensitive": self._sensitive_json(),
+            "sensitive": self.sensitive_json(),
             "inputs": {name: self._input_json(number) for number, name in enumerate(self.features)},
         }
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
@@ -210,7 +210,8 @@ class Schema:
             return found
         return {**found, "mean": low, "deviation": span, "missing": bool(encoder.flagged[number])}
 
-    def _sensitive_json(self) -> dict[str, Any]:
+    def sensitive_json(self) -> dict[str, Any]:
+        """The sensitive columns, their values and the groups, as JSON values."""
         cut = {"bands": {name: list(cuts) for name, cuts in self.bands.items()}} if self.bands else {}
         if len(self.sensitive) == 1:
             return {"column": self.sensitive[0], "groups": list(self.grouping.values[0]), **cut}

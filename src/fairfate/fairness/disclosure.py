@@ -82,14 +82,16 @@ def _nearest(part: NDArray[Any], rows: Whole, k: int) -> NDArray[Any]:
 def round_statistics(statistics: Statistics, min_cell: int) -> Statistics:
     """The same for counts with sums of probabilities and losses; a stratum without rows has no sums.
 
-    A sum of probabilities can be as good as a count, so it is moved likewise. A sum of losses could be one
-    person's: in its place stands that of a stratum in which everybody has the mean probability.
+    A sum of probabilities can be as good as a count, so it is a multiple of the minimum, or all. A sum of
+    losses could be one person's: in its place stands that of a stratum in which everybody has the mean
+    probability.
     """
     if min_cell <= 1:
         return statistics
     counts = round_counts(statistics.counts, min_cell)
     rows = counts.sum(axis=-1)
-    probability = _nearest(np.minimum(statistics.probability, rows), rows, min_cell)
+    coarse = min_cell * np.rint(statistics.probability / min_cell)
+    probability = _nearest(np.minimum(coarse, rows), rows, min_cell)
     return Statistics(counts, probability, _loss_of_mean(probability, rows))
 
 

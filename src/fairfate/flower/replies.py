@@ -20,6 +20,8 @@ BROADCAST, LOCAL = "broadcast", "local-"
 """In a client's config, what it is told; in its metrics, how the model it was sent does on its own rows."""
 LEARNING_RATE = "strategy-learning-rate"
 """In a client's config: that of the clients, as the strategy knows it."""
+MOST_LOSS = 1000.0
+"""Cross-entropy of a row: that of a model which is surer than any that is of use."""
 MOST_EXAMPLES = 2**53
 """Whole numbers up to here can be added."""
 
@@ -191,6 +193,8 @@ def read_report(metrics: MetricRecord, groups: int, examples: float) -> Statisti
         raise MismatchError(f"'{LOCAL}counts' are not its {examples:g} rows")
     if (probability > counts.sum(axis=-1) + 1e-6).any():
         raise MismatchError(f"'{LOCAL}probability' is more than its rows")
+    if (loss > MOST_LOSS * counts.sum(axis=-1)).any():
+        raise MismatchError(f"'{LOCAL}loss' is more than {MOST_LOSS:g} a row")
     return Statistics(counts, probability, loss)
 
 

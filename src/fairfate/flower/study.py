@@ -103,6 +103,8 @@ class Study:
     """The second is the favourable outcome."""
     sensitive: tuple[str, ...]
     groups: tuple[str, ...]
+    grouping: str
+    """The checksum of all values that these groups are made from."""
     bands: Mapping[str, tuple[float, ...]]
     """Where sensitive columns of numbers are cut into groups."""
     columns: Mapping[str, Mapping[str, Any]]
@@ -163,6 +165,7 @@ class Study:
             _line("labels", list(self.labels), "the last is the favourable outcome"),
             _line("sensitive", list(self.sensitive)),
             _line("groups", list(self.groups)),
+            _line("grouping", self.grouping, "checksum of the values that they are made from"),
             _line("bands", {name: list(cuts) for name, cuts in self.bands.items()}),
             _line("schema", self.schema, "checksum of the schema"),
             _line("schema-from", self.schema_from, "fixed, or sites: their sums and texts are added"),
@@ -215,6 +218,8 @@ class Study:
             raise NotInStudyError(f"label '{schema.target}', or other values of it")
         if (schema.sensitive, schema.grouping.names) != (self.sensitive, self.groups):
             raise NotInStudyError(f"groups by {', '.join(schema.sensitive)}, or other groups")
+        if grouping_checksum(schema) != self.grouping:
+            raise NotInStudyError("groups made from other values")
         if {name: tuple(cuts) for name, cuts in schema.bands.items()} != dict(self.bands):
             raise NotInStudyError("other bands")
         columns = columns_of(schema)
@@ -249,6 +254,11 @@ class Study:
         return strategy in training.strategies and seed in training.seeds and 1 <= rounds <= training.rounds
 
 
+def grouping_checksum(schema: Schema) -> str:
+    """Of the sensitive columns, their values and the groups made from them."""
+    return hashlib.sha256(json.dumps(schema.sensitive_json()).encode()).hexdigest()
+
+
 def columns_of(schema: Schema) -> dict[str, dict[str, Any]]:
     """Each input's role and range, as a study lists them."""
     encoder, found = schema.encoder, {}
@@ -260,7 +270,7 @@ def columns_of(schema: Schema) -> dict[str, dict[str, Any]]:
             about = {"role": "date", "form": schema.dates[name]}
         if name in schema.sensitive:
             about = {"role": "group" if name not in schema.bands else "number and group"}
-        elif about["role"] != "text":
+        if about["role"] not in ("text", "group"):
             onehot = schema.encode == ONEHOT
             names = ("mean", "deviation") if onehot else ("low", "span")
             about |= dict(zip(names, (float(encoder.low[number]), float(encoder.span[number])), strict=True))
@@ -334,6 +344,7 @@ def _from_table(table: Mapping[str, Any], checksum: str) -> Study:
         labels=(first, second),
         sensitive=tuple(map(str, data["sensitive"])),
         groups=tuple(map(str, data["groups"])),
+        grouping=str(data["grouping"]),
         bands={str(name): tuple(map(float, cuts)) for name, cuts in data["bands"].items()},
         columns={str(name): dict(about) for name, about in table["columns"].items()},
         training=Training(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import secrets
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,6 +36,7 @@ from fairfate.flower.study import (
     Study,
     Training,
     columns_of,
+    grouping_checksum,
 )
 from fairfate.strategies import THRESHOLDS, Need, Setup, parse_spec
 
@@ -75,7 +77,8 @@ def make_key(name: str, folder: Path, node: Path | None = None) -> tuple[Path, P
     lines |= {"sign": key.public.sign, "seal": key.public.seal}
     text = "".join(f"{word} = {json.dumps(value, ensure_ascii=False)}\n" for word, value in lines.items())
     if rows is not None:
-        low, high = rows // 2 // STEP * STEP, math.ceil(1.1 * rows / STEP) * STEP
+        about = rows * (900 + secrets.randbelow(201)) // 1000  # the bounds tell of this number only
+        low, high = about // 2 // STEP * STEP, math.ceil(1.3 * about / STEP) * STEP
         text += f"rows = [{low}, {high}]  # it trains on, at least and at most\n"
     key.write(private)
     write_bytes(public, text.encode())
@@ -175,6 +178,7 @@ def make_study(
         labels=schema.labels,
         sensitive=schema.sensitive,
         groups=schema.grouping.names,
+        grouping=grouping_checksum(schema),
         bands={name: tuple(cuts) for name, cuts in schema.bands.items()},
         columns=columns_of(schema),
         training=Training(

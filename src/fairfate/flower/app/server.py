@@ -88,24 +88,38 @@ class ServerData:
         )
 
 
-def ask_for_schema(grid: Grid, settings: Settings) -> Schema:
+def ask_for_schema(grid: Grid, settings: Settings, study: Study | None = None) -> Schema:
     """Ask every site for its columns' sums (or ranges) and category names; a schema that covers them."""
     schema = settings.draft_schema()
-    clients = Roster(max_wait=settings.max_wait).clients(grid, settings.min_sites)
+    fits = None if study is None else ConfigRecord({SCHEMA: schema.to_json()})  # says who is behind a node
+    clients = Roster(fits, max_wait=settings.max_wait).clients(grid, settings.min_sites)
     question = RecordDict({"config": ConfigRecord({ASK: DESCRIBE, SCHEMA: schema.to_json()})})
     messages = [Message(question, client.node, MessageType.QUERY) for client in clients]
     told: dict[str, Any] = {}
     for reply in receive(grid, messages, settings.timeout):
         name, described, problem = _description(reply)
+        if study is not None and not problem and name not in study.sites:
+            problem = "it is no site of the study"
+        if study is not None and not problem and _most_rows(described) > study.sites[name].rows[1]:
+            problem = "it tells of more rows than it may have"
         if problem:
             log(WARNING, "%s is left out of the schema: %s", name, problem)
         else:
             told[f"{name} (node {reply.metadata.src_node_id})"] = described
+    if study is not None and not told:
+        raise InputError("a site must describe its columns where schema is 'sites', got none that does")
     schema, refused = cover(schema, told)
     for name, reason in refused.items():
         log(WARNING, "%s is left out of the schema: %s", name, one_line(reason))
     log(INFO, "The schema covers the columns of %d sites", len(told) - len(refused))
     return schema
+
+
+def _most_rows(described: Any) -> float:
+    """The largest number of rows in a description."""
+    values = described.values() if isinstance(described, dict) else ()
+    counts = [of[0] for of in values if isinstance(of, list) and of and isinstance(of[0], int | float)]
+    return max(counts, default=0)
 
 
 def _description(reply: Message) -> tuple[str, Any, str]:

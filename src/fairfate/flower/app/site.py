@@ -29,7 +29,7 @@ from flwr.app import (
 from numpy.typing import NDArray
 
 from fairfate.data import Schema, Table, UnfitError, describe_frame
-from fairfate.data.columns import LEAST_ROWS, OTHERS, words
+from fairfate.data.columns import LEAST_ROWS, MISSING, OTHERS, words
 from fairfate.data.read import list_folder, stem
 from fairfate.fairness.disclosure import large_strata, merge_bins, round_counts, round_statistics
 from fairfate.fairness.thresholds import histogram
@@ -148,17 +148,17 @@ class Site:
             for index, (name, rows) in enumerate(zip(found.names, found.rows, strict=True))
             if rows < fewest and name not in known
         ]
+        if MISSING not in known and 0 < (found.codes < 0).sum() < fewest:
+            rare.append(-1)
         return values.astype(object).mask(np.isin(found.codes, rare), OTHERS) if rare else values
 
     def described(self, schema: Schema) -> pd.DataFrame:
         """The rows that the site describes: those of large strata, as in every other answer."""
         frame = self.frame(schema)
-        columns = [name for name in (schema.target, *schema.sensitive) if name in frame.columns]
-        if self.min_cell <= 1 or not columns:
+        if self.min_cell <= 1:
             return frame
-        strata = pd.concat([schema.bands_of(frame[name]).astype(str) for name in columns], axis=1)
-        sizes = strata.groupby(columns, dropna=False)[columns[0]].transform("size")
-        return frame[(sizes >= self.min_cell).to_numpy()]
+        table = schema.table(frame, self.name)
+        return frame[large_strata(table.cell, self.min_cell, 2 * table.groups)]
 
     def table(self, schema: Schema) -> Table:
         """The same in the schema."""

@@ -23,7 +23,7 @@ def main(grid: Grid, context: Context) -> None:
         # learned from the validation file or read from a schema file. Then the server's own rows.
         schema = folder.schema
         if schema is None and settings.schema == "sites":
-            schema = ask_for_schema(grid, settings)
+            schema = ask_for_schema(grid, settings, study)
         data = ServerData.load(settings, schema)
         folder.agree(data.schema)
 
