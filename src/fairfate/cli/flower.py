@@ -61,7 +61,7 @@ def study(
     party: Annotated[list[Path], option("a .pub file: the server's and every site's")] = [],  # noqa: B006
     out: Annotated[Path, option("file to write (default: study.toml)")] = Path("study.toml"),
     run_config: Annotated[
-        str, typer.Option("--run-config", "-c", help="changes to the run config, as for flwr run")
+        str, typer.Option("--run-config", "-c", help="changes to the run config, as for a run")
     ] = "",
     strategy: Annotated[list[str], option("one more strategy that may be run")] = [],  # noqa: B006
     seed: Annotated[list[int], option("one more seed that may be run")] = [],  # noqa: B006

@@ -198,7 +198,7 @@ class FlowerStrategy(Base):
         held = {HELD_SHARE: self.holders.share} if self.holders.at_clients else {}
         question = ConfigRecord({**(query_config or {}), **held, "wants-rows": self.told_rows})
         groups = len(self.grouping) if self.told_rows and self.grouping is not None else 0
-        self.roster = Roster(question if asks else None, groups, max_wait=max_wait, most=self._most)
+        self.roster = Roster(question if asks else None, groups, max_wait=max_wait, most=self._most_rows)
         self.evaluation = Evaluation(self)
         self.history: list[Round] = []
         """What happened so far."""
@@ -464,10 +464,13 @@ class FlowerStrategy(Base):
         nobody = (1, 0) if self.row_ranges else (0, math.inf)
         return self.row_ranges.get(self.roster.name(node), nobody)
 
+    def _most_rows(self, name: str) -> float:
+        """How many rows a client may have."""
+        return self.row_ranges.get(name, (0, 0 if self.row_ranges else math.inf))[1]
+
     def _most(self, name: str) -> float:
-        """How many examples a client may tell of."""
-        _, high = self.row_ranges.get(name, (0, 0) if self.row_ranges else (0, math.inf))
-        return min(high, self.limits.max_examples or math.inf)
+        """How many rows a client may count."""
+        return min(self._most_rows(name), self.limits.max_examples or math.inf)
 
     def _least(self, minimum: int) -> int:
         return max(1, minimum if self.per_round is None else self.per_round)
