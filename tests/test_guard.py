@@ -116,7 +116,8 @@ def test_which_data_are_users_own(tmp_path: Path) -> None:
     for values, on in (
         (about, True),
         ({**about, "protocol": "published", "encode": "ordinal"}, False),
-        ({"data": "synthetic"}, False),
+        ({"data": "synthetic", "strategies": ("fedavg", "fair_fate")}, False),
+        ({"data": "synthetic"}, True),
     ):
         plan, _ = prepare(Config(**values, seeds=(1,)))
         assert ("min_mcc=0.05,keep=0.8" in plan.config.strategies[1]) == on

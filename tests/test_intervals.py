@@ -470,7 +470,7 @@ def test_equals_are_called_different_seldom_and_without_the_correction_often() -
     assert plain["mean"] <= 0.85
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("sizes", simulations.SIZES, ids=str)
 def test_intervals_hold_the_truth_in_95_per_cent_of_many_draws(sizes) -> None:
     rng = np.random.default_rng(10)
@@ -479,14 +479,14 @@ def test_intervals_hold_the_truth_in_95_per_cent_of_many_draws(sizes) -> None:
         assert 0.945 <= share <= 0.96, name
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("sizes", [(20, 20), (50, 50), (20, 50), (200, 200), (20, 2000)], ids=str)
 def test_at_no_pair_of_rates_does_an_interval_fail_badly(sizes) -> None:
     assert simulations.exactly(difference, False, sizes).min() >= 0.93
     assert simulations.exactly(ratio, True, sizes).min() >= 0.92
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("rows", "seeds"), [(300, 5), (300, 10), (300, 30), (1000, 10)])
 def test_the_correction_keeps_its_level_over_seeds(rows, seeds) -> None:
     values = simulations.seeds_of_equals(2000, rows, seeds, np.random.default_rng(11))
@@ -497,7 +497,7 @@ def test_the_correction_keeps_its_level_over_seeds(rows, seeds) -> None:
     assert simulations.of_seeds(values["accuracy"], 0)["called different"] >= 0.1
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_page_shows_what_the_benchmark_prints(monkeypatch, capsys) -> None:
     monkeypatch.setattr(sys, "argv", ["intervals.py"])
     simulations.main()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from fairfate.fairness import metrics
 from fairfate.fairness.grammar import Measured, parse_objective
 from fairfate.fairness.metrics import Counts
 from fairfate.fairness.objective import bind, check_defined, metrics_by, small_groups
+from fairfate.runs.run import run
 
 TWO = Groups.single("sex", ("f", "m"))
 FOUR = Groups(("sex", "race"), (("f", "m"), ("a", "b")), ((0, 0), (0, 1), (1, 0), (1, 1)))
@@ -100,6 +102,42 @@ def test_small_combinations_can_be_left_out() -> None:
     assert str(parse_objective("eo@sex*race[ min_count = 30 ]")) == "eo@sex*race[min_count=30]"
 
 
+def test_rules_for_small_groups_need_no_attribute() -> None:
+    """Without one they hold for the only attribute, or for each of several."""
+    x, n = np.array([40, 30, 2]), np.array([100, 100, 10])
+    three, rows = Groups.single("race", ["A", "B", "C"]), np.zeros((3, 2, 2), dtype=np.int64)
+    rows[:, 1, 1], rows[:, 1, 0] = x, n - x
+    assert bind("eo", three)(rows) == pytest.approx(0.5)
+    assert bind("eo[min_count=30]", three)(rows) == pytest.approx(0.75)
+    assert np.isnan(bind("eo[min_count=101]", three)(rows))
+    four = np.arange(1, 17).reshape(4, 2, 2)
+    each = bind("worst(sp@sex[shrink=5], sp@race[shrink=5])", FOUR)(four)
+    assert bind("sp[shrink=5]", FOUR)(four) == each != bind("sp", FOUR)(four)
+    assert np.isnan(bind("sp[min_count=40]", FOUR)(four))  # 36 of f, 100 of m
+    assert small_groups("eqo[min_count=30]") == [
+        "eqo[min_count=30]: groups of fewer than 30 rows, or 2 % of all, are not assessed"
+    ]
+    for text in ("eqo[min_count=30]", "worst(sp[shrink=2.5], eo)", "0.5*sp+0.5*eo[min_count=0]"):
+        assert str(parse_objective(text)) == text
+
+
+def test_a_run_excludes_small_groups_without_naming_an_attribute() -> None:
+    frame = pd.DataFrame({"x": np.arange(900) % 37, "race": np.array(["A", "B", "C"])[np.arange(900) % 3]})
+    frame.loc[30:, "race"] = frame["race"].replace("C", "A")
+    frame["y"] = np.where((frame["x"] + np.arange(900) % 5) > 18, "yes", "no")
+    options = {"data": frame, "target": "y", "favourable": "yes", "sensitive": "race", "min_group": 0}
+    options |= {"rounds": 2, "seeds": 1, "jobs": 1, "strategies": ["fair_fate", "fedavg+thresholds"]}
+    finished = run(**options, metric="eqo[min_count=20]")
+    assert set(finished.plan.config.strategies) == {spec.text for spec in finished.plan.specs}
+    assert finished.plan.config.metric == "eqo[min_count=20]"
+    assert "metric=eqo[min_count=20]" in finished.plan.specs[0].text
+    assert set(finished.rounds["metric"].dropna()) >= {"eqo[min_count=20]"}
+    with pytest.raises(
+        InputError, match=r"'eqo\[min_count=400\]' must be defined .+ got too few rows: \d+ of C"
+    ):
+        run(**options, metric="eqo[min_count=400]")
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
@@ -108,7 +146,8 @@ def test_small_combinations_can_be_left_out() -> None:
         ("eo@sex[shrink]", "'='"),
         ("eo@sex[shrink=x]", "a number >= 0"),
         ("eo@sex[shrink=3", "'\\]'"),
-        ("eo[shrink=3]", "the end, or a \\+"),
+        ("eo[most=3]", "shrink or min_count"),
+        ("accuracy[min_count=3]", "the end, or a \\+"),
     ],
 )
 def test_rules_for_small_groups_are_checked(text: str, wanted: str) -> None:
@@ -125,7 +164,9 @@ def test_differences_are_signed() -> None:
 
 @given(
     st.recursive(
-        st.sampled_from(["sp", "eo", "eqo", "accuracy", "sp@sex", "eo@race", "eqo@sex*race"]),
+        st.sampled_from(
+            ["sp", "eo", "eqo", "accuracy", "sp@sex", "eo@race", "eqo@sex*race", "eqo[min_count=30]"]
+        ),
         lambda inner: st.one_of(
             st.lists(inner, min_size=1, max_size=3).map(lambda parts: f"worst({', '.join(parts)})"),
             st.lists(inner, min_size=2, max_size=3).map(lambda parts: "+".join(f"0.5*({p})" for p in parts)),

@@ -21,6 +21,10 @@ from fairfate.data import Columns, Held, parse_sensitive, synthetic, table_from_
 from fairfate.data.columns import band_names, into_bands, least_rows, merge_small, why_no_number_input
 from fairfate.federation.split import split_rows
 from fairfate.federation.streams import Streams
+from fairfate.report.write import report as write_report
+from fairfate.runs.config import Config, from_mapping
+from fairfate.runs.plan import resolve
+from fairfate.runs.prepare import prepare
 
 Call = Callable[..., Outcome]
 SHORT = ["--rounds", "5", "--seeds", "2", "--jobs", "1"]
@@ -67,9 +71,8 @@ def test_one_command_from_a_file_to_a_table(fairfate: Call, tmp_path: Path, name
     make(tmp_path / name)
     code, out, err = fairfate("run", "--data", name, *named, *SHORT, "--out", "o")
     assert code == 0, err
-    for line in ("fedavg ", "fair_fate ", "(all alike) "):
+    for line in ("fedavg ", "fair_fate ", "logistic regression ", "majority baseline "):
         assert any(row.startswith(line) for row in out.splitlines()), out
-    assert "undefined" not in out
     assert "nan" not in out.split("Note:")[0]
     assert (tmp_path / "o" / "groups.csv").exists()
 
@@ -125,9 +128,9 @@ def test_no_file_of_a_run_names_what_few_rows_share(
     model = next(content for path, content in files.items() if path.suffix == ".safetensors")
     assert b"blue-collar" in model  # which many rows share
     assert (b'"iban"' in model or b'\\"iban\\"' in model) == bool(keep)
-    assert bool(re.search(r"\(others\):.* iban \(\d+ texts in \d+ rows\)", " ".join(out.split()))) == bool(
-        keep
-    )
+    assert bool(
+        re.search(r"\(others\):.* iban \([\d,]+ texts in [\d,]+ rows\)", " ".join(out.split()))
+    ) == bool(keep)
 
 
 def tidy(frame: pd.DataFrame, **named: object):
@@ -272,7 +275,11 @@ def test_missing_groups_are_kept_dropped_or_refused_whatever_holds_them(held: st
     assert kept.groups == 3
     assert kept.group_names[0] == "(missing)"
     assert np.flatnonzero(kept.group == 0).tolist() == list(range(0, 600, 10))
-    assert kept.notes == ("s: 60 rows without a value are a group, (missing) (--missing-group)",)
+    assert [note[:35] for note in kept.notes] == ["s: 60 rows without a value are repo"]
+    assert kept.grouping.compared(("s",)).tolist() == [False, True, True]
+    group = tidy(plain(s=s), missing_group="keep")
+    assert group.grouping.compared(("s",)).all()
+    assert group.checksum != kept.checksum
     dropped = tidy(plain(s=s), missing_group="drop")
     assert (len(dropped), dropped.groups) == (540, 2)
     assert dropped.notes == ("s: 60 rows without a value are left out (--missing-group)",)
@@ -287,12 +294,15 @@ def test_missing_numbers_of_a_column_in_bands_are_a_group() -> None:
     assert np.flatnonzero(table.group == 3).tolist() == list(range(0, 600, 10))
 
 
-def test_too_few_missing_groups_are_left_out() -> None:
+def test_few_rows_without_a_group_stay_in_the_data_unless_they_are_to_be_compared() -> None:
     frame = plain()
     frame.loc[:3, "s"] = None
     table = tidy(frame)
-    assert (len(table), table.group_names) == (596, ("a", "b"))
-    assert table.notes == ("s: 4 rows without a value are too few for a group, and left out",)
+    assert (len(table), table.group_names) == (600, ("(missing)", "a", "b"))
+    assert np.flatnonzero(table.group == 0).tolist() == [0, 1, 2, 3]
+    kept = tidy(frame, missing_group="keep")
+    assert (len(kept), kept.group_names) == (596, ("a", "b"))
+    assert kept.notes == ("s: 4 rows without a value are too few for a group, and left out",)
 
 
 def test_rows_without_a_label_are_left_out() -> None:
@@ -309,7 +319,7 @@ def merged(cells: dict[str, tuple[int, int]], least: int = 50) -> tuple[list[str
     """The groups and the merged ones, from rows of either label."""
     codes = np.repeat(np.arange(len(cells)), [sum(of) for of in cells.values()])
     label = np.concatenate([[0] * zero + [1] * one for zero, one in cells.values()]).astype(np.int8)
-    found, names, gone = merge_small(codes, list(cells), label, least)
+    found, names, gone, _ = merge_small(codes, list(cells), label, least)
     return names, gone, np.bincount(found, minlength=len(names)).tolist()
 
 
@@ -321,8 +331,14 @@ BIG, SMALL = (60, 60), (20, 20)
     [
         ({"a": BIG, "b": BIG, "c": BIG}, ["a", "b", "c"], []),
         ({"a": BIG, "b": SMALL, "c": SMALL}, ["a", "(small groups)"], ["b", "c"]),
-        ({"a": BIG, "b": BIG, "c": SMALL}, ["a", "b", "c"], []),  # it is small, but can be measured alone
-        ({"a": (70, 70), "b": BIG, "c": (9, 3)}, ["a", "b", "c"], []),  # `stray` has left such rows out
+        ({"a": BIG, "b": BIG, "c": SMALL}, ["a", "b", "(small groups)"], ["c"]),
+        ({"a": (70, 70), "b": BIG, "c": (9, 3)}, ["a", "b", "(small groups)"], ["c"]),
+        ({"(missing)": SMALL, "a": BIG, "b": SMALL}, ["(missing)", "a", "b"], []),  # two groups, and no value
+        (
+            {"(missing)": (1, 0), "a": BIG, "b": SMALL, "c": BIG},
+            ["(missing)", "a", "c", "(small groups)"],
+            ["b"],
+        ),
         ({"a": (100, 9), "b": (100, 9), "c": BIG}, ["c", "(small groups)"], ["a", "b"]),  # of one label
         ({"a": (100, 10), "b": (100, 10), "c": BIG}, ["a", "b", "c"], []),
         ({"a": (100, 100), "b": (2, 1)}, ["a", "b"], []),  # two groups only
@@ -347,10 +363,26 @@ def test_the_limit_of_small_groups_can_be_set() -> None:
     assert merged(cells, 30)[1] == []
     frame = plain(s=["a"] * 500 + ["b"] * 45 + ["c"] * 45 + ["d"] * 10)
     assert tidy(frame).group_names == ("a", "(small groups)")
-    assert tidy(frame).notes == (
-        "s: groups with few rows are counted as (small groups) (--min-group): b, c, 1 of fewer than 20 rows",
-    )
+    (note,) = tidy(frame).notes
+    assert "(--min-group): b, c, 1 of fewer than 20 rows" in note
     assert tidy(frame, min_group=0).group_names == ("a", "b", "c", "d")
+
+
+def test_a_single_small_group_is_reported_apart_and_named_and_its_rows_stay() -> None:
+    frame = plain(s=["a"] * 300 + ["b"] * 280 + ["c"] * 20)
+    table = tidy(frame)
+    assert (len(table), table.group_names) == (600, ("a", "b", "(small groups)"))
+    assert np.flatnonzero(table.group == 2).tolist() == list(range(580, 600))
+    assert table.grouping.compared(("s",)).tolist() == [True, True, False]
+    (note,) = table.notes
+    assert note.endswith("not compared with others (--min-group): c")
+
+
+def test_the_smaller_of_two_groups_stays_and_is_named() -> None:
+    table = tidy(plain(s=["a"] * 580 + ["b"] * 20))
+    assert table.group_names == ("a", "b")
+    (note,) = table.notes
+    assert note.endswith("only one other: b")
 
 
 @given(st.lists(st.tuples(st.integers(0, 80), st.integers(0, 80)), min_size=2, max_size=8))
@@ -359,7 +391,6 @@ def test_merging_loses_nobody_and_leaves_two_groups(cells: list[tuple[int, int]]
     names, gone, rows = merged({str(number): of for number, of in enumerate(cells)})
     assert sum(rows) == sum(map(sum, cells))
     assert len(names) >= 2
-    assert len(gone) != 1
     assert {*names, *gone} - {"(small groups)"} == {str(number) for number in range(len(cells))}
 
 
@@ -375,7 +406,7 @@ def test_several_sensitive_columns_make_combinations() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--missing-group", "maybe"], "missing-group must be one of keep|drop|refuse, got 'maybe'"),
+        (["--missing-group", "maybe"], "missing-group must be one of report|keep|drop|refuse, got 'maybe'"),
         (["--min-group", "-1"], "min-group must be >= 0, got -1"),
         (["--sensitive", "age:40,25"], "sensitive 'age' must be cut at rising numbers, got 40,25"),
         (["--sensitive", "age:40,40"], "sensitive 'age' must be cut at rising numbers, got 40,40"),
@@ -394,6 +425,44 @@ def test_bad_input_is_one_message(fairfate: Call, tmp_path: Path, words: list[st
     assert (code, out) == (2, "")
     assert err.startswith(f"Error: {message}"), err
     assert not Path("runs").exists()
+
+
+OPTIONS = ("--target", "--sensitive", "--client-column", "--drop", "--categorical", "--keep")
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize(("others", "said"), [(10, 13), (4000, 2)])
+def test_a_misspelt_column_is_answered_by_all_columns_or_by_the_nearest(
+    fairfate: Call, tmp_path: Path, option: str, others: int, said: int
+) -> None:
+    names = ["hired", "sex", "wage", *(f"q{number}" for number in range(others))]
+    pd.DataFrame([[0] * len(names)] * 2, columns=names).to_csv(tmp_path / "wide.csv", index=False)
+    named = {"--target": "hired", "--sensitive": "sex", option: "wages"}
+    words = [word for pair in named.items() for word in pair]
+    code, _, err = fairfate("run", "--data", "wide.csv", *words)
+    assert code == 2
+    assert "'wages'; did you mean 'wage'?" in err
+    listed = err.rpartition(": ")[2].split(", ")
+    assert len(listed) <= said
+    assert (f"of {len(names):,}" in err) == (others > 20)
+    assert len(fairfate("run", "--data", "wide.csv").err) < 300
+
+
+def test_favorable_is_another_spelling_of_favourable(fairfate: Call, tmp_path: Path) -> None:
+    frame = made_up.credit(200)
+    made_up.write(frame, tmp_path / "credit.csv")
+    named = ["--target", "risk", "--sensitive", "house", "--favorable", "good"]
+    assert "P(good)" in fairfate("data", "describe", "credit.csv", *named).out
+    (tmp_path / "c.toml").write_text('data = "credit.csv"\ntarget = "risk"\nfavorable = "bad"\nseeds = 1')
+    words = ["--config", "c.toml", "--sensitive", "house", "--strategy", "fedavg", "--rounds", "1"]
+    assert fairfate("run", *words, "--out", "bad").code == 0
+    assert tomllib.loads((tmp_path / "bad" / "config.toml").read_text())["favourable"] == "bad"
+    assert fairfate("run", *words, "--favorable", "good", "--out", "good").code == 0
+    assert tomllib.loads((tmp_path / "good" / "config.toml").read_text())["favourable"] == "good"
+    code, _, err = fairfate("run", *words, "--favorable", "good", "--favourable", "bad")
+    assert (code, "must be given once" in err) == (2, True)
+    options = {"target": "risk", "sensitive": "house", "strategies": "fedavg", "rounds": 1, "seeds": 1}
+    assert run(data=frame, favorable="good", **options, jobs=1).table.label_names == ("bad", "good")
 
 
 def test_a_column_without_numbers_cannot_be_cut() -> None:
@@ -427,20 +496,24 @@ def test_the_servers_file_follows_the_same_rules(tmp_path: Path) -> None:
     assert against.group.tolist() == (usable["region"] == "north").astype(int).tolist()
 
 
-def test_few_missing_groups_of_the_server_are_left_out_and_a_sites_refused(tmp_path: Path) -> None:
-    """The schema has no place for them, by the server's own doing; a site must not lose rows by it."""
+def test_few_missing_groups_of_the_server_have_a_place_unless_they_are_to_be_compared(tmp_path: Path) -> None:
+    """Then the schema has none for them, by the server's own doing; a site must not lose rows by it."""
     files = {name: tmp_path / f"{name}.csv" for name in ("data", "validation")}
     frame = plain(600)
     frame.loc[590:, "s"] = frame.loc[590:, "s"].mask(frame.loc[590:, "y"] == 1)
     made_up.write(frame[:300], files["data"])
     made_up.write(frame[300:], files["validation"])
     held = Held(str(files["validation"]))
-    table = load(str(files["data"]), columns=Columns("y", ("s",)), held=held)
+    keep = Columns("y", ("s",), missing_group="keep")
+    table = load(str(files["data"]), columns=keep, held=held)
     assert len(table) == int(frame["s"].notna().sum()) < 600
     assert any(re.match(r"validation.csv: \d rows without y or s are left out", n) for n in table.notes)
     made_up.write(frame[:300].assign(s=frame["s"].mask(frame.index < 2)), files["data"])
     with pytest.raises(InputError, match=r"data.csv' must fit the schema: column 's' must have a value"):
-        load(str(files["data"]), columns=Columns("y", ("s",)), held=held)
+        load(str(files["data"]), columns=keep, held=held)
+    table = load(str(files["data"]), columns=Columns("y", ("s",)), held=held)
+    assert len(table) == 600
+    assert table.group_names == ("(missing)", "a", "b")
 
 
 # -- splits ----------------------------------------------------------------------------------------------
@@ -526,11 +599,41 @@ def test_files_have_defaults_of_their_own(
         assert two[tmp_path / "again" / path.relative_to(tmp_path / "o")] == content, path.name
 
 
+def noted(rows: int, columns: int, **options: object) -> tuple[Config, str]:
+    """The resolved config, and the notes, for a file of numbers."""
+    rng = np.random.default_rng(1)
+    frame = pd.DataFrame(rng.normal(size=(rows, columns)), columns=[f"c{k}" for k in range(columns)])
+    frame = frame.assign(sex=np.where(rng.random(rows) < 0.5, "f", "m"), label=rng.integers(0, 2, rows))
+    table = load(frame, columns=Columns(target="label", favourable="1", sensitive=("sex",)))
+    options = {"target": "label", "sensitive": "sex", "seeds": [1], "partition": "random", **options}
+    plan = resolve(from_mapping({"data": "frame.csv", **options}), table)
+    return plan.config, " ".join(plan.notes)
+
+
+def test_notes_name_the_defaults_that_depend_on_the_shape() -> None:
+    config, notes = noted(300, 5)
+    assert (config.hidden, config.learning_rate, config.batch_size, notes) == ("10", 0.03, 20, "")
+    config, notes = noted(300, 40)
+    assert (config.hidden, config.learning_rate, config.l2) == ("0", 0.03, 0.01)
+    assert "no hidden layer" in notes
+    assert "L2 of 0.01" in notes
+    config, notes = noted(300, 40, hidden="10")
+    assert (config.hidden, config.learning_rate, config.l2, notes) == ("10", 0.03, 0.0, "")
+    config, notes = noted(1500, 40)
+    assert (config.hidden, config.learning_rate) == ("10", 0.011)
+    assert "learning rate is 0.011" in notes
+    config, notes = noted(1500, 40, learning_rate=0.2)
+    assert (config.learning_rate, notes) == (0.2, "")
+    config, notes = noted(10_000, 5, clients=1)
+    assert config.batch_size == 30
+    assert "batches have 30 rather than 20 rows" in notes
+    config, notes = noted(10_000, 5, clients=1, batch_size=10)
+    assert (config.batch_size, notes) == (10, "")
+
+
 @pytest.mark.data
 @pytest.mark.parametrize("protocol", ["paper", "published"])
 def test_public_datasets_keep_the_papers(data_folder: Path, protocol: str) -> None:
-    from fairfate.runs.config import from_mapping
-    from fairfate.runs.prepare import prepare
 
     values = {"data": "compas", "data_dir": str(data_folder), "protocol": protocol, "seeds": [1]}
     config = prepare(from_mapping(values))[0].config
@@ -601,6 +704,49 @@ def test_a_first_look_at_a_bad_file_is_one_message(
     assert "Traceback" not in err
 
 
+def test_a_first_look_suggests_clients_and_a_target_with_blanks(fairfate: Call, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = 600
+    frame = pd.DataFrame(
+        {
+            "hospital_id": rng.choice([11, 12, 13], rows, p=[0.8, 0.15, 0.05]),
+            "team": rng.choice(list("ABCDEFGH"), rows),
+            "colour": rng.choice(["red", "blue", "green"], rows, p=[0.9, 0.05, 0.05]),
+            "wage": rng.normal(size=rows),
+            "outcome": np.where(np.arange(rows) % 7 == 0, None, rng.choice(["yes", "no"], rows)),
+            "sex": rng.choice(["f", "m", "d"], rows),
+        }
+    )
+    frame.to_csv(tmp_path / "h.csv", index=False)
+    lines = fairfate("data", "describe", "h.csv").out.splitlines()
+    could_be = {line.split()[0]: "".join(line.partition("--")[1:]).strip() for line in lines[2:8]}
+    assert could_be == {
+        "hospital_id": "--client-column?",
+        "team": "--client-column?",
+        "colour": "",
+        "wage": "",
+        "outcome": "--target?",
+        "sex": "--sensitive?",
+    }
+
+
+def test_a_wide_file_is_summarised(fairfate: Call, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    wide = {f"q{number}": rng.normal(size=60).round(3) for number in range(4000)}
+    frame = pd.DataFrame(
+        {**wide, "same": 1, "clinic": ["a", "b", "c"] * 20, "y": [0, 1] * 30, "sex": ["f", "m"] * 30}
+    )
+    frame.to_csv(tmp_path / "wide.csv", index=False)
+    out = fairfate("data", "describe", "wide.csv").out
+    assert len(out.splitlines()) < 60
+    assert "4,004 columns" in out
+    assert "4,002 number" in out
+    assert {"q0", "clinic", "y", "sex"} <= {line.split()[0] for line in out.splitlines() if line}
+    out = fairfate("data", "describe", "wide.csv", "--target", "y", "--sensitive", "sex").out
+    assert "4,002 inputs: q0," in out
+    assert len(out) < 4000
+
+
 def test_with_columns_the_table_is_described(fairfate: Call, tmp_path: Path) -> None:
     made_up.write(made_up.credit(300), tmp_path / "credit.csv")
     named = ["credit.csv", "--target", "risk", "--favourable", "good", "--sensitive", "house"]
@@ -630,17 +776,48 @@ def test_one_outcome_against_all_others(fairfate: Call, tmp_path: Path) -> None:
         "run", *named, "--strategy", "fedavg", "--rounds", "20", "--seeds", "1", "--out", "o"
     )
     assert code == 0, err
-    assert "'never' against all other outcomes together (late, soon)" in " ".join(out.split())
+    merged = (
+        r"'never' against all other outcomes, counted as \(others\): late \((\d+) rows\), soon \((\d+) rows\)"
+    )
+    told = re.search(merged, " ".join(out.split()))
+    assert told is not None
+    rows = frame["readmitted"].value_counts()
+    assert (int(told[1]), int(told[2])) == (rows["late"], rows["soon"])
     words = ["--strategy", "fedavg", "--data", "three.csv"]
     assert fairfate("predict", "o", *words, "--out", "scored.csv").code == 0
     assert set(pd.read_csv("scored.csv")["prediction"]) <= {"never", "(others)"}
-    assert fairfate("evaluate", "o", *words).code == 0
+    assert re.search(merged, fairfate("evaluate", "o", *words).err)
     code, _, err = fairfate("run", *named[:4], "--sensitive", "region", "--out", "p")
     assert code == 2
     assert "target must have two values, got 3" in err
 
 
-def test_a_few_rows_of_a_stray_group_do_not_hide_a_large_one(fairfate: Call, tmp_path: Path) -> None:
+def test_merged_outcomes_are_noted_for_the_server_s_files_and_small_ones_not_counted_in_reports(
+    tmp_path: Path,
+) -> None:
+    held = {"validation": 900, "sites": 950}
+    for name, rows in held.items():
+        frame = made_up.hospital(rows).dropna(subset="region").reset_index(drop=True)
+        frame.loc[:3, "readmitted"] = "died"
+        made_up.write(frame, tmp_path / f"{name}.csv")
+    options = {"target": "readmitted", "favourable": "yes", "sensitive": "region", "rounds": 1, "seeds": 1}
+    done = run(
+        data=tmp_path / "sites.csv",
+        validation=tmp_path / "validation.csv",
+        **options,
+        strategies="fedavg",
+        min_group=0,
+        jobs=1,
+        out=tmp_path / "o",
+    )
+    for name in held:
+        assert any(note.startswith(f"{name}.csv: ") and "died (4 rows)" in note for note in done.table.notes)
+    page = write_report([tmp_path / "o"]).read_text("utf-8")
+    assert "died (fewer than 10 rows)" in page
+    assert "died (4 rows)" not in page
+
+
+def test_a_few_rows_of_a_group_are_trained_on_and_not_compared(fairfate: Call, tmp_path: Path) -> None:
     frame = made_up.hospital(1500).drop(columns="region")
     frame["sex"] = np.where(np.arange(1500) % 2, "Female", "Male")
     frame.loc[:1, "sex"] = "Unknown/Invalid"
@@ -650,8 +827,12 @@ def test_a_few_rows_of_a_stray_group_do_not_hide_a_large_one(fairfate: Call, tmp
         "run", *named, "--strategy", "fedavg", "--rounds", "3", "--seeds", "1", "--out", "o"
     )
     assert code == 0, err
-    assert "sex: 2 rows of groups too small to be measured are left out" in " ".join(out.split())
-    assert set(pd.read_csv("o/groups.csv")["group"]) == {"Female", "Male"}
+    told = "not compared with others (--min-group): 1 of fewer than 20 rows"
+    assert f"{told}, such as 'Unknown/Invalid'" in " ".join(out.split())
+    assert (
+        tomllib.loads((tmp_path / "o" / "config.toml").read_text("utf-8"))["provenance"]["data-rows"] == 1500
+    )
+    assert set(pd.read_csv("o/groups.csv")["group"]) == {"Female", "Male", "(small groups)"}
 
 
 def test_blanks_around_the_favourable_value_do_not_matter(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from fairfate.data import Columns, load
 from fairfate.data.numerals import number
-from fairfate.data.read import Reading, list_folder, read_file, read_folder, read_frame
+from fairfate.data.read import Read, Reading, list_folder, read_file, read_folder, read_frame
 from fairfate.errors import InputError
 
 FRAME = pd.DataFrame({"age": [30, 41, 52], "city": ["Köln", "Łódź", "a,b;c"], "rate": [0.5, 1.25, -3.0]})
@@ -52,7 +52,7 @@ def test_every_format_gives_the_same_rows(tmp_path: Path, ending: str, packed: b
     content = in_bytes(FRAME, ending.lower(), tmp_path)
     file = tmp_path / f"data{ending}{'.gz' if packed else ''}"
     file.write_bytes(gzip.compress(content) if packed else content)
-    frame, notes = read_file(file)
+    frame, notes, _ = read_file(file)
     pd.testing.assert_frame_equal(frame, FRAME)
     assert notes == ()
 
@@ -71,7 +71,7 @@ def test_the_first_sheet_is_read_and_told(tmp_path: Path) -> None:
         frame = pd.DataFrame({" day ": days, "x": [1, "?"], "n": ["1.234,5", "2,0"]})
         frame.to_excel(book, sheet_name="people", index=False)
         FRAME.to_excel(book, sheet_name="other", index=False)
-    frame, notes = read_file(file)
+    frame, notes, _ = read_file(file)
     assert list(frame.columns) == ["day", "x", "n"]
     assert frame["day"].dtype.kind == "M"
     assert frame["x"].tolist()[0] == 1
@@ -124,7 +124,7 @@ def test_encodings_are_found_out(tmp_path: Path, encoding: str, told: str, endin
     if ending == ".jsonl":
         text = '{"stadt": "Köln", "alter": 30}\n{"stadt": "Zürich", "alter": 41}\n'
     (tmp_path / f"a{ending}").write_bytes(text.encode(encoding))
-    frame, notes = read_file(tmp_path / f"a{ending}")
+    frame, notes, _ = read_file(tmp_path / f"a{ending}")
     assert frame.to_dict("list") == {"stadt": ["Köln", "Zürich"], "alter": [30, 41]}
     assert [told in note for note in notes] == ([True] if told else [])
 
@@ -135,7 +135,7 @@ def test_utf_16_with_the_high_byte_first(tmp_path: Path, mark: bytes) -> None:
     assert read_frame(tmp_path / "a.csv").to_dict("list") == {"a": [1], "b": ["ä"]}
 
 
-def read_text(tmp_path: Path, text: str, **reading: str) -> tuple[pd.DataFrame, tuple[str, ...]]:
+def read_text(tmp_path: Path, text: str, **reading: str) -> Read:
     (tmp_path / "a.csv").write_text(text, encoding="utf-8")
     return read_file(tmp_path / "a.csv", Reading(**reading))
 
@@ -162,7 +162,7 @@ def test_the_separator_fits_header_and_rows(tmp_path: Path, text: str, columns: 
 def column(tmp_path: Path, values: list[str], other: str = "x", **reading: str) -> tuple[list[object], str]:
     """A column among others in a file with semicolons, and what is told about it."""
     rows = "".join(f'{other};"{value}"\n' for value in values)
-    frame, notes = read_text(tmp_path, f"other;n\n{rows}", **reading)
+    frame, notes, _ = read_text(tmp_path, f"other;n\n{rows}", **reading)
     return frame["n"].tolist(), "".join(note for note in notes if note.startswith("n:"))
 
 
@@ -274,13 +274,13 @@ def test_other_columns_settle_what_is_ambiguous(
 
 
 def test_whole_numbers_and_truths_stay_what_pandas_makes_of_them(tmp_path: Path) -> None:
-    frame, notes = read_text(tmp_path, "a;b;c;d\n1;1,5;True;x\n2;2,5;False;\n")
+    frame, notes, _ = read_text(tmp_path, "a;b;c;d\n1;1,5;True;x\n2;2,5;False;\n")
     assert frame.dtypes.astype(str).tolist() == ["int64", "float64", "bool", "str"]
     assert len(notes) == 1
 
 
 def test_a_decimal_comma_in_quotes_between_commas(tmp_path: Path) -> None:
-    frame, _ = read_text(tmp_path, 'a,b\n"1,5",x\n"1.000,5",y\n')
+    frame, _, _ = read_text(tmp_path, 'a,b\n"1,5",x\n"1.000,5",y\n')
     assert frame["a"].tolist() == [1.5, 1000.5]
 
 
@@ -447,7 +447,7 @@ def test_a_folder_of_all_formats(tmp_path: Path) -> None:
     (tmp_path / "made").unlink()
     (tmp_path / "README.md").write_text("no data")
     assert [file.name[:5] for file in list_folder(tmp_path)] == [f"site{n}" for n in range(9)]
-    frame, notes = read_folder(tmp_path)
+    frame, notes, _ = read_folder(tmp_path)
     assert frame["(file)"].tolist() == [f"site{n}" for n in range(9) for _ in range(3)]
     assert frame["age"].tolist() == [30, 41, 52] * 9
     assert notes == ()
@@ -461,7 +461,7 @@ def test_a_folder_of_all_formats(tmp_path: Path) -> None:
 def test_the_files_of_a_folder_settle_each_others_decimals(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("n;m\n1.234;x\n5.678;y\n")
     (tmp_path / "b.csv").write_text("n;m\n1,5;x\n1.000,25;y\n")
-    frame, notes = read_folder(tmp_path)
+    frame, notes, _ = read_folder(tmp_path)
     assert frame["n"].tolist() == [1234, 5678, 1.5, 1000.25]
     assert notes[0] == "a.csv: n: read as numbers with a decimal comma, such as '1.234' = 1234"
     (tmp_path / "a.csv").write_text("n;m\n1.234;x\n5.5;y\n")
@@ -507,7 +507,7 @@ def test_a_word_said_again_and_again_among_numbers_is_missing(tmp_path: Path) ->
     numbers = [f"{value / 7:.3f}" for value in range(400)]
     words = ["Exempt" if place % 40 == 3 else number for place, number in enumerate(numbers)]
     pd.DataFrame({"ratio": words, "x": range(400)}).to_csv(tmp_path / "h.csv", index=False)
-    frame, notes = read_file(tmp_path / "h.csv")
+    frame, notes, _ = read_file(tmp_path / "h.csv")
     assert frame["ratio"].isna().sum() == 10
     assert frame["ratio"].dtype == float
     assert notes == ("ratio: 10 values are no numbers and count as missing, such as 'Exempt'",)
@@ -516,6 +516,6 @@ def test_a_word_said_again_and_again_among_numbers_is_missing(tmp_path: Path) ->
 def test_a_second_header_is_left_out_and_told(tmp_path: Path) -> None:
     frame = pd.DataFrame({f"X{n}": ["LIMIT", "AGE", "PAY"][n : n + 1] + list(range(30)) for n in range(3)})
     frame.to_csv(tmp_path / "two.csv", index=False)
-    found, notes = read_file(tmp_path / "two.csv")
+    found, notes, _ = read_file(tmp_path / "two.csv")
     assert found["X1"].tolist() == list(range(30))
     assert notes == ("the first row looks like a second header, and is left out: LIMIT, AGE, PAY",)

@@ -22,6 +22,7 @@ from fairfate.cli.options import (
     Favourable,
     Keep,
     MinGroup,
+    Missing,
     MissingGroup,
     Partition,
     Privileged,
@@ -69,6 +70,7 @@ def describe(
     keep: Keep = None,
     min_group: MinGroup = None,
     missing_group: MissingGroup = None,
+    missing: Missing = None,
     encode: Encode = None,
     sep: Sep = None,
     decimal: Decimal = None,
@@ -85,6 +87,7 @@ def describe(
     """
     given = given_options(ctx, "seed")
     from fairfate.data.look import look
+    from fairfate.data.missing import note_codes, spikes
     from fairfate.data.read import read_file, read_folder
     from fairfate.federation.split import build
     from fairfate.federation.streams import Streams
@@ -98,7 +101,8 @@ def describe(
     if target is None and sensitive is None and Path(data).exists():
         path = Path(data)
         found = read_folder(path, config.reading) if path.is_dir() else read_file(path, config.reading)
-        show_look(screen, path, look(found.frame), len(found.frame), found.notes)
+        notes = [*found.notes, *note_codes(found.missing, found.frame.columns), *spikes(found.frame)]
+        show_look(screen, path, look(found.frame), len(found.frame), notes)
         return
     if partition is None and client_column is None and not Path(data).is_dir():
         show_table(screen, load_table(config))

@@ -34,6 +34,41 @@ def as_pandas(frame: Any, what: str = "X") -> pd.DataFrame:
     return found
 
 
+def has_text(values: Any) -> bool:
+    """Whether an array or a list of rows has a text in it."""
+    if not isinstance(values, np.ndarray | list | tuple):
+        return False
+    try:
+        array = np.asarray(values)
+    except ValueError:  # rows of different lengths
+        return False
+    return array.dtype.kind in "US" or (
+        array.dtype.kind == "O" and any(isinstance(value, str) for value in array.flat)
+    )
+
+
+def named_columns(given: Any, inputs: pd.DataFrame, known: Sequence[str] | None = None) -> Any:
+    """The columns of X that sensitive features name, or what is given, where it holds no names.
+
+    Parameters
+    ----------
+    given : the name of a column, a list of names, or anything that `sensitive_frame` takes
+    inputs : X
+    known : the columns' names as they were before; a list of others holds values
+    """
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return given
+    present = [name in inputs.columns for name in names]
+    if isinstance(given, str) or (any(present) and len(names) != len(inputs)):
+        for name, is_present in zip(names, present, strict=True):
+            if not is_present:
+                raise unknown("column of X in sensitive_features", name, inputs.columns)
+    is_list_of_names = all(present) and 0 < len(names) == len(set(names))
+    is_known = isinstance(given, str) or known is None or sorted(names) == sorted(known)
+    return inputs[names] if is_list_of_names and is_known else given
+
+
 def sensitive_frame(given: Any, rows: int, known: Sequence[str] | None = None) -> pd.DataFrame:
     """Sensitive features as a frame with a column for each.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.data import columns as cols
-from fairfate.data.columns import MISSING, OTHERS, REFUSE, Columns, complete, match, words
+from fairfate.data.columns import KEEP, MISSING, OTHERS, REFUSE, Columns, complete, match, words
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, listing
 from fairfate.lazy import pandas as pd
@@ -48,7 +49,9 @@ def read_attribute(
         codes, names = words(cols.named_missing(values))
         if MISSING in names:
             rows = int((codes == names.index(MISSING)).sum())
-            what = f"a group, {MISSING}" if chosen is None else f"not counted as {chosen}"
+            kept = columns.missing_group == KEEP
+            what = f"a group, {MISSING}" if kept else f"reported as {MISSING} and not compared with others"
+            what = what if chosen is None else f"not counted as {chosen}"
             notes.append(f"{name}: {rows:,} rows without a value are {what} (--missing-group)")
     if cuts:
         order = [band for band in (*cols.band_names(cuts), MISSING) if band in names]
@@ -61,13 +64,16 @@ def read_attribute(
     if len(names) < 2:
         raise InputError(f"sensitive must have at least two values, got one in column '{name}': {names[0]}")
     if chosen is None:
-        merged: list[str] = []
-        found = cols.Words(codes, list(names))
         if tidy and columns.min_group > 0:
-            codes, names, merged = cols.merge_small(codes, names, label, columns.min_group)
-        if merged:
-            told = _told(merged, found)
-            notes.append(f"{name}: groups with few rows are counted as {cols.SMALL} (--min-group): {told}")
+            found = cols.Words(codes, list(names))
+            codes, names, merged, alone = cols.merge_small(codes, names, label, columns.min_group)
+            if merged:
+                apart = len(set(names) - {cols.SMALL, MISSING}) > 1
+                how = f"reported as {cols.SMALL}{' and not compared with others' if apart else ''}"
+                notes.append(f"{name}: groups with few rows are {how} (--min-group): {_named(merged, found)}")
+            if alone:
+                named = _named([alone], found)
+                notes.append(f"{name}: a group with few rows stays, for there is only one other: {named}")
         return Attribute(codes.astype(np.int16), tuple(names), cuts)
     privileged = match(chosen, names, "privileged", name)
     rest = [name for name in names if name != names[privileged]]
@@ -75,12 +81,15 @@ def read_attribute(
     return Attribute((codes == privileged).astype(np.int16), (others, names[privileged]), cuts)
 
 
-def _told(merged: list[str], found: cols.Words) -> str:
-    """The names that enough rows share to be told, and how many others there are."""
+def _named(few: list[str], found: cols.Words) -> str:
+    """Groups by name; those that hardly a row shares as examples, which no file keeps."""
     least = cols.least_rows(len(found.codes))
-    shared = [name for name in merged if found.rows[found.names.index(name)] >= least]
-    rest = len(merged) - len(shared)
-    return listing([*shared, f"{rest} of fewer than {least} rows"] if rest else shared)
+    rare = [name for name in few if found.rows[found.names.index(name)] < least]
+    shared = [name for name in few if name not in rare]
+    if not rare:
+        return listing(shared, MOST_GROUPS)
+    quoted = " and ".join(f"'{name}'" for name in rare)
+    return f"{listing([*shared, f'{len(rare)} of fewer than {least} rows'], MOST_GROUPS)}, such as {quoted}"
 
 
 def _many_numbers(values: pd.Series[Any]) -> bool:
@@ -88,12 +97,12 @@ def _many_numbers(values: pd.Series[Any]) -> bool:
 
 
 def crossed(
-    coded: Mapping[str, tuple[NDArray[np.int16], tuple[str, ...]]],
+    coded: Mapping[str, tuple[NDArray[np.int16], tuple[str, ...]]], missing_counts: bool = False
 ) -> tuple[Groups, NDArray[np.int16]]:
     """The groups that the sensitive columns make together, and each row's."""
     if len(coded) == 1:
         ((name, (codes, values)),) = coded.items()
-        return Groups.single(name, values), codes
+        return replace(Groups.single(name, values), missing_counts=missing_counts), codes
     crossed, group = Groups.cross(
         tuple(coded), [values for _, values in coded.values()], [codes for codes, _ in coded.values()]
     )
@@ -102,4 +111,4 @@ def crossed(
             f"sensitive columns must make at most {MOST_GROUPS} groups together, got {len(crossed)} of"
             f" {listing(coded)}"
         )
-    return crossed, group
+    return replace(crossed, missing_counts=missing_counts), group

@@ -10,10 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from fairfate.data.groups import MISSING as MISSING
+from fairfate.data.groups import SMALL as SMALL
 from fairfate.errors import InputError, check, listing
 from fairfate.lazy import pandas as pd
 
-MISSING, OTHERS, SMALL = "(missing)", "(others)", "(small groups)"
+OTHERS = "(others)"
 LEAST_ROWS = 20
 """A text that fewer rows share is one of the others; in files of fewer than 400 rows, less than 5 %."""
 MOST_TEXTS = 1000
@@ -21,8 +23,9 @@ FEWEST = 5
 """Rows of either label that a group needs to be in the training, the validation and the test rows."""
 MOST_NUMBERS = 12
 """A sensitive column of numbers with more values is cut into bands."""
-KEEP, DROP, REFUSE = MISSING_GROUP = "keep", "drop", "refuse"
-"""What becomes of rows without a value of the sensitive column."""
+REPORT, KEEP, DROP, REFUSE = MISSING_GROUP = "report", "keep", "drop", "refuse"
+"""What becomes of rows without a value of the sensitive column: they are reported apart, or a group like any
+other, or dropped, or an error."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,8 @@ class Columns:
     """Columns that are inputs although they look like identifiers."""
     min_group: int = 50
     """Groups with fewer rows are merged."""
-    missing_group: str = KEEP
-    """What becomes of rows without a value of a sensitive column: a group, dropped, or refused."""
+    missing_group: str = REPORT
+    """What becomes of rows without a value of a sensitive column; see `MISSING_GROUP`."""
 
 
 def parse_sensitive(text: str) -> tuple[str, tuple[float, ...]]:
@@ -252,40 +255,39 @@ def usual_bands(numbers: NDArray[np.float64]) -> tuple[float, ...]:
     return tuple(float(cut) for cut in cuts if cut > present.min())
 
 
-def merge_small(
-    codes: NDArray[np.int64], names: list[str], label: NDArray[np.int8], least: int
-) -> tuple[NDArray[np.int64], list[str], list[str]]:
+class Merged(NamedTuple):
+    """Groups of which the small ones are one."""
+
+    codes: NDArray[np.int64]
+    """(rows,) each row's group."""
+    names: list[str]
+    merged: list[str]
+    """The names that the small ones had."""
+    alone: str = ""
+    """The only small group, where it stays as it is since there is only one other."""
+
+
+def merge_small(codes: NDArray[np.int64], names: list[str], label: NDArray[np.int8], least: int) -> Merged:
     """Groups with too few rows, or of one label, as one; two groups at least are left.
 
-    Returns
-    -------
-    Each row's group, the groups' names, and the names that were merged.
+    No row is left out. Rows without a value are a group of their own, however few they are.
     """
     cells = np.bincount(codes * 2 + label, minlength=2 * len(names)).reshape(-1, 2)
+    known = np.array([name != MISSING for name in names])
     few = (cells.sum(axis=1) < least) | (cells.min(axis=1) < max(1, least // 5))
-    if few.all():  # a small file: only what cannot be split
+    if few[known].all():  # a small file: only what cannot be split
         few = cells.min(axis=1) < FEWEST
-    order = np.argsort(cells.sum(axis=1), kind="stable")
-    merged = [place for place in order if few[place]]
-    rest = [place for place in order if not few[place]]
-    if len(merged) < 2 or not rest:
-        return codes, names, []
-    kept = sorted(rest)
-    place_of = np.full(len(names), len(kept))
-    place_of[kept] = np.arange(len(kept))
-    return place_of[codes], [*(names[place] for place in kept), SMALL], sorted(names[p] for p in merged)
-
-
-def stray(values: pd.Series[Any], labels: pd.Series[Any], least: int) -> NDArray[np.bool_]:
-    """(rows,) those of groups so small that even together they cannot be in all parts of a split."""
-    codes, names = words(values)
-    label = words(labels)[0]
-    here = codes >= 0
-    cells = np.bincount(codes[here] * 2 + np.clip(label[here], 0, 1), minlength=2 * len(names)).reshape(-1, 2)
-    few = (cells.sum(axis=1) < least) | (cells.min(axis=1) < max(1, least // 5))
-    if not few.any() or (~few).sum() < 2 or cells[few].sum(axis=0).min() >= FEWEST:
-        return np.zeros(len(codes), dtype=bool)
-    return np.append(few, False)[codes]
+    few &= known
+    large = int((known & ~few).sum())
+    if not few.any() or not large:
+        return Merged(codes, names, [])
+    if large + few.sum() == 2:
+        return Merged(codes, names, [], names[int(np.flatnonzero(few)[0])])
+    rest = np.flatnonzero(~few)
+    index = np.full(len(names), len(rest))
+    index[rest] = np.arange(len(rest))
+    merged = sorted(names[number] for number in np.flatnonzero(few))
+    return Merged(index[codes], [*(names[number] for number in rest), SMALL], merged)
 
 
 def too_few(labels: pd.Series[Any], every: pd.Series[Any]) -> bool:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fairfate.data.columns import LEAST_ROWS, MISSING, OTHERS, words
 from fairfate.data.encode import Encoder
@@ -23,7 +22,7 @@ MOST_WIDER = 100
 """A range that is so many times as wide as the server's is a slip or a lie: it would squeeze all others."""
 
 
-def describe_frame(schema: Schema, frame: pd.DataFrame, min_cell: int = 0) -> dict[str, Any]:
+def describe_frame(schema: Schema, frame: pd.DataFrame) -> dict[str, Any]:
     """What a file's owner may tell others about a schema's inputs: ranges and the names of categories.
 
     Of numbers that are standardised: how many there are, their sum and the sum of their squares, and whether
@@ -34,11 +33,11 @@ def describe_frame(schema: Schema, frame: pd.DataFrame, min_cell: int = 0) -> di
     ----------
     schema : the inputs
     frame : the file's rows
-    min_cell : no number of fewer rows is told, nor anybody's single value
     """
     absent = [column for column in schema.columns if column not in frame.columns]
     if absent:
         raise UnfitError(f"column '{absent[0]}' must be in the file, got none of that name")
+    frame = schema.without_codes(frame)
     inputs: dict[str, Any] = {}
     standardised = schema.encoder.slots is not None
     for column in schema.features:
@@ -47,42 +46,23 @@ def describe_frame(schema: Schema, frame: pd.DataFrame, min_cell: int = 0) -> di
         if column in schema.categories:
             found = words(frame[column])
             rows, missing = found.rows, int((found.codes < 0).sum())
-            fewest = max(LEAST_ROWS, min_cell) if min_cell > 1 or OTHERS in schema.categories[column] else 0
+            fewest = LEAST_ROWS if OTHERS in schema.categories[column] else 0
             names = [name for name, count in zip(found.names, rows, strict=True) if count >= fewest]
             if len(names) > min(MOST_TOLD, len(frame) / 2):
                 raise UnfitError(
                     f"column '{column}' must have few different texts to be described",
                     f", got {len(names)} in {len(frame)} rows, as on an identifier",
                 )
-            inputs[column] = sorted({*names, *([MISSING] if missing >= max(1, min_cell) else [])})
+            inputs[column] = sorted({*names, *([MISSING] if missing else [])})
             continue
         numbers = schema.column(frame[column])
         present = numbers[~np.isnan(numbers)]
         if standardised:
-            inputs[column] = _sums(present, len(numbers), min_cell)
+            sums = float(present.sum()), float((present * present).sum())
+            inputs[column] = [len(present), *sums, int(len(present) < len(numbers))]
             continue
-        if min_cell > 1:
-            raise UnfitError(
-                f"column '{column}' must be standardised to be described: its lowest and highest values are"
-                " somebody's"
-            )
         inputs[column] = [float(present.min()), float(present.max())] if len(present) else []
     return inputs
-
-
-def _sums(present: NDArray[np.float64], rows: int, min_cell: int) -> list[float]:
-    """How many numbers there are, their sum and that of their squares, and whether some are missing.
-
-    Where fewer than ``min_cell`` are missing, the sums are those of all rows at the same mean.
-    """
-    if len(present) < min_cell:
-        return [0, 0.0, 0.0, 0]
-    missing = rows - len(present)
-    sums = [float(present.sum()), float((present * present).sum())]
-    if 0 < missing < min_cell:
-        # four digits: with all of them, sums of whole numbers would say how many there are
-        return [rows, *(float(f"{value / len(present):.4g}") * rows for value in sums), 0]
-    return [len(present), *sums, int(missing > 0)]
 
 
 def cover(schema: Schema, described: Mapping[str, Any]) -> tuple[Schema, dict[str, str]]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 AUTO, ONEHOT, ORDINAL, NONE = "auto", "onehot", "ordinal", "none"
 ENCODINGS = (AUTO, ONEHOT, ORDINAL, NONE)
-_BLOCK = 1 << 16
+BLOCK = 1 << 16
 """Rows that are copied at a time: a table of ten million has no room beside it."""
 Rows = NDArray[np.int64] | slice
 ALL_ROWS = slice(None)
@@ -156,8 +156,8 @@ def _blocks(features: NDArray[np.float64], rows: Rows) -> Iterator[NDArray[np.fl
     """Some rows, a block after another."""
     if isinstance(rows, slice):
         features, rows = features[rows], np.arange(0)
-        yield from (features[start : start + _BLOCK] for start in range(0, len(features), _BLOCK))
-    yield from (features[rows[start : start + _BLOCK]] for start in range(0, len(rows), _BLOCK))
+        yield from (features[start : start + BLOCK] for start in range(0, len(features), BLOCK))
+    yield from (features[rows[start : start + BLOCK]] for start in range(0, len(rows), BLOCK))
 
 
 def _sum_rows(blocks: Iterable[NDArray[np.float64]], columns: int) -> NDArray[np.float64]:

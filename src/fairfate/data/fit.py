@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.data.columns import MISSING, OTHERS, SMALL, words
-from fairfate.data.schema import Schema
+from fairfate.data.schema import Schema, parse_numbers
 from fairfate.errors import InputError, listing
 from fairfate.lazy import pandas as pd
 
@@ -26,6 +26,7 @@ def problems(schema: Schema, frame: pd.DataFrame) -> list[str]:
 
     The lines show values of the file: they are for its owner, and not for others.
     """
+    frame = schema.without_codes(frame)
     try:
         schema.table(frame, "file")
     except (InputError, TypeError, ValueError, OverflowError) as error:
@@ -90,7 +91,7 @@ def _texts(values: pd.Series[Any], known: Sequence[str], *, gaps: bool = False) 
 def _numbers(schema: Schema, values: pd.Series[Any]) -> Iterator[str]:
     """A column that must hold numbers, finite and of a usable size."""
     if values.dtype.kind == "O":
-        odd = (pd.to_numeric(values, errors="coerce").isna() & values.notna()).to_numpy(dtype=bool)
+        odd = (parse_numbers(values).isna() & values.notna()).to_numpy(dtype=bool)
         rows = np.flatnonzero(odd)
         if len(rows):
             found = _examples(rows, (values.iloc[row] for row in rows))

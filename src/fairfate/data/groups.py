@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from fairfate.errors import unknown
 
+MISSING, SMALL = "(missing)", "(small groups)"
+"""The values of people whose own is not known, or is that of too few."""
+
 
 @dataclass(frozen=True)
 class Groups:
@@ -31,6 +34,8 @@ class Groups:
     """Of each attribute."""
     members: tuple[tuple[int, ...], ...]
     """(groups, attributes) the value of each attribute in each group."""
+    missing_counts: bool = False
+    """Whether people without a value are a group like any other; else they are reported and not compared."""
 
     @classmethod
     def everybody(cls) -> Groups:
@@ -77,6 +82,26 @@ class Groups:
     def index_of(self, attributes: tuple[str, ...]) -> NDArray[np.int64]:
         """(groups,) the combination of some of the attributes that each group belongs to."""
         return _index_of(self, attributes)
+
+    def categories(self, attributes: tuple[str, ...]) -> list[tuple[str, ...]]:
+        """The values of each combination of some of the attributes, in the order of `merge`."""
+        index = self.index_of(attributes)
+        places = [self.attributes.index(name) for name in attributes]
+        names = {
+            int(number): tuple(self.values[place][member[place]] for place in places)
+            for number, member in zip(index, self.members, strict=True)
+        }
+        return [names[number] for number in range(len(names))]
+
+    def compared(self, attributes: tuple[str, ...]) -> NDArray[np.bool_]:
+        """(combinations,) which are compared with each other; the others are too small or not known.
+
+        >>> Groups.single("sex", ("f", "m", "(missing)")).compared(("sex",)).tolist()
+        [True, True, False]
+        """
+        apart = {SMALL} if self.missing_counts else {SMALL, MISSING}
+        compared = np.array([not apart & set(values) for values in self.categories(attributes)], dtype=bool)
+        return compared if compared.sum() >= 2 else np.ones(len(compared), dtype=bool)
 
     def merge(self, counts: NDArray[Any], attributes: tuple[str, ...]) -> NDArray[Any]:
         """Counts by group, ``(..., groups, 2, 2)``, as counts by some of the attributes."""

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fairfate.data import columns as cols
 from fairfate.data.columns import MISSING, OTHERS, words
-from fairfate.errors import InputError
+from fairfate.errors import MOST_LISTED, InputError
 from fairfate.lazy import pandas as pd
 
 LARGEST = 1e30
@@ -53,13 +53,19 @@ def summed_up(inputs: Mapping[str, Input], frame: pd.DataFrame, columns: cols.Co
     numbers = [f"{name} ({gaps[name]:,})" for name in gaps if gaps[name] and used[name].categories is None]
     least = cols.least_rows(len(frame))
     lines = {
-        "left out": [*out, "--keep NAME takes one in"] if out else [],
-        "dates, as days since 1970": dates,
-        f"texts that fewer than {least} rows share are {OTHERS}": rare,
-        "missing texts are a category of their own": texts,
-        "missing numbers are replaced, by the mean or median of the training rows": numbers,
+        "left out": [*_first(out), "--keep NAME takes one in"] if out else [],
+        "dates, as days since 1970": _first(dates),
+        f"texts that fewer than {least} rows share are {OTHERS}": _first(rare),
+        "missing texts are a category of their own": _first(texts),
+        "missing numbers are replaced, by the mean or median of the training rows": _first(numbers),
     }
     return [f"{what}: {'; '.join(said)}" for what, said in lines.items() if said]
+
+
+def _first(names: list[str]) -> list[str]:
+    """Some names, and how many more there are."""
+    rest = len(names) - MOST_LISTED
+    return [*names[:MOST_LISTED], f"and {rest:,} more"] if rest > 0 else names
 
 
 def _categories(values: pd.Series[Any]) -> Input:

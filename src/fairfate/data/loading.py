@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.data.columns import DROP, KEEP, REFUSE, Columns, complete
+from fairfate.data.columns import DROP, KEEP, OTHERS, REFUSE, REPORT, Columns, complete
 from fairfate.data.encode import AUTO, NONE, ONEHOT, ORDINAL
 from fairfate.data.leaks import leaks
 from fairfate.data.lookalikes import lookalikes
 from fairfate.data.made_up import synthetic
-from fairfate.data.read import FILE, Reading, list_folder, read_file, read_folder, read_frame, stem
+from fairfate.data.missing import Hits, note_codes, spikes, without_codes
+from fairfate.data.read import FILE, Read, Reading, list_folder, read_file, read_folder, read_frame, stem
 from fairfate.data.schema import Schema, UnfitError
 from fairfate.data.sources import SOURCES, find, folders
-from fairfate.data.table import TRAINING, VALIDATION, Table, table_from_frame
-from fairfate.errors import InputError, check, unknown
+from fairfate.data.table import TRAINING, VALIDATION, Table, merged_outcomes, table_from_frame
+from fairfate.errors import MOST_LISTED, InputError, check, listing, unknown
 from fairfate.lazy import pandas as pd
 
 AS_IT_COMES = Reading()
@@ -59,7 +60,8 @@ def load(
     encode : how inputs are made: ``onehot`` (texts that 20 rows share have an input each, numbers are
         standardised), ``ordinal`` (as in the paper: places in a sorted list, scaled to [0, 1]), ``none``
         (numbers as they are), or ``auto``: ordinal for the paper's datasets, one-hot for files
-    reading : the separator, decimal mark and text encoding of files, where these are not found out
+    reading : the separator, decimal mark and text encoding of files, where these are not found out, and
+        the values that stand for a missing one
 
     Examples
     --------
@@ -68,7 +70,7 @@ def load(
     (100, ('female', 'male'))
     """
     if not isinstance(data, str | Path):
-        return _load_frame(data, columns, encode)
+        return _load_frame(data, columns, encode, reading.missing)
     data = str(data)
     name, _, arguments = data.partition(":")
     folders(data_dir)  # a misspelt one is known at once, whether it is needed or not
@@ -79,23 +81,37 @@ def load(
     if name == "synthetic":
         return synthetic(**_sizes(arguments))
     if name in SOURCES and not arguments:
-        return _load_source(name, data_dir, columns, encode)
+        return _load_source(name, data_dir, columns, encode, reading.missing)
     file = Path(data)
     if not file.exists() and not file.suffix and "/" not in data:
         raise unknown("dataset", data, ["synthetic", *SOURCES])
     if held is not None:
         return _load_with(held, file, columns, encode, reading)
-    frame, read_notes = read_folder(file, reading) if file.is_dir() else read_file(file, reading)
+    frame, read_notes, missing = read_folder(file, reading) if file.is_dir() else read_file(file, reading)
     if file.is_dir() and columns is not None and columns.client in (None, FILE):
         columns = replace(columns, client=FILE)
     elif file.is_dir() and columns is not None:
         frame = frame.drop(columns=FILE)
     named = _named(columns, frame, data)
-    table = table_from_frame(frame, named, stem(file), encode=_of_file(encode), tidy=True)
-    return replace(table, notes=(*read_notes, *table.notes, *leaks(table)))
+    return _tidy(frame, named, stem(file), encode, missing, read_notes)
 
 
-def _load_frame(data: Any, columns: Columns | None, encode: str) -> Table:
+def _tidy(
+    frame: pd.DataFrame,
+    columns: Columns,
+    name: str,
+    encode: str,
+    missing: Mapping[str, int],
+    read_notes: Sequence[str] = (),
+) -> Table:
+    """A table of rows as they come, with notes on what was done and on what looks odd."""
+    coded = note_codes(missing, frame.columns)
+    table = table_from_frame(frame, columns, name, encode=_of_file(encode), tidy=True)
+    odd = [*spikes(frame.drop(columns=list(columns.drop))), *leaks(table)]
+    return replace(table, missing=missing, notes=(*read_notes, *coded, *table.notes, *odd))
+
+
+def _load_frame(data: Any, columns: Columns | None, encode: str, codes: Sequence[str]) -> Table:
     """A frame in memory, as files are treated."""
     frame = data.to_pandas() if hasattr(data, "to_pandas") else data
     if not isinstance(frame, pd.DataFrame):
@@ -104,14 +120,20 @@ def _load_frame(data: Any, columns: Columns | None, encode: str) -> Table:
     check(not frame.columns.has_duplicates, "data must name each column once", "one twice")
     check(len(frame) > 0, "data must have at least one row", "none")
     named = _named(columns, frame, "the frame")
-    table = table_from_frame(frame, named, "frame", encode=_of_file(encode), tidy=True)
-    return replace(table, notes=(*table.notes, *leaks(table)))
+    frame, hits = without_codes(frame, codes)
+    return _tidy(frame, named, "frame", encode, _counts(hits))
+
+
+def _counts(hits: Hits) -> dict[str, int]:
+    return {code: int(rows.sum()) for code, rows in hits.items()}
 
 
 def _named(columns: Columns | None, frame: pd.DataFrame, data: str | Path) -> Columns:
     if columns is None or not columns.target or not columns.sensitive:
         missing = "target" if columns is None or not columns.target else "sensitive"
-        raise InputError(f"{missing} must name a column of '{data}' ({', '.join(frame.columns)}), got none")
+        raise InputError(
+            f"{missing} must name a column of '{data}' ({listing(frame.columns, MOST_LISTED)}), got none"
+        )
     return columns
 
 
@@ -125,7 +147,8 @@ def draft_schema(
     """What can be learned of the columns from the validation file."""
     frame = read_frame(held.validation, reading)
     named = replace(_named(columns, frame, held.validation), client=None)
-    return Schema.of(table_from_frame(frame, named, encode=_of_file(encode), tidy=True))
+    schema = Schema.of(table_from_frame(frame, named, encode=_of_file(encode), tidy=True))
+    return replace(schema, missing=reading.missing)
 
 
 def load_held(
@@ -140,6 +163,8 @@ def load_held(
         schema = (
             draft_schema(held, columns, encode, reading) if held.schema is None else Schema.read(held.schema)
         )
+    codes = tuple(dict.fromkeys((*schema.missing, *reading.missing)))
+    schema, reading = replace(schema, missing=codes), replace(reading, missing=codes)
     files = [held.validation] if held.test is None else [held.validation, held.test]
     parts = [
         _in_schema(schema, Path(file), part, columns, reading)
@@ -150,40 +175,45 @@ def load_held(
 
 def _in_schema(schema: Schema, file: Path, part: int, columns: Columns | None, reading: Reading) -> Table:
     """A file's rows, marked with the part they play."""
-    frame, notes = _usable(schema, file, part, columns, reading)
+    frame, notes, missing = _usable(schema, file, part, columns, reading)
     try:
         table = schema.table(frame, stem(file))
-        return replace(table, part=np.full(len(frame), part, dtype=np.int8), notes=notes)
+        part_of = np.full(len(frame), part, dtype=np.int8)
+        return replace(table, part=part_of, notes=notes, missing=missing)
     except UnfitError as error:
         raise InputError(f"'{file}' must fit the schema: {error}") from None
 
 
-def _usable(
-    schema: Schema, file: Path, part: int, columns: Columns | None, reading: Reading
-) -> tuple[pd.DataFrame, tuple[str, ...]]:
+def _usable(schema: Schema, file: Path, part: int, columns: Columns | None, reading: Reading) -> Read:
     """A file's rows that have a label and, if so wished, a group; the server's as `table_from_frame` does."""
-    frame = read_frame(file, reading)
+    frame, _, missing = read_file(file, replace(reading, missing=schema.missing))
     how = REFUSE if columns is None else columns.missing_group
     no_place = [name for name in schema.sensitive if not schema.takes_missing(name)]
-    dropped = schema.sensitive if how == DROP else no_place if how == KEEP and part != TRAINING else ()
+    dropped = (
+        schema.sensitive if how == DROP else no_place if how in (KEEP, REPORT) and part != TRAINING else ()
+    )
     named = [name for name in (schema.target, *dropped) if name in frame.columns]
     notes = [
         f"{file.name}: {note}"
         for note in lookalikes(frame, (schema.target, *schema.sensitive, *schema.categories))
     ]
+    if schema.labels[0] == OTHERS and schema.target in frame.columns:
+        notes.append(f"{file.name}: {merged_outcomes(frame[schema.target], schema.labels[1])}")
     usable = frame[named].notna().all(axis=1)
     left_out = int((~usable).sum())
     if not left_out:
-        return frame, tuple(notes)
+        return Read(frame, tuple(notes), missing)
     notes.append(f"{file.name}: {left_out:,} rows without {' or '.join(named)} are left out")
-    return frame[usable].reset_index(drop=True), tuple(notes)
+    return Read(frame[usable].reset_index(drop=True), tuple(notes), missing)
 
 
 def _joined(tables: Sequence[Table]) -> Table:
     """Tables of one schema under each other."""
     names = ("features", "label", "group", "part")
     columns: dict[str, Any] = {name: np.concatenate([getattr(t, name) for t in tables]) for name in names}
-    return replace(tables[0], **columns, notes=tuple(note for table in tables for note in table.notes))
+    missing = {code: sum(table.missing[code] for table in tables) for code in tables[0].missing}
+    notes = tuple(note for table in tables for note in table.notes)
+    return replace(tables[0], **columns, missing=missing, notes=notes)
 
 
 def _load_with(held: Held, data: Path, columns: Columns | None, encode: str, reading: Reading) -> Table:
@@ -198,7 +228,7 @@ def _load_with(held: Held, data: Path, columns: Columns | None, encode: str, rea
         client = np.repeat(np.arange(len(sites)), [len(site) for site in sites])
         names = tuple(stem(file) for file in files)
     elif columns is not None and columns.client is not None:
-        frame, _ = _usable(schema, data, TRAINING, columns, reading)
+        frame, _, _ = _usable(schema, data, TRAINING, columns, reading)
         if columns.client not in frame.columns:
             raise unknown("column for client-column", columns.client, frame.columns)
         client, found = complete(frame[columns.client], "client-column")
@@ -211,7 +241,8 @@ def _load_with(held: Held, data: Path, columns: Columns | None, encode: str, rea
         client_names=names,
     )
     halved = () if held.test else ("half of the validation rows are kept apart as test rows",)
-    return replace(table, notes=(*table.notes, *halved, *leaks(table)))
+    coded = note_codes(table.missing, None)
+    return replace(table, notes=(*coded, *table.notes, *halved, *leaks(table)))
 
 
 def _check_different(files: Sequence[Path], held: Held) -> None:
@@ -230,7 +261,9 @@ def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _load_source(name: str, data_dir: str | Path | None, extra: Columns | None, encode: str) -> Table:
+def _load_source(
+    name: str, data_dir: str | Path | None, extra: Columns | None, encode: str, codes: tuple[str, ...]
+) -> Table:
     source, file = SOURCES[name], find(name, data_dir)
     columns = source.columns
     if extra is not None:
@@ -249,8 +282,10 @@ def _load_source(name: str, data_dir: str | Path | None, extra: Columns | None, 
             missing_group=extra.missing_group,
         )
     tidy = encode in (ONEHOT, NONE)
-    found = table_from_frame(read_frame(file), columns, name, encode=encode if tidy else ORDINAL, tidy=tidy)
-    table = replace(found, source=name)
+    frame, _, missing = read_file(file, Reading(missing=codes))
+    coded = note_codes(missing, frame.columns)
+    found = table_from_frame(frame, columns, name, encode=encode if tidy else ORDINAL, tidy=tidy)
+    table = replace(found, source=name, missing=missing, notes=(*coded, *found.notes))
     if _digest(file) == source.sha256:
         return table
     return replace(table, notes=(*table.notes, f"{file} is not the documented file (checksum)"))

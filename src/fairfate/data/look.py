@@ -13,7 +13,15 @@ from fairfate.lazy import pandas as pd
 _GROUPS = re.compile(
     r"(?i)(^|[\W_])(sex|gender|race|ethnic\w*|origin|nationality|religion|disab\w*|marital\w*|age|group)($|[\W_])"
 )
+_SITES = re.compile(
+    r"(?i)(^|[\W_])(sites?|hospitals?|clinics?|branch(es)?|regions?|cent(er|re)s?|states?|stores?|shops?|schools?|banks?"
+    r"|county|province|canton|country|city|office|ward|practice|facility|institution|provider|location)($|[\W_])"
+)
+LEFT_OUT = "left out"
 MOST_VALUES = 12
+MOST_SITES, FEWEST_SITES, EVEN = 50, 3, 2.0
+"""Values of a column of clients; one that is not named like sites has at least three, none of them more than
+twice as often, or half as often, as the mean."""
 
 
 class Look(NamedTuple):
@@ -48,7 +56,7 @@ def _look(values: pd.Series[Any]) -> Look:
     found = cols.words(values)
     distinct = len(found.names)
     if not distinct:
-        return Look(name, "empty", 0, missing, "", "left out")
+        return Look(name, "empty", 0, missing, "", LEFT_OUT)
     if dates is not None:
         first, last = (pd.Timestamp(f(dates[0]), unit="D") for f in (np.nanmin, np.nanmax))
         return Look(name, "date", distinct, missing, f"{first:%Y-%m-%d} ... {last:%Y-%m-%d}", "")
@@ -64,15 +72,25 @@ def _look(values: pd.Series[Any]) -> Look:
 def _remark(name: str, found: cols.Words, numbers: np.ndarray | None) -> str:
     why = cols.why_no_text_input(found) if numbers is None else cols.why_no_number_input(numbers, name)
     if why:
-        return "left out: the same in all rows" if "same" in why else "left out: an identifier?"
+        return f"{LEFT_OUT}: the same in all rows" if "same" in why else f"{LEFT_OUT}: an identifier?"
     parts = []
     distinct = len(found.names)
-    if distinct == 2 and (found.codes >= 0).all():
+    if distinct == 2:
         parts.append("--target?")
     if _GROUPS.search(name) and (distinct <= MOST_VALUES or numbers is not None):
         bands = numbers is not None and distinct > MOST_VALUES
         parts.append("--sensitive, in bands?" if bands else "--sensitive?")
+    whole = numbers is None or bool((numbers[~np.isnan(numbers)] % 1 == 0).all())
+    if whole and 2 <= distinct <= MOST_SITES and (_SITES.search(name) or (not parts and _is_even(found))):
+        parts.append("--client-column?")
     return " ".join(parts)
+
+
+def _is_even(found: cols.Words) -> bool:
+    """Whether a category's values are used about as often as each other, as sites may be."""
+    mean = found.rows.mean()
+    enough = len(found.names) >= FEWEST_SITES and mean >= cols.LEAST_ROWS
+    return bool(enough and found.rows.max() <= EVEN * mean and found.rows.min() >= mean / EVEN)
 
 
 def _texts(found: cols.Words) -> str:

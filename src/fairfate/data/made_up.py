@@ -47,6 +47,7 @@ def synthetic(rows: int = 6000, seed: int = 0) -> Table:
     hired = ability + 0.9 * referral + 0.5 * male + rng.normal(scale=0.5, size=rows) > 0.8
     return Table(
         name="synthetic",
+        embedded=True,
         features=np.stack([experience, test_score, referral, commute, studied, male], axis=1).astype(
             np.float64
         ),

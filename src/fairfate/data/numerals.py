@@ -83,6 +83,19 @@ def number(text: str, decimal: str = ".") -> Number | None:
     )
 
 
+_BOUND = re.compile(r"(?:<=|>=|=<|=>|[<>≤≥])\s*(.*)")
+
+
+def bound(text: str, decimal: str = ".") -> Number | None:
+    """The number of a censored one, of which only a bound is known.
+
+    >>> bound("<0,60", ",").value, bound("> 100").value, bound("100")
+    (0.6, 100.0, None)
+    """
+    behind = _BOUND.fullmatch(text)
+    return None if behind is None else number(behind[1], decimal)
+
+
 class Fit(NamedTuple):
     """A column's words read with one decimal separator."""
 
@@ -91,6 +104,8 @@ class Fit(NamedTuple):
     """For each word; None for a missing value, too."""
     wrong: NDArray[np.bool_]
     """Which words are neither a number nor missing."""
+    censored: NDArray[np.bool_]
+    """Which words are bounds of a number, such as <0.6; they count as numbers."""
     alike: bool
     """Whether the numbers are written in one way: thousands, currency, percent."""
 
@@ -167,23 +182,41 @@ def _promising(present: pd.Series[Any]) -> bool:
     hits = sum(
         times
         for word, times in some.items()
-        if word.casefold() in MARKERS or number(word) or number(word, ",")
+        if word.casefold() in MARKERS or any(read(word, of) for read in (number, bound) for of in ".,")
     )
     return hits > some.total() / 4
 
 
 def _fit(texts: Texts, decimal: str) -> Fit:
     """A column's words read with one decimal separator."""
-    found = [
+    exact = [
         None if marker else number(word, decimal)
         for word, marker in zip(texts.words, texts.marker, strict=True)
     ]
+    bounds = [
+        bound(word, decimal) if n is None and not marker else None
+        for word, marker, n in zip(texts.words, texts.marker, exact, strict=True)
+    ]
+    censored = np.array([n is not None for n in bounds], dtype=bool)
+    if not _is_rare(texts, exact, censored):
+        bounds, censored = [None] * len(bounds), np.zeros(len(bounds), dtype=bool)
+    found = [of if n is None else n for n, of in zip(exact, bounds, strict=True)]
     numbers = [n for n in found if n is not None]
     groups, currencies = {n.group for n in numbers}, {n.currency for n in numbers}
     bare = bool((~np.isnan(texts.numbers)).any())
     percents = {n.percent for n in numbers} | ({False} if bare else set())
     alike = len(groups - {""}) <= 1 and len(currencies - {""}) <= 1 and len(percents) <= 1
-    return Fit(decimal, found, ~texts.marker & np.array([n is None for n in found], dtype=bool), alike)
+    wrong = ~texts.marker & np.array([n is None for n in found], dtype=bool)
+    return Fit(decimal, found, wrong, censored, alike)
+
+
+def _is_rare(texts: Texts, exact: Sequence[Number | None], censored: NDArray[np.bool_]) -> bool:
+    """Whether bounds are the exception among numbers, and not the names of bands such as <5 and >=5."""
+    written = np.array([n is not None for n in exact], dtype=bool)
+    plain_numbers = texts.numbers[~np.isnan(texts.numbers)]
+    rows = int(texts.counts[written].sum()) + len(plain_numbers)
+    values = int(written.sum()) + len(np.unique(plain_numbers))
+    return int(texts.counts[censored].sum()) < rows and int(censored.sum()) < values
 
 
 class Numbered(NamedTuple):
@@ -263,9 +296,8 @@ def _column(texts: Texts, decimals: Sequence[str]) -> tuple[NDArray[np.float64] 
     mend = "mend them to use it as numbers"
     odd = texts.only(best.wrong)
     if wrong and best.alike and _says_nothing(texts, odd, wrong, present):
-        return _values(
-            texts, best
-        ), f"{texts.name}: {wrong} values are no numbers and count as missing, such as {_two(odd)}"
+        told = f"{texts.name}: {wrong} values are no numbers and count as missing"
+        return _values(texts, best), f"{told}{_censored(texts, best)}, such as {_two(odd)}"
     if wrong:
         return None, (
             f"{texts.name}: read as text, since {wrong} of {present} values are no numbers, such as"
@@ -303,7 +335,11 @@ def _told(texts: Texts, whole: Fit) -> str:
     note = f"{texts.name}: read as numbers"
     if whole.decimal == "," and any("," in word or n.group == "." for word, n in numbers):
         note += " with a decimal comma"
-    odd = [pair for pair in numbers if whole.decimal == "," or not _PLAIN.fullmatch(pair[0])]
+    note += _censored(texts, whole)
+    bounds = set(texts.only(whole.censored))
+    odd = [pair for pair in numbers if pair[0] in bounds] or [
+        pair for pair in numbers if whole.decimal == "," or not _PLAIN.fullmatch(pair[0])
+    ]
     if odd:
         word, longest = max(odd, key=lambda pair: len(pair[0]))
         note += f", such as '{word}' = {plain(longest.value)}"
@@ -312,6 +348,14 @@ def _told(texts: Texts, whole: Fit) -> str:
         words = list(dict.fromkeys(texts.only(texts.marker)))
         note += f", with {missing} missing value{'s' * (missing > 1)} written as {_two(words)}"
     return note
+
+
+def _censored(texts: Texts, fit: Fit) -> str:
+    """What was done to bounds."""
+    rows = int(texts.counts[fit.censored].sum())
+    if not rows:
+        return ""
+    return f"; of {rows:,} row{'' if rows == 1 else 's'} only a bound is known, which is taken as the number"
 
 
 def _two(words: Sequence[str]) -> str:

@@ -10,11 +10,14 @@ import itertools
 import json
 import warnings
 import zlib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fairfate.data.columns import is_number
+from fairfate.data.missing import without_codes
 from fairfate.data.numerals import Numbered, numbered
 from fairfate.data.text import decode, names_once, read_csv
 from fairfate.errors import InputError, check, listing
@@ -39,6 +42,8 @@ class Reading:
     """"." or ","; found out if None."""
     encoding: str | None = None
     """Of a text file; found out if None."""
+    missing: tuple[str, ...] = ()
+    """Values that stand for a missing one: ``VALUE`` in all columns, ``COLUMN=VALUE`` in one."""
 
     def __post_init__(self) -> None:
         if self.sep is not None:
@@ -46,6 +51,8 @@ class Reading:
             usable = len(sep) == 1 and sep.isascii() and (sep == "\t" or sep.isprintable()) and sep != '"'
             check(usable, "sep must be one character, such as ';', or tab", f"'{self.sep}'")
             object.__setattr__(self, "sep", sep)
+        for code in self.missing:
+            check(code.rpartition("=")[2].strip() != "", "missing must be VALUE or COLUMN=VALUE", f"'{code}'")
         check(self.decimal in (None, ".", ","), "decimal must be '.' or ','", f"'{self.decimal}'")
         if self.encoding is not None:
             try:
@@ -67,6 +74,8 @@ class Read(NamedTuple):
     frame: pd.DataFrame
     notes: tuple[str, ...]
     """What was done, for the user to read."""
+    missing: Mapping[str, int]
+    """The rows that hold each of the values that stand for a missing one."""
 
 
 class _Raw(NamedTuple):
@@ -90,11 +99,11 @@ def read_file(path: str | Path, reading: Reading = AS_FOUND) -> Read:
     for all others; .gz may follow. Columns that pandas reads as numbers stay, unless the file has decimal
     commas; columns of written numbers, such as 1.234,56 €, become numbers; all else stays text.
     """
-    found = _read(Path(path), reading)
-    return Read(found.frame, found.notes)
+    found, missing = _read(Path(path), reading)
+    return Read(found.frame, found.notes, missing)
 
 
-def _read(file: Path, reading: Reading, leaning: bool = False) -> Numbered:
+def _read(file: Path, reading: Reading, leaning: bool = False) -> tuple[Numbered, dict[str, int]]:
     """A file with its numbers; ``leaning`` says that files beside it have decimal commas."""
     if not file.is_file():
         what = "a folder" if file.is_dir() else "no such file"
@@ -105,7 +114,11 @@ def _read(file: Path, reading: Reading, leaning: bool = False) -> Numbered:
             raise InputError(f"data must have at least one row, got '{file}' (no rows)")
         _strip_names(raw.frame)
         raw = _without_second_header(raw)
-        found = numbered(raw.frame, reading.decimal, _named_alike(raw), leaning)
+        texts = [name for name in raw.frame.columns if not is_number(raw.frame[name])]
+        masked, of_texts = without_codes(raw.frame, reading.missing, texts)
+        found = numbered(masked, reading.decimal, _named_alike(raw), leaning)
+        numbers = [name for name in found.frame.columns if is_number(found.frame[name])]
+        frame, of_numbers = without_codes(found.frame, reading.missing, numbers)
     except InputError:
         raise
     except pd.errors.EmptyDataError:
@@ -115,7 +128,8 @@ def _read(file: Path, reading: Reading, leaning: bool = False) -> Numbered:
         raise InputError(
             f"data must be a CSV or Parquet file, JSON or Excel, got '{file}' ({reason})"
         ) from None
-    return found._replace(notes=(*raw.notes, *found.notes))
+    missing = {code: int((of_texts[code] | of_numbers[code]).sum()) for code in of_texts}
+    return found._replace(frame=frame, notes=(*raw.notes, *found.notes)), missing
 
 
 def _without_second_header(raw: _Raw) -> _Raw:
@@ -293,8 +307,11 @@ def read_folder(folder: Path, reading: Reading = AS_FOUND) -> Read:
     """One file for each client: all files that can be read, with a column that says which."""
     files = list_folder(folder)
     found: list[Numbered] = []
+    missing: Counter[str] = Counter()
     for file in files:
-        found.append(_read(file, reading))
+        rows, held = _read(file, reading)
+        found.append(rows)
+        missing.update(held)
         names, first = set(found[-1].frame.columns), set(found[0].frame.columns)
         if names != first:
             raise InputError(
@@ -303,9 +320,9 @@ def read_folder(folder: Path, reading: Reading = AS_FOUND) -> Read:
             )
     if any(one.comma for one in found):  # then 1.234 is 1234 in the others, too
         found = [
-            one if one.comma else _read(file, reading, leaning=True)
+            one if one.comma else _read(file, reading, leaning=True)[0]
             for file, one in zip(files, found, strict=True)
         ]
     parts = [one.frame.assign(**{FILE: stem(file)}) for one, file in zip(found, files, strict=True)]
     notes = [f"{file.name}: {note}" for one, file in zip(found, files, strict=True) for note in one.notes]
-    return Read(pd.concat(parts, ignore_index=True), tuple(notes))
+    return Read(pd.concat(parts, ignore_index=True), tuple(notes), dict(missing))

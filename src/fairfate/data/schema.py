@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ from fairfate.data.columns import MISSING, OTHERS, SMALL, into_bands, named_miss
 from fairfate.data.encode import NONE, ONEHOT, ORDINAL, Encoder
 from fairfate.data.groups import Groups
 from fairfate.data.inputs import finite
+from fairfate.data.missing import without_codes
+from fairfate.data.numerals import bound
 from fairfate.data.table import Table
 from fairfate.errors import InputError, listing, unknown
 from fairfate.files import write_bytes
@@ -52,6 +54,8 @@ class Schema:
     """The columns that are dates, and their form."""
     bands: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """The sensitive columns that are numbers, and where they are cut; these are inputs as numbers."""
+    missing: tuple[str, ...] = ()
+    """Values that stand for a missing one: ``VALUE`` in all columns, ``COLUMN=VALUE`` in one."""
 
     @classmethod
     def of(cls, table: Table, encoder: Encoder | None = None) -> Schema:
@@ -65,6 +69,7 @@ class Schema:
             encoder=table.fit_encoder() if encoder is None else encoder,
             dates=table.dates,
             bands=table.bands,
+            missing=tuple(table.missing),
         )
 
     @property
@@ -86,8 +91,13 @@ class Schema:
         """The sensitive columns."""
         return self.grouping.attributes
 
+    def without_codes(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The rows in which values that stand for a missing one are missing."""
+        return without_codes(frame, self.missing)[0]
+
     def table(self, frame: pd.DataFrame, name: str) -> Table:
         """A file's rows in this schema; UnfitError if they do not fit. Other columns are left alone."""
+        frame = self.without_codes(frame)
         for column in self.columns:
             if column not in frame.columns:
                 hint = str(unknown("column", column, frame.columns)).partition(";")[2]
@@ -115,6 +125,7 @@ class Schema:
             encode=self.encode,
             dates=self.dates,
             bands=self.bands,
+            missing=dict.fromkeys(self.missing, 0),
             stratified=self.encode == ONEHOT,
         )
 
@@ -173,7 +184,7 @@ class Schema:
         if values.dtype.kind not in "biufO":
             raise UnfitError(f"column '{column}' must hold numbers, got {values.dtype}")
         if values.dtype.kind == "O":
-            numbers = pd.to_numeric(values, errors="coerce")
+            numbers = parse_numbers(values)
             odd = np.flatnonzero((numbers.isna() & values.notna()).to_numpy())
             if len(odd):
                 row = int(odd[0])
@@ -196,6 +207,8 @@ class Schema:
             "sensitive": self.sensitive_json(),
             "inputs": {name: self._input_json(number) for number, name in enumerate(self.features)},
         }
+        if self.missing:
+            content["missing"] = list(self.missing)
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
 
     def _input_json(self, number: int) -> dict[str, Any]:
@@ -212,7 +225,11 @@ class Schema:
 
     def sensitive_json(self) -> dict[str, Any]:
         """The sensitive columns, their values and the groups, as JSON values."""
-        cut = {"bands": {name: list(cuts) for name, cuts in self.bands.items()}} if self.bands else {}
+        cut: dict[str, Any] = (
+            {"bands": {name: list(cuts) for name, cuts in self.bands.items()}} if self.bands else {}
+        )
+        if self.grouping.missing_counts:
+            cut["missing-counts"] = True
         if len(self.sensitive) == 1:
             return {"column": self.sensitive[0], "groups": list(self.grouping.values[0]), **cut}
         return {
@@ -250,6 +267,7 @@ class Schema:
                 encoder=_read_encoder(inputs, slots if content.get("encode") == ONEHOT else None),
                 dates={str(name): str(about["date"]) for name, about in inputs.items() if "date" in about},
                 bands=bands,
+                missing=tuple(map(str, content.get("missing", ()))),
             )
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             reason = f"{type(error).__name__}: {error}"
@@ -294,15 +312,17 @@ def _read_encoder(inputs: Mapping[str, Mapping[str, Any]], slots: list[int] | No
 
 
 def _read_groups(content: Mapping[str, Any]) -> Groups:
+    missing_counts = content.get("missing-counts") is True
     if "column" in content:
-        return Groups.single(str(content["column"]), [str(value) for value in content["groups"]])
+        single = Groups.single(str(content["column"]), [str(value) for value in content["groups"]])
+        return replace(single, missing_counts=missing_counts)
     values = tuple(tuple(map(str, of)) for of in content["values"])
     members = tuple(tuple(int(place) for place in member) for member in content["groups"])
     if any(len(member) != len(values) for member in members) or len(values) != len(content["columns"]):
         raise ValueError("a group without a value of each column")
     if any(not 0 <= place < len(values[a]) for member in members for a, place in enumerate(member)):
         raise ValueError("a group without a value")
-    return Groups(tuple(map(str, content["columns"])), values, members)
+    return Groups(tuple(map(str, content["columns"])), values, members, missing_counts)
 
 
 def _check_bands(bands: Mapping[str, tuple[float, ...]], grouping: Groups) -> None:
@@ -312,6 +332,19 @@ def _check_bands(bands: Mapping[str, tuple[float, ...]], grouping: Groups) -> No
         )
         if name not in grouping.attributes or not rising:
             raise ValueError(f"no bands of a sensitive column, {name}")
+
+
+def parse_numbers(values: pd.Series[Any]) -> pd.Series[Any]:
+    """Texts as numbers, of a censored one such as <0.6 its bound; NaN for anything else."""
+    numbers = pd.to_numeric(values, errors="coerce")
+
+    def bound_of(value: object) -> float:
+        text = str(value).strip()
+        number = bound(text) or bound(text, ",")
+        return np.nan if number is None else number.value
+
+    rest = values[numbers.isna() & values.notna()]
+    return numbers.fillna(rest.map(bound_of).astype(np.float64)) if len(rest) else numbers
 
 
 def _check_complete(codes: NDArray[np.int64], column: object) -> None:

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from fairfate.data import columns as cols
 from fairfate.data.attributes import crossed, read_attribute
-from fairfate.data.columns import DROP, OTHERS, REFUSE, Columns, complete, match
-from fairfate.data.encode import ALL_ROWS, ONEHOT, ORDINAL, Encoder, Rows
+from fairfate.data.columns import DROP, KEEP, OTHERS, REFUSE, Columns, complete, match, words
+from fairfate.data.encode import ALL_ROWS, BLOCK, ONEHOT, ORDINAL, Encoder, Rows
 from fairfate.data.groups import Groups
 from fairfate.data.inputs import Input, plain_input, summed_up, tidy_input
 from fairfate.data.lookalikes import lookalikes
@@ -60,11 +60,20 @@ class Table:
     """The columns that are dates, as days since 1970, and their form."""
     bands: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """The sensitive columns that are numbers, and where they are cut."""
+    missing: Mapping[str, int] = field(default_factory=dict)
+    """Values that stand for a missing one, and how many rows held each."""
     stratified: bool = False
     """Whether each seed's split keeps the shares of groups and labels."""
+    embedded: bool = False
+    """Whether it is made up, by this library."""
 
     def __len__(self) -> int:
         return len(self.label)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a user's own data."""
+        return self.source is None and not self.embedded
 
     @property
     def groups(self) -> int:
@@ -114,9 +123,34 @@ class Table:
         scale = () if self.encoder is None else (self.encoder.low, self.encoder.span, self.encoder.median)
         if self.encode != ORDINAL or self.bands or self.stratified:
             digest.update(repr((self.encode, dict(self.bands), self.stratified)).encode())
+        if self.grouping.missing_counts:
+            digest.update(b"missing counts")
+        if self.missing:
+            digest.update(repr(sorted(self.missing)).encode())
         for array in (self.features, self.label, self.group, self.client, self.part, *scale):
             if array is not None:
                 digest.update(np.ascontiguousarray(array).data)
+        return digest.hexdigest()
+
+    @cached_property
+    def rows_checksums(self) -> list[str]:
+        """SHA-256 of the rows that models are trained on or chosen by, as `Schema.table` reads them again.
+
+        One for all rows where every seed splits them; else one for each file's part. Neither clients nor
+        scaling count, so that a file of the same rows in the same order is recognised.
+        """
+        if self.part is None:
+            return [self._rows_checksum(np.arange(len(self)))]
+        parts = [np.flatnonzero(self.part == part) for part in (TRAINING, VALIDATION)]
+        return [self._rows_checksum(rows) for rows in parts if len(rows)]
+
+    def _rows_checksum(self, rows: NDArray[np.int64]) -> str:
+        """Of some rows, a block after another: a table of ten million has no room beside it."""
+        digest = hashlib.sha256()
+        for start in range(0, len(rows), BLOCK):
+            block = rows[start : start + BLOCK]
+            for values in (self.features, self.label, self.group):
+                digest.update(values[block].tobytes())
         return digest.hexdigest()
 
 
@@ -147,7 +181,8 @@ def table_from_frame(
     label, label_names = _label(frame[columns.target], columns, tidy, notes)
     coded = {name: read_attribute(frame[name], columns, label, tidy, notes) for name in columns.sensitive}
     if coded:
-        grouping, group = crossed({name: (of.codes, of.names) for name, of in coded.items()})
+        names = {name: (of.codes, of.names) for name, of in coded.items()}
+        grouping, group = crossed(names, missing_counts=columns.missing_group == KEEP)
     else:
         grouping, group = Groups.everybody(), np.zeros(len(frame), dtype=np.int16)
     inputs: dict[str, Input] = {}
@@ -203,22 +238,11 @@ def _usable_rows(frame: pd.DataFrame, columns: Columns, notes: list[str]) -> pd.
     for name in columns.sensitive if columns.missing_group != REFUSE else ():
         missing = frame[name].isna()
         dropped = missing.any() and columns.missing_group == DROP
-        if dropped or (
-            missing.any() and cols.too_few(frame.loc[missing, columns.target], frame[columns.target])
-        ):
+        compared = missing.any() and columns.missing_group == KEEP
+        if dropped or (compared and cols.too_few(frame.loc[missing, columns.target], frame[columns.target])):
             why = "are left out (--missing-group)" if dropped else "are too few for a group, and left out"
             notes.append(f"{name}: {int(missing.sum()):,} rows without a value {why}")
             frame = frame[~missing].reset_index(drop=True)
-    for name in columns.sensitive if columns.min_group > 0 else ():
-        if name in dict(columns.privileged) or name in dict(columns.bands) or cols.is_number(frame[name]):
-            continue
-        few = cols.stray(frame[name], frame[columns.target], columns.min_group)
-        if few.any():
-            rows = int(few.sum())
-            notes.append(
-                f"{name}: {rows:,} rows of groups too small to be measured are left out (--min-group)"
-            )
-            frame = frame[~few].reset_index(drop=True)
     if frame.empty:
         raise InputError("data must have a row with a label and a group, got none")
     return frame
@@ -248,14 +272,25 @@ def _check_columns(frame: pd.DataFrame, columns: Columns) -> None:
             raise unknown("sensitive column for privileged", column, columns.sensitive)
 
 
+def merged_outcomes(values: pd.Series[Any], favourable: str) -> str:
+    """A note on the outcomes that are counted together, with the rows of each."""
+    found = words(values)
+    merged = [
+        f"{name} ({rows:,} row{'' if rows == 1 else 's'})"
+        for name, rows in zip(found.names, found.rows.tolist(), strict=True)
+        if name != favourable
+    ]
+    together = listing(merged, MOST_OUTCOMES)
+    return f"{values.name}: '{favourable}' against all other outcomes, counted as {OTHERS}: {together}"
+
+
 def _label(
     values: pd.Series[Any], columns: Columns, tidy: bool, notes: list[str]
 ) -> tuple[NDArray[np.int8], tuple[str, str]]:
     codes, names = complete(values, "target")
     if tidy and columns.favourable is not None and 2 < len(names) <= MOST_OUTCOMES:
         good = match(columns.favourable, names, "favourable", values.name)
-        others = listing(name for name in names if name != names[good])
-        notes.append(f"{values.name}: '{names[good]}' against all other outcomes together ({others})")
+        notes.append(merged_outcomes(values, names[good]))
         return (codes == good).astype(np.int8), (OTHERS, names[good])
     if len(names) != 2:
         raise InputError(

@@ -5,11 +5,12 @@
     metric      ``sp``, ``eo``, ``eqo``, ``accuracy``, ``balanced_accuracy`` or ``f1``; or of single people,
                 which counts do not tell: ``consistency`` or ``flip``
     metric@a    by the attribute ``a`` alone; ``metric@a*b`` by its combinations with ``b``
-    [rule=n]    after attributes, for small groups: ``eo@a*b[shrink=20]`` draws each rate towards the overall
-                one as by 20 more rows of it (the rule of combinations unless another is given; 0 for none);
-                ``eo@a*b[min_count=30]`` leaves out groups with fewer rows, or less than 2 % of all
+    [rule=n]    after a metric of fairness, for small groups: ``eo@a*b[shrink=20]`` draws each rate towards
+                the overall one as by 20 more rows of it (the rule of combinations unless another is given; 0
+                for none); ``eo[min_count=30]`` excludes groups with fewer rows, or less than 2 % of all
 
-Without ``@`` a fairness metric is that of the only attribute or, where there are several, the worst of them.
+Without ``@`` a fairness metric is that of the only attribute or, where there are several, the worst of them,
+each with the rule.
 All values are in [0, 1]; 1 is fair.
 """
 
@@ -43,7 +44,7 @@ class Measured:
     def __str__(self) -> str:
         named = [a if re.fullmatch(_WORD, a) else f'"{a}"' for a in self.attributes]
         small = "" if self.small is None else f"[{self.small[0]}={plain(self.small[1])}]"
-        return f"{self.metric}@{'*'.join(named)}{small}" if named else self.metric
+        return f"{self.metric}@{'*'.join(named)}{small}" if named else f"{self.metric}{small}"
 
     @property
     def rule(self) -> tuple[str, float]:
@@ -186,7 +187,7 @@ class _Parser:
             raise self._wrong(f"no attribute for {name}, which is everybody's", self.tokens[self.at - 1][2])
         if len(set(attributes)) < len(attributes):
             raise self._wrong("each attribute once", self.tokens[self.at - 1][2])
-        return Measured(name, tuple(attributes), self._small() if attributes else None)
+        return Measured(name, tuple(attributes), self._small() if name in FAIRNESS else None)
 
     def _small(self) -> tuple[str, float] | None:
         if not self._peek("["):

@@ -107,7 +107,7 @@ def _bind(
         return known[objective.metric]
     groups.check(objective.attributes, f"'{objective}'")
     if not objective.attributes and len(groups.attributes) > 1:
-        each = tuple(Measured(objective.metric, (name,)) for name in groups.attributes)
+        each = tuple(Measured(objective.metric, (name,), objective.small) for name in groups.attributes)
         return _bind(Together("worst", each), groups, known, difference, least)
     attributes = objective.attributes or groups.attributes
     metric = known[objective.metric]
@@ -116,9 +116,19 @@ def _bind(
         metric = partial((metrics.SHRUNK if rule == "shrink" else metrics.COUNTED)[objective.metric], number)
     elif least > 0:
         metric = partial(_enough, objective.metric, metric, least)
+    return _compared(metric, groups, attributes)
+
+
+def _compared(metric: Metric, groups: Groups, attributes: tuple[str, ...]) -> Metric:
+    """A metric of counts by all groups, as one of those that some attributes make and that are compared."""
+    compared = groups.compared(attributes)
+    merged = metric
+    if not compared.all():
+        places = np.flatnonzero(compared)
+        merged = lambda counts: metric(counts[..., places, :, :])  # noqa: E731
     if len(attributes) == len(groups.attributes):
-        return metric
-    return lambda counts: metric(groups.merge(counts, attributes))
+        return merged
+    return lambda counts: merged(groups.merge(counts, attributes))
 
 
 def _enough(name: str, metric: Metric, least: int, counts: Counts) -> Values:
@@ -153,9 +163,11 @@ def _geometric(parts: list[Metric], counts: Counts) -> Values:
 
 def metrics_by(groups: Groups | None) -> dict[str, Metric]:
     """Every metric as a function of counts by group; of several attributes, the worst."""
-    if groups is None or len(groups.attributes) < 2:
+    if groups is None or not groups.attributes:
         return dict(metrics.METRICS)
-    return metrics.METRICS | {name: bind(name, groups) for name in FAIRNESS}
+    differences = [name for name in metrics.METRICS if name.endswith("_diff")]
+    known = {name: _compared(metrics.METRICS[name], groups, groups.attributes) for name in differences}
+    return metrics.METRICS | known | {name: bind(name, groups) for name in FAIRNESS}
 
 
 def small_groups(objective: Objective | str) -> list[str]:

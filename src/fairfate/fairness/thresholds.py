@@ -38,6 +38,19 @@ def histogram(margins: Margins) -> NDArray[np.int64]:
     return np.stack(found).astype(np.int64).reshape(-1, 2, BINS)
 
 
+def auc(rows: NDArray[np.int64]) -> Values:
+    """The area under the ROC curve from (..., groups, 2, bins) rows by score; equal scores count one half.
+
+    >>> float(auc(np.array([[[3, 1], [0, 4]]])))
+    0.875
+    """
+    negative, positive = (rows[..., label, :].sum(axis=-2) for label in (0, 1))
+    below = np.cumsum(negative, axis=-1) - negative
+    pairs = negative.sum(axis=-1) * positive.sum(axis=-1)
+    won = (positive * (below + 0.5 * negative)).sum(axis=-1)
+    return np.asarray(np.divide(won, pairs, out=np.full(np.shape(won), np.nan), where=pairs > 0))
+
+
 def choose_from_scores(
     margins: Margins, fairness: Metric, tolerance: float, keep: float, against: str
 ) -> Values:
