@@ -23,7 +23,7 @@ from fairfate.rounds import resume
 from fairfate.rounds.attack import parse_attack
 from fairfate.rounds.checkpoint import Saved, pack, read_checkpoint, unpack, write_checkpoint
 from fairfate.rounds.record import ClientRound
-from fairfate.rounds.resume import Checkpoint
+from fairfate.rounds.resume import Best, Checkpoint
 from fairfate.rounds.server import Server
 from fairfate.rounds.simulate import Trace, simulate
 from fairfate.rounds.simulation import Simulation
@@ -334,7 +334,7 @@ class Line:
     """A strategy's record, as it is written down."""
 
     def __init__(self, average: Average | None = None) -> None:
-        self.average = average
+        self.average, self.patience, self.best = average, 0, Best(np.inf, 0, np.empty(0, np.float32))
         self.trace: Any = Trace(parse_spec("fedavg", "eqo"))
 
 

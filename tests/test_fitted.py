@@ -19,6 +19,7 @@ from fairfate.errors import InputError
 from fairfate.export import to_json
 from fairfate.fairness import metrics
 from fairfate.fairness.disclosure import round_counts
+from fairfate.fairness.objective import bind
 from fairfate.federation.split import split_rows
 from fairfate.federation.streams import Streams
 from fairfate.files import read_arrays, write_arrays
@@ -70,7 +71,7 @@ def test_it_decides_as_it_was_measured(finished: fairfate.Run, bank: pd.DataFram
     rounds = finished.rounds
     mine = rounds[(rounds["strategy"] == strategy) & (rounds["seed"] == 2) & (rounds["split"] == "test")]
     assert float(metrics.accuracy(counts)) == mine["accuracy"].iloc[-1]
-    assert float(metrics.eqo(counts)) == mine["eqo"].iloc[-1]
+    assert float(bind("eqo", finished.table.grouping)(counts)) == mine["eqo"].iloc[-1]
 
 
 def test_saving_and_loading_changes_nothing(model: FairModel, bank: pd.DataFrame, tmp_path: Path) -> None:
@@ -124,7 +125,9 @@ def test_odd_rows_are_counted_and_told_or_refused(model: FairModel, bank: pd.Dat
     notes = model.score(odd).notes
     assert "job: 20 rows with texts that the model does not tell apart, such as 'astronaut'" in notes[0]
     assert "count as (others)" in notes[0]
-    assert "balance: 20 values outside of what the model has seen" in notes
+    assert (
+        "balance: 20 values more than 6 standard deviations from the mean that inputs are scaled by" in notes
+    )
     with pytest.raises(InputError, match="must hold only what the model knows, got job: 20 rows"):
         model.score(odd, strict=True)
     with pytest.warns(UserWarning, match=".") as told:
@@ -133,6 +136,18 @@ def test_odd_rows_are_counted_and_told_or_refused(model: FairModel, bank: pd.Dat
     usual = bank[bank["job"].isin(made_up.JOBS[:3]) & bank["origin"].isin(["A", "B"])].head(5)
     assert model.score(usual.drop(columns="subscribed"), strict=True).notes == ()
     assert model.score(usual).notes == ("the column 'subscribed' is the label, and ignored",)
+
+
+def test_notes_on_numbers_say_what_they_are_compared_with(bank: pd.DataFrame) -> None:
+    """Rows of the run's own file may lie outside the training rows' range: the note must be true of them."""
+    rows = bank.assign(balance=np.where(np.arange(len(bank)) % 200, bank["balance"].clip(0, 100), 1e5))
+    limits = {"ordinal": "outside the range", "onehot": "more than 6 standard deviations from the mean"}
+    for encode, limit in limits.items():
+        options = {"target": "subscribed", "favourable": "yes", "sensitive": "origin", "encode": encode}
+        done = fairfate.run(data=rows, **options, strategies="fedavg", rounds=1, seeds=1, jobs=1)
+        new = rows.head(30).assign(balance=-1e9)
+        notes = [note for note in done.model("fedavg").score(new).notes if note.startswith("balance")]
+        assert notes == [f"balance: 30 values {limit} that inputs are scaled by"]
 
 
 def test_groups_are_asked_for_only_where_thresholds_need_them(bank: pd.DataFrame) -> None:
@@ -246,7 +261,7 @@ def test_the_one_to_take_is_chosen_by_the_validation_rows() -> None:
             },  # fair, but hardly better than chance
         }
     )
-    assert choose(rounds, "eqo", groups) == (1, "fair_fate", 2)
+    assert choose(rounds, "eqo", groups) == (1, "fair_fate", 1)
     collapsed = measured({"fedavg": {"validation": [NOTHING, GOOD], "test": [GOOD, GOOD]}})
     assert choose(collapsed, "eqo", groups) is None
     skilled = np.array([[[180, 5], [5, 10]], [[180, 5], [4, 11]]])

@@ -61,6 +61,11 @@ def start(inputs: int, hidden: int | tuple[int, ...], models: int) -> np.ndarray
     return np.stack([Streams(s).weights(count).astype(np.float32) * 0.3 for s in range(models)])
 
 
+def by_client(models: np.ndarray, clients: int) -> np.ndarray:
+    """(models, clients, parameters) the same for every client."""
+    return np.repeat(models[:, None], clients, axis=1)
+
+
 @pytest.mark.parametrize(
     ("inputs", "hidden", "batch"),
     [(14, 10, 10), (1, 1, 1), (7, 16, 3), (33, 37, 32), (5, 20, 17), (9, 64, 150)],
@@ -109,7 +114,7 @@ def test_one_model_and_sixteen_lanes_give_the_same_bits(
     push = rng.normal(size=shape).astype(np.float32) * (rng.random((models, 1, 1)) < 0.5) if pushed else None
     prejudice = (rng.random(models) * rng.integers(0, 2, models)).astype(np.float32) if pushed else None
     prox = (rng.random(shape[:2]) * rng.integers(0, 2, (models, 1))).astype(np.float32) if held else None
-    anchor = stack + rng.normal(size=stack.shape).astype(np.float32) if held else None
+    anchor = rng.normal(size=(*shape[:2], stack.shape[1])).astype(np.float32) if held else None
     batches = Batches(STREAMS.batch_key, 1, skip, 2 - skip)
     losses = Losses(weights, push, prejudice, prox, anchor)
     together = train(federation, (hidden,), stack, clients, losses, training, batches)
@@ -214,7 +219,7 @@ def test_stacked_deep_models_do_not_disturb_each_other(hidden: tuple[int, ...]) 
     models, clients = start(5, hidden, 2), np.arange(2)
     push = np.float32([1, 0])[:, None, None] * np.ones((2, 2, 4), np.float32)
     prox = np.float32([[2, 2], [0, 0]])
-    losses = Losses(push + 1, push, np.float32([0.5, 0]), prox, models[::-1].copy())
+    losses = Losses(push + 1, push, np.float32([0.5, 0]), prox, by_client(models[::-1], 2))
     training, batches = Training(epochs=2), Batches(STREAMS.batch_key, 1)
     together = train(federation, hidden, models, clients, losses, training, batches)
     for mine in (slice(0, 1), slice(1, 2)):
@@ -307,7 +312,7 @@ def numpy_loss(
         removed = p * np.log(q[group] / r) + (1 - p) * np.log((1 - q[group]) / (1 - r))
         loss += terms.prejudice[0] * removed.mean()
     if terms.prox is not None:
-        loss += terms.prox[0, 0] / 2 * ((params - terms.anchor[0]) ** 2).sum()
+        loss += terms.prox[0, 0] / 2 * ((params - terms.anchor[0, 0]) ** 2).sum()
     return float(loss)
 
 
@@ -325,7 +330,7 @@ def test_a_step_follows_the_gradient_of_the_loss(hidden: tuple[int, ...], terms:
     params = (rng.normal(size=model.num_parameters) * 0.5).astype(np.float32)
     losses = Losses(weight, push, prejudice)
     if terms in ("prox", "all"):
-        losses = losses._replace(prox=np.float32([[0.6]]), anchor=params[None] * np.float32(0.5) - 1)
+        losses = losses._replace(prox=np.float32([[0.6]]), anchor=params[None, None] * np.float32(0.5) - 1)
     rate = 0.01
     training = Training(epochs=1, batch_size=100, learning_rate=rate)
     batches = Batches(STREAMS.batch_key, 1)
@@ -382,7 +387,7 @@ def test_a_proximal_term_of_nothing_changes_no_bit(hidden: tuple[int, ...]) -> N
     federation = build(random_table(100, 5), parse_partition("random"), 3, STREAMS)
     models, ones = start(5, hidden, 2), np.ones((2, 2, 4), np.float32)
     training, clients, batches = Training(epochs=2), np.array([0, 2]), Batches(STREAMS.batch_key, 1)
-    far = Losses(ones, prox=np.zeros((2, 2), np.float32), anchor=models + 1)
+    far = Losses(ones, prox=np.zeros((2, 2), np.float32), anchor=by_client(models + 1, 2))
     plain, held = (
         train(federation, hidden, models, clients, of, training, batches) for of in (Losses(ones), far)
     )
@@ -396,7 +401,7 @@ def test_a_strong_proximal_term_keeps_the_model_at_its_anchor(hidden: tuple[int,
     training, batches = Training(epochs=20), Batches(STREAMS.batch_key, 1)
     distance = []
     for strength in (0.0, 1.0, 50.0):
-        held = Losses(ones, prox=np.full((1, 1), strength, np.float32), anchor=models)
+        held = Losses(ones, prox=np.full((1, 1), strength, np.float32), anchor=by_client(models, 1))
         trained = train(federation, hidden, models, np.array([0]), held, training, batches)
         distance.append(np.linalg.norm(trained[0, 0] - models[0]))
     assert distance[0] > 2 * distance[1] > 4 * distance[2] > 0

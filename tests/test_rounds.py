@@ -115,7 +115,7 @@ def test_each_client_of_each_strategy_has_its_own_loss() -> None:
     strategies = [fedavg(), fedavg()._replace(local_loss=told), fedavg()]
     clients, cells = np.array([0, 2]), np.array([ROWS, ROWS + 1])
     sent = np.arange(6.0, dtype=np.float32).reshape(3, 2)
-    losses = local._losses(MODEL, strategies, sent, sent, [None] * 3, clients, cells, {})
+    losses = local._losses(MODEL, strategies, sent, sent, [None] * 3, clients, cells, {}, 0.0)
     assert losses.weight.shape == (3, 2, 4)
     assert (losses.weight[[0, 2]] == 1).all()
     np.testing.assert_allclose(losses.weight[1], cells.reshape(2, 4) / 7.0, rtol=1e-6)
@@ -127,8 +127,8 @@ def test_each_client_of_each_strategy_has_its_own_loss() -> None:
     assert losses.prox is not None
     assert losses.prox.tolist() == [[0, 0], [3.25, 4.25], [0, 0]]
     assert losses.anchor is not None
-    assert_array_equal(losses.anchor, sent)
-    usual = local._losses(MODEL, strategies[:1], sent[:1], sent[:1], [None], clients, cells, {})
+    assert_array_equal(losses.anchor, np.repeat(sent[:, None], 2, axis=1))
+    usual = local._losses(MODEL, strategies[:1], sent[:1], sent[:1], [None], clients, cells, {}, 0.0)
     assert usual[1:] == (None, None, None, None)
 
 

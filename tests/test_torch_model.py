@@ -81,9 +81,12 @@ def test_the_built_in_model_as_a_module_gives_its_results(models: int, prejudice
     losses = some_losses(models, 3, prejudice)
     if held:
         prox = np.float32([[0.5, 0.0, 2.0]] * models)
-        losses = losses._replace(prox=prox, anchor=start - np.float32(0.3))
+        losses = losses._replace(prox=prox, anchor=np.repeat(start[:, None] - np.float32(0.3), 3, axis=1))
     expected = train(mlp, start, federation, losses)
-    theirs = losses._replace(anchor=np.stack([as_torch(mlp, at) for at in losses.anchor])) if held else losses
+    theirs = losses
+    if held:
+        anchor = np.stack([[as_torch(mlp, at) for at in of] for of in losses.anchor])
+        theirs = losses._replace(anchor=anchor)
     found = train(ours, np.stack([as_torch(mlp, params) for params in start]), federation, theirs)
     assert ours.mode == "side by side"
     assert np.abs(expected - start[:, None]).max() > 0.1
@@ -196,7 +199,7 @@ def test_an_optimizer_of_its_own_is_used() -> None:
     found = [train(model, start, federation, losses) for model in (plain, same, adam)]
     np.testing.assert_allclose(found[0], found[1], atol=1e-6)
     assert np.abs(found[2] - found[0]).max() > 1e-3
-    held = losses._replace(prox=np.full((2, 2), 0.5, np.float32), anchor=start)
+    held = losses._replace(prox=np.full((2, 2), 0.5, np.float32), anchor=np.repeat(start[:, None], 2, axis=1))
     near = [train(model, start, federation, held) for model in (plain, same)]
     np.testing.assert_allclose(near[0], near[1], atol=1e-6)
     assert np.abs(near[0] - found[0]).max() > 1e-3
@@ -368,6 +371,7 @@ def test_an_edited_module_runs_again_in_a_sweep(tmp_path: Path) -> None:
     file = tmp_path / "net.py"
     file.write_text("from torch import nn\ndef build(inputs): return nn.Linear(inputs, 1)\n")
     values = {"data": "synthetic:rows=200", "model": str(file), "rounds": 1, "epochs": 1, "seeds": 1}
+    values["strategy"] = ["fedavg", "fair_fate"]
 
     def go() -> int:
         return sweep(expand(values), tmp_path / "out", jobs=1).ran

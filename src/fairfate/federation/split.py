@@ -121,7 +121,7 @@ def split_rows(
     else:
         check(len(table) >= 5, f"data must have at least 5 rows in '{table.name}'", len(table))
         by = table.cell if table.stratified else None
-        train, validation, test = streams.split(len(table), by)
+        train, validation, test = streams.split(len(table), by, same_test=table.is_own)
     for name, part in (("training", train), ("validation", validation), ("test", test)):
         check(len(part) > 0, f"data must leave a {name} row in '{table.name}'", f"{len(table)} rows in all")
     return train, validation, test
@@ -132,7 +132,8 @@ def held_out(table: Table, streams: Streams) -> tuple[NDArray[np.int64], NDArray
     validation, test = np.flatnonzero(table.part == VALIDATION), np.flatnonzero(table.part == TEST)
     if len(test):
         return validation, test
-    first, second = streams.halves(len(validation), table.cell[validation] if table.stratified else None)
+    by = table.cell[validation] if table.stratified else None
+    first, second = streams.halves(len(validation), by, same_test=table.is_own)
     return validation[first], validation[second]
 
 
@@ -232,17 +233,21 @@ def build(
     return encode(table, holdings, streams, holders, min_cell)
 
 
+def fit_encoder(table: Table, train: NDArray[np.int64], streams: Streams) -> Encoder:
+    """How columns become inputs: agreed on beforehand, or learned from the training rows."""
+    if table.encoder is not None:
+        return table.encoder
+    if streams.published:
+        scale = table.source is None or SOURCES[table.source].scaled_in_published_runs
+        return table.fit_encoder(scale=scale)
+    return table.fit_encoder(train)
+
+
 def encode(
     table: Table, of: Holdings, streams: Streams, holders: Holders = AT_SERVER, min_cell: int = 0
 ) -> Federation:
     """Encode what everybody holds."""
-    if table.encoder is not None:
-        encoder = table.encoder
-    elif streams.published:
-        scale = table.source is None or SOURCES[table.source].scaled_in_published_runs
-        encoder = table.fit_encoder(scale=scale)
-    else:
-        encoder = table.fit_encoder(of.train)
+    encoder = fit_encoder(table, of.train, streams)
     order = of.train[np.argsort(of.client, kind="stable")]
     client_cells = of.client_cells(table)
     rows = ClientRows(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 RowNumbers = NDArray[np.int64]
 
 _SPLIT, _PARTITION, _MODEL, _COHORT, _BATCH, _HELD, _FEW, _BUCKET, _ATTACK, _SAMPLE = range(10)
+_TEST, _COPIES, _PERMUTED = 10, 11, 12
 _ATTACKERS = 5
 """Without a client's number, which `_HELD` always has: docs/attacks.md was measured with these."""
 LEAST_HELD = 5
@@ -36,31 +37,42 @@ class Streams:
     def _rng(self, use: int, *key: int) -> np.random.Generator:
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(use, *key)))
 
-    def split(self, rows: int, by: RowNumbers | None = None) -> tuple[RowNumbers, RowNumbers, RowNumbers]:
+    def split(
+        self, rows: int, by: RowNumbers | None = None, *, same_test: bool = False
+    ) -> tuple[RowNumbers, RowNumbers, RowNumbers]:
         """Row numbers for training (60 %), validation (20 %) and test (20 %), shuffled.
 
-        With ``by``, the class of each row, every class of three rows or more is in each part.
+        With ``by``, the class of each row, every class of three rows or more is in each part; with
+        ``same_test`` too, the test rows are those of every other seed.
         """
         if self.published:
             train, rest = _published_split(np.arange(rows), 0.4, 10 * self.seed)
             test, validation = _published_split(rest, 0.5, 10 * self.seed)
             return train, validation, test
         if by is not None:
-            train, validation, test = self._stratified(by, (0.6, 0.2, 0.2))
+            train, validation, test = self._stratified(by, (0.6, 0.2, 0.2), same_last=same_test)
             return train, validation, test
         order = self._rng(_SPLIT).permutation(rows)
         first, second = round(0.6 * rows), round(0.8 * rows)
         return order[:first], order[first:second], order[second:]
 
-    def _stratified(self, by: RowNumbers, shares: tuple[float, ...]) -> list[RowNumbers]:
-        """Parts of every class of rows by their shares."""
+    def _stratified(
+        self, by: RowNumbers, shares: tuple[float, ...], *, same_last: bool = False
+    ) -> list[RowNumbers]:
+        """Parts of every class of rows by their shares; the last may be the same for all seeds."""
         rng = self._rng(_SPLIT)
+        last = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(_TEST,))) if same_last else None
         parts: list[list[RowNumbers]] = [[] for _ in shares]
         for number in np.unique(by):
-            mine = rng.permutation(np.flatnonzero(by == number))
-            rest = [round(share * len(mine)) for share in shares[1:]]  # one each of three rows
-            ends = np.cumsum([max(0, len(mine) - sum(rest)), *rest])
-            for part, piece in zip(parts, np.split(mine, ends[:-1]), strict=True):
+            rows = np.flatnonzero(by == number)
+            sizes = [round(share * len(rows)) for share in shares[1:]]  # one each of three rows
+            ends = np.cumsum([max(0, len(rows) - sum(sizes)), *sizes])
+            if last is None:
+                rows = rng.permutation(rows)
+            else:
+                rows = last.permutation(rows)
+                rows[: ends[-2]] = rng.permutation(rows[: ends[-2]])
+            for part, piece in zip(parts, np.split(rows, ends[:-1]), strict=True):
                 part.append(piece)
         return [rng.permutation(np.concatenate(part)) for part in parts]
 
@@ -71,13 +83,19 @@ class Streams:
         train, held = self._stratified(by, (1 - share, share))
         return train, held
 
-    def halves(self, rows: int, by: RowNumbers | None = None) -> tuple[RowNumbers, RowNumbers]:
+    def halves(
+        self, rows: int, by: RowNumbers | None = None, *, same_test: bool = False
+    ) -> tuple[RowNumbers, RowNumbers]:
         """Row numbers for validation and test, where both come from one file, shuffled; likewise."""
         if by is not None:
-            first, second = self._stratified(by, (0.5, 0.5))
+            first, second = self._stratified(by, (0.5, 0.5), same_last=same_test)
             return first, second
         order = self._rng(_SPLIT).permutation(rows)
         return order[: (rows + 1) // 2], order[(rows + 1) // 2 :]
+
+    def permuted(self, rows: int, column: int, repeat: int) -> RowNumbers:
+        """Row numbers in another order, for one column and repetition."""
+        return self._rng(_PERMUTED, column, repeat).permutation(rows)
 
     def partition(self) -> np.random.Generator | np.random.RandomState:
         """The generator of the Dirichlet shares."""
@@ -129,6 +147,10 @@ class Streams:
             for start, size, share in zip(starts, sizes, shares, strict=True)
         ]
         return np.concatenate(chosen)
+
+    def offset(self) -> float:
+        """Where in [0, 1) a systematic draw of rows begins."""
+        return float(self._rng(_COPIES).random())
 
     def held(self, client: int, cell: RowNumbers, share: float) -> NDArray[np.bool_]:
         """(rows,) which of a client's rows it holds out: a share of every (group, label) that has five."""

@@ -60,7 +60,7 @@ def train_deep(
             strength[:] = rate * proxes[s, c] if len(proxes) else _ZERO
             fill_strips(start[s, c], widths, places[2], strips, False)
             if strength[0] != _ZERO:
-                fill_strips(anchors[s], widths, places[2], anchor, False)
+                fill_strips(anchors[s, c], widths, places[2], anchor, False)
             for begin in range(0, rows * run, batch):
                 count = min(batch, rows * run - begin)
                 step = rate / _F(count)

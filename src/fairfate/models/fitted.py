@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fairfate._version import __version__
 from fairfate.data import MISSING, OTHERS, SMALL, Schema, UnfitError, words
+from fairfate.data.table import merged_outcomes
 from fairfate.errors import InputError, check, is_utf8, listing, unknown
 from fairfate.fairness.disclosure import MIN_CELL, round_counts
 from fairfate.fairness.metrics import Counts, Values, count
@@ -26,7 +27,11 @@ MEASURED = ("validation", "test")
 BLOCK = 65_536
 """Rows that are encoded and scored at a time."""
 FAR = 6.0
-"""Standard deviations from the mean beyond which a number counts as outside of what was seen."""
+"""Standard deviations from the mean beyond which a number is unusual."""
+TRAINED_ON = (
+    "these rows were used to train or to choose the model, so the numbers are too good;"
+    " measure it on rows that its run has not used"
+)
 Network = Callable[[Mapping[str, NDArray[Any]], NDArray[np.float32]], NDArray[Any]]
 """``(arrays, encoded rows) -> log-odds of the favourable outcome``"""
 Frame = Any
@@ -73,7 +78,7 @@ class FairModel:
     thresholds: Values | None = None
     """The log-odds that each group's score must exceed; 0 for everybody if None."""
     about: Mapping[str, Any] = field(default_factory=dict)
-    """Where it comes from: strategy, protocol, seed, checksum of the data, version, and counts by group,
+    """Where it comes from: strategy, protocol, seed, checksums of the data, version, and counts by group,
     label and prediction on the validation and test rows. A model is handed on, so these are rounded as by
     `round_counts`: none is from 1 to 9."""
     network: Network | None = None
@@ -120,10 +125,11 @@ class FairModel:
         frame : the rows; the label is not needed
         sensitive_features : each row's group, where the frame has no such column: values of the sensitive
             column, or a frame of several
-        strict : refuse rows with unknown texts or numbers far from those seen
+        strict : refuse rows with unknown texts, or numbers far from the mean or outside the range
         decide : leave the decisions out if False, and then groups are not needed for thresholds
         """
         table = _with_groups(as_frame(frame, self.schema), sensitive_features, self.schema)
+        table = self.schema.without_codes(table)
         rows = _encode(self.schema, table)
         if strict and rows.odd:
             raise InputError(f"data must hold only what the model knows, got {'; '.join(rows.odd)} (strict)")
@@ -181,9 +187,17 @@ class FairModel:
         ]
 
     def evaluate(self, frame: Frame) -> tuple[Counts, Scored]:
-        """(groups, 2, 2) counts on labelled rows, and what the model says of them."""
-        table, notes = _labelled(as_frame(frame, self.schema), self.schema)
+        """(groups, 2, 2) counts on labelled rows, and what the model says of them.
+
+        The first note is `TRAINED_ON` if they are the rows that the model was trained on or chosen by, in
+        their order; some of these rows, or all in another order, are not recognised.
+        """
+        rows = self.schema.without_codes(as_frame(frame, self.schema))
+        table, notes = _labelled(rows, self.schema)
         known = self.schema.table(table, "data")
+        used = self.about.get("rows-checksums")
+        if isinstance(used, list) and known.rows_checksums[0] in used:
+            notes.insert(0, TRAINED_ON)
         found = self.score(table.drop(columns=self.schema.target))
         counts = count(known.label, found.decision, group=known.group, groups=len(self.groups))
         return counts, found._replace(notes=(*notes, *found.notes))
@@ -288,6 +302,8 @@ def _labelled(frame: pd.DataFrame, schema: Schema) -> tuple[pd.DataFrame, list[s
             notes.append(f"{name}: {int(missing.sum()):,} rows without a value are left out")
             frame = frame[~missing]
     check(len(frame) > 0, "data must have rows with a label and a group", "none")
+    if schema.labels[0] == OTHERS:
+        notes.append(merged_outcomes(frame[schema.target], schema.labels[1]))
     return frame.reset_index(drop=True), notes
 
 
@@ -356,10 +372,11 @@ def _column(schema: Schema, values: pd.Series[Any], number: int) -> tuple[NDArra
     low, span = encoder.low[number], encoder.span[number]
     if encoder.slots is None:
         outside = int(((numbers < low) | (numbers > low + span)).sum()) if schema.encode != "none" else 0
+        limit = "outside the range that inputs are scaled by"
     else:
         outside = int((np.abs(numbers - low) > FAR * span).sum())
-    said = f"{name}: {outside:,} values outside of what the model has seen"
-    return numbers, [said] if outside else []
+        limit = f"more than {FAR:g} standard deviations from the mean that inputs are scaled by"
+    return numbers, [f"{name}: {outside:,} values {limit}"] if outside else []
 
 
 def _codes(values: pd.Series[Any], known: tuple[str, ...]) -> tuple[NDArray[np.float64], list[str]]:

@@ -22,7 +22,7 @@ from fairfate.sums import product
 INITIAL_SCALE = 0.05
 """Standard deviation of the initial weights; biases start at 0."""
 MOST_UNITS, MOST_LAYERS = 10_000, 20
-_NO_PUSH, _NO_PREJUDICE, _NO_PROX = (Header(np.zeros((0,) * n, np.float32)) for n in (3, 1, 2))
+_NO_PUSH, _NO_PREJUDICE, _NO_PROX, _NO_ANCHOR = (Header(np.zeros((0,) * n, np.float32)) for n in (3, 1, 2, 3))
 
 
 def parse_hidden(text: str | int) -> tuple[int, ...]:
@@ -70,6 +70,14 @@ class Mlp:
         """Widths of the hidden layers, as on the command line."""
         return ",".join(map(str, self.hidden)) or "0"
 
+    @cached_property
+    def is_bias(self) -> NDArray[np.bool_]:
+        """(parameters,) which of them are biases, which L2 leaves alone."""
+        found = np.zeros(self.num_parameters, dtype=bool)
+        for name, layer in self.arrays(found).items():
+            layer[:] = name.startswith("b")  # a view of the vector
+        return found
+
     def initial(self, normals: NDArray[np.float64]) -> Models:
         """The model at the start."""
         params = (normals * INITIAL_SCALE).astype(np.float32)
@@ -115,7 +123,7 @@ class Mlp:
         batches: Batches,
     ) -> Models:
         """Train (models, clients, parameters), each at its client, all on the same batches."""
-        anchor = _NO_PROX if losses.prox is None else losses.anchor
+        anchor = _NO_ANCHOR if losses.prox is None else losses.anchor
         assert anchor is not None  # it is there with prox
         common = (
             np.ascontiguousarray(models),

@@ -28,7 +28,7 @@ class Losses(NamedTuple):
     prox: NDArray[np.float32] | None = None
     """(models, clients) times half the squared distance from the anchor, likewise."""
     anchor: NDArray[np.float32] | None = None
-    """(models, parameters) the models that were sent out; with ``prox``."""
+    """(models, clients, parameters) what models are pulled to; with ``prox``."""
 
 
 class Batches(NamedTuple):
@@ -53,6 +53,11 @@ class Model(Protocol):
     @property
     def text(self) -> str:
         """What it is, for files and messages."""
+        ...
+
+    @property
+    def is_bias(self) -> NDArray[np.bool_]:
+        """(parameters,) which of them L2 leaves alone."""
         ...
 
     def initial(self, normals: NDArray[np.float64]) -> Models:

@@ -138,6 +138,12 @@ class TorchModel:
         """Length of the vector."""
         return int(self._ends[-1])
 
+    @cached_property
+    def is_bias(self) -> NDArray[np.bool_]:
+        """(parameters,) which of them are biases by name, which L2 leaves alone."""
+        sizes = np.diff([0, *self._ends])
+        return np.repeat([name.rpartition(".")[2] == "bias" for name in self.names], sizes)
+
     @property
     def about(self) -> dict[str, str]:
         """For a saved model's file: it is no built-in one."""
@@ -287,7 +293,7 @@ class TorchModel:
         models, clients = (np.array(places) for places in zip(*pairs, strict=True))
         if losses.prox is None or losses.anchor is None or not losses.prox[models, clients].any():
             return None
-        tensors = _only(self._stack(losses.anchor[models]), self._trained)
+        tensors = _only(self._stack(losses.anchor[models, clients]), self._trained)
         return Anchor(torch.from_numpy(losses.prox[models, clients]), tensors)
 
     def _parts(self, pairs: Sequence[Pair]) -> list[list[Pair]]:

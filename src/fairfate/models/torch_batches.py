@@ -31,7 +31,7 @@ class Pair(NamedTuple):
 
 
 class Anchor(NamedTuple):
-    """How strongly pairs are held near the models that were sent out, and where these are."""
+    """How strongly pairs are pulled, and where to: the models that were sent out, or nearer to 0 with L2."""
 
     strength: Tensor
     """(pairs,)"""

@@ -431,7 +431,7 @@ def train_cohort(
     pushes : (settings, cohort, cells) prices of predictions, or (0, 0, 0)
     prejudices : (settings,) strengths of the batch-wise prejudice remover, or (0,)
     proxes : (settings, cohort) strengths of the way back to the anchors, or (0, 0)
-    anchors : (settings, parameters) the models that were sent out, or (0, 0)
+    anchors : (settings, cohort, parameters) what models are pulled to, or (0, 0, 0)
     epochs : local epochs of the round, of which ``skip`` are over and ``run`` are run now
     batch, rate : batch size, learning rate
     key, round_number : what the batch order depends on, beside the client
@@ -484,7 +484,7 @@ def train_cohort(
                         strength[lane] = rate * proxes[model, c]
                         held |= proxes[model, c] != _ZERO
                         for p in range(parameters):
-                            lane_anchor[p * LANES + lane] = anchors[model, p]
+                            lane_anchor[p * LANES + lane] = anchors[model, c, p]
                 anchor = lane_anchor if held else none
                 if pushed or removes:
                     _train_lanes_lifted(
@@ -508,7 +508,7 @@ def train_cohort(
                 anchor = none
                 if len(proxes) and proxes[s, c] != _ZERO:
                     anchor = one_anchor
-                    _to_strips(anchors[s], anchor, hidden, width, False)
+                    _to_strips(anchors[s, c], anchor, hidden, width, False)
                     strength[:] = rate * proxes[s, c]
                 if len(push) or prejudice != _ZERO:
                     _train_one_lifted(

@@ -93,7 +93,7 @@ def train(
         current = np.repeat(sent[:, None], len(clients), 1)
         step = training.epochs if refresh is None else refresh
         for skip in range(0, training.epochs, step):
-            losses = _losses(model, chosen, sent, current, told, clients, client_cells, packed)
+            losses = _losses(model, chosen, sent, current, told, clients, client_cells, packed, training.l2)
             batches = Batches(key, t, skip, min(step, training.epochs - skip))
             current = model.train(current, rows, clients, losses, training, batches)
         return current
@@ -117,13 +117,14 @@ def _losses(
     clients: NDArray[np.int64],
     client_cells: CellRows,
     packed: dict[int, PackedRows],
+    l2: float,
 ) -> Losses:
     """What each strategy wants its clients to minimise."""
     cells = client_cells[0].size
     weight = np.ones((len(strategies), len(clients), cells), dtype=np.float32)
     push: NDArray[np.float32] | None = None
     prejudice: NDArray[np.float32] | None = None
-    prox: NDArray[np.float32] | None = None
+    prox = np.zeros(weight.shape[:2], dtype=np.float32) if l2 else None
     for s, strategy in enumerate(strategies):
         if strategy.local_loss is None:
             continue
@@ -142,4 +143,21 @@ def _losses(
             if terms.prox:
                 prox = np.zeros(weight.shape[:2], dtype=np.float32) if prox is None else prox
                 prox[s, c] = terms.prox
-    return Losses(weight, push, prejudice, prox, None if prox is None else np.ascontiguousarray(sent))
+    if prox is None:
+        return Losses(weight, push, prejudice)
+    return Losses(weight, push, prejudice, *_pulls(prox, sent, model.is_bias, l2))
+
+
+def _pulls(
+    prox: NDArray[np.float32], sent: Models, is_bias: NDArray[np.bool_], l2: float
+) -> tuple[NDArray[np.float32], Models]:
+    """(models, clients) strengths and (models, clients, parameters) anchors of the proximal term and L2.
+
+    Together they are one pull, to a point between the model that was sent out and 0. A bias is pulled to the
+    one that was sent out, so that L2 does not change what training leads to.
+    """
+    if not l2:
+        return prox, np.repeat(sent[:, None], prox.shape[1], axis=1)
+    strength = prox + np.float32(l2)
+    share = np.divide(prox, strength, out=np.zeros_like(prox), where=strength != 0)
+    return strength, np.where(is_bias, sent[:, None], share[:, :, None] * sent[:, None])

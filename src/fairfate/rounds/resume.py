@@ -7,11 +7,12 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from fairfate.errors import InputError
+from fairfate.models.model import Models
 from fairfate.rounds.checkpoint import Saved, read_checkpoint, unpack, write_checkpoint
 from fairfate.rounds.record import ClientRound, ClientsRecord, CountsRecord
 from fairfate.rounds.server import Server
@@ -20,10 +21,20 @@ from fairfate.strategies import Average
 COUNTED_BY = ("round", "group", "label", "prediction")
 
 
+class Best(NamedTuple):
+    """The model with the lowest validation loss so far."""
+
+    loss: float
+    round: int
+    params: Models
+
+
 class Recorded(Protocol):
     """A strategy's record: what `Trace` and its average hold."""
 
     average: Average | None
+    patience: int
+    best: Best
     trace: Any
 
 
@@ -104,6 +115,10 @@ def _check_line(held: dict[str, Any], rounds: int, model: tuple[int, ...]) -> No
         raise InputError(f"checkpoint must hold a sum of models {model}, got {np.shape(held['total'])}")
     if not isinstance(held["count"], int):
         raise InputError(f"checkpoint must hold how many models were added, got {held['count']!r}")
+    if held["best"] is not None:
+        loss, number, params = held["best"]
+        if not isinstance(loss, float) or not isinstance(number, int) or np.shape(params) != model:
+            raise InputError(f"checkpoint must hold the best model {model}, got {np.shape(params)}")
 
 
 def _line(line: Recorded) -> dict[str, Any]:
@@ -113,6 +128,7 @@ def _line(line: Recorded) -> dict[str, Any]:
         "test": np.array(trace.test, dtype=np.int64),
         "total": None if average is None else average.total,
         "count": 0 if average is None else average.count,
+        "best": [line.best.loss, line.best.round, line.best.params] if line.patience else None,
     }
 
 
@@ -132,6 +148,9 @@ def _restore(line: Recorded, held: dict[str, Any], texts: list[Any]) -> None:
     trace.validation, trace.test = CountsRecord(held["validation"]), CountsRecord(held["test"])
     if line.average is not None:
         line.average.total, line.average.count = held["total"], held["count"]
+    if line.patience:
+        loss, number, params = held["best"]
+        line.best = Best(float(loss), int(number), np.asarray(params, dtype=np.float32))
     trace.rounds, trace.notes, clients = texts
     trace.clients = ClientsRecord(
         ClientRound._make([*c[:5], None if c[5] is None else np.array(c[5], dtype=np.int64), c[6], None])

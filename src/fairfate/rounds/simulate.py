@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -26,10 +27,13 @@ from fairfate.models.training import Training
 from fairfate.rounds.attack import Attack, Attackers
 from fairfate.rounds.loop import Round, play
 from fairfate.rounds.record import ClientsRecord, CountsRecord, client_rounds
-from fairfate.rounds.resume import Checkpoint
+from fairfate.rounds.resume import Best, Checkpoint
 from fairfate.rounds.server import Server, stack
 from fairfate.rounds.simulation import Simulation
 from fairfate.strategies import AVERAGE, THRESHOLDS, Average, Notes, Setup, Spec, Step
+
+BEST_ROUND = "best_round"
+"""The note that says which round's model early stopping has chosen so far."""
 
 
 @dataclass(eq=False)
@@ -98,26 +102,54 @@ def simulate(
     start = clients.initial()
     servers = [Server.start(base.build(setup), start) for base in bases]
     places = {base: place for place, base in enumerate(bases)}
-    lines = [_Line(spec, places[spec.base], servers, training.rounds) for spec in specs]
+    lines = [_Line(spec, servers[places[spec.base]], training) for spec in specs]
     identity = {} if checkpoint is None else _identity(federation, specs, model, training, streams, attack)
     saved = Checkpoint(checkpoint, identity, seconds)
     first = saved.load(servers, lines) + 1
     traces = [line.trace for line in lines]
+    for line in lines if first > 1 else ():
+        line.resume()
     for _ in range(1, first):
         on_round()
-    for done in play(clients, servers, training.rounds, first):
+    t, active = first - 1, _active(servers, lines, first - 1)
+    for done in play(clients, active, training.rounds, first) if active else ():
+        t = done.number
         done = done if clients.attackers is None else _noted(done, clients.attackers)
-        _measure(clients, lines, done, counted=not last_only or done.number == training.rounds)
-        for line in lines if record_clients else ():
-            s = line.place
-            line.trace.clients.extend(client_rounds(done.number, done.replies[s], done.outcomes[s]))
-        saved.save(done.number, servers, lines)
+        trained = [line for line in lines if not line.is_stopped(t - 1)]
+        counted = not last_only or t == training.rounds
+        for line in trained:
+            s = active.index(line.server)
+            line.release(t, done.outcomes[s].notes, counted=counted)
+            if record_clients:
+                line.trace.clients.extend(client_rounds(t, done.replies[s], done.outcomes[s]))
+        _choose_best(clients, [line for line in trained if line.patience], t)
+        _measure(clients, trained, t, counted=counted)
+        for line in lines:
+            if counted and line not in trained:
+                line.repeat(t)
+        active[:] = _active(servers, lines, t)  # the loop goes on with these
+        saved.save(t, servers, lines)
         if on_record is not None:
-            on_record(done.number, traces)
+            on_record(t, traces)
+        on_round()
+        if not active:
+            break
+    for after in range(t + 1, training.rounds + 1):  # all strategies have stopped
+        for line in lines:
+            if not last_only or after == training.rounds:
+                line.repeat(after)
+        if on_record is not None:
+            on_record(after, traces)
         on_round()
     for line in lines:
         line.finish(clients, setup)
     return traces
+
+
+def _active(servers: Sequence[Server], lines: Sequence[_Line], t: int) -> list[Server]:
+    """The servers that train on after round ``t``: those of a line that has not stopped."""
+    wanted = {id(line.server) for line in lines if not line.is_stopped(t)}
+    return [server for server in servers if id(server) in wanted]
 
 
 def _identity(
@@ -156,23 +188,55 @@ def _noted(done: Round, attackers: Attackers) -> Round:
 class _Line:
     """A strategy with its steps: one line of a table."""
 
-    def __init__(self, spec: Spec, place: int, servers: Sequence[Server], rounds: int) -> None:
-        self.trace, self.place, self.server, self.rounds = Trace(spec), place, servers[place], rounds
+    def __init__(self, spec: Spec, server: Server, training: Training) -> None:
+        self.trace, self.server, self.rounds = Trace(spec), server, training.rounds
         step = spec.step(AVERAGE)
-        self.average = None if step is None else Average(float(step["share"]), rounds)
+        self.average = None if step is None else Average(float(step["share"]), self.rounds)
         self.thresholds: Step | None = spec.step(THRESHOLDS)
         self.released: Models = self.server.released
+        self.patience = training.early_stopping
+        self.best = Best(math.inf, 0, np.asarray(self.released, dtype=np.float32))
 
-    def release(self, t: int) -> None:
+    def release(self, t: int, notes: Notes, *, counted: bool) -> None:
         """Take note of a round's model."""
         self.released = self.server.released
         if self.average is not None:
             self.released = self.average.add(t, np.asarray(self.released, dtype=np.float32))
+        if counted:
+            self.trace.notes.append(notes)
+
+    def choose(self, t: int, loss: float) -> None:
+        """Release the best model so far, given the validation loss of the round's."""
+        if loss < self.best.loss:
+            self.best = Best(loss, t, np.array(self.released, dtype=np.float32))
+        self.released = self.best.params
+        if self.trace.notes:
+            self.trace.notes[-1] = {**self.trace.notes[-1], BEST_ROUND: float(self.best.round)}
+
+    def is_stopped(self, t: int) -> bool:
+        """Whether training was over by round ``t``: no model of the last rounds was better."""
+        return self.patience > 0 and t - self.best.round >= self.patience
+
+    def repeat(self, t: int) -> None:
+        """Record a round after training was over."""
+        self.trace.notes.append(self.trace.notes[-1] if self.trace.notes else {})
+        if self.thresholds is None:
+            self.trace.rounds.append(t)
+            self.trace.test.append(self.trace.test[-1])
+            self.trace.validation.append(self.trace.validation[-1])
+
+    def resume(self) -> None:
+        """Release what was released when the run was interrupted."""
+        self.released = self.server.released
+        if self.patience:
+            self.released = self.best.params
+        elif self.average is not None and self.average.total is not None:
+            self.released = self.average.mean.astype(np.float32)
 
     @property
     def is_trained_model(self) -> bool:
         """Whether what is released is what is trained further, which is measured anyway."""
-        return self.average is None and self.server.strategy.release is None
+        return self.average is None and self.server.strategy.release is None and not self.patience
 
     def finish(self, clients: Simulation, setup: Setup) -> None:
         """Choose thresholds, if they are to be chosen."""
@@ -199,12 +263,18 @@ class _Line:
         self.trace.rounds, self.trace.notes = [self.rounds], self.trace.notes[-1:]
 
 
-def _measure(clients: Simulation, lines: Sequence[_Line], done: Round, *, counted: bool = True) -> None:
+def _choose_best(clients: Simulation, lines: Sequence[_Line], t: int) -> None:
+    """Let lines that stop early look at the validation loss of the round's models."""
+    if not lines:
+        return
+    rows = clients.federation.validation
+    losses = clients.model.statistics(stack([line.released for line in lines]), rows).loss
+    for line, loss in zip(lines, losses, strict=True):
+        line.choose(t, float(loss.sum()) / max(len(rows), 1))
+
+
+def _measure(clients: Simulation, lines: Sequence[_Line], t: int, *, counted: bool = True) -> None:
     """Every line's released model on the test rows and, unless it is known, on the validation rows."""
-    for line in lines:
-        line.release(done.number)
-        if counted:
-            line.trace.notes.append(done.outcomes[line.place].notes)
     measured = [line for line in lines if counted and line.thresholds is None]
     if not measured:
         return
@@ -212,6 +282,6 @@ def _measure(clients: Simulation, lines: Sequence[_Line], done: Round, *, counte
     others = [line.released for line in measured if not line.is_trained_model]
     validation = iter(clients.validate(stack(others)) if others else ())
     for line, counts in zip(measured, test, strict=True):
-        line.trace.rounds.append(done.number)
+        line.trace.rounds.append(t)
         line.trace.test.append(counts)
         line.trace.validation.append(line.server.counts if line.is_trained_model else next(validation))
