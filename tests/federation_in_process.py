@@ -17,6 +17,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.grid.inmemory_grid import InMemoryGrid
 
 from fairfate.flower import receive
 
@@ -125,3 +126,6 @@ class LocalGrid(Grid):
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         return self.pull_messages(list(self.push_messages(messages)))
+
+
+InMemoryGrid.register(LocalGrid)  # as in a simulation, the nodes are in this process

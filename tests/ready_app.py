@@ -115,7 +115,7 @@ class StudyApp(ReadyApp):
         self.file.write_text(self.study.text())
 
     def config(self, **changes: Any) -> dict[str, Any]:
-        return super().config(**self.changes, **changes)
+        return super().config(study=str(self.file), **self.changes, **changes)
 
     def node_config(self, name: str) -> dict[str, Any]:
         """A site's own settings."""

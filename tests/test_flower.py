@@ -155,6 +155,31 @@ def test_a_rounds_numbers_are_in_flowers_result_and_log(name: str, lines: list[s
     assert any("4 replies count, 0 dropped" in line for line in lines)
 
 
+def test_strategies_by_name_have_the_guard_that_users_files_have() -> None:
+    def settings(strategy: FlowerStrategy) -> dict[str, object]:
+        return {key: value for key, value in strategy.spec.recorded.items() if key in ("min_mcc", "keep")}
+
+    assert FairFate(validation(), "sp").spec == parse_spec("fair_fate", "sp", guard=True)
+    assert settings(FairFate(validation())) == {"min_mcc": 0.05, "keep": 0.8}
+    assert settings(FairFate(validation(), keep=0.0)) == {"min_mcc": 0.05, "keep": 0.0}
+    assert settings(FairFate(validation(), protocol="published")) == {}
+    assert settings(FairFate(None, test=validation(), validation_from="clients"))["keep"] == 0
+    assert settings(FedVal(validation())) == {"min_mcc": 0.05}
+    assert settings(FlowerStrategy("fair_fate", validation=validation())) == {}
+
+
+def test_a_client_with_one_answer_for_everybody_is_not_fair_to_fair_fate_by_default() -> None:
+    everybody = record(w=np.zeros(3, "f4"), b=np.full(1, 5, "f4"))
+    outcomes = {}
+    for name, options in {"guarded": {}, "paper": {"min_mcc": 0.0, "keep": 0.0}}.items():
+        here = grid()
+        here.tamper[901] = lambda message, _: reply(message, everybody)
+        strategy = FairFate(validation(), "sp", fraction_evaluate=0, max_norm=1e6, **options)
+        strategy.start(here, start_model(), num_rounds=1)
+        outcomes[name] = {client.node: client.outcome for client in strategy.history[0].clients}[901]
+    assert outcomes == {"guarded": "used", "paper": "fair"}
+
+
 def strategy_metric(name: str, counts: np.ndarray) -> float:
     from fairfate.fairness.metrics import FAIRNESS
 

@@ -281,7 +281,6 @@ def test_a_sites_own_names_of_columns_count(app: Path, call) -> None:
         ('data = "OWN"\nsensitive = "a,b"', "node-config sensitive must name 1 columns, got others"),
         ('data = "OWN"\nrename = "field=sex"', "must rename to a name that is free in the file, got 'sex'"),
         ('data = "OWN"\nrename = "sex=x,field=x"', "must give a column's name once, got 'x' for several"),
-        ('data = "OWN"\ndescribe = "false"', "describe must be true or false"),
         ('data = ["OWN"]', "node must hold texts, numbers, true or false"),
         ("data = ", "node must be a TOML file"),
         ("data = \x00", "node must be a TOML file"),
@@ -349,14 +348,14 @@ def test_the_schema_is_what_the_server_will_send(app: Path, call) -> None:
     code, out, _ = call("schema", app, "--out", "sent.json")
     assert code == 0
     assert "Saved sent.json" in out
-    assert "are added in a run" not in out
+    assert "a study needs" not in out
     validation = pd.read_csv(app / "data" / "validation.csv")
     columns = Columns("hired", ("sex",), favourable="hired")
     table = table_from_frame(validation, columns, encode="onehot", tidy=True)
     assert Path("sent.json").read_text() == Schema.of(table).to_json()
     config = app / "pyproject.toml"
     config.write_text(config.read_text().replace('schema = "validation"', 'schema = "sites"'))
-    assert "are added in a run" in call("schema", app, "--out", "sent.json")[1]
+    assert "a study needs a fixed one" in call("schema", app, "--out", "sent.json", "--force")[1]
 
 
 @pytest.mark.parametrize("text", [None, "x = ", "x = 1", "[tool.flwr.app]\nconfig = 3"])

@@ -20,7 +20,7 @@ from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
 from command import Outcome
 from fairfate.errors import InputError
 from fairfate.flower import FlowerStrategy
-from fairfate.flower.app.launch import check_guard, prepare
+from fairfate.flower.app.launch import check_guard, launch, prepare
 from fairfate.flower.receive import TooLargeError, inflated_size, within
 from federation_in_process import LocalGrid
 from ready_app import StudyApp
@@ -103,6 +103,24 @@ def test_a_site_that_lacks_something_does_not_start(
     assert done.code == 2
     assert said in " ".join(done.err.split())
     assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--isolation", "process"],
+        ["--isol=process"],
+        ["--insec"],
+        ["--i"],
+        ["--node", "data='x'"],
+        ["--trusted-entities=x"],
+    ],
+)
+def test_no_option_that_a_site_has_of_its_own_can_be_given_even_in_part(
+    words: list[str], tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match="must be left out"):
+        launch(tmp_path / "none.toml", ["--superlink", "127.0.0.1:1", *words])
 
 
 def test_the_log_of_a_site_can_be_read(app: StudyApp, node: Path, fairfate: Callable[..., Outcome]) -> None:

@@ -11,6 +11,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
@@ -23,24 +24,28 @@ from flwr.app import (
     ArrayRecord,
     ConfigRecord,
     Context,
+    Error,
     Message,
     MessageType,
     MetricRecord,
     RecordDict,
 )
 from flwr.clientapp import ClientApp
+from flwr.superlink.grid.http_grid import HttpGrid
 
+from fairfate.data import Schema
 from fairfate.errors import InputError
 from fairfate.flower import FlowerStrategy
 from fairfate.flower.app import site
 from fairfate.flower.app.gate import Gate
-from fairfate.flower.app.make_study import changes_from, make_key, make_study, read_party
-from fairfate.flower.app.server import ServerData
+from fairfate.flower.app.make_study import changes_from, list_parties, make_key, make_study, read_party
+from fairfate.flower.app.server import ServerData, seal_messages
 from fairfate.flower.app.settings import Settings
 from fairfate.flower.envelope import Envelope, EnvelopeError, Head, from_records, seal, to_records
 from fairfate.flower.keys import PrivateKey, encrypt
 from fairfate.flower.sealed_grid import LARGEST, SealedGrid
-from fairfate.flower.study import SERVER, Study
+from fairfate.flower.steps import BINS, _histogram
+from fairfate.flower.study import SERVER, NotInStudyError, Study
 from federation_in_process import LocalGrid
 from ready_app import StudyApp, assert_same_as_fairfate_run
 
@@ -65,9 +70,8 @@ def question(app: StudyApp, kind: str, **changes: Any) -> RecordDict:
         arrays = {"arrays": data.initial}
     elif kind == "scores":
         config |= {"ask": "scores", "groups": 2, "client": 0, "held-seed": 1, "held-share": 0.2}
-        arrays = {"model-0": data.initial}
-    elif kind == "describe":
-        config |= {"ask": "describe"}
+        config |= {"server-round": 1}
+        arrays = {"model-0": data.initial, "model-1": data.initial}
     config |= {key.replace("_", "-"): value for key, value in changes.items()}
     return RecordDict({"config": ConfigRecord({k: v for k, v in config.items() if v is not None}), **arrays})
 
@@ -126,7 +130,6 @@ class Sender:
         ("fair_fate:lam0=0.5+clip", {}),
         ("fedavg_gr", {}),
         ("fairfed+average+thresholds:from=clients", {}),
-        ("fedavg", {"schema": "sites"}),
         ("fair_fate:keep=0", {"validation-from": "clients:mode=cross"}),
     ],
 )
@@ -262,16 +265,61 @@ def test_no_other_column_can_be_asked_for(app: StudyApp) -> None:
     def sharper(content: dict[str, Any]) -> None:
         content["inputs"]["experience"]["deviation"] = 1e-9
 
+    def without_a_value(content: dict[str, Any]) -> None:
+        content["missing"] = ["experience=3"]
+
     for change, reason in (
-        (as_label, "label 'field'"),
-        (as_group, "groups by field"),
-        (one_person, "or other groups"),
-        (unused, "groups made from other values"),
-        (more, "other columns: secret"),
+        (without_a_value, "other missing values"),
+        (as_label, "other label"),
+        (as_group, "other groups"),
+        (one_person, "other groups"),
+        (unused, "other groups"),
+        (more, "other columns"),
         (sharper, "column 'experience' with another role or range"),
     ):
-        asked = question(app, "train", schema=changed_schema(app, change))
-        sender.assert_refused(sender.send(asked, MessageType.TRAIN), reason)
+        text = changed_schema(app, change)
+        asked = question(app, "train", schema=text)
+        sender.assert_refused(sender.send(asked, MessageType.TRAIN), "another schema than the study's")
+        with pytest.raises(NotInStudyError, match=reason):
+            check_other_schema(app, Schema.from_json(text).to_json())
+
+
+def check_other_schema(app: StudyApp, text: str) -> None:
+    """Check a schema against a study that lists one for people to read, and has the checksum of another."""
+    dataclasses.replace(app.study, schema=hashlib.sha256(text.encode()).hexdigest()).check_schema(text)
+
+
+def test_a_sensitive_column_has_no_texts_or_dates_that_the_study_does_not_list(app: StudyApp) -> None:
+    def texts(content: dict[str, Any]) -> None:
+        content["inputs"]["sex"]["categories"] = ["female", "male"]
+
+    def dates(content: dict[str, Any]) -> None:
+        content["inputs"]["sex"]["date"] = "%Y"
+
+    for change in (texts, dates):
+        with pytest.raises(NotInStudyError, match="sensitive column 'sex' with texts or dates"):
+            check_other_schema(app, changed_schema(app, change))
+
+
+def test_a_schema_says_nothing_that_is_not_read_and_lists_its_encoding(app: StudyApp) -> None:
+    text = ServerData.load(Settings.read(app.config())).schema.to_json()
+    assert app.study.check_schema(text).to_json() == text
+    assert app.study.columns["experience"]["missing"] is False
+    with pytest.raises(NotInStudyError, match="says more than is read"):
+        check_other_schema(app, changed_schema(app, lambda content: content["inputs"]["sex"].update(x=1)))
+    with pytest.raises(NotInStudyError, match="other encode"):
+        dataclasses.replace(app.study, encode="ordinal").check_schema(text)
+
+
+def test_a_study_has_a_fixed_schema(tmp_path: Path) -> None:
+    app = StudyApp(tmp_path / "wards", {"rounds": 1, "strategy": "fedavg"})
+    with pytest.raises(InputError, match="fairfate flower schema"):
+        make_study(app.folder, [], changes={"schema": "sites"}, amends=app.study)
+    config = app.config(schema="sites")
+    grid = app.grid(config)
+    with pytest.raises(InputError, match="schema must be fixed"):
+        app.serve(grid, config)
+    assert not grid.sent
 
 
 @pytest.mark.parametrize(
@@ -279,6 +327,7 @@ def test_no_other_column_can_be_asked_for(app: StudyApp) -> None:
     [
         ({"hidden": "10000"}, "hidden '10000'"),
         ({"learning_rate": 1e5}, "learning-rate 100000.0"),
+        ({"l2": 0.5}, "l2 0.5"),
         ({"batch_size": 909}, "batch-size 909"),
         ({"epochs": 1}, "epochs 1"),
         ({"protocol": "published"}, "protocol 'published'"),
@@ -307,8 +356,8 @@ def test_shapes_types_and_sizes_of_weights_are_checked(app: StudyApp) -> None:
             lambda a: a.update(w1=Array(a["w1"].numpy().astype(np.float64))),
             "array 'w1' of another shape or type",
         ),
-        (lambda a: a.update(b2=Array(np.full(1, np.nan, np.float32))), "a weight beyond 100"),
-        (lambda a: a.update(b2=Array(np.full(1, 101, np.float32))), "a weight beyond 100"),
+        (lambda a: a.update(b2=Array(np.full(1, np.nan, np.float32))), "a weight beyond 10 "),
+        (lambda a: a.update(b2=Array(np.full(1, 10.5, np.float32))), "a weight beyond 10 "),
         (lambda a: a.pop("b2"), "arrays of another model"),
         (lambda a: a.update(w9=a["b2"]), "arrays of another model"),
     ):
@@ -321,7 +370,7 @@ def test_questions_that_the_study_does_not_have_are_refused(app: StudyApp) -> No
     sender = Sender(app)
     for kind, words, reason in (
         ("histogram", {}, "more than 0 questions"),
-        ("describe", {}, "more than 0 questions"),
+        ("fit", {"ask": "describe"}, "a question for 'describe'"),
         ("fit", {"wants_rows": True}, "more than 0 questions"),
         ("scores", {}, "held-share"),
         ("fit", {"ask": "everything"}, "a question for 'everything'"),
@@ -347,6 +396,77 @@ def test_a_site_trains_so_often_and_not_more(tmp_path: Path) -> None:
     sender.assert_refused(reply, "more than 3 attempts at one round")
     for _ in range(3):
         assert sender.send(question(app, "train", server_round=2), MessageType.TRAIN).has_content()
+
+
+def models_in(asked: RecordDict, number: int) -> RecordDict:
+    """The same question about so many models."""
+    first = asked["model-0"]
+    for name in [name for name in asked if name != "config"]:
+        del asked[name]
+    for position in range(number):
+        asked[f"model-{position}"] = first
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("mode", "allowed", "refused"),
+    [
+        ("cross", (2, 4), (3 + 2, 8)),
+        ("secure", (2,), (3, 8)),
+        ("line", (5,), (6, 8)),
+    ],
+)
+def test_a_site_scores_as_many_models_as_a_round_has(
+    tmp_path: Path, mode: str, allowed: tuple[int, ...], refused: tuple[int, ...]
+) -> None:
+    changes = {"rounds": 4, "strategy": "fair_fate:keep=0", "validation-from": f"clients:mode={mode}"}
+    app = StudyApp(tmp_path / "wards", changes)
+    sender = Sender(app)
+    for number, models in enumerate(allowed):
+        asked = models_in(question(app, "scores", server_round=number + 1), models)
+        assert sender.send(asked).has_content()
+    for models in (0, *refused):
+        sender.assert_refused(sender.send(models_in(question(app, "scores"), models)), f"{models} models")
+    after = models_in(question(app, "scores", server_round=5), 1)
+    assert sender.send(after).has_content()
+    sender.assert_refused(sender.send(models_in(question(app, "scores", server_round=5), 2)), "2 models")
+
+
+def test_scores_are_bound_to_a_round_and_its_models(tmp_path: Path) -> None:
+    changes = {"rounds": 2, "strategy": "fair_fate:keep=0", "validation-from": "clients:mode=cross"}
+    app = StudyApp(tmp_path / "wards", changes, runs=1)
+    assert app.study.questions["scores"] == 2 + 1 + 5
+    sender = Sender(app)
+    assert sender.send(question(app, "scores")).has_content()
+    other = question(app, "scores")
+    layers = dict(other["model-0"]) | {"b2": Array(np.full(1, 0.5, np.float32))}
+    other["model-1"] = ArrayRecord(layers)
+    sender.assert_refused(sender.send(other), "another model or setting")
+    for _ in range(2):
+        assert sender.send(question(app, "scores")).has_content()
+    sender.assert_refused(sender.send(question(app, "scores")), "more than 3 attempts")
+    for number in (None, 0, 4, "1"):
+        reply = sender.send(question(app, "scores", server_round=number))
+        sender.assert_refused(reply, "server-round")
+
+
+def test_no_site_is_asked_about_models_of_a_round_that_is_repeated(tmp_path: Path) -> None:
+    """The repeated round has other replies, and so other models, which sites would refuse."""
+    changes = {"rounds": 1, "strategy": "fair_fate:keep=0", "validation-from": "clients:mode=cross"}
+    app = StudyApp(tmp_path / "wards", changes)
+    config = app.config(min_sites=3)
+    grid, silent = app.grid(config), []
+
+    def fail_once(asked: Message, reply: Message) -> Message | None:
+        if asked.metadata.message_type == MessageType.TRAIN and not silent:
+            silent.append(1)
+            return None
+        return reply
+
+    grid.tamper[12] = fail_once
+    app.serve(grid, config)
+    assert [line["kind"] for line in app.log("north")] == ["fit", "train", "train", "scores", "scores"]
+    assert all(line["verdict"] == "answered" for line in app.log("north"))
 
 
 # -- what leaves -----------------------------------------------------------------------------------------
@@ -386,6 +506,47 @@ def test_a_site_of_few_rows_or_other_rows_than_it_said_does_not_train(app: Study
         Gate(app.node_config("north")).folder.path.joinpath(f"study-{app.study.checksum[:32]}.json").unlink()
 
 
+def test_a_file_that_did_not_fit_may_be_corrected(app: StudyApp) -> None:
+    file, sender = app.folder / "data" / "sites" / "north.csv", Sender(app)
+    frame = pd.read_csv(file)
+    frame.assign(hired=None).to_csv(file, index=False)
+    assert "problem" in sender.opened(sender.send(question(app, "fit")))["client"]
+    frame.to_csv(file, index=False)
+    assert "problem" not in sender.opened(sender.send(question(app, "fit")))["client"]
+
+
+@pytest.mark.parametrize("kind", ["scores", "histogram"])
+def test_a_site_with_too_few_rows_counts_none_of_them(tmp_path: Path, kind: str) -> None:
+    changes = {
+        "rounds": 2,
+        "strategy": "fair_fate:keep=0+thresholds",
+        "validation-from": "clients:mode=cross",
+    }
+    app = StudyApp(tmp_path / "wards", changes)
+    file, sender = app.folder / "data" / "sites" / "north.csv", Sender(app)
+    pd.read_csv(file).head(60).to_csv(file, index=False)
+    asked = question(app, kind, client=0, held_seed=1, held_share=0.2)
+    assert "fewer rows than it must have" in sender.opened(sender.send(asked))["problem"]["reason"]
+
+
+def test_seeds_of_a_run_do_not_change(tmp_path: Path) -> None:
+    changes = {"rounds": 2, "strategy": "fair_fate:keep=0", "validation-from": "clients:mode=cross"}
+    app = StudyApp(tmp_path / "wards", changes, seeds=[1, 2])
+    sender = Sender(app)
+    assert sender.send(question(app, "scores", held_seed=2)).has_content()
+    other = question(app, "scores", held_seed=1, server_round=2)
+    sender.assert_refused(sender.send(other), "another held-seed than before in the run")
+
+
+def test_histograms_are_of_one_model(tmp_path: Path) -> None:
+    app = StudyApp(tmp_path / "wards", {"rounds": 2, "strategy": "fedavg+thresholds:from=clients"})
+    sender = Sender(app)
+    assert sender.send(question(app, "histogram")).has_content()
+    other = question(app, "histogram")
+    other["arrays"]["b2"] = Array(np.full(1, 0.5, np.float32))
+    sender.assert_refused(sender.send(other), "another model or setting")
+
+
 def test_a_file_that_changes_in_mid_run_is_noticed(app: StudyApp) -> None:
     sender = Sender(app)
     assert sender.send(question(app, "train"), MessageType.TRAIN).has_content()
@@ -394,7 +555,7 @@ def test_a_file_that_changes_in_mid_run_is_noticed(app: StudyApp) -> None:
     frame["hired"] = frame["hired"].map({"hired": "not hired", "not hired": "hired"})
     frame.to_csv(file, index=False)
     told = sender.opened(sender.send(question(app, "train"), MessageType.TRAIN))
-    assert told["problem"]["reason"] == "the site's file has changed since the study began"
+    assert "has changed since the study began" in told["problem"]["reason"]
 
 
 def test_a_repeated_round_must_have_the_same_model(app: StudyApp) -> None:
@@ -404,41 +565,21 @@ def test_a_repeated_round_must_have_the_same_model(app: StudyApp) -> None:
     other["arrays"]["b2"] = Array(np.full(1, 0.5, np.float32))
     sender.assert_refused(sender.send(other, MessageType.TRAIN), "another model or setting")
     reply = sender.send(question(app, "train", server_round=2, client=1), MessageType.TRAIN)
-    sender.assert_refused(reply, "another number of this site")
+    sender.assert_refused(reply, "another client than before in the run")
 
 
-def test_texts_that_few_rows_have_cannot_be_guessed(tmp_path: Path) -> None:
-    """Where sites add texts to the schema, a server adds one that it guesses; nothing tells if one has it."""
-    app = StudyApp(tmp_path / "wards", {"rounds": 2, "schema": "sites"})
+def test_settings_that_change_what_a_file_holds_are_noticed(app: StudyApp) -> None:
     file = app.folder / "data" / "sites" / "north.csv"
-    frame = pd.read_csv(file)
-    frame.loc[0, "field"] = "leprosy"
-    frame.to_csv(file, index=False)
-    sender, answers = Sender(app), []
-    for guess in ("leprosy", "malaria"):
-        text = changed_schema(
-            app, lambda content, guess=guess: content["inputs"]["field"]["categories"].append(guess)
-        )
-        fits = sender.opened(sender.send(question(app, "fit", schema=text)))
-        assert "problem" not in fits["client"]
-        asked = question(app, "train", schema=text, server_round=1 + len(answers))
-        width = asked["arrays"]["w1"].shape
-        asked["arrays"]["w1"] = Array(np.full((width[0] + 1, width[1]), 0.1, np.float32))
-        trained = sender.opened(sender.send(asked, MessageType.TRAIN))
-        answers.append(trained["arrays"]["w1"].numpy()[-3:])
-    assert (answers[0] != np.float32(0.1)).any(axis=1).tolist() == (answers[1] != np.float32(0.1)).any(
-        axis=1
-    ).tolist()
-
-    def without_others(content: dict[str, Any]) -> None:
-        content["inputs"]["field"]["categories"].remove("(others)")
-
-    def many(content: dict[str, Any]) -> None:
-        content["inputs"]["field"]["categories"] += [f"t{n}" for n in range(300)]
-
-    for change in (without_others, many):
-        reply = sender.send(question(app, "fit", schema=changed_schema(app, change)))
-        sender.assert_refused(reply, "column 'field' with another role or range")
+    frame = pd.read_csv(file).rename(columns={"test_score": "first"})
+    frame.assign(second=frame["first"][::-1].to_numpy()).to_csv(file, index=False)
+    sender = Sender(app)
+    settings = sender.grid.contexts[sender.node].node_config
+    settings["rename"] = "first=test_score"
+    trained = sender.opened(sender.send(question(app, "train"), MessageType.TRAIN))
+    assert "arrays" in trained
+    settings["rename"] = "second=test_score"
+    told = sender.opened(sender.send(question(app, "train"), MessageType.TRAIN))
+    assert "has changed since the study began" in told["problem"]["reason"]
 
 
 def test_problems_of_a_file_tell_no_counts(app: StudyApp) -> None:
@@ -449,22 +590,6 @@ def test_problems_of_a_file_tell_no_counts(app: StudyApp) -> None:
     sender = Sender(app)
     told = sender.opened(sender.send(question(app, "fit")))["client"]["problem"]
     assert told == "column 'sex' must have a value in every row"
-
-
-def test_sites_describe_the_rows_that_they_train_on(tmp_path: Path, lines: list[str]) -> None:
-    app = StudyApp(tmp_path / "wards", {"rounds": 1, "schema": "sites", "strategy": "fedavg"})
-    file = app.folder / "data" / "sites" / "north.csv"
-    frame = pd.read_csv(file)
-    few = frame[(frame["sex"] == "female") & (frame["hired"] == "hired")]
-    frame.drop(few.index[4:]).to_csv(file, index=False)
-    config = app.config()
-    app.serve(app.grid(config), config)
-    assert "The schema covers the columns of 3 sites" in lines
-    sender = Sender(app)
-    sender.counter = 2**62
-    told = json.loads(sender.opened(sender.send(question(app, "describe")))["client"]["describe"])
-    clients = pd.read_csv(app.result() / "clients.csv").set_index("name")
-    assert told["experience"][0] == clients.loc["north", "examples"] == len(frame) - len(few)
 
 
 def test_the_public_file_does_not_say_how_many_rows_there_are(app: StudyApp) -> None:
@@ -488,7 +613,54 @@ def test_a_site_without_study_or_key_answers_nothing(app: StudyApp, lost: str) -
 def test_a_study_that_was_changed_after_it_was_pinned_is_not_used(app: StudyApp) -> None:
     sender = Sender(app)
     app.file.write_text(app.file.read_text().replace("min-cell = 10", "min-cell = 1"))
+    sender.assert_refused(sender.send(question(app, "fit")), "must have the checksum that study-sha256")
+
+
+def test_a_state_folder_that_others_can_use_is_not_used(app: StudyApp) -> None:
+    folder = app.parties / "north-study-state"
+    folder.mkdir(mode=0o700)
+    folder.chmod(0o777)
+    sender = Sender(app)
     assert sender.send(question(app, "fit")).has_error()
+    assert not list(folder.iterdir())
+    folder.chmod(0o700)
+    assert sender.send(question(app, "fit")).has_content()
+
+
+def test_a_state_is_safe_on_the_disk_before_an_answer_leaves(
+    app: StudyApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync, folders = os.fsync, []
+
+    def record(handle: int) -> None:
+        folders.append(stat.S_ISDIR(os.fstat(handle).st_mode))
+        sync(handle)
+
+    sender, asked = Sender(app), question(app, "fit")
+    monkeypatch.setattr(os, "fsync", record)
+    sender.send(asked)
+    assert any(folders)
+
+
+def test_names_in_a_message_do_not_fill_the_log(app: StudyApp) -> None:
+    sender, asked = Sender(app), question(app, "fit")
+    asked["config"]["x" * 1_000_000] = 1
+    asked["y" * 1_000_000] = ConfigRecord({f"z{number}": 1 for number in range(1000)})
+    sender.assert_refused(sender.send(asked), "unknown 'xxx")
+    assert (app.parties / "north-study-state" / "answers.log").stat().st_size < 3000
+
+
+def test_very_many_refused_messages_are_counted(app: StudyApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fairfate.flower.app.site_state.MOST_REFUSED", 3)
+    sender = Sender(app)
+    for _ in range(5):
+        sender.deliver(question(app, "fit"))
+    lines = app.log("north")
+    assert [line["verdict"] for line in lines] == ["refused"] * 3
+    assert "only counted" in lines[-1]["note"]
+    assert Gate(app.node_config("north")).folder.count_unlisted() == 2
+    assert sender.send(question(app, "fit")).has_content()
+    assert app.log("north")[-1]["verdict"] == "answered"
 
 
 def test_a_key_that_others_can_read_is_not_used(app: StudyApp) -> None:
@@ -544,6 +716,22 @@ def test_a_site_cannot_answer_for_another(app: StudyApp) -> None:
     assert "signed by north from the node of south" in ask(grid, app, 917, "north").error.reason
 
 
+def test_a_node_that_a_site_has_left_is_nobody_elses(app: StudyApp) -> None:
+    grid = sealed_grid(app)
+    inner = grid.grid
+    assert isinstance(inner, LocalGrid)
+
+    def move(node: int, to: int) -> None:
+        left = inner.contexts.pop(node)
+        inner.contexts[to] = Context(1, to, left.node_config, RecordDict(), left.run_config)
+
+    assert ask(grid, app, 12).content["client"]["name"] == "south"
+    move(12, 99)  # south comes back as another node
+    assert ask(grid, app, 99).content["client"]["name"] == "south"
+    move(app.NODES["west"], 12)
+    assert ask(grid, app, 12).has_error()
+
+
 def test_an_answer_to_another_question_does_not_count(app: StudyApp) -> None:
     grid = sealed_grid(app)
     inner, kept = grid.grid, []
@@ -574,6 +762,40 @@ def test_a_run_that_the_study_does_not_have_ends_before_any_message(app: StudyAp
         with pytest.raises(InputError, match="must be"):
             app.serve(grid, config)
         assert not grid.sent
+
+
+def test_a_study_that_is_named_must_be_there(app: StudyApp) -> None:
+    config = app.config()
+    app.file.rename(app.file.with_name("study-1.toml"))
+    grid = app.grid(config)
+    with pytest.raises(InputError, match="study must be a file"):
+        app.serve(grid, config)
+    assert not grid.sent
+
+
+def test_a_run_without_a_study_is_a_simulation(app: StudyApp, monkeypatch: pytest.MonkeyPatch) -> None:
+    grid = app.grid(app.config())
+    monkeypatch.setenv("FAIRFATE_SERVER_KEY", str(app.parties / "server-study.key"))
+    with pytest.raises(InputError, match="unless the run is a simulation"):
+        seal_messages(grid, None, RUN)
+    monkeypatch.delenv("FAIRFATE_SERVER_KEY")
+    assert seal_messages(grid, None, RUN) is grid
+    with pytest.raises(InputError, match="on other machines"):
+        seal_messages(Mock(spec=HttpGrid), None, RUN)
+
+
+def test_an_error_that_nobody_signed_says_so(app: StudyApp) -> None:
+    config = app.config(min_replies=2)
+    grid = app.grid(config)
+
+    def forge(asked: Message, reply: Message) -> Message:
+        is_training = asked.metadata.message_type == MessageType.TRAIN
+        return Message(Error(1001, "we withdraw"), reply_to=asked) if is_training else reply
+
+    grid.tamper[917] = forge
+    app.serve(grid, config)
+    clients = pd.read_csv(app.result() / "clients.csv").set_index("name")
+    assert set(clients.loc["north", "reason"]) == {"error 1001: unsigned, from Flower: we withdraw"}
 
 
 def test_the_server_needs_the_key_of_the_study(app: StudyApp, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -706,6 +928,102 @@ def test_a_site_cannot_choose_its_name_and_so_its_range(
     assert set(clients[clients["name"] == "south"]["outcome"]) == {"dropped"}
 
 
+def test_a_site_that_leaves_its_name_out_has_that_of_its_key(
+    app: StudyApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hide(content: RecordDict) -> None:
+        if "client" in content:
+            content["client"] = ArrayRecord({"a": Array(np.zeros(1))})
+
+    lying(monkeypatch, "south", hide)
+    config = app.config()
+    app.serve(app.grid(config), config)
+    clients = pd.read_csv(app.result() / "clients.csv")
+    assert set(clients["name"]) == {"north", "south", "west"}
+    assert not (clients["outcome"] == "dropped").any()
+
+
+@pytest.mark.parametrize("loss", [6.95, 999.0])
+def test_a_loss_that_no_minimum_cell_count_leaves_is_dropped(
+    tmp_path: Path, loss: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = StudyApp(tmp_path / "wards", {"rounds": 1, "strategy": "afl"})
+
+    def exaggerate(content: RecordDict) -> None:
+        if "metrics" in content:
+            rows = np.array(content["metrics"]["local-counts"]).reshape(-1, 2).sum(axis=-1)
+            content["metrics"]["local-loss"] = [float(loss * number) for number in rows]
+
+    lying(monkeypatch, "west", exaggerate)
+    config = app.config(min_replies=2)
+    app.serve(app.grid(config), config)
+    clients = pd.read_csv(app.result() / "clients.csv").set_index("name")
+    assert "'local-loss' is more than 6.908 a row" in clients.loc["west", "reason"]
+    assert set(clients.loc[["north", "south"], "outcome"]) == {"used"}
+
+
+def test_a_model_with_a_weight_that_sites_would_refuse_is_dropped(
+    app: StudyApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def heavy(content: RecordDict) -> None:
+        if "arrays" in content:
+            content["arrays"]["b2"] = Array(np.full(1, 11, np.float32))
+
+    lying(monkeypatch, "west", heavy)
+    config = app.config(min_replies=2)
+    app.serve(app.grid(config), config)
+    clients = pd.read_csv(app.result() / "clients.csv").set_index("name")
+    assert set(clients.loc["west", "reason"]) == {"a weight of 11, over the limit of 10 (max-weight)"}
+
+
+def test_counts_whose_sum_wraps_around_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = StudyApp(tmp_path / "wards", {"rounds": 1, "strategy": "qffl"})
+
+    def wrap(content: RecordDict) -> None:
+        if "metrics" in content:
+            metrics, many = content["metrics"], 2**62
+            metrics["local-counts"] = [many, metrics["num-examples"], many, 0, many, 0, many, 0]
+            metrics["local-probability"], metrics["local-loss"] = (
+                [0.0] * 4,
+                [0.0, 0.0, 6.9 * many, 6.9 * many],
+            )
+
+    lying(monkeypatch, "south", wrap)
+    config = app.config(min_replies=2)
+    app.serve(app.grid(config), config)
+    clients = pd.read_csv(app.result() / "clients.csv").set_index("name")
+    assert clients.loc["south", "outcome"] == "dropped"
+    assert "'local-counts' are not its" in clients.loc["south", "reason"]
+
+
+def test_histogram_whose_sum_wraps_around_is_not_used() -> None:
+    def reply(numbers: list[int]) -> Message:
+        message = Message(RecordDict({}), 1, MessageType.QUERY)
+        return Message(RecordDict({"counts": MetricRecord({"histogram": numbers})}), reply_to=message)
+
+    size = 3 * 2 * BINS
+    assert _histogram(reply([2**53 - 1] * size), 3, 5000) is None
+    assert _histogram(reply([0] * (size - 1) + [5001]), 3, 5000) is None
+    assert _histogram(reply([0] * (size - 1) + [5000]), 3, 5000) is not None
+
+
+def test_a_site_cannot_push_the_model_beyond_what_sites_accept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = StudyApp(tmp_path / "wards", {"rounds": 14, "strategy": "fedmom"})
+
+    def heavy(content: RecordDict) -> None:
+        if "arrays" in content:
+            for name, array in content["arrays"].items():
+                content["arrays"][name] = Array(np.full_like(array.numpy(), 9.99))
+
+    lying(monkeypatch, "south", heavy)
+    config = app.config(min_replies=2)
+    app.serve(app.grid(config), config)
+    rounds = pd.read_csv(app.result() / "clients.csv")["round"]
+    assert rounds.max() == 14
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -788,6 +1106,105 @@ def test_a_study_needs_a_server_two_sites_and_keys_of_their_own(app: StudyApp) -
     ):
         with pytest.raises(InputError, match=reason):
             make_study(app.folder, given)
+
+
+def forged(app: StudyApp, **changes: str) -> Path:
+    """The public file of south, with other lines."""
+    lines = (app.parties / "south-study.pub").read_text().splitlines()
+    for key, value in changes.items():
+        lines = [f"{key} = {value}" if line.startswith(key) else line for line in lines]
+    file = app.parties.parent / "forged.pub"
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"name": '"server"'}, "none of the server"),
+        ({"name": '"no\\nrth\\u001b[31m"'}, "name must be up to 64 ASCII letters"),
+        ({"name": '"s\u043euth"'}, "name must be up to 64 ASCII letters"),
+        ({"seal": f'"{"00" * 32}"'}, "public key must be a file that fairfate flower key"),
+        ({"rows": "[1, 1000000000000000]"}, "rows of 'south' must end at 204 at most"),
+        ({"rows": "[-5, 100]"}, "rows of 'south' must"),
+        ({"rows": "[200, 100]"}, "rows of 'south' must"),
+    ],
+)
+def test_a_public_file_that_no_command_writes_is_refused(
+    app: StudyApp, changes: dict[str, str], reason: str
+) -> None:
+    with pytest.raises(InputError, match=reason) as error:
+        read_party(forged(app, **changes))
+    assert str(error.value).isprintable()
+
+
+def test_nobody_can_take_the_place_of_another(app: StudyApp) -> None:
+    parties = [read_party(file) for file in sorted(app.parties.glob("*.pub"))]
+    twice = read_party(forged(app, name='"north"'))
+    for amends in (None, app.study):
+        with pytest.raises(InputError, match="party must name everybody once, got 'north' twice"):
+            make_study(app.folder, [*parties, twice], changes=app.changes, amends=amends)
+
+
+def test_parties_have_sealing_keys_of_their_own(app: StudyApp) -> None:
+    files = sorted(app.parties.glob("*.pub"))
+    parties = [read_party(file) for file in files if file.stem != "south-study"]
+    taken = read_party(forged(app, seal=f'"{app.study.sites["north"].key.seal}"'))
+    with pytest.raises(InputError, match="every party must have a key of its own"):
+        make_study(app.folder, [*parties, taken], changes=app.changes)
+
+
+def test_text_of_a_study_shows_every_character(app: StudyApp) -> None:
+    with pytest.raises(InputError, match="a name that cannot be printed"):
+        Study.parse(dataclasses.replace(app.study, name="wards\n# min-cell = 50").text().encode())
+    hidden = dataclasses.replace(app.study, labels=("hired\u202e", "not\U000e0001"))
+    text = hidden.text()
+    assert all(sign.isprintable() for sign in text.replace("\n", ""))
+    assert Study.parse(text.encode()).labels == hidden.labels
+
+
+def test_a_study_says_whose_keys_it_has_and_which_were_replaced(app: StudyApp, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    _, public = make_key("south", tmp_path / "new", app.folder / "sites" / "south.toml")
+    after = make_study(app.folder, [read_party(public)], amends=app.study)
+    old, new = (study.sites["south"].key.fingerprint for study in (app.study, after))
+    assert changes_from(app.study, after)[0] == f"south: key replaced: {old} -> {new}"
+    low, high = after.sites["south"].rows
+    assert f"south: key {new}, {low} to {high} rows" in list_parties(after)
+    assert f"server: key {after.server.fingerprint}" in list_parties(after)
+
+
+def test_an_amended_study_keeps_what_is_not_given_anew(app: StudyApp) -> None:
+    limits = {"min_cell": 30, "min_rows": 200, "max_weight": 5.0}
+    parties = [read_party(file) for file in sorted(app.parties.glob("*.pub"))]
+    changes = {"rounds": 3, "epochs": 2, "strategy": "fedavg", "l2": 0.01}
+    first = make_study(
+        app.folder, parties, changes=changes, runs=1, seeds=[7], strategies=["fedavg_lr"], **limits
+    )
+    after = make_study(app.folder, [], amends=first, without=["west"])
+    for part in ("limits", "training", "questions"):
+        assert getattr(after, part) == getattr(first, part), part
+    changed = make_study(
+        app.folder,
+        [],
+        changes={"rounds": 2},
+        amends=first,
+        min_cell=40,
+        runs=2,
+        seeds=[8],
+        strategies=["fedmom"],
+    )
+    assert changed.limits == dataclasses.replace(first.limits, min_cell=40)
+    assert changed.training.rounds == 2
+    assert set(changed.training.seeds) == {1, 7, 8}
+    assert [text.partition(":")[0] for text in changed.training.strategies] == [
+        "fedavg",
+        "fedmom",
+        "fedavg_lr",
+    ]
+    assert changed.questions["train"] == 2 * 2 + 5
+    with pytest.raises(InputError, match="runs must be given: one run needs"):
+        make_study(app.folder, [], changes={"rounds": 30}, amends=first)
 
 
 def test_keys_are_never_overwritten(app: StudyApp) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fairfate.cli.options import flower_app, option
+from fairfate.cli.options import Force, flower_app, option
 from fairfate.cli.screen import console
 from fairfate.errors import InputError
 
@@ -65,21 +65,32 @@ def study(
     ] = "",
     strategy: Annotated[list[str], option("one more strategy that may be run")] = [],  # noqa: B006
     seed: Annotated[list[int], option("one more seed that may be run")] = [],  # noqa: B006
-    runs: Annotated[int, option("how many runs the questions suffice for")] = 5,
-    min_cell: Annotated[int, option("no count of fewer people leaves a site")] = 10,
-    min_rows: Annotated[int, option("a site with fewer rows does not train")] = 50,
-    max_weight: Annotated[float, option("largest weight of a model that is sent to a site")] = 100.0,
-    amend: Annotated[Path | None, option("the study that this one takes the place of")] = None,
+    runs: Annotated[int | None, option("how many runs the questions suffice for (default: 5)")] = None,
+    min_cell: Annotated[int | None, option("no count of fewer people leaves a site (default: 10)")] = None,
+    min_rows: Annotated[int | None, option("a site with fewer rows does not train (default: 50)")] = None,
+    max_weight: Annotated[
+        float | None, option("largest weight of a model that is sent to a site (default: 10)")
+    ] = None,
+    amend: Annotated[
+        Path | None, option("the study that this one amends; what is not given anew is as there")
+    ] = None,
     without: Annotated[list[str], option("a site of that study which takes part no longer")] = [],  # noqa: B006
+    force: Force = False,
 ) -> None:
     """Write the study file that every site reads, signs off and pins; it answers nothing else."""
     _need_flower()
-    from fairfate.files import write_bytes
-    from fairfate.flower.app.make_study import changes_from, make_study, parse_changes, read_party
+    from fairfate.files import check_output, write_bytes
+    from fairfate.flower.app.make_study import (
+        changes_from,
+        list_parties,
+        make_study,
+        parse_changes,
+        read_party,
+    )
     from fairfate.flower.study import Study
 
-    if out.exists() and (amend is None or out.resolve() != amend.resolve()):
-        raise InputError(f"out must be a new file, got '{out}', which exists")
+    if amend is None or out.resolve() != amend.resolve():  # a study may take the place of the one it amends
+        check_output(out, app / "pyproject.toml", *party, force=force)
     before = None if amend is None else Study.read(amend)
     made = make_study(
         app,
@@ -96,7 +107,8 @@ def study(
     )
     write_bytes(out, made.text().encode())
     screen = console(soft_wrap=True)
-    for line in [] if before is None else changes_from(before, made):
+    changes = [] if before is None else changes_from(before, made)
+    for line in [*changes, *list_parties(made)]:
         screen.print(line, markup=False, highlight=False)
     screen.print(f"Saved {out}, version {made.version} of the study. Each site reads it, and pins it:")
     screen.print(f'    study-sha256 = "{made.checksum}"', markup=False, highlight=False)
@@ -128,7 +140,8 @@ def log(
     from fairfate.flower.app.gate import state_folder
     from fairfate.flower.app.site_state import REFUSED, SiteFolder
 
-    lines = SiteFolder(state_folder(read_node(node))).read_log()
+    folder = SiteFolder(state_folder(read_node(node)))
+    lines, unlisted = folder.read_log(), folder.count_unlisted()
     lines = [line for line in lines if line.get("verdict") == REFUSED or not refused]
     screen = console(soft_wrap=True)
     for line in lines:
@@ -136,6 +149,8 @@ def log(
         screen.print(shown, markup=False, highlight=False)
     if not json_lines:
         screen.print(f"{len(lines)} messages.")
+    if unlisted and not json_lines:
+        screen.print(f"{unlisted} more were refused and only counted.")
 
 
 def _log_line(line: dict[str, Any]) -> str:
@@ -157,17 +172,24 @@ def _log_line(line: dict[str, Any]) -> str:
 def schema(
     app: Annotated[Path, typer.Argument(help="folder of an app that fairfate flower init has written")],
     out: Annotated[Path, option("file to write (default: schema.json)")] = Path("schema.json"),
+    force: Force = False,
 ) -> None:
     """Write the schema that the server will send, for sites to check their files against."""
+    from fairfate.files import check_output
     from fairfate.flower.app.settings import schema_of, settings_of
 
-    found, complete = schema_of(settings_of(app))
+    settings = settings_of(app)
+    read = (settings.config.schema, settings.config.validation, settings.config.test)
+    check_output(out, app / "pyproject.toml", *filter(None, read), force=force)
+    found, complete = schema_of(settings)
     found.write(out)
     screen = console(soft_wrap=True)
     screen.print(f"Saved {out}. It has names and ranges of columns, and no rows; a site can use it:")
     screen.print(f"    fairfate flower check --schema {out.name} --node site.toml")
     if not complete:
-        screen.print('With schema = "sites", the sites\' own ranges and categories are added in a run.')
+        screen.print(
+            'With schema = "sites", a simulation adds what the sites tell; a study needs a fixed one.'
+        )
 
 
 @flower_app.command()

@@ -44,11 +44,14 @@ class GlobalModel:
         average: Average | None,
         validation: Measure | None,
         test: Measure | None,
+        max_weight: float | None = None,
     ) -> None:
         self.layout = Layout.of(arrays, averaged)
         trained, self.rest = np.split(self.layout.flat(arrays), [self.layout.moved])
         self.server = Server.start(strategy, trained)
         self.average, self.validation, self.test = average, validation, test
+        self.max_weight = max_weight
+        """The largest weight that clients accept."""
         self.grouping: Groups | None = None if validation is None else validation.grouping
         """What rows are counted by, where they are."""
         if self.server.needs(Need.DESCENT):
@@ -167,6 +170,8 @@ class GlobalModel:
         self._measured = self._record = None
         if not finite:
             return "the new model would not be finite"
+        if self.max_weight is not None and np.abs(self.vector).max(initial=0.0) > self.max_weight:
+            return f"the new model would have a weight over {self.max_weight:g} (max-weight)"
         try:
             self.measure()
         except Exception as error:  # it has worked with the first model: this one is to blame

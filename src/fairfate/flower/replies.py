@@ -35,6 +35,10 @@ class Limits:
     limit that each round's replies set themselves (`automatic_limit`), infinity for none."""
     max_examples: float | None = None
     """Most examples that a client may count for; a larger number is cut to this."""
+    max_weight: float | None = None
+    """Largest weight of a client's model; one with a larger weight is dropped."""
+    max_loss: float = MOST_LOSS
+    """Largest loss of a row that a client may report."""
 
 
 def automatic_limit(norms: Sequence[float], model: float) -> float:
@@ -178,7 +182,9 @@ def report_metrics(local: Statistics) -> dict[str, list[int] | list[float]]:
     }
 
 
-def read_report(metrics: MetricRecord, groups: int, examples: float) -> Statistics:
+def read_report(
+    metrics: MetricRecord, groups: int, examples: float, max_loss: float = MOST_LOSS
+) -> Statistics:
     """The inverse of `report_metrics`; MismatchError if it makes no sense."""
     found = []
     for name, size in (("counts", 4 * groups), ("probability", 2 * groups), ("loss", 2 * groups)):
@@ -187,14 +193,16 @@ def read_report(metrics: MetricRecord, groups: int, examples: float) -> Statisti
         if values.shape != (size,) or not np.isfinite(values).all() or (values < 0).any():
             raise MismatchError(f"'{LOCAL}{name}' is not {size} numbers >= 0")
         found.append(values)
+    whole = found[0] == np.floor(found[0])
+    # Before they are integers, whose sum could wrap around
+    if not whole.all() or (found[0] > examples).any() or found[0].sum() != examples or examples < 1:
+        raise MismatchError(f"'{LOCAL}counts' are not its {examples:g} rows")
     counts = found[0].astype(np.int64).reshape(groups, 2, 2)
     probability, loss = found[1].reshape(groups, 2), found[2].reshape(groups, 2)
-    if (counts.ravel() != found[0]).any() or counts.sum() < 1 or counts.sum() != examples:
-        raise MismatchError(f"'{LOCAL}counts' are not its {examples:g} rows")
     if (probability > counts.sum(axis=-1) + 1e-6).any():
         raise MismatchError(f"'{LOCAL}probability' is more than its rows")
-    if (loss > MOST_LOSS * counts.sum(axis=-1)).any():
-        raise MismatchError(f"'{LOCAL}loss' is more than {MOST_LOSS:g} a row")
+    if (loss > max_loss * counts.sum(axis=-1) + 1e-6).any():
+        raise MismatchError(f"'{LOCAL}loss' is more than {max_loss:.4g} a row")
     return Statistics(counts, probability, loss)
 
 
@@ -223,6 +231,11 @@ def _read(
         layout.read(arrays[0], delta, minus=model)
         if not np.isfinite(delta).all():
             raise MismatchError("an update with NaN or infinity")
+        largest = 0.0 if limits.max_weight is None else float(np.abs(model + delta).max(initial=0.0))
+    if limits.max_weight is not None and largest > limits.max_weight:
+        raise MismatchError(
+            f"a weight of {largest:.4g}, over the limit of {limits.max_weight:g} (max-weight)"
+        )
     length = norm(delta[: layout.measured])
     if limits.max_norm is not None and length > limits.max_norm:
         raise MismatchError(f"an update of norm {length:.4g}, over the limit of {limits.max_norm:g}")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from flwr.app import ConfigRecord, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Error, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
@@ -43,7 +43,9 @@ class SealedGrid(Grid):
     def __init__(self, grid: Grid, study: Study, key: PrivateKey, run: int) -> None:
         self.grid, self.study, self.key, self.run_id = grid, study, key, run
         self.sites: dict[int, str] = {}
-        """The site behind each node that has answered."""
+        """The site behind each node that has ever answered: nobody else may answer from it later."""
+        self._nodes: dict[str, int] = {}
+        """The node that each site answers from now."""
         self._sent: dict[str, tuple[Message, str]] = {}
         self._counter = 0
 
@@ -101,7 +103,10 @@ class SealedGrid(Grid):
             if sent is None:
                 continue  # an answer to nothing that was asked, or a second one
             question, checksum = sent
-            if not reply.has_error():
+            if reply.has_error():
+                reason = f"unsigned, from Flower: {one_line(reply.error.reason)}"
+                reply = Message(Error(reply.error.code, reason), reply_to=question)
+            else:
                 try:
                     content = self._open(reply, question, checksum)
                 except EnvelopeError as error:
@@ -109,14 +114,20 @@ class SealedGrid(Grid):
                         Error(UNREADABLE, f"an answer that does not count: {error}"), reply_to=question
                     )
                 else:
-                    client, problem = content.get(CLIENT), content.get(PROBLEM)
-                    if isinstance(client, ConfigRecord):
-                        client[NAME] = self.sites[question.metadata.dst_node_id]  # and not what it claims
+                    problem = content.get(PROBLEM)
+                    if question.metadata.message_type == MessageType.QUERY:
+                        self._put_name(content, self.sites[question.metadata.dst_node_id])
                     reply.content = content
                     if isinstance(problem, ConfigRecord):
                         reply = Message(Error(AT_SITE, one_line(problem.get(REASON))), reply_to=question)
             found.append(reply)
         return found
+
+    def _put_name(self, content: RecordDict, name: str) -> None:
+        """The name of a site is that of its key, and not what it claims."""
+        claimed = content.get(CLIENT)
+        about = dict(claimed) if isinstance(claimed, ConfigRecord) else {}
+        content[CLIENT] = ConfigRecord({**about, NAME: name})
 
     def _open(self, reply: Message, question: Message, checksum: str) -> RecordDict:
         if not reply.has_content():
@@ -137,12 +148,10 @@ class SealedGrid(Grid):
         """Remember which site is behind a node; one site is behind one node at a time."""
         if self.sites.get(node, name) != name:
             raise EnvelopeError(f"signed by {name} from the node of {self.sites[node]}")
-        others = [other for other, of in self.sites.items() if of == name and other != node]
-        if set(others) & set(self.grid.get_node_ids()):
+        last = self._nodes.get(name, node)
+        if last != node and last in self.grid.get_node_ids():
             raise EnvelopeError(f"signed by {name}, which another node is")
-        for other in others:
-            del self.sites[other]
-        self.sites[node] = name
+        self.sites[node], self._nodes[name] = name, node
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None

@@ -24,6 +24,7 @@ from fairfate.fairness.thresholds import (
 from fairfate.flower.logs import log
 from fairfate.flower.nodes import COUNTS, Client
 from fairfate.flower.receive import receive
+from fairfate.flower.replies import MOST_EXAMPLES
 from fairfate.flower.validation import Measure
 from fairfate.strategies import Step
 
@@ -90,8 +91,8 @@ def ask_histograms(
     total, told = np.zeros((groups, 2, BINS), dtype=np.int64), 0
     for reply in replies:
         name = names.get(reply.metadata.reply_to_message_id, "somebody")
-        found = _histogram(reply, groups)
-        if found is None or found.sum() > most(name):
+        found = _histogram(reply, groups, most(name))
+        if found is None:
             log(WARNING, "%s sends no usable histogram", name)
             continue
         total += found
@@ -105,13 +106,16 @@ def ask_histograms(
     return total
 
 
-def _histogram(reply: Message, groups: int) -> NDArray[np.int64] | None:
+def _histogram(reply: Message, groups: int, most: float) -> NDArray[np.int64] | None:
+    """A reply's counts; None if they are none, or are of more than ``most`` rows."""
     if reply.has_error() or not reply.has_content():
         return None
     record = reply.content.metric_records.get(COUNTS)
     given = None if record is None else record.get(HISTOGRAM)
     if not isinstance(given, list) or len(given) != groups * 2 * BINS:
         return None
-    if not all(isinstance(number, int) and 0 <= number < 2**53 for number in given):
+    if not all(isinstance(number, int) and number >= 0 for number in given):
+        return None
+    if sum(given) > min(most, MOST_EXAMPLES):  # Python's integers: those of NumPy could wrap around
         return None
     return np.array(given, dtype=np.int64).reshape(groups, 2, BINS)

@@ -35,6 +35,7 @@ from fairfate.flower.receive import receive
 from fairfate.flower.replies import (
     BROADCAST,
     LEARNING_RATE,
+    MOST_LOSS,
     Limits,
     Replies,
     TooFewRepliesError,
@@ -83,6 +84,8 @@ class FlowerStrategy(Base):
     max_norm : L2 norm above which an update is dropped; None compares the updates of a round with each
         other, infinity takes all
     max_examples : most examples that a client may count for
+    max_weight : a client's model with a larger weight is dropped
+    max_loss : a client that reports a larger loss of a row of its own is dropped
     row_ranges : for clients of these names, how many examples they may claim, at least and at most; a
         reply that claims others is dropped
     learning_rate : of the clients' SGD, for strategies that must know it (``qffl``)
@@ -118,6 +121,8 @@ class FlowerStrategy(Base):
         max_wait: float = 600.0,
         max_norm: float | None = None,
         max_examples: float | None = None,
+        max_weight: float | None = None,
+        max_loss: float | None = None,
         row_ranges: Mapping[str, tuple[int, int]] | None = None,
         learning_rate: float | None = None,
         checkpoint: str | Path | None = None,
@@ -143,6 +148,7 @@ class FlowerStrategy(Base):
         ):
             check(least >= 0, f"{name} must be >= 0", least)
         limits = {"max_norm": max_norm, "max_examples": max_examples, "learning_rate": learning_rate}
+        limits |= {"max_weight": max_weight, "max_loss": max_loss}
         for name, limit in limits.items():
             check(limit is None or limit > 0, f"{name} must be > 0", limit)
         check(max_wait > 0, "max_wait must be > 0", max_wait)
@@ -165,7 +171,8 @@ class FlowerStrategy(Base):
         self.min_available_nodes = min_available_nodes
         self.min_replies, self.attempts = min_replies, attempts
         self.row_ranges = row_ranges or {}
-        self.limits, self.learning_rate = Limits(max_norm, max_examples), learning_rate
+        self.limits = Limits(max_norm, max_examples, max_weight, max_loss or MOST_LOSS)
+        self.learning_rate = learning_rate
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.averaged = tuple(averaged)
         self.weighted_by_key = weighted_by_key
@@ -245,9 +252,10 @@ class FlowerStrategy(Base):
         number = self.roster.number(client)
         return {HELD_SHARE: self.holders.share, HELD_SEED: self.seed, "client": number}
 
-    def _about(self, client: Client) -> dict[str, Any]:
-        """What a client is told that is asked to judge."""
-        return {**(self.roster.question or {}), **self._held(client)}
+    def _about_models(self, number: int) -> Callable[[Client], dict[str, Any]]:
+        """What a client is told that is asked to judge a round's models, or after the last the released."""
+        question = self.roster.question
+        return lambda client: {**(question or {}), **self._held(client), "server-round": number}
 
     # -- the loop ------------------------------------------------------------------------------------------
 
@@ -352,7 +360,9 @@ class FlowerStrategy(Base):
         self.num_rounds = num_rounds
         strategy, step = self.spec.build(self._setup(num_rounds)), self.spec.step(AVERAGE)
         average = None if step is None else Average(float(step["share"]), num_rounds)
-        self._model = GlobalModel(arrays, self.averaged, strategy, average, self.validation, self.test)
+        self._model = GlobalModel(
+            arrays, self.averaged, strategy, average, self.validation, self.test, self.limits.max_weight
+        )
         self._model.grouping = self.grouping
         state = self._model.server.state
         if not hasattr(state, "_replace"):
@@ -381,7 +391,8 @@ class FlowerStrategy(Base):
         asked = self.holders.at_clients or (step is not None and step["from"] == "clients")
         clients = self.roster.clients(grid, max(1, self.min_available_nodes)) if asked else []
         if step is None:
-            (held,) = ask_counts(grid, clients, [result.arrays], self._about, groups, self._most, timeout)
+            about = self._about_models(self.num_rounds + 1)
+            (held,) = ask_counts(grid, clients, [result.arrays], about, groups, self._most, timeout)
             self.history[-1] = self.history[-1]._replace(validation=held)
             return
         rows: Measure | NDArray[np.int64] | None = self.validation
@@ -518,8 +529,6 @@ class FlowerStrategy(Base):
         )
         del replies  # as soon as a model is of no more use, so is its room
         sent = self._check(server_round, len(asked), good, model)
-        if len(good.nodes) < min(self.min_replies, len(asked)):
-            raise TooFewRepliesError(good, self.roster.name, self.min_replies)
         outcome = model.take(server_round, good, sent)
         done = self._record(server_round, len(asked), good, sent, outcome)
         self.history.append(done)
@@ -528,13 +537,16 @@ class FlowerStrategy(Base):
         return None if outcome.problem else model.record, MetricRecord({**means, **done.numbers()})
 
     def _check(self, number: int, asked: int, good: Replies, model: GlobalModel) -> rounds.Replies:
-        """Drop what turns out to be of no use; the rest as the loop over rounds takes it."""
+        """Drop what turns out to be of no use; the rest as the loop over rounds takes it.
+
+        TooFewRepliesError with too few of them, before any client is asked about their models.
+        """
         local, people, own = None, None, None
         scored = np.zeros((0, 0, 2, 2), dtype=np.int64)
         if self.told_rows:
             check_rows(good, self.roster.known, self.limits.max_examples)
         if self.grouping is not None and Need.REPORTS in self.needs:
-            local = read_reports(good, len(self.grouping))
+            local = read_reports(good, len(self.grouping), self.limits.max_loss)
         scale_updates(good, model.server.strategy.scale, model.layout, model.vector)
         if self.validation is not None and Need.SCORES in self.needs:
             rows = self.validation
@@ -542,6 +554,8 @@ class FlowerStrategy(Base):
                 rows = self._judged_rows(rows, asked)
             scored = score(good, rows)
             own = None if rows is self.validation else rows.counts(model.record)
+        if len(good.nodes) < min(self.min_replies, asked):
+            raise TooFewRepliesError(good, self.roster.name, self.min_replies)
         if isinstance(self.validation, BuiltIn) and Need.PEOPLE & self.needs and len(good.nodes):
             people = self.validation.see_people(model.server.of_people, [*good.records, model.record])
         found = rounds.Replies(
@@ -557,10 +571,12 @@ class FlowerStrategy(Base):
         if not self.holders.at_clients or not good.nodes:
             return found
         if Need.TRIALS in self.needs:
-            found = found._replace(score=lambda tried: self._ask(good, [*map(model.record_of, tried)]))
+            found = found._replace(
+                score=lambda tried: self._ask(number, good, [*map(model.record_of, tried)])
+            )
         return self._judged(number, good, found, model) if Need.SCORES in self.needs else found
 
-    def _ask(self, good: Replies, models: Sequence[ArrayRecord]) -> Counts:
+    def _ask(self, number: int, good: Replies, models: Sequence[ArrayRecord]) -> Counts:
         """Counts of models on what those who sent the replies hold out, or all clients that are there."""
         assert self.grouping is not None
         assert self._grid is not None
@@ -569,7 +585,8 @@ class FlowerStrategy(Base):
             online = set(self._grid.get_node_ids())
             judges = [client for node, client in self.roster.known.items() if node in online]
         groups = len(self.grouping)
-        return ask_counts(self._grid, judges, models, self._about, groups, self._most, self._timeout)
+        about = self._about_models(number)
+        return ask_counts(self._grid, judges, models, about, groups, self._most, self._timeout)
 
     def _judged_rows(self, rows: BuiltIn, clients: int) -> BuiltIn:
         """The validation rows that the models of so many clients are scored on."""
@@ -588,7 +605,7 @@ class FlowerStrategy(Base):
         of = candidates(self.holders, self.streams, number, found.clients, models, good.num_examples)
         counts = np.zeros((len(of.models) + 1, len(self.grouping), 2, 2), dtype=np.int64)
         if of.judged:
-            counts = self._ask(good, [*map(model.layout.record, of.models), model.record])
+            counts = self._ask(number, good, [*map(model.layout.record, of.models), model.record])
         deltas = found.deltas
         if len(of.members) < len(good.nodes):
             deltas = (of.models - model.vector)[:, : model.layout.moved]

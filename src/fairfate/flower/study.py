@@ -17,16 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from fairfate.data import Schema
-from fairfate.data.columns import MISSING, OTHERS
-from fairfate.data.describe import MOST_TOLD
 from fairfate.data.encode import ONEHOT
 from fairfate.errors import InputError
 from fairfate.flower.keys import PublicKey
 
-FIT, DESCRIBE, ROWS, TRAIN, SCORES, HISTOGRAM = "fit", "describe", "rows", "train", "scores", "histogram"
+FIT, ROWS, TRAIN, SCORES, HISTOGRAM = "fit", "rows", "train", "scores", "histogram"
 KINDS = {
     FIT: "does your file fit the schema? (yes, or the column that does not and the rule)",
-    DESCRIBE: "sums and sums of squares of each column of numbers; texts that enough rows share",
     ROWS: "how many training rows by group and label",
     TRAIN: "train this model: weights, number of rows, and what the strategy needs beside them",
     SCORES: "how often these models decide how, on rows held out, by group and label",
@@ -34,8 +31,6 @@ KINDS = {
 }
 """The kinds of questions, and what the answer holds."""
 SERVER = "server"
-_FAR = 100.0
-"""A pooled mean lies at most so many deviations from the study's, a pooled deviation within this factor."""
 
 
 class NotInStudyError(ValueError):
@@ -64,6 +59,7 @@ class Training:
     epochs: int
     batch_size: int
     learning_rate: float
+    l2: float
     validation_from: str
 
 
@@ -96,8 +92,9 @@ class Study:
     app: str
     """The checksum of the app's files."""
     schema: str
-    """The checksum of the schema, or of the one that the sites' sums are added to."""
-    schema_from: str
+    """The checksum of the schema."""
+    encode: str
+    """How its columns become inputs."""
     target: str
     labels: tuple[str, str]
     """The second is the favourable outcome."""
@@ -107,8 +104,10 @@ class Study:
     """The checksum of all values that these groups are made from."""
     bands: Mapping[str, tuple[float, ...]]
     """Where sensitive columns of numbers are cut into groups."""
+    missing: tuple[str, ...]
+    """Values that stand for a missing one."""
     columns: Mapping[str, Mapping[str, Any]]
-    """Each input: its role, and the numbers by which it is standardised."""
+    """Each input: its role, the numbers by which it is standardised, and whether missing ones are flagged."""
     training: Training
     limits: Limits
     questions: Mapping[str, int]
@@ -167,8 +166,9 @@ class Study:
             _line("groups", list(self.groups)),
             _line("grouping", self.grouping, "checksum of the values that they are made from"),
             _line("bands", {name: list(cuts) for name, cuts in self.bands.items()}),
+            _line("missing", list(self.missing), "values that stand for a missing one"),
             _line("schema", self.schema, "checksum of the schema"),
-            _line("schema-from", self.schema_from, "fixed, or sites: their sums and texts are added"),
+            _line("encode", self.encode, "how columns become inputs"),
         ]
         add("\n# The inputs of the model.\n[columns]")
         lines += [_line(name, dict(about)) for name, about in self.columns.items()]
@@ -184,6 +184,7 @@ class Study:
             _line("epochs", training.epochs),
             _line("batch-size", training.batch_size),
             _line("learning-rate", training.learning_rate),
+            _line("l2", training.l2, "weight decay"),
             _line("validation-from", training.validation_from),
         ]
         limits = self.limits
@@ -209,28 +210,37 @@ class Study:
     # -- what a site checks --------------------------------------------------------------------------------
 
     def check_schema(self, text: str) -> Schema:
-        """The schema of a message; NotInStudyError unless it is the study's, in every column and role."""
+        """The schema of a message; NotInStudyError unless it is the study's, and what the study says of it.
+
+        The text is read only if it has the study's checksum. What the study lists for people to read must be
+        what that schema has: somebody else has written both.
+        """
+        if hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() != self.schema:
+            raise NotInStudyError("another schema than the study's")
         try:
             schema = Schema.from_json(text)
         except InputError as error:
             raise NotInStudyError(f"no schema ({error})") from None
-        if (schema.target, schema.labels) != (self.target, self.labels):
-            raise NotInStudyError(f"label '{schema.target}', or other values of it")
-        if (schema.sensitive, schema.grouping.names) != (self.sensitive, self.groups):
-            raise NotInStudyError(f"groups by {', '.join(schema.sensitive)}, or other groups")
-        if grouping_checksum(schema) != self.grouping:
-            raise NotInStudyError("groups made from other values")
-        if {name: tuple(cuts) for name, cuts in schema.bands.items()} != dict(self.bands):
-            raise NotInStudyError("other bands")
-        columns = columns_of(schema)
-        if list(columns) != list(self.columns):
-            other = sorted(set(columns) ^ set(self.columns)) or ["the same in another order"]
-            raise NotInStudyError(f"other columns: {', '.join(other)}")
-        for name, about in columns.items():
-            if not _near(about, self.columns[name], exact=self.schema_from == "fixed"):
-                raise NotInStudyError(f"column '{name}' with another role or range")
-        if self.schema_from == "fixed" and hashlib.sha256(text.encode()).hexdigest() != self.schema:
-            raise NotInStudyError("another schema of the same columns")
+        if schema.to_json() != text:
+            raise NotInStudyError("a schema that says more than is read of it")
+        listed = {
+            "label": (schema.target, schema.labels) == (self.target, self.labels),
+            "groups": (schema.sensitive, schema.grouping.names) == (self.sensitive, self.groups),
+            "grouping": grouping_checksum(schema) == self.grouping,
+            "bands": {name: tuple(cuts) for name, cuts in schema.bands.items()} == dict(self.bands),
+            "missing values": schema.missing == self.missing,
+            "encode": schema.encode == self.encode,
+            "columns": list(schema.features) == list(self.columns),
+        }
+        for part, is_same in listed.items():
+            if not is_same:
+                raise NotInStudyError(f"a schema with other {part} than the study lists")
+        for name, about in columns_of(schema).items():
+            if about != dict(self.columns[name]):
+                raise NotInStudyError(f"column '{name}' with another role or range than the study lists")
+        hidden = [name for name in schema.sensitive if name in schema.categories or name in schema.dates]
+        if hidden:
+            raise NotInStudyError(f"sensitive column '{hidden[0]}' with texts or dates of its own")
         return schema
 
     def check_settings(self, config: Mapping[str, Any]) -> None:
@@ -241,6 +251,7 @@ class Study:
             "epochs": training.epochs,
             "batch-size": training.batch_size,
             "learning-rate": training.learning_rate,
+            "l2": training.l2,
             "hidden": training.hidden,
         }
         for key, value in wanted.items():
@@ -274,30 +285,10 @@ def columns_of(schema: Schema) -> dict[str, dict[str, Any]]:
             onehot = schema.encode == ONEHOT
             names = ("mean", "deviation") if onehot else ("low", "span")
             about |= dict(zip(names, (float(encoder.low[number]), float(encoder.span[number])), strict=True))
+            if encoder.flagged is not None:
+                about["missing"] = bool(encoder.flagged[number])
         found[name] = about
     return found
-
-
-def _near(given: Mapping[str, Any], known: Mapping[str, Any], *, exact: bool) -> bool:
-    if exact or given.keys() != known.keys() or given["role"] != known["role"]:
-        return dict(given) == dict(known)
-    if "values" in known:
-        return _adds_texts(list(given["values"]), list(known["values"]))
-    if given.get("form") != known.get("form"):
-        return False
-    numbers = [name for name in known if name not in ("role", "form")]
-    if not numbers:
-        return True
-    (place, width), (own_place, own_width) = ([of[name] for name in numbers] for of in (given, known))
-    near = abs(place - own_place) <= _FAR * own_width
-    return bool(near and own_width / _FAR <= width <= own_width * _FAR)
-
-
-def _adds_texts(given: list[str], known: list[str]) -> bool:
-    """Whether a column has the study's texts, the same ways to say missing and others, and not many more."""
-    special = {MISSING, OTHERS}
-    same = special & set(given) == special & set(known) or special & set(given) == special
-    return same and OTHERS in known and set(known) <= set(given) and len(given) <= len(known) + MOST_TOLD
 
 
 _HEAD = """\
@@ -318,7 +309,13 @@ def _line(key: str, value: object, comment: str = "") -> str:
 def _toml(value: object) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(_line(key, of) for key, of in value.items()) + "}"
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(sign if sign.isprintable() else _escaped(sign) for sign in text)
+
+
+def _escaped(sign: str) -> str:
+    """A character that nobody would see, or that changes what is seen around it, in TOML."""
+    return f"\\u{ord(sign):04x}" if ord(sign) < 0x10000 else f"\\U{ord(sign):08x}"
 
 
 def _from_table(table: Mapping[str, Any], checksum: str) -> Study:
@@ -329,8 +326,8 @@ def _from_table(table: Mapping[str, Any], checksum: str) -> Study:
     first, second = map(str, data["labels"])
     if not sites or set(questions) != set(table["questions"]):
         raise ValueError("no sites, or unknown questions")
-    if data["schema-from"] not in ("fixed", "sites"):
-        raise ValueError("schema-from must be fixed or sites")
+    if not str(study["name"]).isprintable():
+        raise ValueError("a name that cannot be printed in a line")
     return Study(
         name=str(study["name"]),
         version=_whole(study["version"]),
@@ -339,13 +336,14 @@ def _from_table(table: Mapping[str, Any], checksum: str) -> Study:
         flower=str(study["flower"]),
         app=str(study["app"]),
         schema=str(data["schema"]),
-        schema_from=str(data["schema-from"]),
+        encode=str(data["encode"]),
         target=str(data["label"]),
         labels=(first, second),
         sensitive=tuple(map(str, data["sensitive"])),
         groups=tuple(map(str, data["groups"])),
         grouping=str(data["grouping"]),
         bands={str(name): tuple(map(float, cuts)) for name, cuts in data["bands"].items()},
+        missing=tuple(map(str, data["missing"])),
         columns={str(name): dict(about) for name, about in table["columns"].items()},
         training=Training(
             strategies=tuple(map(str, training["strategies"])),
@@ -357,6 +355,7 @@ def _from_table(table: Mapping[str, Any], checksum: str) -> Study:
             epochs=_whole(training["epochs"]),
             batch_size=_whole(training["batch-size"]),
             learning_rate=_number(training["learning-rate"]),
+            l2=_number(training["l2"], positive=False),
             validation_from=str(training["validation-from"]),
         ),
         limits=Limits(
@@ -386,9 +385,9 @@ def _whole(value: object) -> int:
     return value
 
 
-def _number(value: object) -> float:
-    if not isinstance(value, float) or not math.isfinite(value) or value <= 0:
-        raise ValueError(f"{value!r} is no number > 0")
+def _number(value: object, *, positive: bool = True) -> float:
+    if not isinstance(value, float) or not math.isfinite(value) or value < 0 or (positive and value == 0):
+        raise ValueError(f"{value!r} is no number {'>' if positive else '>='} 0")
     return value
 
 

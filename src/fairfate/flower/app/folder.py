@@ -97,6 +97,7 @@ class RunFolder:
                 "seed": settings.seed,
                 "data": settings.name,
                 "data-checksum": f"sha256:{data.table.checksum}",
+                "rows-checksums": data.table.rows_checksums,
                 "model": data.model.text,
                 **{name: None if of is None else of.tolist() for name, of in counts.items()},
             },
@@ -128,12 +129,17 @@ def _config(settings: Settings, folder: Path, per_round: int | None) -> Config:
     """The options of `fairfate run` that give the same run, where it can see the sites' files."""
     spec = parse_spec(settings.strategy, settings.config.metric)
     known: dict[str, Any] = dict.fromkeys(_COLUMNS, ()) | {"target": None, "favourable": None}
+    training = settings.training  # as it is here, whatever suits all sites' rows together
     return replace(
         settings.config,
         **known,
         schema=str(folder / SCHEMA_FILE),
         strategies=(spec.text,),
         per_round=per_round,
+        batch_size=training.batch_size,
+        learning_rate=training.learning_rate,
+        l2=training.l2,
+        hidden=settings.hidden if settings.config.model is None else None,
     )
 
 

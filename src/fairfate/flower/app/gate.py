@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from fairfate._version import __version__
 from fairfate.data import Schema
 from fairfate.errors import InputError
-from fairfate.federation.holders import parse_holders
+from fairfate.federation.holders import CROSS, LINE, SECURE, parse_holders
 from fairfate.flower.app.node import NodeConfig
-from fairfate.flower.app.site_state import ANSWERED, REFUSED, SiteFolder, State
+from fairfate.flower.app.site_state import ANSWERED, SiteFolder, State
 from fairfate.flower.envelope import Envelope, EnvelopeError, Head, from_records, pack, seal, to_records
 from fairfate.flower.keys import PrivateKey
 from fairfate.flower.logs import one_line
@@ -32,7 +32,6 @@ from fairfate.flower.sealed_grid import LARGEST
 from fairfate.flower.steps import ASK
 from fairfate.flower.steps import HISTOGRAM as ASK_HISTOGRAM
 from fairfate.flower.study import (
-    DESCRIBE,
     FIT,
     HISTOGRAM,
     KINDS,
@@ -47,25 +46,25 @@ from fairfate.flower.validators import HELD, HELD_SEED, HELD_SHARE, MODEL, PART
 from fairfate.flower.validators import SCORES as ASK_SCORES
 from fairfate.models.model import Model
 from fairfate.strategies import parse_spec
+from fairfate.strategies.fair_fate import LINE as SHARES
 
-SCHEMA, DESCRIBE_COLUMNS = "schema", "describe"
+SCHEMA, ROUND = "schema", "server-round"
 _HELD_KEYS = (HELD_SHARE, HELD_SEED, "client")
 _QUERY_KEYS = (SCHEMA, "wants-rows", HELD_SHARE)
 _KEYS = {
     FIT: _QUERY_KEYS,
     ROWS: _QUERY_KEYS,
-    DESCRIBE: (SCHEMA, ASK),
-    SCORES: (*_QUERY_KEYS, *_HELD_KEYS, ASK, "groups"),
+    SCORES: (*_QUERY_KEYS, *_HELD_KEYS, ASK, "groups", ROUND),
     HISTOGRAM: (*_QUERY_KEYS, *_HELD_KEYS, ASK, "groups", PART),
     TRAIN: (
-        *(SCHEMA, "seed", "protocol", "epochs", "batch-size", "learning-rate", "hidden", "server-round"),
+        *(SCHEMA, "seed", "protocol", "epochs", "batch-size", "learning-rate", "l2", "hidden", ROUND),
         *("strategy", "num-rounds", LEARNING_RATE, BROADCAST),
         *_HELD_KEYS,
     ),
 }
 """What the config of each kind of question may hold."""
-_FEWEST_MODELS = 8
-"""That may be scored at once, also where there are fewer sites."""
+_MOST_NAMES = 20
+"""Of what is in a message, in a line of the log."""
 
 
 class RefusedError(RuntimeError):
@@ -96,6 +95,7 @@ class Gate:
 
     def __init__(self, config: NodeConfig) -> None:
         self.folder = SiteFolder(state_folder(config))
+        self.folder.check_owner()
         self.study = read_study(config)
         self.key = PrivateKey.read(str(config.get("key") or ""))
         names = [name for name, member in self.study.sites.items() if member.key == self.key.public]
@@ -105,11 +105,7 @@ class Gate:
 
     def open(self, message: Message, context: Context, network: str | None) -> tuple[Question, Envelope]:
         """What was asked; RefusedError, and a line in the log, for anything that the study does not have."""
-        about: dict[str, Any] = {
-            "claims": f"node {message.metadata.src_node_id}",
-            "run": context.run_id,
-            "type": one_line(message.metadata.message_type, 40),
-        }
+        about = describe_message(message, context)
         try:
             check_versions(self.study)
             if not message.has_content():
@@ -134,10 +130,10 @@ class Gate:
             question = self._question(kind, content, network)
             self._count(question, context.run_id)
         except (EnvelopeError, NotInStudyError, InputError, OSError) as error:
-            self.folder.log(REFUSED, **about, reason=one_line(error))
+            self.folder.refuse(self.study.checksum, **about, reason=one_line(error))
             raise RefusedError from None
         except Exception as error:  # whatever somebody has sent
-            self.folder.log(REFUSED, **about, reason=f"unreadable ({type(error).__name__})")
+            self.folder.refuse(self.study.checksum, **about, reason=f"unreadable ({type(error).__name__})")
             raise RefusedError from None
         return question, envelope
 
@@ -187,7 +183,7 @@ class Gate:
             return TRAIN
         if message_type != MessageType.QUERY:
             raise NotInStudyError(f"a message of type '{one_line(message_type, 40)}'")
-        asks = {DESCRIBE_COLUMNS: DESCRIBE, ASK_SCORES: SCORES, ASK_HISTOGRAM: HISTOGRAM}
+        asks = {ASK_SCORES: SCORES, ASK_HISTOGRAM: HISTOGRAM}
         if ASK in config:
             if config[ASK] not in asks:
                 raise NotInStudyError(f"a question for '{one_line(config[ASK], 40)}'")
@@ -209,7 +205,9 @@ class Gate:
             study.check_settings(config)
             self._check_strategy(config)
         records = {name: record for name, record in content.items() if name != "config"}
-        names = _model_names(kind, len(records), max(len(study.sites) + 1, _FEWEST_MODELS))
+        if kind == SCORES:
+            self._check_scored(_whole(config, ROUND, 1, study.training.rounds + 1), len(records))
+        names = _model_names(kind, len(records))
         if set(records) != set(names):
             raise NotInStudyError("other records than the question has")
         models: list[Mapping[str, NDArray[Any]]] = []
@@ -246,7 +244,7 @@ class Gate:
         rounds = training.rounds
         if "num-rounds" in config:
             rounds = _whole(config, "num-rounds", 1, rounds)
-        _whole(config, "server-round", 1, rounds)
+        _whole(config, ROUND, 1, rounds)
         known = {parse_spec(text, training.metric).own.text for text in training.strategies}
         if "strategy" in config and config["strategy"] not in known:
             raise NotInStudyError(f"strategy {one_line(config['strategy'], 80)}")
@@ -258,27 +256,36 @@ class Gate:
         if not numbers or not all(abs(number) <= limits.max_told for number in told):
             raise NotInStudyError(f"'{BROADCAST}' is not at most {most} numbers within {limits.max_told:g}")
 
+    def _check_scored(self, number: int, models: int) -> None:
+        """How many models may be scored at once: those of a round, or the released one after the last."""
+        holders = parse_holders(self.study.training.validation_from)
+        sites = len(self.study.sites)
+        most = {CROSS: sites + 1, SECURE: sites // holders.bucket + 1, LINE: len(SHARES)}[holders.mode]
+        in_round = number <= self.study.training.rounds and 2 <= models <= most
+        if not in_round and models != 1:
+            raise NotInStudyError(f"{models} models in round {number}")
+
     def _count(self, question: Question, run: int) -> None:
         """Count the question, before it is answered; NotInStudyError once there were enough."""
         kind, config, most = question.kind, question.config, self.study.questions[question.kind]
         with self.folder.state(self.study.checksum) as state:
             if state.answered.get(kind, 0) >= most:
                 raise NotInStudyError(f"more than {most} questions of this kind")
-            if (
-                "client" in config
-                and state.clients.setdefault(str(run), config["client"]) != config["client"]
-            ):
-                raise NotInStudyError("another number of this site than before in the run")
-            if kind == TRAIN:
-                self._count_attempt(state, f"{run}/{config['server-round']}", question)
+            for name in {"client", "seed", HELD_SEED} & set(config):
+                if state.fixed.setdefault(f"{run}/{name}", config[name]) != config[name]:
+                    raise NotInStudyError(f"another {name} than before in the run")
+            if kind in (TRAIN, SCORES):
+                self._count_attempt(state, f"{run}/{kind}/{config[ROUND]}", question)
+            elif kind == HISTOGRAM:  # of the released model
+                self._count_attempt(state, f"{run}/{kind}/{config.get(PART, '')}", question)
             state.answered[kind] = state.answered.get(kind, 0) + 1
 
     def _count_attempt(self, state: State, number: str, question: Question) -> None:
-        """A round may be repeated a few times, with the same model and settings."""
-        (layers,) = question.models
+        """A round may be repeated a few times, with the same models and settings."""
         digest = hashlib.sha256(repr(sorted(question.config.items())).encode())
-        for name in sorted(layers):
-            digest.update(np.ascontiguousarray(layers[name]).tobytes())
+        for layers in question.models:
+            for name in sorted(layers):
+                digest.update(np.ascontiguousarray(layers[name]).tobytes())
         tried, first = state.attempts.get(number, (0, digest.hexdigest()))
         if first != digest.hexdigest():
             raise NotInStudyError("another model or setting in a round that is repeated")
@@ -287,10 +294,14 @@ class Gate:
         state.attempts[number] = tried + 1, first
 
     def check_file(self, checksum: str) -> bool:
-        """Whether the site's file is what it was at the first question of this version of the study."""
+        """Whether the site's file is what it was at the first answer of this version of the study."""
         with self.folder.state(self.study.checksum) as state:
-            state.file = state.file or checksum
-            return state.file == checksum
+            return state.file in ("", checksum)
+
+    def keep_file(self, checksum: str) -> None:
+        """Remember the site's file, by which a question was answered."""
+        with self.folder.state(self.study.checksum) as state:
+            state.file = checksum
 
 
 def read_study(config: NodeConfig) -> Study:
@@ -336,32 +347,39 @@ def check_versions(study: Study) -> None:
         )
 
 
+def describe_message(message: Message, context: Context) -> dict[str, Any]:
+    """Who claims to have sent a message of which kind, for the log."""
+    return {
+        "claims": f"node {message.metadata.src_node_id}",
+        "run": context.run_id,
+        "type": one_line(message.metadata.message_type, 40),
+    }
+
+
 def describe(content: RecordDict) -> dict[str, Any]:
     """What records hold, in a few words: names and sizes, no values."""
     found: dict[str, Any] = {}
-    for name, record in content.items():
+    for name in list(content)[:_MOST_NAMES]:
+        record = content[name]
         if isinstance(record, ArrayRecord):
-            found[name] = f"{sum(math.prod(array.shape) for array in record.values())} numbers"
+            held: Any = f"{sum(math.prod(array.shape) for array in record.values())} numbers"
         else:
-            found[name] = sorted(map(str, record))
+            held = sorted(one_line(key, 40) for key in list(record)[:_MOST_NAMES])
+        found[one_line(name, 40)] = held
     return found
 
 
 def describe_question(question: Question) -> dict[str, Any]:
     """What was asked, for the log."""
     config, about = question.config, {"asks": KINDS[question.kind]}
-    keys = ("server-round", "strategy", HELD_SHARE, PART)
+    keys = (ROUND, "strategy", HELD_SHARE, PART)
     return {**about, **{key: config[key] for key in keys if key in config}, "models": len(question.models)}
 
 
-def _model_names(kind: str, given: int, most: int) -> list[str]:
+def _model_names(kind: str, given: int) -> list[str]:
     if kind in (TRAIN, HISTOGRAM):
         return ["arrays"]
-    if kind != SCORES:
-        return []
-    if not 1 <= given <= most:
-        raise NotInStudyError(f"{given} models")
-    return [f"{MODEL}{number}" for number in range(given)]
+    return [f"{MODEL}{number}" for number in range(given)] if kind == SCORES else []
 
 
 def _layers(record: object, model: Model, largest: float) -> dict[str, NDArray[Any]]:

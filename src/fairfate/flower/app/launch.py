@@ -30,6 +30,8 @@ AGAIN, PAUSE = 120.0, 5.0
 """Seconds for which a SuperNode that was killed tries to come back, and between two tries: Flower's server
 refuses it until it has noticed that the old one is gone, which takes about a minute."""
 _RUNNING = "running"
+_OWN = ("--isolation", "--node-config", "--trusted-entities", "--insecure")
+"""Options of the SuperNode that nobody may give; it takes the beginning of one for the whole."""
 _REFUSE = "#!/bin/sh\necho 'this site runs nothing but the app of its study' >&2\nexit 1\n"
 
 
@@ -96,10 +98,10 @@ def launch(node: Path, words: list[str]) -> int:
     node : the site's node-config
     words : arguments of ``flower-supernode``, but for the node-config
     """
-    ours = ("--isolation", "--node-config", "--trusted-entities", "--insecure")
     for word in words:
-        if word.startswith(ours):
-            raise InputError(f"{word} must be left out: a site has its own, got it")
+        option = word.partition("=")[0]
+        if option.startswith("--") and any(own.startswith(option) or option == own for own in _OWN):
+            raise InputError(f"{option} must be left out: a site has its own, got it")
     gate, environment = prepare(node)
     command = [
         str(Path(sys.executable).parent / "flower-supernode"),

@@ -13,18 +13,17 @@ from pathlib import Path
 from typing import Any
 
 from fairfate._version import __version__
-from fairfate.data import Reading, read_frame
+from fairfate.data import read_frame
 from fairfate.data.read import stem
 from fairfate.errors import InputError, check
 from fairfate.fairness.disclosure import MIN_CELL
 from fairfate.files import write_bytes
 from fairfate.flower.app.check import read_node
 from fairfate.flower.app.guard import app_checksum
-from fairfate.flower.app.node import check_keys, data_file
-from fairfate.flower.app.settings import Settings, schema_of, settings_of
+from fairfate.flower.app.node import check_keys, data_file, reading_of
+from fairfate.flower.app.settings import NEEDS_FIXED, SITES, Settings, schema_of, settings_of
 from fairfate.flower.keys import PrivateKey, PublicKey
 from fairfate.flower.study import (
-    DESCRIBE,
     FIT,
     HISTOGRAM,
     ROWS,
@@ -33,6 +32,7 @@ from fairfate.flower.study import (
     TRAIN,
     Limits,
     Member,
+    NotInStudyError,
     Study,
     Training,
     columns_of,
@@ -42,8 +42,10 @@ from fairfate.strategies import THRESHOLDS, Need, Setup, parse_spec
 
 STEP = 50
 """Of the range of rows in a site's public file, so that it does not say how many there are."""
-MIN_ROWS, MAX_WEIGHT, MAX_TOLD, ATTEMPTS, RUNS = 50, 100.0, 100.0, 3, 5
+MIN_ROWS, MAX_WEIGHT, MAX_TOLD, ATTEMPTS, RUNS = 50, 10.0, 100.0, 3, 5
 """Defaults of a study: a model of ten units on a hundred standardised columns has weights below 10."""
+WIDEST = 4
+"""Times the lower bound that a site's range of rows may end at, and some for sites of few rows."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,7 @@ def make_key(name: str, folder: Path, node: Path | None = None) -> tuple[Path, P
     folder : where both files go; neither may exist
     node : the site's node-config: its rows are counted, and the public file says so many, roughly
     """
-    if not name.replace("-", "").replace("_", "").replace(".", "").isalnum() or len(name) > 64:
-        raise InputError(f"name must be letters, digits, dots, hyphens and underscores, got '{name}'")
+    _check_name(name)
     if (node is None) != (name == SERVER):
         raise InputError(f"node must be given for a site, and not for the server, got {node or 'none'}")
     private, public = folder / f"{name}-study.key", folder / f"{name}-study.pub"
@@ -85,11 +86,18 @@ def make_key(name: str, folder: Path, node: Path | None = None) -> tuple[Path, P
     return private, public
 
 
+def _check_name(name: str) -> None:
+    letters = name.replace("-", "").replace("_", "").replace(".", "")
+    if not (letters.isascii() and letters.isalnum()) or len(name) > 64:
+        raise InputError(
+            f"name must be up to 64 ASCII letters, digits, dots, hyphens and underscores, got {name[:80]!a}"
+        )
+
+
 def _count(node: Path) -> int:
     config = read_node(node)
     check_keys(config)
-    how = (str(config[key]) if config.get(key) else None for key in ("sep", "decimal", "encoding"))
-    return len(read_frame(data_file(config), Reading(*how)))
+    return len(read_frame(data_file(config), reading_of(config)))
 
 
 def site_name(node: Path) -> str:
@@ -104,15 +112,30 @@ def read_party(path: Path) -> Party:
         about = tomllib.loads(path.read_text("utf-8"))
         rows = about.get("rows")
         span = None if rows is None else (int(rows[0]), int(rows[1]))
-        key = PublicKey(str(about["sign"]), str(about["seal"]))
-        bytes.fromhex(key.sign + key.seal)
-        return Party(str(about["name"]), key, span)
+        party = Party(str(about["name"]), PublicKey(str(about["sign"]), str(about["seal"])), span)
+        bytes.fromhex(party.key.sign)
+        party.key.wrap(bytes(32), b"")  # some keys cannot be sealed for
     except OSError as error:
         raise InputError(f"public key must be a file, got '{path}' ({error.strerror})") from None
     except (ValueError, LookupError, TypeError) as error:
         raise InputError(
             f"public key must be a file that fairfate flower key has written, got '{path}' ({error})"
         ) from None
+    _check_party(party)
+    return party
+
+
+def _check_party(party: Party) -> None:
+    """InputError for what `make_key` never writes: somebody else may have written the file."""
+    _check_name(party.name)
+    if (party.rows is None) != (party.name == SERVER):
+        raise InputError(
+            f"public key must say the rows of a site, and none of the server, got {party.rows} for"
+            f" '{party.name}'"
+        )
+    low, high = party.rows or (0, 0)
+    most = WIDEST * low + WIDEST * STEP
+    check(0 <= low <= high <= most, f"rows of '{party.name}' must end at {most} at most", f"{low} to {high}")
 
 
 def parse_changes(text: str) -> dict[str, Any]:
@@ -134,34 +157,40 @@ def make_study(
     changes: Mapping[str, Any] | None = None,
     strategies: Sequence[str] = (),
     seeds: Sequence[int] = (),
-    runs: int = RUNS,
-    min_cell: int = MIN_CELL,
-    min_rows: int = MIN_ROWS,
-    max_weight: float = MAX_WEIGHT,
+    runs: int | None = None,
+    min_cell: int | None = None,
+    min_rows: int | None = None,
+    max_weight: float | None = None,
     amends: Study | None = None,
     without: Sequence[str] = (),
 ) -> Study:
     """The study of an app.
+
+    One that amends another has its limits, training and questions, but for those that are given anew.
 
     Parameters
     ----------
     app : the app's folder
     parties : the server and all sites; those that an amended study has need not be given again
     changes : to the run config, as ``flwr run -c`` makes them
-    strategies, seeds : that may be run, beside the run config's own
-    runs : how many runs the sites' questions suffice for
+    strategies, seeds : that may be run, beside the run config's own and those of an amended study
+    runs : how many runs the sites' questions suffice for (default: 5)
     min_cell, min_rows, max_weight : see `Limits`
     amends : the study that this one takes the place of
     without : names of its sites that take part no longer
     """
-    settings = settings_of(app, changes)
-    schema, is_fixed = schema_of(settings)
-    check(runs >= 1, "runs must be >= 1", runs)
-    check(min_cell >= 0, "min-cell must be >= 0", min_cell)
-    check(min_rows >= 1, "min-rows must be >= 1", min_rows)
+    given = dict(changes or {})
+    settings = settings_of(app, {**_run_config(amends), **given})
+    check(settings.schema != SITES, NEEDS_FIXED, f"'{SITES}'")
+    schema, _ = schema_of(settings)
+    limits = _limits(amends, min_cell, min_rows, max_weight)
     server, sites = _parties(parties, amends, without)
     metric = settings.config.metric
     texts = [settings.strategy, *(parse_spec(text, metric, guard=True).text for text in strategies)]
+    numbers = [settings.seed, *seeds]
+    if amends is not None:
+        texts += () if "strategy" in given else amends.training.strategies
+        numbers += () if "seed" in given else amends.training.seeds
     training = settings.training
     from flwr.supercore.version import package_version
 
@@ -173,32 +202,76 @@ def make_study(
         flower=".".join(package_version.split(".")[:2]),
         app=app_checksum(app),
         schema=hashlib.sha256(schema.to_json().encode()).hexdigest(),
-        schema_from="fixed" if is_fixed else "sites",
+        encode=schema.encode,
         target=schema.target,
         labels=schema.labels,
         sensitive=schema.sensitive,
         groups=schema.grouping.names,
         grouping=grouping_checksum(schema),
         bands={name: tuple(cuts) for name, cuts in schema.bands.items()},
+        missing=schema.missing,
         columns=columns_of(schema),
         training=Training(
             strategies=tuple(dict.fromkeys(texts)),
             metric=metric,
             protocol=settings.config.protocol,
-            seeds=tuple(dict.fromkeys([settings.seed, *seeds])),
+            seeds=tuple(dict.fromkeys(numbers)),
             rounds=training.rounds,
-            hidden=str(settings.config.hidden),
+            hidden=settings.hidden,
             epochs=training.epochs,
             batch_size=training.batch_size,
             learning_rate=float(training.learning_rate),
+            l2=float(training.l2),
             validation_from=str(settings.holders),
         ),
-        limits=Limits(min_cell, min_rows, float(max_weight), MAX_TOLD, ATTEMPTS),
-        questions=_questions(settings, texts, len(schema.grouping), runs, is_fixed),
+        limits=limits,
+        questions=_questions(settings, texts, runs, amends),
         server=server,
         sites=dict(sorted(sites.items())),
     )
-    return Study.parse(study.text().encode())
+    study = Study.parse(study.text().encode())
+    try:
+        study.check_schema(schema.to_json())
+    except NotInStudyError as error:
+        raise InputError(f"schema must be one that a study can have, got {error}") from None
+    return study
+
+
+def _run_config(amends: Study | None) -> dict[str, Any]:
+    """What an amended study says of training, as a run config says it."""
+    if amends is None:
+        return {}
+    training = amends.training
+    return {
+        "strategy": training.strategies[0],
+        "metric": training.metric,
+        "protocol": training.protocol,
+        "seed": training.seeds[0],
+        "rounds": training.rounds,
+        "hidden": training.hidden,
+        "epochs": training.epochs,
+        "batch-size": training.batch_size,
+        "learning-rate": training.learning_rate,
+        "l2": training.l2,
+        "validation-from": training.validation_from,
+    }
+
+
+def _limits(
+    amends: Study | None, min_cell: int | None, min_rows: int | None, max_weight: float | None
+) -> Limits:
+    """Those of an amended study, or the defaults, but for what is given."""
+    known = Limits(MIN_CELL, MIN_ROWS, MAX_WEIGHT, MAX_TOLD, ATTEMPTS) if amends is None else amends.limits
+    limits = replace(
+        known,
+        min_cell=known.min_cell if min_cell is None else min_cell,
+        min_rows=known.min_rows if min_rows is None else min_rows,
+        max_weight=known.max_weight if max_weight is None else float(max_weight),
+    )
+    check(limits.min_cell >= 0, "min-cell must be >= 0", limits.min_cell)
+    check(limits.min_rows >= 1, "min-rows must be >= 1", limits.min_rows)
+    check(0 < limits.max_weight < math.inf, "max-weight must be > 0", limits.max_weight)
+    return limits
 
 
 def _parties(
@@ -209,24 +282,39 @@ def _parties(
     for name in without:
         check(name in sites, "without must name a site of the study", f"'{name}'")
         del sites[name]
+    names = [party.name for party in parties]
     for party in parties:
-        if party.name == SERVER:
+        check(names.count(party.name) == 1, "party must name everybody once", f"'{party.name}' twice")
+        if party.rows is None:
             server = party.key
-        elif party.rows is None:
-            raise InputError(f"public key of a site must say its rows, got none for '{party.name}'")
         else:
             sites[party.name] = Member(party.key, party.rows)
     if server is None:
         raise InputError("a study must have the server's public key, got none")
     check(len(sites) >= 2, "a study must have at least two sites", len(sites))
-    keys = [member.key.sign for member in sites.values()]
-    check(len({*keys, server.sign}) == len(keys) + 1, "every party must have a key of its own", "one twice")
+    keys = [server, *(member.key for member in sites.values())]
+    for parts in ({key.sign for key in keys}, {key.seal for key in keys}):
+        check(len(parts) == len(keys), "every party must have a key of its own", "one twice")
     return server, sites
 
 
 def _questions(
-    settings: Settings, strategies: Sequence[str], groups: int, runs: int, is_fixed: bool
+    settings: Settings, strategies: Sequence[str], runs: int | None, amends: Study | None
 ) -> dict[str, int]:
+    """How many of each kind so many runs need; an amended study's own, unless the number of runs is given."""
+    check(runs is None or runs >= 1, "runs must be >= 1", runs)
+    if amends is None or runs is not None:
+        return _count_questions(settings, strategies, runs or RUNS)
+    for kind, number in _count_questions(settings, strategies, 1).items():
+        if number > amends.questions[kind]:
+            raise InputError(
+                f"runs must be given: one run needs {number} questions of the kind '{kind}', and the amended"
+                f" study has {amends.questions[kind]}"
+            )
+    return dict(amends.questions)
+
+
+def _count_questions(settings: Settings, strategies: Sequence[str], runs: int) -> dict[str, int]:
     """How many questions of each kind that many runs need, with some to spare for repeated rounds."""
     rounds, at_clients = settings.training.rounds, settings.holders.at_clients
     specs = [parse_spec(text, settings.config.metric) for text in strategies]
@@ -238,15 +326,35 @@ def _questions(
     spare = max(5, rounds // 5)
     return {
         FIT: 20 * runs,
-        DESCRIBE: 0 if is_fixed else 2 * runs,
         ROWS: 5 * runs if needs & (Need.ROWS | Need.ALL_ROWS) else 0,
         TRAIN: runs * rounds + spare,
-        SCORES: runs * (2 * rounds + 1) + spare if at_clients else 0,
+        SCORES: runs * (rounds + 1) + spare if at_clients else 0,
         HISTOGRAM: 2 * runs if asks_histogram else 0,
     }
 
 
+def list_parties(study: Study) -> list[str]:
+    """Who takes part, for the person who has made the study to compare with what each party says."""
+    sites = [
+        f"{name}: key {member.key.fingerprint}, {member.rows[0]} to {member.rows[1]} rows"
+        for name, member in study.sites.items()
+    ]
+    return [f"{SERVER}: key {study.server.fingerprint}", *sites]
+
+
 def changes_from(before: Study, after: Study) -> list[str]:
     """What an amendment changes, in lines."""
+    keys = [(SERVER, before.server, after.server)]
+    keys += [
+        (name, before.sites[name].key, member.key)
+        for name, member in after.sites.items()
+        if name in before.sites
+    ]
+    replaced = [
+        f"{name}: key replaced: {first.fingerprint} -> {second.fingerprint}"
+        for name, first, second in keys
+        if first != second
+    ]
     old, new = (replace(study, checksum="").text().splitlines() for study in (before, after))
-    return [f"- {line}" for line in old if line not in new] + [f"+ {line}" for line in new if line not in old]
+    removed, added = ([line for line in one if line not in other] for one, other in ((old, new), (new, old)))
+    return [*replaced, *(f"- {line}" for line in removed), *(f"+ {line}" for line in added)]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from fairfate.data import Reading, Schema, read_frame
+from fairfate.data.missing import split_code
 from fairfate.errors import InputError, unknown
 from fairfate.lazy import pandas as pd
 
 KEYS = (
-    *("data", "name", "target", "sensitive", "rename", "describe", "sep", "decimal", "encoding"),
+    *("data", "name", "target", "sensitive", "rename", "sep", "decimal", "encoding"),
     *("study", "study-sha256", "key", "state"),
     *("partition-id", "num-partitions"),
 )
@@ -36,8 +37,6 @@ def check_keys(config: NodeConfig) -> None:
     if strange:
         public = f"node-config must hold known keys only, got {len(strange)} other"
         raise NodeError(public, str(unknown("key in the node-config", strange[0], KEYS)))
-    if not isinstance(config.get("describe", True), bool):  # "false" would count as true
-        raise NodeError("node-config describe must be true or false, got something else")
 
 
 def data_file(config: NodeConfig) -> Path:
@@ -47,12 +46,19 @@ def data_file(config: NodeConfig) -> Path:
     return Path(str(config["data"])).expanduser()
 
 
+def reading_of(config: NodeConfig, missing: tuple[str, ...] = ()) -> Reading:
+    """How the site's file is read."""
+    sep, decimal, encoding = (
+        str(config[key]) if config.get(key) else None for key in ("sep", "decimal", "encoding")
+    )
+    return Reading(sep, decimal, encoding, missing)
+
+
 def read_rows(config: NodeConfig, file: Path, schema: Schema) -> pd.DataFrame:
     """The site's rows, with its own column names replaced by the schema's."""
     renamed = _renamed(config, schema)
     try:
-        how = (str(config[key]) if config.get(key) else None for key in ("sep", "decimal", "encoding"))
-        frame = read_frame(file, Reading(*how))
+        frame = read_frame(file, reading_of(config, _own_codes(schema.missing, renamed)))
     except InputError as error:
         raise NodeError("the site's file cannot be read; its own log says why", str(error)) from None
     for own, name in renamed.items():
@@ -64,6 +70,13 @@ def read_rows(config: NodeConfig, file: Path, schema: Schema) -> pd.DataFrame:
             public = f"node-config must rename to a name that is free in the file, got '{name}'"
             raise NodeError(public, f"{public} for '{own}', and the file has both")
     return frame.rename(columns=renamed)
+
+
+def _own_codes(codes: Sequence[str], renamed: Mapping[str, str]) -> tuple[str, ...]:
+    """The values that stand for a missing one, with the site's own names of columns."""
+    own = {name: column for column, name in renamed.items()}
+    pairs = ((code, *split_code(code, list(own))) for code in codes)
+    return tuple(code if column is None else f"{own[column]}={value}" for code, column, value in pairs)
 
 
 def _renamed(config: NodeConfig, schema: Schema) -> dict[str, str]:

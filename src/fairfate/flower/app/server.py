@@ -15,11 +15,12 @@ from flwr.serverapp import Grid
 
 from fairfate.data import Schema, Table, cover
 from fairfate.errors import InputError, check, listing
+from fairfate.fairness.disclosure import MOST_LOSS
 from fairfate.federation.people import People
 from fairfate.federation.split import held_out, pack
 from fairfate.flower.app.gate import SCHEMA
-from fairfate.flower.app.settings import Settings
-from fairfate.flower.app.site import model_of
+from fairfate.flower.app.settings import NEEDS_FIXED, SITES, Settings
+from fairfate.flower.app.site import DESCRIBE, model_of
 from fairfate.flower.history import Round
 from fairfate.flower.keys import PrivateKey
 from fairfate.flower.logs import log, one_line
@@ -28,7 +29,7 @@ from fairfate.flower.receive import receive
 from fairfate.flower.sealed_grid import SealedGrid
 from fairfate.flower.steps import ASK
 from fairfate.flower.strategy import FlowerStrategy
-from fairfate.flower.study import DESCRIBE, NotInStudyError, Study
+from fairfate.flower.study import NotInStudyError, Study
 from fairfate.flower.validation import BuiltIn, built_in_arrays
 from fairfate.models.model import Model
 
@@ -58,7 +59,7 @@ class ServerData:
     def load(cls, settings: Settings, schema: Schema | None = None) -> ServerData:
         """Read the server's files; the schema is theirs unless one is given."""
         schema, table = settings.load_held(schema)
-        streams, model = settings.streams, model_of(schema, settings.config.hidden, settings.config.model)
+        streams, model = settings.streams, model_of(schema, settings.hidden, settings.config.model)
         validation, test = held_out(table, streams)
         if settings.holders.rows is not None:
             validation = streams.few(validation, settings.holders.rows)
@@ -82,44 +83,31 @@ class ServerData:
                     "epochs": settings.training.epochs,
                     "batch-size": settings.training.batch_size,
                     "learning-rate": settings.training.learning_rate,
-                    "hidden": settings.config.hidden,
+                    "l2": settings.training.l2,
+                    "hidden": settings.hidden,
                 }
             ),
         )
 
 
-def ask_for_schema(grid: Grid, settings: Settings, study: Study | None = None) -> Schema:
-    """Ask every site for its columns' sums (or ranges) and category names; a schema that covers them."""
+def ask_for_schema(grid: Grid, settings: Settings) -> Schema:
+    """Ask every site of a simulation for its columns' sums and category names; a schema that covers them."""
     schema = settings.draft_schema()
-    fits = None if study is None else ConfigRecord({SCHEMA: schema.to_json()})  # says who is behind a node
-    clients = Roster(fits, max_wait=settings.max_wait).clients(grid, settings.min_sites)
+    clients = Roster(max_wait=settings.max_wait).clients(grid, settings.min_sites)
     question = RecordDict({"config": ConfigRecord({ASK: DESCRIBE, SCHEMA: schema.to_json()})})
     messages = [Message(question, client.node, MessageType.QUERY) for client in clients]
     told: dict[str, Any] = {}
     for reply in receive(grid, messages, settings.timeout):
         name, described, problem = _description(reply)
-        if study is not None and not problem and name not in study.sites:
-            problem = "it is no site of the study"
-        if study is not None and not problem and _most_rows(described) > study.sites[name].rows[1]:
-            problem = "it tells of more rows than it may have"
         if problem:
             log(WARNING, "%s is left out of the schema: %s", name, problem)
         else:
             told[f"{name} (node {reply.metadata.src_node_id})"] = described
-    if study is not None and not told:
-        raise InputError("a site must describe its columns where schema is 'sites', got none that does")
     schema, refused = cover(schema, told)
     for name, reason in refused.items():
         log(WARNING, "%s is left out of the schema: %s", name, one_line(reason))
     log(INFO, "The schema covers the columns of %d sites", len(told) - len(refused))
     return schema
-
-
-def _most_rows(described: Any) -> float:
-    """The largest number of rows in a description."""
-    values = described.values() if isinstance(described, dict) else ()
-    counts = [of[0] for of in values if isinstance(of, list) and of and isinstance(of[0], int | float)]
-    return max(counts, default=0)
 
 
 def _description(reply: Message) -> tuple[str, Any, str]:
@@ -146,10 +134,10 @@ def open_study(settings: Settings) -> tuple[Settings, Study | None]:
     The settings must be those of the study: sites would refuse others. In a simulation there is none, and
     nothing is sealed.
     """
-    if not settings.study or not Path(settings.study).exists():
-        log(INFO, "No study file: only the nodes of a simulation answer")
+    if not settings.study:
         return settings, None
     study = Study.read(settings.study)
+    check(settings.schema != SITES, NEEDS_FIXED, f"'{SITES}'")
     seed, rounds = settings.seed, settings.training.rounds
     if not study.has_run(settings.strategy, seed, rounds):
         raise InputError(
@@ -163,7 +151,8 @@ def open_study(settings: Settings) -> tuple[Settings, Study | None]:
         "epochs": training.epochs,
         "batch-size": training.batch_size,
         "learning-rate": training.learning_rate,
-        "hidden": str(settings.config.hidden),
+        "l2": training.l2,
+        "hidden": settings.hidden,
     }
     try:
         study.check_settings(given)
@@ -179,14 +168,15 @@ def open_study(settings: Settings) -> tuple[Settings, Study | None]:
 
 
 def seal_messages(grid: Grid, study: Study | None, run: int) -> Grid:
-    """The grid, which seals every message if there is a study.
+    """The grid, which seals every message if there is a study; without one, only a simulation's.
 
     The server's key is in the file that the environment variable ``FAIRFATE_SERVER_KEY`` of the SuperLink's
     own process names: neither the app nor the run config nor Flower's database has it.
     """
-    if study is None:
-        return grid
     path = os.environ.get(SERVER_KEY)
+    if study is None:
+        _check_simulated(grid, path)
+        return grid
     if not path:
         raise InputError(
             f"{SERVER_KEY} must name the server's private key where the SuperLink is started, got none"
@@ -195,6 +185,18 @@ def seal_messages(grid: Grid, study: Study | None, run: int) -> Grid:
     if key.public != study.server:
         raise InputError(f"{SERVER_KEY} must name the key of the study's server, got another in '{path}'")
     return SealedGrid(grid, study, key, run)
+
+
+def _check_simulated(grid: Grid, key: str | None) -> None:
+    """InputError unless the nodes are in this very process: nothing would be sealed, and anybody believed."""
+    from flwr.superlink.grid.inmemory_grid import InMemoryGrid  # Flower's own, of its simulations
+
+    reason = f"{SERVER_KEY} is set" if key else "its nodes are on other machines"
+    if key or not isinstance(grid, InMemoryGrid):
+        raise InputError(
+            f"study must be given in the run config unless the run is a simulation, got none ({reason})"
+        )
+    log(INFO, "No study: this is a simulation")
 
 
 def make_strategy(
@@ -224,6 +226,8 @@ def make_strategy(
         max_wait=settings.max_wait,
         max_norm=settings.max_norm or None,
         max_examples=settings.max_examples or None,
+        max_weight=None if study is None else study.limits.max_weight,
+        max_loss=MOST_LOSS if settings.config.min_cell > 1 else None,
         learning_rate=settings.training.learning_rate,
         checkpoint=checkpoint,
         averaged=(),  # everything is in the strategy's vector, as in the simulator

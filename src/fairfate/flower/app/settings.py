@@ -16,11 +16,17 @@ from fairfate.federation.holders import AT_SERVER, Holders, parse_holders
 from fairfate.federation.streams import Streams
 from fairfate.models.mlp import parse_hidden
 from fairfate.models.training import Training
-from fairfate.runs.config import LISTS, PROTOCOLS, Config, from_mapping
+from fairfate.runs.config import HIDDEN, LISTS, PROTOCOLS, SPELLINGS, Config, Shape, from_mapping
 from fairfate.strategies import parse_spec
 
 VALIDATION, SITES = "validation", "sites"
 """Where a schema comes from, unless from a file."""
+NEEDS_FIXED = (
+    "schema must be fixed where there is a study (what sites would tell of their columns are small counts and"
+    f' single values): schema = "{VALIDATION}" learns it from the server\'s validation file; or write one'
+    " with fairfate flower schema APP --out schema.json, agree on it and give its full path"
+)
+"""What a study asks of the run config."""
 NETWORK = "net.py"
 """A file beside the app's own: its function ``build`` makes the network, in place of the built-in one."""
 _NOT_HERE = {"data", "data-dir", "client-column", "partition", "attack", "clients", "plugin", "seeds"}
@@ -50,7 +56,7 @@ class Settings:
     def read(cls, run_config: Mapping[str, Any], network: str | None = None) -> Settings:
         """From a run config; every key is checked. A network of the user's own comes with the app."""
         own = {field.name.replace("_", "-"): field for field in fields(cls) if field.name != "config"}
-        others = {field.name.replace("_", "-") for field in fields(Config)} | set(LISTS)
+        others = {field.name.replace("_", "-") for field in fields(Config)} | set(LISTS) | set(SPELLINGS)
         others -= {"strategies", "plugins"}
         known = {*own, *others} - _NOT_HERE
         given: dict[str, Any] = {}
@@ -85,7 +91,8 @@ class Settings:
             )
         config = self.config
         parse_objective(config.metric, counted=True)
-        parse_hidden(config.hidden)
+        parse_hidden(self.hidden)
+        check(config.early_stopping == 0, "early-stopping must be left out on Flower", config.early_stopping)
         check(config.protocol in PROTOCOLS, f"protocol must be one of {'|'.join(PROTOCOLS)}", config.protocol)
         check(config.encode in ENCODINGS, f"encode must be one of {'|'.join(ENCODINGS)}", config.encode)
         check(self.min_sites >= 1, "min-sites must be >= 1", self.min_sites)
@@ -118,7 +125,12 @@ class Settings:
     def training(self) -> Training:
         """The clients' SGD."""
         encode = ONEHOT if self.config.encode == AUTO else self.config.encode
-        return self.config.training(encode, self.config.per_round or 1)
+        return self.config.training(Shape(encode), self.config.per_round or 1)
+
+    @property
+    def hidden(self) -> str:
+        """Widths of the built-in model's layers."""
+        return HIDDEN if self.config.hidden is None else self.config.hidden
 
     @property
     def holders(self) -> Holders:

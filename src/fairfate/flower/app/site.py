@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -29,17 +29,17 @@ from flwr.app import (
 from numpy.typing import NDArray
 
 from fairfate.data import Schema, Table, UnfitError, describe_frame
-from fairfate.data.columns import LEAST_ROWS, MISSING, OTHERS, words
 from fairfate.data.read import list_folder, stem
+from fairfate.errors import InputError
 from fairfate.fairness.disclosure import large_strata, merge_bins, round_counts, round_statistics
 from fairfate.fairness.thresholds import histogram
 from fairfate.federation.split import Federation, pack
 from fairfate.federation.streams import Streams
-from fairfate.flower.app.gate import SCHEMA, Gate, Question, RefusedError
+from fairfate.flower.app.gate import SCHEMA, Gate, Question, RefusedError, describe_message, state_folder
 from fairfate.flower.app.node import NodeError, check_keys, data_file, read_rows
-from fairfate.flower.app.site_state import file_checksum
+from fairfate.flower.app.site_state import NO_STUDY, SiteFolder, file_checksum
 from fairfate.flower.client import strategy_of
-from fairfate.flower.logs import log
+from fairfate.flower.logs import log, one_line
 from fairfate.flower.nodes import CLIENT, COUNTS, NAME, NOTE, PROBLEM
 from fairfate.flower.nodes import ROWS as ASK_ROWS
 from fairfate.flower.replies import BROADCAST, report_metrics
@@ -47,7 +47,7 @@ from fairfate.flower.sealed_grid import PROBLEM as PROBLEM_RECORD
 from fairfate.flower.sealed_grid import REASON
 from fairfate.flower.steps import ASK
 from fairfate.flower.steps import HISTOGRAM as ASK_HISTOGRAM
-from fairfate.flower.study import DESCRIBE, FIT, HISTOGRAM, ROWS, SCORES, TRAIN
+from fairfate.flower.study import FIT, HISTOGRAM, ROWS, SCORES, TRAIN
 from fairfate.flower.validation import built_in_arrays
 from fairfate.flower.validators import HELD, HELD_SEED, HELD_SHARE, PART
 from fairfate.flower.validators import SCORES as ASK_SCORES
@@ -59,6 +59,8 @@ from fairfate.models.training import Training
 from fairfate.rounds import local
 from fairfate.strategies import Need, fedavg
 
+DESCRIBE = "describe"
+"""In a query of a simulation: what the columns of a site hold."""
 Mask = NDArray[np.bool_]
 Layers = dict[str, NDArray[Any]]
 Metrics = dict[str, Any]
@@ -113,8 +115,6 @@ class Site:
     min_cell: int = 0
     rows: tuple[int, float] = (0, math.inf)
     """How many training rows it must have, at least and at most."""
-    texts: Mapping[str, Collection[str]] = field(default_factory=dict)
-    """The study's own texts of columns to which sites may add theirs."""
 
     @classmethod
     def simulated(cls, context: Context) -> Site:
@@ -126,39 +126,11 @@ class Site:
     def of_study(cls, context: Context, gate: Gate) -> Site:
         """A site of a federation, as its study has it."""
         limits, (low, high) = gate.study.limits, gate.study.sites[gate.name].rows
-        texts: dict[str, list[str]] = {}
-        if gate.study.schema_from == "sites":
-            texts = {name: of["values"] for name, of in gate.study.columns.items() if "values" in of}
-        return cls(context, gate.name, limits.min_cell, (max(low, limits.min_rows), high), texts)
+        return cls(context, gate.name, limits.min_cell, (max(low, limits.min_rows), high))
 
     def frame(self, schema: Schema) -> pd.DataFrame:
         """The site's rows, with its own column names replaced by the schema's."""
-        frame = read_rows(self.context.node_config, file_of(self.context), schema)
-        for column, known in self.texts.items():
-            if column in frame.columns:
-                frame[column] = self._without_rare(frame[column], known)
-        return frame
-
-    def _without_rare(self, values: pd.Series[Any], known: Collection[str]) -> pd.Series[Any]:
-        """A column whose own texts of few rows are among the others: the server can ask for none of them."""
-        found = words(values)
-        fewest = max(LEAST_ROWS, self.min_cell)
-        rare = [
-            index
-            for index, (name, rows) in enumerate(zip(found.names, found.rows, strict=True))
-            if rows < fewest and name not in known
-        ]
-        if MISSING not in known and 0 < (found.codes < 0).sum() < fewest:
-            rare.append(-1)
-        return values.astype(object).mask(np.isin(found.codes, rare), OTHERS) if rare else values
-
-    def described(self, schema: Schema) -> pd.DataFrame:
-        """The rows that the site describes: those of large strata, as in every other answer."""
-        frame = self.frame(schema)
-        if self.min_cell <= 1:
-            return frame
-        table = schema.table(frame, self.name)
-        return frame[large_strata(table.cell, self.min_cell, 2 * table.groups)]
+        return read_rows(self.context.node_config, file_of(self.context), schema)
 
     def table(self, schema: Schema) -> Table:
         """The same in the schema."""
@@ -210,19 +182,33 @@ def respond(message: Message, context: Context, network: str | None = None) -> M
 
 def _respond_at_site(message: Message, context: Context, network: str | None) -> RecordDict:
     """The sealed answer to a message that the study has."""
-    gate = Gate(context.node_config)
+    gate = _open_gate(message, context)
     question, envelope = gate.open(message, context, network)
     try:
         with _discreet():
             check_keys(context.node_config)
-            if not gate.check_file(file_checksum(file_of(context))):
-                raise SiteError("the site's file has changed since the study began")
+            checksum = file_checksum(file_of(context), context.node_config)
+            if not gate.check_file(checksum):
+                raise SiteError("the site's file, or how it is read, has changed since the study began")
             content = answer(question, Site.of_study(context, gate), network)
+            gate.keep_file(checksum)
     except SiteError as error:
         content = RecordDict({PROBLEM_RECORD: ConfigRecord({REASON: str(error)})})
-        if question.kind in (FIT, ROWS, DESCRIBE):
+        if question.kind in (FIT, ROWS):
             content = RecordDict({CLIENT: ConfigRecord({NAME: gate.name, PROBLEM: str(error)})})
     return gate.close(question, envelope, content)
+
+
+def _open_gate(message: Message, context: Context) -> Gate:
+    """The gate; a site whose study, key or state is not right logs the message, if it has a folder for it."""
+    try:
+        return Gate(context.node_config)
+    except (InputError, OSError, ValueError) as error:
+        with suppress(InputError, OSError, ValueError):
+            folder = SiteFolder(state_folder(context.node_config))
+            folder.check_owner()
+            folder.refuse(NO_STUDY, **describe_message(message, context), reason=one_line(error))
+        raise
 
 
 def _respond_in_simulation(message: Message, context: Context, network: str | None) -> RecordDict:
@@ -240,6 +226,8 @@ def _respond_in_simulation(message: Message, context: Context, network: str | No
                 {key: array.numpy() for key, array in content.array_records[name].items()} for name in names
             )
             site = Site.simulated(context)
+            if config.get(ASK) == DESCRIBE:
+                return _describe(site, Schema.from_json(str(config[SCHEMA])))
             question = Question(kind, config, models, Schema.from_json(str(config[SCHEMA])))
             return answer(question, site, network)
     except SiteError as error:
@@ -250,7 +238,13 @@ def _respond_in_simulation(message: Message, context: Context, network: str | No
         return RecordDict({CLIENT: ConfigRecord({PROBLEM: str(error)})})
 
 
-_KINDS = {"describe": DESCRIBE, ASK_SCORES: SCORES, ASK_HISTOGRAM: HISTOGRAM}
+_KINDS = {ASK_SCORES: SCORES, ASK_HISTOGRAM: HISTOGRAM}
+
+
+def _describe(site: Site, schema: Schema) -> RecordDict:
+    """What the site's columns hold, which only a simulation asks: no minimum cell count could hide it."""
+    described = json.dumps(describe_frame(schema, site.frame(schema)))
+    return RecordDict({CLIENT: ConfigRecord({NAME: site.name, DESCRIBE: described})})
 
 
 def answer(question: Question, site: Site, network: str | None = None) -> RecordDict:
@@ -260,19 +254,11 @@ def answer(question: Question, site: Site, network: str | None = None) -> Record
         layers, metrics = _train(question, site, network)
         sent = ArrayRecord({name: Array(layer) for name, layer in layers.items()})
         return RecordDict({"arrays": sent, "metrics": MetricRecord(metrics)})
-    about = ConfigRecord({NAME: site.name, **_note(site.context)})
-    result = RecordDict({CLIENT: about})
-    if kind == DESCRIBE:
-        if not site.context.node_config.get("describe", True):
-            raise SiteError("this site tells nothing of its columns (describe = false)")
-        about[DESCRIBE] = json.dumps(
-            describe_frame(question.schema, site.described(question.schema), site.min_cell)
-        )
-        return result
+    result = RecordDict({CLIENT: ConfigRecord({NAME: site.name, **_note(site.context)})})
     table = site.table(question.schema)
     trained, held = site.parts(table, config)
+    site.check_rows(int(trained.sum()))
     if kind in (FIT, ROWS):
-        site.check_rows(int(trained.sum()))
         log(INFO, "%s: %d rows fit the server's schema", table.name, len(table))
         if kind == ROWS:
             cells = np.bincount(table.cell[trained], minlength=2 * table.groups)
@@ -347,4 +333,5 @@ def training_of(config: Mapping[str, Any]) -> Training:
         epochs=int(config["epochs"]),
         batch_size=int(config["batch-size"]),
         learning_rate=float(config["learning-rate"]),
+        l2=float(config["l2"]),
     )

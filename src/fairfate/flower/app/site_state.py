@@ -9,8 +9,8 @@ import fcntl
 import hashlib
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +21,12 @@ from fairfate.files import write_bytes
 
 LOG, LOCK = "answers.log", ".lock"
 ANSWERED, REFUSED = "answered", "refused"
+NO_STUDY = "none"
+"""In the place of a study's checksum: the site's settings lead to no study."""
+MOST_REFUSED = 10_000
+"""Lines of refused messages in the log, for one version of a study."""
+_READING = ("rename", "target", "sensitive", "sep", "decimal", "encoding")
+"""Settings that say what the site's file holds."""
 
 
 @dataclass
@@ -33,10 +39,12 @@ class State:
     """How many questions of each kind."""
     attempts: dict[str, tuple[int, str]] = field(default_factory=dict)
     """How often each round of each run was trained, and the checksum of what with."""
-    clients: dict[str, int] = field(default_factory=dict)
-    """The site's number in each run."""
+    fixed: dict[str, int] = field(default_factory=dict)
+    """What stays the same in each run: the site's number and the seeds."""
     file: str = ""
-    """The checksum of the site's file at the first question."""
+    """The checksum of the site's file at the first answer."""
+    refused: int = 0
+    """How many messages were refused."""
 
     @classmethod
     def read(cls, text: str) -> State:
@@ -75,6 +83,39 @@ class SiteFolder:
             state = State.read(file.read_text("utf-8")) if os.path.lexists(file) else State()
             yield state
             write_bytes(file, json.dumps(vars(state)).encode())
+            _sync_folder(self.path)
+
+    def check_owner(self) -> None:
+        """InputError unless the folder is ours alone."""
+        about = self.path.stat()
+        if about.st_uid != os.geteuid() or about.st_mode & 0o077:
+            raise InputError(
+                f"state must be a folder of this account's own that nobody else can use, got '{self.path}'"
+                " (chmod 700)"
+            )
+
+    def refuse(self, study: str, **about: Any) -> None:
+        """Log a message that was refused; after very many of one version of a study, only count them.
+
+        Parameters
+        ----------
+        study : the study's checksum, or `NO_STUDY`
+        about : what came, and why it was refused
+        """
+        number = 0  # of a state that cannot be read: then each one is logged
+        with suppress(InputError, OSError, ValueError), self.state(study) as state:
+            number = state.refused = state.refused + 1
+        if number <= MOST_REFUSED:
+            last = {"note": "later refused messages are only counted"} if number == MOST_REFUSED else {}
+            self.log(REFUSED, **about, **last)
+
+    def count_unlisted(self) -> int:
+        """How many refused messages are not in the log."""
+        total = 0
+        for file in self.path.glob("study-*.json"):
+            with suppress(InputError, OSError):
+                total += max(0, State.read(file.read_text("utf-8")).refused - MOST_REFUSED)
+        return total
 
     def log(self, verdict: str, **about: Any) -> None:
         """One line for each message: what came, who claims to have sent it, what became of it."""
@@ -103,9 +144,18 @@ class SiteFolder:
         return found
 
 
-def file_checksum(path: Path) -> str:
-    """Of the site's file as it is now."""
-    digest = hashlib.sha256()
+def _sync_folder(path: Path) -> None:
+    """Have a file that was renamed there survive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def file_checksum(path: Path, config: Mapping[str, Any]) -> str:
+    """Of the site's file as it is now, and of the settings by which it is read."""
+    digest = hashlib.sha256(json.dumps([str(config.get(key) or "") for key in _READING]).encode())
     with path.open("rb") as file:
         while part := file.read(1 << 20):
             digest.update(part)

@@ -30,9 +30,10 @@ import sys
 import time
 import tomllib
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from fairfate.errors import InputError
+from fairfate.flower.app.make_study import parse_changes
 from fairfate.flower.app.settings import Settings
 
 APP = Path(__file__).resolve().parent
@@ -230,7 +231,10 @@ class Deployment(Local):
             self.server / "server-study.pub",
             *(folder / f"{folder.name}-study.pub" for folder in sites),
         ]
-        amend = f"--amend {quote(self.study)}" if self.study.exists() else ""
+        amend = ""
+        if self.study.exists():  # an amended study keeps what is not given anew
+            amend = f"--amend {quote(self.study)} --runs 5"
+            run_config = " ".join(f"{key}={json.dumps(value)}" for key, value in training(run_config).items())
         self.run(
             f"fairfate flower study {quote(APP)} --out {quote(self.study)} {amend} {' '.join(words)}"
             f" {' '.join(f'--party {quote(party)}' for party in parties)}"
@@ -416,11 +420,23 @@ class Deployment(Local):
         return done.stdout
 
 
+def read_config() -> dict[str, Any]:
+    """The app's run config."""
+    return dict(tomllib.loads((APP / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"])
+
+
+def training(run_config: str) -> dict[str, Any]:
+    """What the run config says of training, with changes as ``flwr run -c`` takes them."""
+    keys = ("strategy", "metric", "protocol", "seed", "rounds", "hidden", "epochs", "batch-size")
+    config = read_config()
+    known = {key: config[key] for key in (*keys, "learning-rate", "validation-from") if key in config}
+    return {**known, **parse_changes(run_config)}
+
+
 def check_config() -> None:
     """Find out now whether the run config makes sense, before anything is started."""
-    config = tomllib.loads((APP / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
     try:
-        Settings.read(config)
+        Settings.read(read_config())
     except InputError as error:
         raise SystemExit(f"pyproject.toml: {error}") from None
 

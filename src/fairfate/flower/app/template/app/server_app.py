@@ -19,11 +19,11 @@ def main(grid: Grid, context: Context) -> None:
     grid = seal_messages(grid, study, context.run_id)  # they answer nothing else
 
     with open_run(settings) as folder:  # a new one, or that of an interrupted run with the same settings
-        # How columns become numbers: as in the interrupted run, or agreed on with the sites, or (None)
-        # learned from the validation file or read from a schema file. Then the server's own rows.
+        # How columns become numbers: as in the interrupted run, or (simulations only) asked of the sites,
+        # or (None) learned from the validation file or read from a schema file. Then the server's own rows.
         schema = folder.schema
         if schema is None and settings.schema == "sites":
-            schema = ask_for_schema(grid, settings, study)
+            schema = ask_for_schema(grid, settings)
         data = ServerData.load(settings, schema)
         folder.agree(data.schema)
 
