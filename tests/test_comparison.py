@@ -1,23 +1,28 @@
-"""The sentence at the end of a run is right, and no collapsed model is praised."""
+"""The recommendation of a run is right, and no collapsed model is praised."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from rich.console import Console
 
+import fairfate
 from command import QUICK
 from fairfate.data.groups import Groups
 from fairfate.fairness import metrics
 from fairfate.fairness.objective import metrics_by
-from fairfate.report.comparison import Comparison, remarks, sentence
+from fairfate.report.comparison import Comparison, remarks
+from fairfate.report.recommendation import paired_tests, recommend
 from fairfate.report.terminal import results_table, show_run
 from fairfate.rounds.server import UNTRAINED
+from fairfate.runs.baselines import COLUMNS, Baseline
 from fairfate.runs.results import count_columns
 from fairfate.runs.sheet import Sheet
 
@@ -39,6 +44,7 @@ def counts(*groups: tuple[float, float], rows: int = 1000, positives: float = 0.
 
 
 UNFAIR, FAIR = counts((0.4, 0.05), (0.8, 0.2)), counts((0.7, 0.12), (0.7, 0.13))
+BIT = counts((0.42, 0.06), (0.8, 0.2))
 WEAK = counts((0.45, 0.3), (0.45, 0.3))
 NOBODY, NEARLY = counts((0.0, 0.0), (0.0, 0.0)), counts((0.02, 0.02), (0.02, 0.02))
 
@@ -67,160 +73,184 @@ def compare(
     return Comparison(Sheet.of_frame(pd.DataFrame(rows)), metric, (), groups)
 
 
-def test_fairer_and_as_accurate() -> None:
-    told = sentence(compare({"fedavg": [UNFAIR] * 5, "fair_fate": [FAIR] * 5}))
-    assert told.startswith("Against fedavg, fair_fate gained 0.587 EQO (0.375 to 0.962)")
-    assert "accuracy 0.792 to 0.823" in told
-    assert "MCC" in told
-    assert "balanced accuracy" in told
-    assert told.endswith("It was fairer in 5 of 5 seeds.")
+def test_a_fairer_strategy_within_the_tolerance_is_recommended_with_its_price() -> None:
+    answer = recommend(compare({"fedavg": [UNFAIR] * 5, "fair_fate": [FAIR] * 5}))
+    assert answer.choice is not None
+    assert answer.choice.name == "fair_fate"
+    assert "EQO 0.375 to 0.962, accuracy 0.792 to 0.823" in answer.comparison
+    assert [name for name, _ in answer.rejected] == ["fedavg"]
+    assert answer.caveats == ()
 
 
-def test_fairer_and_collapsed() -> None:
-    found = compare({"fedavg": [UNFAIR] * 5, "fedavg+thresholds": [NOBODY] * 5})
-    told = sentence(found)
-    assert told.startswith("No strategy can be recommended: fedavg+thresholds collapsed in 5 of 5 seeds")
-    assert "gained" not in told
-    assert "fairer" not in told
+def test_a_collapsed_strategy_is_never_recommended() -> None:
+    found = compare({"fedavg": [UNFAIR] * 5, "fair_fate": [NOBODY] * 5})
+    answer = recommend(found)
+    assert answer.choice is not None
+    assert answer.choice.name == "fedavg"
+    assert dict(answer.rejected)["fair_fate"].startswith("it collapsed in 5 of 5 seeds")
+    assert "It is fairer" not in " ".join(answer.paragraphs)
     assert found.best("eqo") == [True, False]
     assert found.best("accuracy") == [True, False]
+    some = recommend(
+        compare({"fedavg": [UNFAIR] * 4, "fair_fate": [FAIR] * 4, "fedval": [NOBODY] + [FAIR] * 3})
+    )
+    assert some.choice is not None
+    assert some.choice.name == "fair_fate"
 
 
-def test_a_collapsed_strategy_is_left_aside_for_the_next() -> None:
-    found = compare({"fedavg": [UNFAIR] * 4, "fair_fate": [FAIR] * 4, "fedval": [NOBODY] + [FAIR] * 3})
-    assert sentence(found).startswith("Against fedavg, fair_fate gained")
-    assert found.best("eqo") == [False, True, False]
-    better = compare({"fedavg": [UNFAIR] * 4, "fair_fate": [FAIR] * 4, "fedval": [NEARLY] * 4})
-    told = sentence(better)
-    assert told.startswith("Against fedavg, fair_fate gained")
-    assert told.endswith("Left aside: fedval (collapsed in 4 of 4 seeds).")
+def test_a_strategy_that_loses_too_much_skill_is_rejected() -> None:
+    answer = recommend(compare({"fedavg": [UNFAIR] * 3, "fair_fate": [WEAK] * 3}))
+    assert answer.choice is not None
+    assert answer.choice.name == "fedavg"
+    assert "gives up 0.167 accuracy against fedavg" in dict(answer.rejected)["fair_fate"]
+    assert answer.chance == ""
 
 
-def test_the_price_is_said_first_when_skill_is_lost() -> None:
-    told = sentence(compare({"fedavg": [UNFAIR] * 3, "fair_fate": [WEAK] * 3}))
-    assert told.startswith("At the price of skill, fair_fate is fairer than fedavg: accuracy 0.792 to 0.625")
-    assert "MCC 0.492 to 0.145" in told
-    assert "gained 0.625 EQO (0.375 to 1.000)" in told
+def test_one_rule_chooses_what_a_run_saves_and_what_is_said_of_it(tmp_path: Path) -> None:
+    done = fairfate.run(data="synthetic:rows=600", rounds=4, seeds=3, jobs=1, out=tmp_path / "run")
+    (read,) = Comparison.read([tmp_path / "run"])
+    assert recommend(read).choice == recommend(Comparison.of(done)).choice == done.best
+
+
+def test_the_seed_of_the_median_skill_is_taken() -> None:
+    good, bad = counts((0.8, 0.1), (0.8, 0.1)), counts((0.6, 0.2), (0.6, 0.2))
+    choice = compare({"fedavg": [good, FAIR, bad]}).recommended
+    assert choice is not None
+    assert choice.seed == 2
+
+
+def test_thresholds_by_group_are_shown_apart_and_recommended_only_among_their_like() -> None:
+    lines = {"fedavg": [UNFAIR] * 2, "fedavg+thresholds": [FAIR] * 2}
+    answer = recommend(compare(lines))
+    assert answer.choice is not None
+    assert answer.choice.name == "fedavg"
+    (caveat,) = answer.caveats
+    assert "fedavg+thresholds reaches EQO 0.962" in caveat
+    assert "law" in caveat
+    alone = recommend(compare({"fedavg+thresholds": [FAIR] * 2}))
+    assert alone.choice is not None
+    assert "law" in alone.caveats[0]
+
+
+def test_no_recommendation_says_what_to_try_next() -> None:
+    answer = recommend(compare({"fedavg": [NOBODY] * 2, "fair_fate": [NOBODY] * 2}))
+    assert answer.choice is None
+    assert "--rounds" in answer.reason
+    assert [name for name, _ in answer.rejected] == ["fedavg", "fair_fate"]
+    lonely = FAIR.copy()
+    lonely[0, 1] = 0
+    undefined = recommend(compare({"fedavg": [lonely] * 2, "fair_fate": [lonely] * 2}))
+    assert undefined.choice is None
+    assert "--min-group" in undefined.reason
+    untrained = recommend(compare({"fedavg": [FAIR] * 2}, untrained=("fedavg",)))
+    assert untrained.choice is None
+    assert "--clients" in untrained.reason
+
+
+def test_pooled_model_that_collapsed_is_not_praised() -> None:
+    scores = {"accuracy": 0.958, "mcc": 0.0, "eqo": 1.0}
+    pooled = Baseline("pooled logistic regression", 2, scores)
+    found = replace(compare({"fedavg": [NOBODY] * 2}), baselines=(pooled,))
+    assert "EQO 1.000 (collapsed: MCC 0.00)" in recommend(found).pooled
+    skilled = replace(found, baselines=(pooled._replace(metrics=scores | {"mcc": 0.3}),))
+    assert "collapsed" not in recommend(skilled).pooled
+
+
+def test_a_model_below_the_majority_baseline_is_said_to_be() -> None:
+    low = counts((0.5, 0.3), (0.5, 0.3))
+    (caveat,) = recommend(compare({"fedavg": [low] * 2})).caveats
+    assert "majority baseline" in caveat
+    assert "(0.700)" in caveat
 
 
 def test_nothing_gained() -> None:
-    told = sentence(compare({"fedavg": [FAIR] * 3, "fair_fate": [UNFAIR] * 3}))
-    assert told.startswith("Nothing was gained: fedavg is the fairest by EQO (0.962); the next is fair_fate")
-    same = sentence(compare({"fedavg": [FAIR] * 3, "fair_fate": [FAIR] * 3}))
-    assert same.startswith("Nothing was gained")
+    answer = recommend(compare({"fedavg": [FAIR] * 3, "fair_fate": [UNFAIR] * 3}))
+    assert answer.choice is not None
+    assert answer.choice.name == "fedavg"
+    assert "nothing" in answer.comparison
 
 
-def test_several_groups() -> None:
-    three, even = counts((0.4, 0.1), (0.7, 0.1), (0.8, 0.1)), counts((0.7, 0.1), (0.7, 0.1), (0.7, 0.1))
-    told = sentence(compare({"fedavg": [three] * 2, "fair_fate": [even] * 2}, THREE))
-    assert "(0.750 to 1.000 between the worst and the best of 3 groups)" in told
+@pytest.mark.parametrize(
+    ("first", "other", "expected"),
+    [
+        ([UNFAIR], [FAIR], "One seed says nothing about chance"),
+        ([UNFAIR] * 3, [FAIR] * 3, "cannot be tested"),
+        ([UNFAIR, FAIR, UNFAIR], [FAIR] * 3, "does not show that it is fairer"),
+        (
+            [UNFAIR, *[BIT] * 2, UNFAIR, BIT, UNFAIR],
+            [FAIR] * 6,
+            "It is fairer: the difference in EQO is unlikely to be",
+        ),
+    ],
+)
+def test_whether_a_gain_may_be_chance(
+    first: list[np.ndarray], other: list[np.ndarray], expected: str
+) -> None:
+    found = compare({"fedavg": first, "fair_fate": other})
+    answer = recommend(found)
+    assert expected in answer.chance
+    if "p = " in answer.chance:
+        assert answer.choice is not None
+        (row,) = [row for row in paired_tests(found, answer.choice.line)["rows"] if row["metric"] == "eqo"]
+        assert f"p = {row['p-adjusted']:.3f}" in answer.chance
 
 
-def test_several_attributes() -> None:
-    uneven, even = counts(*[(0.4, 0.1), (0.8, 0.1)] * 2), counts(*[(0.7, 0.1)] * 4)
-    told = sentence(compare({"fedavg": [uneven] * 2, "fair_fate": [even] * 2}, BOTH))
-    assert ", the worst of sex, race)" in told
+def test_strategies_of_different_seeds_are_not_tested() -> None:
+    rounds = compare({"fedavg": [UNFAIR] * 2, "fair_fate": [FAIR] * 2}).rounds
+    other = np.where(rounds["strategy"] == "fedavg", rounds["seed"], rounds["seed"] + 5)
+    assert "different seeds" in recommend(Comparison(rounds.assign(seed=other), "eqo", (), TWO)).chance
 
 
-def test_one_seed() -> None:
-    told = sentence(compare({"fedavg": [UNFAIR], "fair_fate": [FAIR]}))
-    assert told.endswith("the one seed that was run; more seeds would show whether that is chance.")
-
-
-def test_perhaps_chance() -> None:
-    told = sentence(compare({"fedavg": [UNFAIR, FAIR, FAIR], "fair_fate": [FAIR, FAIR, FAIR]}))
-    assert told.endswith("It was fairer in 1 of 3 seeds, so it may be chance.")
-
-
-def test_undefined() -> None:
-    lonely = FAIR.copy()
-    lonely[0, 1] = 0
-    told = sentence(compare({"fedavg": [lonely] * 2, "fair_fate": [lonely] * 2}))
-    assert told == "EQO is undefined: a group has no such test rows, so nothing can be said about it."
-    some = sentence(compare({"fedavg": [UNFAIR, UNFAIR], "fair_fate": [FAIR, lonely]}))
-    assert "Nothing can be said: EQO is undefined for all but fedavg." in some
-    first = sentence(compare({"fedavg": [UNFAIR, lonely], "fair_fate": [FAIR, FAIR]}))
-    assert first.startswith("EQO is undefined for fedavg; of the others fair_fate is the fairest with 0.962")
-
-
-def test_a_strategy_without_a_round_that_counted_is_never_fairer() -> None:
+def test_a_strategy_without_a_round_that_counted_is_never_recommended() -> None:
     lines = {"fedavg": [UNFAIR] * 2, "fedval": [FAIR] * 2, "fair_fate": [UNFAIR] * 2}
-    assert "fedval gained" in sentence(compare(lines, rounds=3))
     found = compare(lines, rounds=3, untrained=("fedval",))
     assert found.flaws == ["", "no round counted in 2 of 2", ""]
-    told = sentence(found)
-    assert "fedval gained" not in told
-    alone = sentence(compare({name: lines[name] for name in ("fedavg", "fedval")}, untrained=("fedval",)))
-    assert alone.startswith(
-        "No strategy can be recommended: fedval was not trained (no round counted in 2 of 2"
-    )
+    assert found.recommended is not None
+    assert found.recommended.name != "fedval"
     assert not found.best("accuracy")[1]
     assert any(note.startswith("no round counted: fedval in 2 of 2 seeds; ") for note in remarks(found))
     out = io.StringIO()
     show_run(Console(file=out, width=140), found)
-    assert "fedval (no round counted)" in out.getvalue()
+    assert "(no round counted in 2 of 2)" in out.getvalue()
 
 
-def test_the_first_strategy_was_not_trained() -> None:
-    told = sentence(compare({"fedavg": [UNFAIR] * 2, "fair_fate": [FAIR] * 2}, untrained=("fedavg",)))
-    assert told.startswith("fedavg itself was not trained (no round counted in 2 of 2 seeds)")
-    assert "The fairest of the others is fair_fate" in told
-    assert "gained" not in told
+def test_the_objective_of_the_strategies_is_what_is_compared() -> None:
+    found = compare({"fedavg": [UNFAIR] * 2, "fair_fate": [FAIR] * 2}, metric="0.5*sp+0.5*eo")
+    assert "0.5*sp+0.5*eo" in recommend(found).comparison
 
 
-def test_the_first_strategy_collapsed() -> None:
-    told = sentence(compare({"fedavg": [NOBODY] * 2, "fair_fate": [FAIR] * 2}))
-    assert told.startswith("fedavg itself collapsed in 2 of 2 seeds (mean MCC 0.000)")
-    assert "The fairest of the others is fair_fate: EQO 0.962, accuracy 0.823, MCC 0.576." in told
-    alone = sentence(compare({"fedavg": [NOBODY] * 2}))
-    assert alone.startswith("fedavg itself collapsed in 2 of 2 seeds")
-    assert sentence(compare({"fedavg": [FAIR]})) == ""
-    both = sentence(compare({"fedavg": [NOBODY] * 2, "fair_fate": [NOBODY] * 2}))
-    assert both.startswith("No strategy can be recommended: fair_fate collapsed")
-    assert "fedavg itself collapsed" in both
+def test_small_and_missing_groups_do_not_steer() -> None:
+    groups = Groups.single("sex", ("f", "m", "(missing)", "(small groups)"))
+    apart = np.concatenate([FAIR, counts((0.1, 0.1), (1.0, 0.9), rows=10)])
+    known = metrics_by(groups)
+    assert float(known["eqo"](apart)) == float(metrics.METRICS["eqo"](FAIR))
+    assert float(known["accuracy"](apart)) == float(metrics.METRICS["accuracy"](apart))
+    counted = metrics_by(replace(groups, missing_counts=True))
+    assert float(counted["eqo"](apart)) < float(known["eqo"](apart))
 
 
-def test_an_objective_is_spoken_of() -> None:
-    told = sentence(compare({"fedavg": [UNFAIR] * 2, "fair_fate": [FAIR] * 2}, metric="0.5*sp+0.5*eo"))
-    assert "gained" in told
-    assert "0.5*sp+0.5*eo" in told
+def test_pooled_baselines_are_shown_and_spoken_of() -> None:
+    found = compare({"fedavg": [UNFAIR] * 2, "fair_fate": [FAIR] * 2})
+    values = dict.fromkeys(COLUMNS, 0.612)
+    pooled = replace(found, baselines=(Baseline("pooled logistic regression", 2, values),))
+    out = io.StringIO()
+    show_run(Console(file=out, width=120), pooled)
+    assert "logistic regression" in out.getvalue()
+    assert "accuracy 0.612" in recommend(pooled).pooled
+    assert recommend(found).pooled == ""
 
 
 @pytest.mark.parametrize("width", [80, 140])
-def test_the_table_has_the_majority_and_the_acceptance(width: int) -> None:
+def test_the_table_has_the_majority_and_the_selection_rate(width: int) -> None:
     found = compare({"fedavg": [UNFAIR] * 2, "fair_fate": [NOBODY] * 2})
     assert found.majority == pytest.approx(0.7)
     grid = results_table(found, width)
     columns = {str(column.header): [str(cell) for cell in column.cells] for column in grid.columns}
-    assert columns["accepted"][:2] == (
-        ["0.268±0.000 ", "0.000±0.000 "] if width > 100 else [".27±.00 ", ".00±.00 "]
+    assert columns["selected"][:2] == (
+        ["0.268±0.000", "0.000±0.000"] if width > 100 else [".27±.00", ".00±.00"]
     )
     assert columns["accuracy"][2].strip() in (".70", "0.700")
-    stars = [cell for name, cells in columns.items() for cell in cells[1:2] if "*" in cell]
-    assert stars == []  # the collapsed one
-
-
-def test_seeds_are_counted_where_both_strategies_were_run_with_them() -> None:
-    """In seed 1 fedavg is fair, in the others it is not; fair_fate is FAIR but for its second seed."""
-
-    def told(seeds: list[int]) -> str:
-        own = [WEAK if place == 1 else FAIR for place in range(len(seeds))]
-        both = compare({"fedavg": [WEAK, UNFAIR, UNFAIR], "fair_fate": own}).rounds
-        names = dict(enumerate(seeds, start=1))
-        new = [
-            names[seed] if name == "fair_fate" else seed
-            for name, seed in zip(both["strategy"], both["seed"], strict=True)
-        ]
-        return sentence(Comparison(both.assign(seed=np.array(new)), "eqo", (), TWO)).partition("MCC")[2]
-
-    assert told([2, 1, 3]).endswith("It was fairer in 2 of 3 seeds, so it may be chance.")
-    assert told([2, 4, 3]).endswith("It was fairer in 2 of 2 seeds that both were run with.")
-    assert told([3, 2]).endswith("It was fairer in 2 of 2 seeds that both were run with.")
-    assert told([4, 1, 2]).endswith("fairer in 1 of 2 seeds that both were run with, so it may be chance.")
-    only = "in the one seed that both were run with; more seeds would show whether that is chance."
-    assert told([7, 8, 3, 9]).endswith(f"It was fairer {only}")
-    assert told([7, 1, 8]).endswith(f"It was not fairer {only}")
-    assert told([4, 5]).endswith("They were run with different seeds, so it may be chance.")
+    assert [cell.endswith("*") for cell in columns["strategy"]] == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +261,7 @@ def test_the_title_says_how_many_seeds_there_are(seeds: tuple[int, int], told: s
     screen = Console(file=io.StringIO(), width=120)
     show_run(screen, compare({"fedavg": [UNFAIR] * seeds[0], "fair_fate": [FAIR] * seeds[1]}))
     assert isinstance(screen.file, io.StringIO)
-    assert f"d, random: test rows, round 1, {told}\n" in screen.file.getvalue()
+    assert f"d, split random: test rows, round 1, {told}\n" in screen.file.getvalue()
 
 
 def test_runs_of_one_seed_each_are_titled_so() -> None:
@@ -258,9 +288,48 @@ def test_a_run_that_was_cut_short_is_told() -> None:
     assert remarks(cut)[-1].startswith("not converged: fedavg; more rounds or a larger learning rate")
 
 
+def scored(curves: Sequence[np.ndarray]) -> bool:
+    """Whether a strategy with these curves of MCC, one for each seed, is said to be still learning."""
+    rounds = compare({"fedavg": [FAIR] * len(curves)}, rounds=len(curves[0])).rounds
+    mcc = [
+        curves[seed - rounds["seed"].min()][t - 1]
+        for seed, t in zip(rounds["seed"], rounds["round"], strict=True)
+    ]
+    found = Comparison(rounds.assign(mcc=np.array(mcc)), "eqo", (), TWO)
+    return any("not converged" in line for line in remarks(found))
+
+
+@pytest.mark.slow
+def test_only_a_gain_above_its_noise_means_not_converged() -> None:
+    rng = np.random.default_rng(1)
+    rising = np.linspace(0.0, 0.3, 50)
+    assert scored([rising + rng.normal(0, 0.01, 50) for _ in range(5)])
+    assert scored([rising])
+    assert not scored([np.minimum(rising, 0.15)] * 5), "has converged"
+    assert not scored([3 * rising, *[0.3 + rising / 100] * 4]), "most of it is one seed's"
+    assert not scored([*[rising] * 7, *[0.3 - rising / 100] * 3]), "three seeds of ten do not rise"
+    assert scored([*[rising] * 8, *[0.3 - rising / 100] * 2]), "eight do"
+    noise = [scored([0.3 + rng.normal(0, 0.1, 50) for _ in range(5)]) for _ in range(40)]
+    assert sum(noise) <= 2
+    alone = [scored([0.3 + rng.normal(0, 0.1, 50)]) for _ in range(40)]
+    assert sum(alone) <= 4
+
+
 def test_an_objective_that_no_strategy_looks_at_is_measured_all_the_same(fairfate) -> None:
     done = fairfate(
         "run", *QUICK, "--metric", "worst(eo, sp)", "--strategy", "fedavg", "--strategy", "fedmom"
     )
     assert done.code == 0
     assert "undefined" not in done.out
+
+
+def test_table_has_no_fairness_of_collapsed_models() -> None:
+    pooled = Baseline("pooled logistic regression", 2, dict.fromkeys(COLUMNS, 1.0) | {"mcc": 0.0})
+    found = replace(compare({"fedavg": [NOBODY] * 2, "fair_fate": [FAIR] * 2}), baselines=(pooled,))
+    console = Console(file=io.StringIO(), width=100)
+    console.print(results_table(found, 100))
+    lines = console.file.getvalue().splitlines()
+    start = {line.split()[0]: len(line.split()) for line in lines if line.strip()}
+    assert start["fedavg"] == 1 + 4
+    assert start["fair_fate"] > 1 + 4
+    assert sum("(collapsed" in line for line in lines) == 2

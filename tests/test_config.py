@@ -13,6 +13,7 @@ from fairfate.runs.config import (
     MOST_SEEDS,
     PROVENANCE,
     Config,
+    Shape,
     fields_given,
     from_mapping,
     parse_privileged,
@@ -230,9 +231,54 @@ def test_an_empty_text_is_no_place_but_may_be_another_value() -> None:
 
 @pytest.mark.parametrize("encode", ["onehot", "ordinal"])
 def test_training_is_what_suits_the_encoding_unless_it_is_said(encode: str) -> None:
-    usual = Config().training(encode, 4)
+    usual = Config().training(Shape(encode), 4)
     found = (usual.rounds, usual.epochs, usual.batch_size, usual.learning_rate)
     assert found == ((200, 2, 20, 0.03) if encode == "onehot" else (100, 10, 10, 0.01))
     assert usual.per_round == 4
-    said = Config(rounds=1, epochs=3, batch_size=5, learning_rate=0.5).training(encode, 4)
+    said = Config(rounds=1, epochs=3, batch_size=5, learning_rate=0.5).training(Shape(encode), 4)
     assert (said.rounds, said.epochs, said.batch_size, said.learning_rate) == (1, 3, 5, 0.5)
+    assert (usual.l2, usual.early_stopping) == (0.0, 0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "hidden"),
+    [(280, 14, "10"), (279, 14, "0"), (6000, 4000, "0"), (1_200_000, 14, "10"), (0, 4000, "10")],
+)
+def test_wide_files_get_no_hidden_layer(rows: int, columns: int, hidden: str) -> None:
+    assert Shape("onehot", rows, columns, 10).hidden == hidden
+    assert Shape("ordinal", rows, columns, 10).hidden == "10"
+
+
+@pytest.mark.parametrize(("columns", "rate"), [(15, 0.03), (30, 0.015), (100, 0.0045), (1000, 0.003)])
+def test_hidden_layers_learn_more_slowly_from_many_columns(columns: int, rate: float) -> None:
+    shape = Shape("onehot", 100_000, columns, 10)
+    assert shape.training(is_deep=True).learning_rate == rate
+    assert shape.training(is_deep=False).learning_rate == 0.03
+    assert Shape("ordinal", 100_000, columns, 10).training(is_deep=True).learning_rate == 0.01
+    said = Config(learning_rate=0.5).training(shape, 3)
+    assert said.learning_rate == 0.5
+
+
+def test_only_wide_files_without_a_hidden_layer_have_a_weight_decay() -> None:
+    wide, long = Shape("onehot", 6000, 4000, 10), Shape("onehot", 100_000, 40, 10)
+    assert wide.training(is_deep=False).l2 == 0.01
+    assert wide.training(is_deep=True) == Shape("onehot").training(is_deep=True)
+    assert long.training(is_deep=False).l2 == 0
+    assert Shape("ordinal", 6000, 4000, 10).training(is_deep=False).l2 == 0
+    assert Config(l2=0.0).training(wide, 3, is_deep=False).l2 == 0
+
+
+@pytest.mark.parametrize(("rows", "batch"), [(0, 20), (40_000, 20), (120_000, 60), (1_200_000, 600)])
+def test_clients_with_many_rows_get_larger_batches(rows: int, batch: int) -> None:
+    assert Shape("onehot", rows, 14, 10).training(is_deep=True).batch_size == batch
+    assert Shape("ordinal", rows, 14, 10).training(is_deep=True).batch_size == 10
+
+
+# -- spellings ---------------------------------------------------------------------------------------------
+
+
+def test_favorable_is_the_same_key_as_favourable() -> None:
+    assert from_mapping({"favorable": "yes"}).favourable == "yes"
+    assert fields_given({"favorable": "yes"}) == ["favourable"]
+    with pytest.raises(InputError, match="each key must be given once, got 'favorable' again"):
+        from_mapping({"favourable": "yes", "favorable": "no"})

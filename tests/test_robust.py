@@ -157,6 +157,15 @@ def test_all_strategies_run_with_all_steps(tmp_path: Path) -> None:
     assert values["{}"] == values['{"clip_norm": 1000.0}'] != values['{"clip_norm": 0.01}']
 
 
+@pytest.mark.parametrize("step", ["clip", "median", "trimmed", "krum"])
+def test_the_example_of_a_strategy_takes_every_robust_step(step: str) -> None:
+    plugin = Path(__file__).parent.parent / "examples" / "own_strategy.py"
+    options = {"data": "synthetic:rows=300", "rounds": 2, "per_round": 5, "seeds": 1, "jobs": 1}
+    rounds = run(**options, plugins=[plugin], strategies=["trimmed", f"trimmed+{step}"]).rounds
+    last = rounds[(rounds["split"] == "test") & (rounds["round"] == 2)]
+    assert list(last["strategy"]) == ["trimmed", f"trimmed+{step}"]
+
+
 def test_on_flower_whole_numbers_neither_count_nor_change() -> None:
     app = pytest.importorskip("flwr.app")
     from fairfate.flower.checks import scale_updates

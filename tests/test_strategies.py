@@ -166,7 +166,9 @@ def test_a_count_of_zero_has_weight_one() -> None:
 
 
 def test_unknown_strategy_lists_the_known_ones() -> None:
-    with pytest.raises(InputError, match=r"unknown strategy 'fairfate'; did you mean 'fair_fate'.*fedavg"):
+    with pytest.raises(
+        InputError, match=r"unknown strategy 'fairfate'; did you mean 'fair_fate'.*nearest of"
+    ):
         parse_spec("fairfate", "sp")
 
 

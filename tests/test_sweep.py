@@ -6,6 +6,11 @@ import pandas as pd
 import pytest
 
 from fairfate.errors import InputError
+from fairfate.runs.config import Config
+from fairfate.runs.execute import execute
+from fairfate.runs.finished import Run
+from fairfate.runs.folders import read_folder, read_unfinished
+from fairfate.runs.prepare import prepare
 from fairfate.runs.run import run
 from fairfate.runs.store import Store
 from fairfate.runs.sweep import expand, sweep
@@ -138,6 +143,58 @@ def test_an_edited_plugin_is_run_again_and_nothing_else(tmp_path: Path) -> None:
     plugin.write_text(PLUGIN.format(beta=0.0))
     assert sweep(expand(values), out, jobs=1).ran == 0
     assert found()["mine_s"] == first["mine_s"]
+
+
+def test_strategies_keep_the_order_of_the_file_whatever_code_they_come_from(tmp_path: Path) -> None:
+    """A plugin's strategies, and those added later, have files of their own, named by a checksum."""
+    for number in range(4):
+        text = PLUGIN.format(beta=f"0.{number}").replace("mine_s", f"mine_{number}")
+        (tmp_path / f"{number}.py").write_text(text)
+    plugins = [str(tmp_path / f"{number}.py") for number in range(4)]
+    values = {**VALUES, "partition": "random", "plugin": plugins, "seeds": [1, 2, 3]}
+    first = ["mine_0", "fedavg", "mine_1", "fedmom:beta=0.8|0.9"]
+    more = ["fedval:metric=sp", "mine_3", *reversed(first), "mine_2"]
+    for strategies in (first, more):
+        done = sweep(expand({**values, "strategy": strategies}), tmp_path / "o", jobs=1)
+        wanted = [text for config in expand({**values, "strategy": strategies}) for text in config.strategies]
+        order = [(text.partition(":")[0], "0.8" in text) for text in wanted]
+        (held,) = read_folder(tmp_path / "o")
+        tables = [held.rounds.frame, *(done.rounds(cell) for cell in done.cells)]
+        for rounds in tables:
+            for _, rows in rounds.groupby("seed"):
+                lines = rows.drop_duplicates(["strategy", "settings"])
+                assert order == [
+                    (name, "0.8" in settings)
+                    for name, settings in zip(lines["strategy"], lines["settings"], strict=True)
+                ]
+        summary = pd.read_csv(tmp_path / "o" / "summary.csv")
+        assert list(summary["strategy"]) == [name for name, _ in order]
+        assert len(held.rounds) == sum(len(done.rounds(cell)) for cell in done.cells)
+
+
+def test_a_run_that_goes_on_keeps_the_order_of_its_strategies(tmp_path: Path) -> None:
+    for number in range(4):
+        text = PLUGIN.format(beta=f"0.{number}").replace("mine_s", f"mine_r{number}")
+        (tmp_path / f"{number}.py").write_text(text)
+    names = ["mine_r2", "fedavg", "mine_r0", "fedval", "mine_r3", "mine_r1"]
+    options = {"data": "synthetic:rows=300", "rounds": 2, "epochs": 1, "seeds": (1, 2, 3)}
+    options |= {"strategies": names, "plugins": [str(tmp_path / f"{number}.py") for number in range(4)]}
+    whole = run(**options, jobs=1).rounds
+    plan, table = prepare(
+        Config(**{key: tuple(of) if isinstance(of, list) else of for key, of in options.items()})
+    )
+
+    def stop(finished: Run) -> None:
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        execute(plan, table, out=tmp_path / "o", jobs=1, on_results=stop)
+    unfinished = read_unfinished(tmp_path / "o")
+    assert unfinished is not None
+    resumed = execute(plan, table, out=tmp_path / "o", jobs=1).rounds
+    for rounds in (resumed, unfinished.rounds):
+        same = ["seed", "strategy", "round", "split", "accuracy"]
+        pd.testing.assert_frame_equal(rounds[same], whole[same], check_dtype=False)
 
 
 @pytest.mark.data

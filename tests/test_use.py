@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +14,10 @@ import pandas as pd
 import pytest
 
 import made_up
+from command import Outcome
 from fairfate import FairModel
 from fairfate.fairness.intervals import bootstrap, wilson
+from fairfate.models.fitted import TRAINED_ON
 from fairfate.runs.run import run
 
 FILES = {
@@ -57,7 +62,7 @@ def test_from_a_file_to_decisions_on_rows_as_they_come(trained, fairfate) -> Non
     new.to_csv(folder / "new.csv", index=False)
     for strategy in ("fedavg", "fedavg+average+thresholds"):
         words = ["predict", str(folder / "run"), "--strategy", strategy, "--data", str(folder / "new.csv")]
-        code, out, err = fairfate(*words, "--out", "scored.csv")
+        code, out, err = fairfate(*words, "--out", "scored.csv", "--force")
         if text in FILES[name] and "never seen" in err and code == 2:
             continue  # a group without a threshold
         assert code == 0, err
@@ -140,6 +145,25 @@ def test_bad_input_is_one_message(credit: Path, fairfate, words: list[str], said
     assert not Path("scored.csv").exists()
 
 
+def test_column_of_mixed_types_is_written_to_parquet_as_text(credit: Path, fairfate) -> None:
+    rows = pd.read_csv(credit / "credit.csv").assign(extra="x").to_dict("records")[:4]
+    for row, extra in zip(rows, ("a", 1.5, None, True), strict=True):
+        row["extra"] = extra
+    (credit / "mixed.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    code, _, err = fairfate(
+        "predict",
+        str(credit / "run"),
+        "--strategy",
+        "fedavg",
+        "--data",
+        str(credit / "mixed.jsonl"),
+        "--out",
+        "m.parquet",
+    )
+    assert code == 0, err
+    assert pd.read_parquet("m.parquet")["extra"].fillna("").tolist() == ["a", "1.5", "", "True"]
+
+
 def test_names_of_columns_that_are_taken_are_left_alone(credit: Path, fairfate) -> None:
     frame = pd.read_csv(credit / "credit.csv").assign(prediction="mine", probability=7)
     frame.to_csv(credit / "taken.csv", index=False)
@@ -219,7 +243,15 @@ def test_no_cell_of_a_csv_file_is_a_formula_to_a_spreadsheet(fairfate) -> None:
     assert fairfate("predict", *model, "--out", "scored.csv").code == 0
     files = [*Path("o").glob("*.csv"), Path("scored.csv")]
     assert {file.name for file in files} == {
-        *("groups.csv", "report-audit.csv", "report-tests.csv", "summary.csv", "scored.csv")
+        *(
+            "baselines.csv",
+            "groups.csv",
+            "importances.csv",
+            "report-audit.csv",
+            "report-tests.csv",
+            "summary.csv",
+            "scored.csv",
+        )
     }
     for file in files:
         with file.open(newline="", encoding="utf-8") as opened:
@@ -233,3 +265,63 @@ def test_no_cell_of_a_csv_file_is_a_formula_to_a_spreadsheet(fairfate) -> None:
     assert fairfate("show", "o").code == 0
     assert fairfate("predict", *model, "--out", "scored.parquet").code == 0
     assert pd.read_parquet("scored.parquet")["=sex"].tolist() == frame["=sex"].tolist()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_evaluating_on_the_training_file_is_warned_of(
+    name: str, tmp_path: Path, fairfate: Callable[..., Outcome]
+) -> None:
+    frame = getattr(made_up, name)(1000)
+    made_up.write(frame[:900], tmp_path / "old.csv")
+    made_up.write(frame[900:], tmp_path / "new.csv")
+    target, favourable, sensitive = FILES[name]
+    options = {"target": target, "favourable": favourable, "sensitive": sensitive, "min_group": 0}
+    run(data="old.csv", **options, strategies="fedavg", rounds=5, seeds=1, jobs=1, out="run")
+    old = fairfate("evaluate", "run", "--strategy", "fedavg", "--data", "old.csv")
+    assert old.code == 0, old.err
+    assert "Warning: these rows were used to train" in " ".join(old.out.split())
+    assert "accuracy" in old.out
+    new = fairfate("evaluate", "run", "--strategy", "fedavg", "--data", "new.csv")
+    assert new.code == 0, new.err
+    assert "Warning" not in new.out + new.err
+
+
+def test_evaluating_on_any_file_that_the_run_learned_from_is_warned_of(
+    tmp_path: Path, fairfate: Callable[..., Outcome]
+) -> None:
+    frame = made_up.credit(900)
+    for file, rows in {"a": slice(300), "b": slice(300, 600), "c": slice(600, None)}.items():
+        made_up.write(frame[rows], tmp_path / f"{file}.csv")
+    made_up.write(frame.assign(site="x")[:300], tmp_path / "sites.csv")
+    frame[:300].to_parquet(tmp_path / "a.parquet")
+    options = {
+        "target": "risk",
+        "favourable": "good",
+        "sensitive": "age:40",
+        "rounds": 3,
+        "seeds": 1,
+        "jobs": 1,
+    }
+    run(data="a.csv", validation="b.csv", test="c.csv", **options, strategies="fedavg", out="three")
+    run(data="sites.csv", client_column="site", clients=1, **options, strategies="fedavg", out="sites")
+    for folder, file, warned in (
+        ("three", "a.csv", True),
+        ("three", "b.csv", True),
+        ("three", "c.csv", False),
+        ("sites", "sites.csv", True),
+        ("sites", "a.csv", True),  # the rows are the same, whichever client has them
+    ):
+        done = fairfate("evaluate", folder, "--strategy", "fedavg", "--data", file)
+        assert done.code == 0, done.err
+        assert ("Warning: these rows" in " ".join(done.out.split())) is warned, (folder, file)
+
+
+def test_a_model_with_odd_checksums_still_evaluates(credit: Path) -> None:
+    model = FairModel.load(credit / "run" / "models" / "fedavg-seed-1.safetensors")
+    rows = pd.read_csv(credit / "credit.csv")
+    expected, scored = model.evaluate(rows)
+    assert scored.notes[0] == TRAINED_ON
+    for odd in (None, 3, "x", {}, [None]):
+        counts, scored = replace(model, about={**model.about, "rows-checksums": odd}).evaluate(rows)
+        assert np.array_equal(counts, expected)
+        assert TRAINED_ON not in scored.notes

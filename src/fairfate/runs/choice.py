@@ -1,4 +1,4 @@
-"""Which of a run's models to take: chosen by the validation rows, never by the test rows."""
+"""Which of a run's models is recommended: chosen on the validation rows, never on the test rows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from fairfate.fairness.metrics import COLLAPSED
 from fairfate.fairness.objective import bind
 from fairfate.lazy import pandas as pd
 from fairfate.runs.results import KEYS, counts_of, is_untrained, row_names
+from fairfate.strategies import THRESHOLDS
 
-TOLERANCE, KEEP = 0.03, 0.8
+TOLERANCE, KEEP = 0.02, 0.8
 """What a model may lose against the most accurate one: accuracy, and balanced accuracy above one half."""
+COLLAPSE, UNDEFINED, UNTRAINED = "collapsed", "undefined", "untrained"
+"""What is wrong with a strategy, where nothing else needs to be said of it."""
 
 
 class Choice(NamedTuple):
@@ -38,25 +41,34 @@ class Judged:
     balanced_accuracy: float
     fairness: float
     seed: int
-    """That of its models which has the highest sum of accuracy and fairness."""
+    """That of its models whose MCC is the median."""
     against: str = ""
-    """Why it may not be taken; empty if it may."""
+    """Why it is rejected; empty if it may be recommended."""
+    flaw: str = ""
+    """`COLLAPSE`, `UNDEFINED` or `UNTRAINED`, where it is rejected for that."""
+    needs_group: bool = False
+    """Whether its decisions need the group of every person."""
 
 
 def choose(rounds: pd.DataFrame, metric: str, groups: Groups) -> Choice | None:
-    """The model to take, or None if all have collapsed, no round counted, or fairness is undefined.
+    """The recommended model, or None if all have collapsed, no round counted, or fairness is undefined.
 
     Of the strategies that were trained in every seed, collapsed in none and, in the mean over seeds, lie
-    within 0.03 of the most accurate one's accuracy and keep 80 % of its balanced accuracy above one half, the
-    fairest; of its seeds, the one with the highest sum of accuracy and fairness. All on the validation rows
-    of the last round.
+    within 0.02 of the most accurate one's accuracy and keep 80 % of its balanced accuracy above one half, the
+    fairest. Strategies whose decisions need each person's group are apart: they count only if all of them do.
+    Of its seeds, the one whose MCC is the median. All on the validation rows of the last round.
     """
     return pick(judge(rounds, metric, groups))
 
 
 def pick(judged: Sequence[Judged]) -> Choice | None:
-    """The model to take of strategies that were judged."""
+    """The recommended model of strategies that were judged."""
     allowed = [line for line, one in enumerate(judged) if not one.against]
+    if not allowed:
+        return None
+    blind = [line for line in allowed if not judged[line].needs_group]
+    if blind or any(not one.needs_group for one in judged):
+        allowed = blind
     if not allowed:
         return None
     best = max(allowed, key=lambda line: (judged[line].fairness, judged[line].accuracy))
@@ -74,10 +86,13 @@ def judge(rounds: pd.DataFrame, metric: str, groups: Groups) -> list[Judged]:
     names = row_names(pd.DataFrame([frame.iloc[0] for frame in lines]))
     judged = [_judge(name, frame) for name, frame in zip(names, lines, strict=True)]
     usable = [one for one in judged if not one.against]
-    if not usable:
-        return judged
-    top = max(usable, key=lambda one: one.accuracy)
-    return [one if one.against else replace(one, against=_too_weak(one, top)) for one in judged]
+    blind = [one for one in usable if not one.needs_group]
+
+    def weak(one: Judged) -> str:
+        rivals = usable if one.needs_group else blind
+        return _too_weak(one, max(rivals, key=lambda rival: rival.accuracy))
+
+    return [one if one.against else replace(one, against=weak(one)) for one in judged]
 
 
 def spoken_of(objectives: Iterable[object], metric: str) -> str:
@@ -87,20 +102,29 @@ def spoken_of(objectives: Iterable[object], metric: str) -> str:
 
 def _judge(name: str, frame: pd.DataFrame) -> Judged:
     means = frame[["accuracy", "balanced_accuracy", "fairness"]].mean(skipna=False)
-    seed = int(frame["seed"].iloc[int((frame["accuracy"] + frame["fairness"]).to_numpy().argmax())])
+    by_skill = frame["mcc"].to_numpy(dtype=np.float64).argsort(kind="stable")
+    seed = int(frame["seed"].iloc[int(by_skill[(len(frame) - 1) // 2])])
     collapsed = int((~(frame["mcc"] >= COLLAPSED)).sum())
     untrained = int(is_untrained(frame).sum())
-    against = ""
+    against = flaw = ""
     if untrained:
-        against = (
-            f"no round counted in {untrained} of {len(frame)} seeds: it is the model that training began with"
-        )
+        flaw, against = UNTRAINED, f"no round counted in {untrained} of {len(frame)} seeds"
     elif collapsed:
-        against = f"it collapsed in {collapsed} of {len(frame)} seeds: it hardly tells people apart"
+        flaw, against = COLLAPSE, f"it collapsed in {collapsed} of {len(frame)} seeds"
     elif np.isnan(means["fairness"]):
-        against = "its fairness is undefined: a group has no such validation rows"
+        flaw, against = UNDEFINED, "its fairness is undefined: a group has no such validation rows"
     accuracy, balanced, fairness = (float(value) for value in means)
-    return Judged(name, accuracy, balanced, fairness, seed, against)
+    needs_group = decides_by_group(str(frame["strategy"].iloc[0]))
+    return Judged(name, accuracy, balanced, fairness, seed, against, flaw, needs_group)
+
+
+def decides_by_group(label: str) -> bool:
+    """Whether a strategy, by its name in tables, has a threshold for each group.
+
+    >>> decides_by_group("fedavg+average+thresholds"), decides_by_group("fedavg+average [run-2]")
+    (True, False)
+    """
+    return THRESHOLDS in label.partition(" [")[0].split("+")
 
 
 def _too_weak(one: Judged, top: Judged) -> str:

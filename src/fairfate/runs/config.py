@@ -6,7 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,51 @@ USUAL = (
     Training(rounds=200, per_round=1, epochs=2, batch_size=20, learning_rate=0.03),
 )
 """The clients' SGD unless told otherwise: the paper's, and for one-hot inputs."""
+HIDDEN = "10"
+"""The layers of the built-in model unless told otherwise."""
+LEAST_ROWS = 20
+"""Training rows for each column: with fewer a file is wide, and a hidden layer learns the rows by heart."""
+WIDE_L2 = 0.01
+"""For a wide file without a hidden layer."""
+MANY_COLUMNS = 15
+"""Above so many, one-hot inputs are large together, and a hidden layer needs a smaller learning rate."""
+LEAST_RATE = 0.003
+"""So that training ends within the usual rounds."""
+MOST_STEPS = 200
+"""SGD steps of a client in an epoch on one-hot inputs: with more, smaller batches are noise and drift."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the default training depends on; docs/own-data.md says what was measured."""
+
+    encode: str
+    rows: int = 0
+    """Training rows of all clients; 0 where the server does not know."""
+    columns: int = 0
+    clients: int = 1
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether there are few rows for so many columns of one-hot inputs."""
+        return self.encode == ONEHOT and 0 < self.rows < LEAST_ROWS * self.columns
+
+    @property
+    def hidden(self) -> str:
+        """No hidden layer for a wide file, where logistic regression is the better model."""
+        return "0" if self.is_wide else HIDDEN
+
+    def training(self, *, is_deep: bool) -> Training:
+        """What suits the encoding and, on one-hot inputs, the numbers of columns and of rows."""
+        usual = USUAL[self.encode == ONEHOT]
+        if self.encode != ONEHOT:
+            return usual
+        rate = usual.learning_rate
+        if is_deep and self.columns > MANY_COLUMNS and not self.is_wide:
+            rate = max(LEAST_RATE, float(f"{rate * MANY_COLUMNS / self.columns:.2g}"))
+        batch = max(usual.batch_size, self.rows // self.clients // MOST_STEPS)
+        l2 = WIDE_L2 if self.is_wide and not is_deep else usual.l2
+        return replace(usual, learning_rate=rate, batch_size=batch, l2=l2)
 
 
 @dataclass(frozen=True)
@@ -48,6 +93,7 @@ class Config:
     keep: tuple[str, ...] = ()
     min_group: int = Columns.min_group
     missing_group: str = Columns.missing_group
+    missing: tuple[str, ...] = ()
     encode: str = AUTO
     sep: str | None = None
     decimal: str | None = None
@@ -58,7 +104,8 @@ class Config:
     clients: int | None = None
     validation_from: str | None = None
     min_cell: int = 0
-    strategies: tuple[str, ...] = ("fedavg", "fair_fate")
+    strategies: tuple[str, ...] = ()
+    """Empty for those of `fairfate.strategies.recommended`."""
     metric: str = "eqo"
     plugins: tuple[str, ...] = ()
     per_round: int | None = None
@@ -66,19 +113,23 @@ class Config:
     epochs: int | None = None
     batch_size: int | None = None
     learning_rate: float | None = None
-    hidden: str = "10"
+    l2: float | None = None
+    early_stopping: int = 0
+    hidden: str | None = None
     model: str | None = None
     seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
 
-    def training(self, encode: str, per_round: int) -> Training:
-        """The clients' SGD: what was asked for, else what suits the encoding."""
-        usual = USUAL[encode == ONEHOT]
+    def training(self, shape: Shape, per_round: int, *, is_deep: bool = True) -> Training:
+        """The clients' SGD: what was asked for, else what suits the data and the model."""
+        usual = shape.training(is_deep=is_deep)
         return Training(
             rounds=usual.rounds if self.rounds is None else self.rounds,
             per_round=per_round,
             epochs=usual.epochs if self.epochs is None else self.epochs,
             batch_size=usual.batch_size if self.batch_size is None else self.batch_size,
             learning_rate=usual.learning_rate if self.learning_rate is None else self.learning_rate,
+            l2=usual.l2 if self.l2 is None else self.l2,
+            early_stopping=self.early_stopping,
         )
 
     @property
@@ -94,7 +145,7 @@ class Config:
     @property
     def reading(self) -> Reading:
         """How files are read."""
-        return Reading(self.sep, self.decimal, self.encoding)
+        return Reading(self.sep, self.decimal, self.encoding, self.missing)
 
     @property
     def _sensitive(self) -> tuple[str, ...]:
@@ -117,6 +168,7 @@ class Config:
                 "client_column",
                 "drop",
                 "categorical",
+                "missing",
             ]
         elif self.schema is not None:
             known = ["target", "favourable", "sensitive", "privileged", "drop", "categorical"]
@@ -206,6 +258,8 @@ _KINDS: dict[str, type] = {
     "epochs": int,
     "batch_size": int,
     "learning_rate": float,
+    "l2": float,
+    "early_stopping": int,
 }
 LISTS = {
     "strategy": "strategies",
@@ -215,9 +269,18 @@ LISTS = {
     "drop": "drop",
     "categorical": "categorical",
     "keep": "keep",
+    "missing": "missing",
     "sensitive": "sensitive",
     "privileged": "privileged",
 }
+SPELLINGS = {"favorable": "favourable"}
+"""Other spellings of keys."""
+
+
+def option_key(raw: str) -> str:
+    """The name of a field, or of a list's single value, from a key as it is written."""
+    key = raw.replace("-", "_")
+    return SPELLINGS.get(key, key)
 
 
 def from_mapping(values: Mapping[str, Any], where: str = "config") -> Config:
@@ -228,7 +291,7 @@ def from_mapping(values: Mapping[str, Any], where: str = "config") -> Config:
         if raw == PROVENANCE:
             check(isinstance(value, Mapping), f"{where}: {PROVENANCE} must be a table", repr(value))
             continue
-        key = raw.replace("-", "_")
+        key = option_key(raw)
         if value is None or (key == "post" and not value):
             continue
         if key == "post":
@@ -244,6 +307,7 @@ def from_mapping(values: Mapping[str, Any], where: str = "config") -> Config:
         if key in given:
             raise InputError(f"{where}: each key must be given once, got '{raw}' again")
         given[key] = _typed(key, value, where)
+    check(given.get("strategies") != (), f"{where}: strategy must be given at least once", "none")
     if "model" in given and "hidden" in given:
         raise InputError(f"{where}: hidden must be left out with model, got '{given['hidden']}'")
     return Config(**given)
@@ -251,7 +315,7 @@ def from_mapping(values: Mapping[str, Any], where: str = "config") -> Config:
 
 def fields_given(options: Mapping[str, Any]) -> list[str]:
     """The fields of a config that some options name."""
-    keys = (raw.replace("-", "_") for raw in options)
+    keys = (option_key(raw) for raw in options)
     return [LISTS.get(key, key) for key in keys]
 
 
@@ -366,7 +430,7 @@ def read_written(path: str | Path) -> dict[str, Any]:
     values = read_config(path)
     names = {field.name for field in fields(Config)} | set(LISTS)
     for raw, value in values.items():
-        key = raw.replace("-", "_")
+        key = option_key(raw)
         if key in names:
             typed = _typed(LISTS.get(key, key), value, str(path))
             values[raw] = list(typed) if isinstance(typed, tuple) else typed

@@ -16,11 +16,13 @@ from fairfate.lazy import pandas as pd
 from fairfate.models.fitted import FairModel
 from fairfate.rounds.simulate import Trace
 from fairfate.runs import results
+from fairfate.runs.baselines import BASELINES, pooled_baselines, write_baselines
 from fairfate.runs.choice import choose
 from fairfate.runs.config import PROVENANCE
 from fairfate.runs.final import LOCAL, SCORES, Final, Released, describe, read_final, write_final
 from fairfate.runs.finished import Run
 from fairfate.runs.groups import GROUPS, group_rates, write_groups
+from fairfate.runs.importances import IMPORTANCES, Importance, importances, write_importances
 from fairfate.runs.job import Cell, fitted, key_of, perform, ready, run_cell, table_of
 from fairfate.runs.live import Writer, clear_live, header, live_file, seen_since
 from fairfate.runs.plan import Plan, dump_config
@@ -30,6 +32,8 @@ from fairfate.runs.store import Store, file_checksum
 from fairfate.runs.tables import frame_of, read_table
 from fairfate.strategies import labels, load_plugin
 
+ABOUT = (BASELINES, IMPORTANCES, results.DATE)
+"""What else stands in a run's folder."""
 CHECKPOINTS = "checkpoints"
 """Folder for what is needed to go on in unfinished seeds."""
 
@@ -53,21 +57,23 @@ def execute(
     force: bool = False,
     progress: Progress = lambda done: None,
     in_memory: bool = False,
+    baselines: bool = False,
     on_results: Callable[[Run], None] = lambda run: None,
 ) -> Run:
     """Run a plan; see `run`.
 
-    A table that is ``in_memory`` only is sent to the processes. ``on_results`` is called when all results but
-    the summary are in the folder: a run that is killed before it returns is unfinished, and calls it again.
+    A table that is ``in_memory`` only is sent to the processes. With ``baselines`` models of the pooled rows
+    are trained too. ``on_results`` is called when all results but the summary are in the folder: a run that
+    is killed before it returns is unfinished, and calls it again.
     """
     folder = ready(out, jobs)
     sent = table if in_memory else None
     if folder is None:
-        return _execute(plan, table, None, jobs, progress, sent, on_results)
+        return _execute(plan, table, None, jobs, progress, sent, baselines, on_results)
     with locked(folder):
         begun = _open(folder, dump_config(plan, table), force)
         try:
-            return _execute(plan, table, folder, jobs, progress, sent, on_results)
+            return _execute(plan, table, folder, jobs, progress, sent, baselines, on_results)
         except InputError:
             if begun and not Store(folder / CELLS).files:
                 _remove_results(folder)  # nothing has come of it
@@ -81,6 +87,7 @@ def _execute(
     jobs: int | None,
     progress: Progress,
     sent: Table | None,
+    baselines: bool,
     on_results: Callable[[Run], None],
 ) -> Run:
     cells = {seed: Cell.of(plan, seed, table) for seed in plan.config.seeds}
@@ -109,14 +116,35 @@ def _execute(
     best = choose(rounds, plan.config.metric, table.grouping)
     final = Final.together([frames[seed].final for seed in cells])
     summary = results.summarise(rounds)
+    pooled = pooled_baselines(plan, table) if baselines else ()
+    drops: tuple[Importance, ...] = ()
+    if best is not None:
+        drops = importances(plan, table, models[names[best.line], best.seed], best.seed)
     if folder is not None:
+        if pooled:
+            write_baselines(folder / BASELINES, pooled)
         results.write_rounds(folder / ROUNDS, rounds, table.grouping)
         results.write_clients(folder / CLIENTS, clients)
         write_final(folder, final)
         write_groups(folder / GROUPS, group_rates(rounds, table.grouping))
         if best is not None:
             models[names[best.line], best.seed].save(folder / MODELS / BEST)
-    run = Run(plan, table, rounds, summary, clients, folder, tuple(damaged), models, best, final)
+            write_importances(folder / IMPORTANCES, drops)
+    run = Run(
+        plan,
+        table,
+        rounds,
+        summary,
+        clients,
+        folder,
+        tuple(damaged),
+        models,
+        best,
+        final,
+        drops,
+        "" if folder is None else results.read_date(folder),
+        pooled,
+    )
     on_results(run)
     if folder is not None:
         results.write_summary(folder / SUMMARY, summary)  # last: now it is finished
@@ -241,7 +269,7 @@ def _open(folder: Path, config: str, force: bool) -> bool:
     """
     if (folder / CONFIGS).exists():
         raise InputError(f"out must not be the folder of a sweep, got '{folder}' with {CONFIGS}")
-    names = (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS, SCORES, LOCAL, MODELS, CELLS)
+    names = (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS, SCORES, LOCAL, BASELINES, MODELS, CELLS)
     ours = [name for name in names if (folder / name).exists()]
     unfinished = (folder / CONFIG).exists() and not (folder / SUMMARY).exists()
     if (folder / SUMMARY).exists():
@@ -261,12 +289,13 @@ def _open(folder: Path, config: str, force: bool) -> bool:
         )
     _remove_results(folder)
     write_bytes(folder / CONFIG, config.encode())
+    write_bytes(folder / results.DATE, f"{results.today()}\n".encode())
     return True
 
 
 def _remove_results(folder: Path) -> None:
     """Remove what an earlier run wrote, and nothing else."""
-    for name in (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS, SCORES, LOCAL, *results.REPORT_FILES):
+    for name in (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS, SCORES, LOCAL, *ABOUT, *results.REPORT_FILES):
         (folder / name).unlink(missing_ok=True)
     _clear_seeds(folder)
     results.clear_models(folder / MODELS)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,7 +13,7 @@ from fairfate.lazy import pandas as pd
 from fairfate.models.mlp import parse_hidden
 from fairfate.models.own import split
 from fairfate.models.training import Training
-from fairfate.runs.config import PROVENANCE, read_written
+from fairfate.runs.config import HIDDEN, PROVENANCE, read_written
 from fairfate.runs.results import (
     CELLS,
     CONFIG,
@@ -26,6 +26,7 @@ from fairfate.runs.results import (
     part_file,
     read_clients,
     read_groups,
+    read_rounds,
     read_sheet,
 )
 from fairfate.runs.sheet import Sheet
@@ -43,6 +44,8 @@ SWEPT = (
     "epochs",
     "batch-size",
     "learning-rate",
+    "l2",
+    "early-stopping",
     "hidden",
     "model",
 )
@@ -67,6 +70,8 @@ class Held(NamedTuple):
     """What was done to the data."""
     title: str = ""
     """What tells it from the other configs of a sweep."""
+    has_test: bool = False
+    """Whether test rows came from a file of their own."""
 
 
 def is_sweep(folder: Path) -> bool:
@@ -82,7 +87,8 @@ def read_folder(folder: Path) -> Iterator[Held]:
     rounds = measured(read_sheet(folder), folder)
     file = (folder if folder.is_dir() else folder.parent) / CONFIG
     config = read_written(file) if file.is_file() else {}
-    yield Held("", rounds, str(config.get("metric", "eqo")), read_groups(folder), _notes(config))
+    metric, has_test = str(config.get("metric", "eqo")), "test" in config
+    yield Held("", rounds, metric, read_groups(folder), _notes(config), has_test=has_test)
 
 
 def measured(rounds: Sheet, folder: Path) -> Sheet:
@@ -123,7 +129,7 @@ def read_unfinished(folder: str | Path) -> Unfinished | None:
     None if the run is finished: `read_folder` reads it then.
     """
     from fairfate.runs.live import join_clients, read_live_seeds  # with all that runs a cell
-    from fairfate.runs.store import Store
+    from fairfate.runs.store import Store, join_rounds
 
     place = Path(folder)
     config = _begun(place)
@@ -148,7 +154,8 @@ def read_unfinished(folder: str | Path) -> Unfinished | None:
         )
     headers = [header for found in whole.values() for header, _ in found]
     groups = groups_in(headers[0]) if headers else next(iter(live.values())).groups
-    frames = [rounds for seed in seeds for _, rounds in whole.get(seed, ())]
+    asked = _asked(config, [(None, header) for header in headers])
+    frames = [join_rounds(whole[seed], asked) for seed in seeds if seed in whole]
     frames += [live[seed].rounds for seed in seeds if seed in live and seed not in whole]
     frames = [frame for frame in frames if len(frame)]
     planned = int(config.get("rounds", 0)) or max((one.planned for one in live.values()), default=0)
@@ -185,7 +192,7 @@ def _notes(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _read_sweep(folder: Path) -> Iterator[Held]:
-    from fairfate.runs.store import Store, rounds_of  # as above
+    from fairfate.runs.store import Store, join_rounds  # as above
 
     store = Store(folder / CELLS)
     damaged = [path.name for path in store.damaged]
@@ -202,8 +209,7 @@ def _read_sweep(folder: Path) -> Iterator[Held]:
         name = held[0][0].stem.rpartition("_seed-")[0]
         names.append(name)
         same = names.count(name)
-        asked = config.get("strategy") or {text for _, header in held for text in header["specs"]}
-        rounds = pd.concat([rounds_of(*found, asked) for found in held], ignore_index=True)
+        rounds = join_rounds([(header, read_rounds(path)) for path, header in held], _asked(config, held))
         if not len(rounds):
             names.pop()
             continue
@@ -217,6 +223,12 @@ def _read_sweep(folder: Path) -> Iterator[Held]:
         )
     if not names:
         raise InputError(f"run must hold finished cells, got '{folder}' (none in {CELLS})")
+
+
+def _asked(config: Mapping[str, Any], files: Iterable[tuple[Any, Mapping[str, Any]]]) -> list[str]:
+    """The strategies of a config in its order; those of the files where it names none."""
+    named = list(map(str, config.get("strategy") or ()))
+    return named or list(dict.fromkeys(text for _, header in files for text in header["specs"]))
 
 
 def _checksum(config: Mapping[str, Any]) -> str:
@@ -241,12 +253,12 @@ def _files(store: Store, config: Mapping[str, Any]) -> list[tuple[Path, dict[str
 def _belongs(cell: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     """Whether a cell was made by this config, and not by an earlier one."""
     names = ["partition", "protocol", "clients", *(field.name for field in fields(Training))]
-    wanted = {name: config.get(name.replace("_", "-")) for name in names}
+    wanted = {name: config.get(name.replace("_", "-")) or None for name in names}  # what is off is left out
     wanted["version"] = config.get(PROVENANCE, {}).get("version")
     wanted["data-checksum"] = _checksum(config)
     wanted["validation-from"] = config.get("validation-from")  # none of both stands for the server
     wanted["min-cell"] = config.get("min-cell") or None
-    wanted["hidden"] = list(parse_hidden(str(config.get("hidden", "10"))))
+    wanted["hidden"] = list(parse_hidden(str(config.get("hidden", HIDDEN))))
     wanted["attack"] = config.get("attack")
     if "model" in config:
         wanted["model"] = f"{split(config['model'])[1]} {config.get(PROVENANCE, {}).get('model')}"

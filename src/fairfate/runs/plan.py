@@ -13,19 +13,24 @@ from typing import Any
 
 from fairfate.data import FILE, SOURCES, TRAINING, Schema, Table
 from fairfate.data.groups import Groups
+from fairfate.data.read import list_folder
 from fairfate.errors import InputError, check
 from fairfate.fairness.grammar import parse_objective
 from fairfate.federation.holders import AT_SERVER, LINE, Holders, parse_holders
 from fairfate.federation.partition import Partition, parse_partition
+from fairfate.files import sha256_of
 from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
 from fairfate.models.own import Network
 from fairfate.models.training import Training
 from fairfate.rounds.attack import Attack, parse_attack
-from fairfate.runs.config import PROTOCOLS, Config, config_text
+from fairfate.runs.config import HIDDEN, PROTOCOLS, Config, Shape, config_text
 from fairfate.strategies import Setup, Spec, load_plugin, parse_spec
+from fairfate.strategies.recommended import PUBLISHED, RECOMMENDED
 
 DEFAULT_CLIENTS = 10
+FEW_SITES = 20
+"""Up to so many sites train in every round unless told otherwise."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +104,13 @@ def resolve(config: Config, table: Table) -> Plan:
                 f"clients must be left out or {clients}, the values of '{partition.column}',"
                 f" got {config.clients}"
             )
-        per_round = config.per_round if config.per_round is not None else a_third(clients)
+        usual: int | None = clients if clients <= FEW_SITES else None
     else:
         known = (source.clients, source.per_round) if source else (DEFAULT_CLIENTS, None)
         clients = known[0] if config.clients is None else config.clients
         check(clients >= 1, "clients must be >= 1", clients)
         usual = known[1] if known[1] is not None and config.clients is None else None
-        per_round = config.per_round if config.per_round is not None else usual or a_third(clients)
+    per_round = config.per_round if config.per_round is not None else usual or a_third(clients)
     check(config.min_cell >= 0, "min-cell must be >= 0", config.min_cell)
     check(per_round <= clients, f"per-round must be <= the {clients} clients", per_round)
     train_rows = round(0.6 * len(table)) if table.part is None else int((table.part == TRAINING).sum())
@@ -117,23 +122,29 @@ def resolve(config: Config, table: Table) -> Plan:
     _check_seeds(config.seeds, config.protocol == "published")
     for plugin in config.plugins:
         load_plugin(plugin)
-    check(len(config.strategies) > 0, "strategy must be given at least once", "none")
-    guard = _own_data(config, table)
+    published = config.protocol == "published"
+    strategies = config.strategies or (PUBLISHED if published else RECOMMENDED)
+    guard = not published and (not config.strategies or table.is_own)
     holders = AT_SERVER if config.validation_from is None else parse_holders(config.validation_from)
     specs = tuple(
         dict.fromkeys(
-            parse_spec(text, metric, guard=guard, trials=not holders.at_clients) for text in config.strategies
+            parse_spec(text, metric, guard=guard, trials=not holders.at_clients) for text in strategies
         )
     )
     attack = parse_attack(config.attack)
     if attack is not None:
         number = int(attack["clients"])
         check(number <= clients, f"attack must be by <= the {clients} clients", number)
-    training = config.training(table.encode, per_round)
-    hidden = parse_hidden(config.hidden)
+    shape = Shape(table.encode, train_rows, table.features.shape[1], clients)
+    hidden = parse_hidden(shape.hidden if config.hidden is None else config.hidden)
+    is_deep = bool(hidden) or config.model is not None
+    training = config.training(shape, per_round, is_deep=is_deep)
     network = None if config.model is None else Network.read(config.model)
+    check(network is None or config.hidden is None, "hidden must be left out with model", config.hidden)
     check(
-        network is None or config.hidden == Config.hidden, "hidden must be left out with model", config.hidden
+        training.early_stopping == 0 or not holders.at_clients,
+        "early-stopping must be left out with validation-from clients, who tell no loss",
+        training.early_stopping,
     )
     resolved = replace(
         config,
@@ -146,18 +157,40 @@ def resolve(config: Config, table: Table) -> Plan:
         epochs=training.epochs,
         batch_size=training.batch_size,
         learning_rate=training.learning_rate,
+        l2=training.l2,
         encode=table.encode,
         strategies=tuple(spec.text for spec in specs),
         metric=metric,
-        hidden=",".join(map(str, hidden)) or "0",
+        hidden=None if network is not None else ",".join(map(str, hidden)) or "0",
     )
-    return Plan(resolved, table.name, partition, clients, training, specs, hidden, network, attack, holders)
+    notes = _shape_notes(resolved, shape, is_deep=is_deep)
+    return Plan(
+        resolved, table.name, partition, clients, training, specs, hidden, network, attack, holders, notes
+    )
 
 
-def _own_data(config: Config, table: Table) -> bool:
-    """Whether the data are the user's, so that strategies guard against what the paper's rules do not."""
-    embedded = config.data.partition(":")[0] == "synthetic"
-    return table.source is None and not embedded and config.protocol == "paper"
+def _shape_notes(config: Config, shape: Shape, *, is_deep: bool) -> tuple[str, ...]:
+    """Where a resolved config has a default that is due to the data's size or shape."""
+    notes = []
+    if config.hidden == shape.hidden != HIDDEN:
+        notes.append(
+            f"the model has no hidden layer (logistic regression), the default for {shape.rows:,} training"
+            f" rows of {shape.columns:,} columns; --hidden {HIDDEN} adds one"
+        )
+    usual, chosen = (of.training(is_deep=is_deep) for of in (Shape(shape.encode), shape))
+    if config.learning_rate == chosen.learning_rate != usual.learning_rate:
+        notes.append(
+            f"the learning rate is {chosen.learning_rate:g} rather than {usual.learning_rate:g}, the default"
+            f" for {shape.columns:,} columns; --learning-rate sets another"
+        )
+    if config.l2 == chosen.l2 != usual.l2:
+        notes.append(f"weights decay by an L2 of {chosen.l2:g}, the default for wide files; --l2 0 has none")
+    if config.batch_size == chosen.batch_size != usual.batch_size:
+        notes.append(
+            f"batches have {chosen.batch_size:,} rather than {usual.batch_size} rows, the default for clients"
+            f" with about {shape.rows // shape.clients:,}; --batch-size sets another size"
+        )
+    return tuple(notes)
 
 
 def a_third(clients: int) -> int:
@@ -179,8 +212,9 @@ def _partition(config: Config, table: Table) -> Partition:
             raise InputError(f"partition must be left out with client-column, got '{config.partition}'")
         return Partition("column", column=config.client_column)
     if config.partition is None:
-        column = FILE if table.client is not None else None
-        return Partition("column", column=column) if column else parse_partition("dirichlet:0.5")
+        if table.client is not None:
+            return Partition("column", column=FILE)
+        return parse_partition("random" if table.is_own else "dirichlet:0.5")
     partition = parse_partition(config.partition)
     if partition.kind == "column" and table.client is None:
         raise InputError(f"partition must be random or dirichlet:SIGMA for '{table.name}', got '{partition}'")
@@ -193,6 +227,7 @@ def dump_config(plan: Plan, table: Table) -> str:
         "software": _software(),
         "data-checksum": f"sha256:{table.checksum}",
         "data-rows": len(table),
+        **_file_checksums(plan.config),
     }
     for plugin in plan.config.plugins:
         digest = hashlib.sha256(Path(plugin).read_bytes()).hexdigest()
@@ -202,6 +237,15 @@ def dump_config(plan: Plan, table: Table) -> str:
         provenance["model"] = f"sha256:{plan.network.digest}"
     notes = [*(_EXAMPLE.sub("", note) for note in table.notes), *plan.notes]
     return config_text(plan.config, {**provenance, "data-notes": notes})
+
+
+def _file_checksums(config: Config) -> dict[str, str]:
+    """The SHA-256 of the user's files, as sha256sum prints it."""
+    path = Path(config.data)
+    if config.data.partition(":")[0] in (*SOURCES, "synthetic") or not path.exists():
+        return {}
+    files = {"": path} if path.is_file() else {f" {file.name}": file for file in list_folder(path)}
+    return {f"sha256{name}": sha256_of(file) for name, file in files.items()}
 
 
 def _software() -> str:

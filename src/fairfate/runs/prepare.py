@@ -46,8 +46,19 @@ def checked(config: Config, table: Table) -> Plan:
     rows, excluded = zip(*(_check_seed(plan, table, seed, setup) for seed in plan.config.seeds), strict=True)
     sample = None if plan.holders.at_clients else said(rows[0], plan.training.per_round)
     small = excluded_note(plan.config.min_cell, excluded) if plan.config.min_cell > 1 else None
-    notes = [sample if Need.SCORES in needs else None, small]
+    notes = [*plan.notes, _simulated_note(plan, table), sample if Need.SCORES in needs else None, small]
     return replace(plan, notes=tuple(note for note in notes if note))
+
+
+def _simulated_note(plan: Plan, table: Table) -> str | None:
+    """That clients are made up, where a user may think of sites of her own."""
+    if plan.partition.kind == "column" or not table.is_own:
+        return None
+    how = "at random" if plan.partition.sigma is None else f"unevenly ({plan.partition})"
+    return (
+        f"clients are simulated: rows are dealt {how} to {plan.clients} of them; if a column says which site"
+        " holds a row, name it with --client-column"
+    )
 
 
 def excluded_note(min_cell: int, excluded: Sequence[NDArray[np.int64]]) -> str | None:
@@ -102,13 +113,13 @@ def check_metric(metric: str, rows: CellRows, setup: Setup, where: str, table: T
     """InputError unless a metric is defined on (groups, 2) rows of a table."""
 
     def said() -> str:
-        empty = [
-            f"{name} with {label}"
-            for name, of in zip(table.group_names, rows, strict=True)
-            for label, count in zip(table.label_names, of, strict=True)
-            if not count
-        ]
-        return f"metric '{metric}' must be defined on {where}, got no rows of {listing(empty)}"
+        names = [f"{group} with {label}" for group in table.group_names for label in table.label_names]
+        counts = dict(zip(names, rows.ravel().tolist(), strict=True))
+        strata = sorted(counts, key=lambda name: counts[name])
+        empty = [name for name in counts if not counts[name]]
+        few = [f"{counts[name]} of {name}" for name in strata]
+        got = f"no rows of {listing(empty)}" if empty else f"too few rows: {listing(few)}"
+        return f"metric '{metric}' must be defined on {where}, got {got}"
 
     fairness = bind_people(metric, setup.groups, published=setup.published, least=setup.min_cell)
     check_defined(fairness, rows, said)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -48,6 +50,8 @@ REPORT_FILES = (REPORT, "report.json", "report-audit.csv", "report-tests.csv", C
 """What is made from the other files."""
 PARTS = "clients"
 """Folder for the records of finished seeds, until all are."""
+DATE = "date.txt"
+"""The day of the run."""
 BEST = "best.safetensors"
 """The model to take, beside the others."""
 CONFIGS = "configs"
@@ -71,6 +75,20 @@ _COLUMNS: dict[str, pa.DataType] = {
     "notes": pa.string(),
 }
 _ABOUT = b"fairfate"
+
+
+def today() -> str:
+    """The day, or that of SOURCE_DATE_EPOCH, by which others make the same bytes again."""
+    now = os.environ.get("SOURCE_DATE_EPOCH", "")
+    moment = datetime.fromtimestamp(int(now), UTC) if now.isdigit() else datetime.now(UTC)
+    return moment.date().isoformat()
+
+
+def read_date(folder: Path) -> str:
+    """The day of a run; empty where it is not known."""
+    file = folder / DATE
+    text = file.read_text("utf-8", errors="replace").strip() if file.is_file() else ""
+    return text if re.fullmatch(r"\d{4}-\d\d-\d\d", text) else ""
 
 
 def count_columns(groups: int) -> list[str]:
@@ -195,7 +213,8 @@ def write_rounds(path: Path, frame: pd.DataFrame, groups: Groups) -> None:
 
 def about_groups(groups: Groups) -> dict[str, Any]:
     """What the groups are, for a file's header."""
-    return {"attributes": groups.attributes, "values": groups.values, "members": groups.members}
+    about = {"attributes": groups.attributes, "values": groups.values, "members": groups.members}
+    return {**about, "missing-counts": True} if groups.missing_counts else about
 
 
 def read_rounds(path: str | Path) -> pd.DataFrame:
@@ -252,7 +271,8 @@ def groups_in(about: Mapping[str, Any]) -> Groups | None:
     try:
         values = tuple(tuple(str(one) for one in of) for of in about["values"])
         members = tuple(tuple(int(one) for one in of) for of in about["members"])
-        found = Groups(tuple(map(str, about["attributes"])), values, members)
+        missing_counts = about.get("missing-counts") is True
+        found = Groups(tuple(map(str, about["attributes"])), values, members, missing_counts)
         sizes = [len(of) for of in values]
         right = len(sizes) == len(found.attributes) and len(members) > 0 and len(set(members)) == len(members)
         for member in members:

@@ -22,6 +22,7 @@ def run(
     data: Data | None = None,
     target: str | None = None,
     favourable: object = None,
+    favorable: object = None,
     sensitive: str | Sequence[str] | None = None,
     privileged: str | Sequence[str] | None = None,
     strategies: str | Sequence[str] | None = None,
@@ -35,6 +36,8 @@ def run(
     epochs: int | None = None,
     batch_size: int | None = None,
     learning_rate: float | None = None,
+    l2: float | None = None,
+    early_stopping: int | None = None,
     hidden: int | str | Sequence[int] | None = None,
     model: str | None = None,
     encode: str | None = None,
@@ -49,6 +52,7 @@ def run(
     categorical: str | Sequence[str] | None = None,
     min_group: int | None = None,
     missing_group: str | None = None,
+    missing: object = None,
     sep: str | None = None,
     decimal: str | None = None,
     encoding: str | None = None,
@@ -57,6 +61,7 @@ def run(
     out: str | Path | None = None,
     jobs: int | None = None,
     force: bool = False,
+    baselines: bool = False,
     progress: Progress = lambda done: None,
     **others: Any,
 ) -> Run:
@@ -68,34 +73,38 @@ def run(
     ----------
     config : the options at once; what is named beside it wins
     data : the name of a dataset, a file, a folder, a pandas or polars frame, or a `Table`
-    target, favourable, sensitive, privileged : what the columns mean
+    target, favourable, sensitive, privileged : what the columns mean; favorable is another spelling
     strategies, metric : what to compare, and the fairness that strategies look at
     partition, clients, per_round : who holds which rows, and how many train in a round
     attack : what some clients do to the others
     min_cell : the least count that clients tell the server
     rounds, epochs, batch_size, learning_rate, hidden : the training, and the layers of the model
+    l2, early_stopping : against overfitting
     model : a network of one's own, ``FILE.py:FUNCTION``
     encode : how columns become inputs
     seeds : N for the seeds 1..N, or several numbers
     protocol : ``paper`` or ``published``
     validation, test, schema : the server's own files
     client_column, drop, keep, categorical, min_group, missing_group : how a file's columns are treated
+    missing : values that stand for a missing one, ``VALUE`` in all columns or ``COLUMN=VALUE`` in one
     sep, decimal, encoding, data_dir, plugins : where things are, and how they are read
     out : folder for the results; nothing is written without it
     jobs : processes; all cores if None. The results do not depend on it.
     force : replace the results that the folder may already have
+    baselines : train logistic regression and gradient boosting on the pooled rows too, as the command does
     progress : called now and then with the number of rounds finished, over all seeds
     others : no other option exists; a misspelt one is named
 
     Examples
     --------
     >>> finished = run(data="synthetic:rows=200", rounds=2, seeds=(1,), jobs=1)
-    >>> finished.summary[["strategy", "seeds"]].values.tolist()
-    [['fedavg', 1], ['fair_fate', 1]]
+    >>> finished.summary["strategy"].tolist()
+    ['fedavg', 'fair_fate', 'fedavg_lr+average', 'fedavg+average+thresholds']
     """
     named = {
         "target": target,
         "favourable": favourable,
+        "favorable": favorable,
         "sensitive": sensitive,
         "privileged": privileged,
         "strategies": strategies,
@@ -109,6 +118,8 @@ def run(
         "epochs": epochs,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
+        "l2": l2,
+        "early_stopping": early_stopping,
         "hidden": hidden,
         "model": model,
         "encode": encode,
@@ -123,6 +134,7 @@ def run(
         "categorical": categorical,
         "min_group": min_group,
         "missing_group": missing_group,
+        "missing": missing,
         "sep": sep,
         "decimal": decimal,
         "encoding": encoding,
@@ -142,7 +154,16 @@ def run(
         check(given.validation is None, "validation must be left out for a frame", given.validation)
         table = _table_of(data, given)
         plan = checked(given, table)
-    return execute(plan, table, out=out, jobs=jobs, force=force, progress=progress, in_memory=not held)
+    return execute(
+        plan,
+        table,
+        out=out,
+        jobs=jobs,
+        force=force,
+        progress=progress,
+        in_memory=not held,
+        baselines=baselines,
+    )
 
 
 Data = Any
@@ -154,4 +175,4 @@ IN_MEMORY = "(frame)"
 def _table_of(data: Any, config: Config) -> Table:
     if isinstance(data, Table):
         return data
-    return load(data, columns=config.columns, encode=config.encode)
+    return load(data, columns=config.columns, encode=config.encode, reading=config.reading)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
@@ -79,8 +81,8 @@ class Store:
 
     def read(self, cell: Cell) -> pd.DataFrame:
         """The rounds of a finished cell."""
-        asked = {spec.text for spec in cell.plan.specs}
-        return pd.concat([rounds_of(*found, asked) for found in self._of(cell)], ignore_index=True)
+        files = [(header, read_rounds(path)) for path, header in self._of(cell)]
+        return join_rounds(files, [spec.text for spec in cell.plan.specs])
 
     def _of(self, cell: Cell) -> list[tuple[Path, dict[str, Any]]]:
         """A cell's files, but for those that an older version of a plugin made."""
@@ -130,16 +132,35 @@ class Store:
                 pq.write_table(content, temporary, compression="zstd")
 
 
-def rounds_of(path: Path, header: Mapping[str, Any], asked: Collection[str]) -> pd.DataFrame:
-    """A cell's rounds, less those of strategies and settings that are no longer asked for."""
-    rounds, texts = read_rounds(path), header["specs"]
-    if set(texts) <= set(asked):
-        return rounds
-    lines = rounds.groupby(["strategy", "metric", "settings"], dropna=False, sort=False).ngroup()
-    if lines.nunique() != len(texts):
-        return rounds
-    kept = [number for number, text in enumerate(texts) if text in asked]
-    return rounds[lines.isin(kept)]
+def join_rounds(
+    files: Sequence[tuple[Mapping[str, Any], pd.DataFrame]], asked: Sequence[str]
+) -> pd.DataFrame:
+    """The rounds of cells' files, each seed's strategies in the order in which they are asked for.
+
+    Strategies and settings that are no longer asked for are excluded. A plugin's strategies, and
+    those that were added later, have files of their own, whose names say nothing of their order.
+
+    Parameters
+    ----------
+    files : each one's header and rounds
+    asked : the strategies' texts
+    """
+    ranks = {text: rank for rank, text in reversed(list(enumerate(asked)))}
+    seeds = list(dict.fromkeys(header["cell"]["seed"] for header, _ in files))
+    frames, keys = [], []
+    for header, rounds in files:
+        lines, known = _lines(rounds), np.array([ranks.get(text, -1) for text in header["specs"]])
+        rank = known[lines] if lines.max(initial=-1) + 1 == len(known) else np.zeros_like(lines)
+        frames.append(rounds[rank >= 0])
+        keys.append(seeds.index(header["cell"]["seed"]) * len(asked) + rank[rank >= 0])
+    joined = pd.concat(frames, ignore_index=True)
+    return joined.iloc[np.argsort(np.concatenate(keys), kind="stable")].reset_index(drop=True)
+
+
+def _lines(rounds: pd.DataFrame) -> NDArray[Any]:
+    """Of each row, the number of its strategy and settings."""
+    keys = rounds.groupby(["strategy", "metric", "settings"], dropna=False, sort=False)
+    return keys.ngroup().to_numpy()
 
 
 def _header(path: Path) -> dict[str, Any]:

@@ -53,9 +53,9 @@ def expand(values: Mapping[str, Any], where: str = "sweep") -> list[Config]:
 
     ``data``, ``partition``, ``attack`` (``"none"`` for no attack), ``protocol``, ``encode``, ``hidden``,
     ``model``, ``validation-from``, ``min-cell`` and the numbers of the training (``rounds``, ``epochs``,
-    ``batch-size``, ``learning-rate``, ``per-round``, ``clients``) take a value or a list; widths of several
-    layers are a text, ``"32,16"``. ``strategy`` takes a list of texts (``"fedmom:beta=0.8|0.9"``) or of
-    tables (``{name = "fedmom", beta = [0.8, 0.9]}``).
+    ``batch-size``, ``learning-rate``, ``l2``, ``early-stopping``, ``per-round``, ``clients``) take a value or
+    a list; widths of several layers are a text, ``"32,16"``. ``strategy`` takes a list of texts
+    (``"fedmom:beta=0.8|0.9"``) or of tables (``{name = "fedmom", beta = [0.8, 0.9]}``).
 
     Examples
     --------
@@ -84,7 +84,8 @@ def expand(values: Mapping[str, Any], where: str = "sweep") -> list[Config]:
 
 AXES = (
     *("data", "partition", "attack", "protocol", "encode", "clients", "per-round", "validation-from"),
-    *("min-cell", "rounds", "epochs", "batch-size", "learning-rate", "hidden", "model"),
+    *("min-cell", "rounds", "epochs", "batch-size", "learning-rate", "l2"),
+    *("early-stopping", "hidden", "model"),
 )
 """What a sweep may vary beside strategies and seeds."""
 

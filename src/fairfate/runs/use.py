@@ -16,9 +16,9 @@ from fairfate.errors import InputError, check, listing
 from fairfate.fairness.intervals import bootstrap
 from fairfate.fairness.metrics import Counts, Values
 from fairfate.fairness.objective import metrics_by
-from fairfate.files import csv_text, replacing, write_bytes
+from fairfate.files import check_output, csv_text, replacing, write_bytes
 from fairfate.lazy import pandas as pd
-from fairfate.models.fitted import FairModel, Scored
+from fairfate.models.fitted import TRAINED_ON, FairModel, Scored
 from fairfate.models.own import Network
 from fairfate.runs.choice import find_line
 from fairfate.runs.folders import read_folder
@@ -75,23 +75,48 @@ def _find_model(run: Path, strategy: str | None, seed: int | None) -> tuple[Fair
 
 
 def predict_file(
-    model: FairModel, data: Path, out: Path, *, strict: bool = False, reading: Reading | None = None
+    model: FairModel,
+    data: Path,
+    out: Path,
+    *,
+    strict: bool = False,
+    reading: Reading | None = None,
+    force: bool = False,
 ) -> tuple[Scored, tuple[str, ...]]:
-    """Score a file's rows and write them with two more columns: the probability, and what is decided."""
+    """Score a file's rows and write them with two more columns: the probability, and what is decided.
+
+    An existing file is replaced with ``force`` only, and ``data`` never.
+    """
     check(out.suffix.lower() in (".csv", ".parquet"), "out must end with .csv or .parquet", f"'{out}'")
-    frame, read_notes = read_file(data, reading or Reading())
+    check_output(out, data, force=force)
+    reading = replace(reading or Reading(), missing=model.schema.missing)
+    frame, read_notes, _ = read_file(data, reading)
     found = model.score(frame, strict=strict)
     names = _free(frame, ("probability", "prediction"))
     decided = np.array(model.labels, dtype=object)[found.decision]
-    written = as_written(data, reading or Reading())
+    written = as_written(data, reading)
     kept = frame if written is None or len(written) != len(frame) else written
     scored = kept.assign(**{names[0]: found.probability, names[1]: decided})
     if out.suffix.lower() == ".csv":
         write_bytes(out, csv_text(scored).encode())
     else:
         with replacing(out) as temporary:
-            pq.write_table(pa.Table.from_pandas(scored, preserve_index=False), temporary)
+            pq.write_table(_arrow_table(scored), temporary)
     return found, (*read_notes, *found.notes)
+
+
+def _arrow_table(frame: pd.DataFrame) -> pa.Table:
+    """The frame for Parquet, where a column of several types (JSON Lines may have one) becomes text."""
+    columns = []
+    for name in frame.columns:
+        column = frame[name]
+        try:
+            columns.append(pa.array(column, from_pandas=True))
+        except (pa.ArrowTypeError, pa.ArrowInvalid):
+            columns.append(
+                pa.array([None if value is None or value != value else str(value) for value in column])
+            )
+    return pa.table(columns, names=[str(name) for name in frame.columns])
 
 
 def _free(frame: pd.DataFrame, wanted: tuple[str, ...]) -> list[str]:
@@ -111,13 +136,18 @@ class Evaluated(NamedTuple):
     metrics: pd.DataFrame
     """One row for each metric: its value, and a 95 % interval over people."""
     notes: tuple[str, ...]
+    warning: str | None = None
+    """Why the numbers should not be believed."""
 
 
 def evaluate_file(model: FairModel, data: Path, reading: Reading | None = None) -> Evaluated:
     """Every metric on a file's labelled rows, with intervals."""
-    frame, read_notes = read_file(data, reading or Reading())
+    reading = replace(reading or Reading(), missing=model.schema.missing)
+    frame, read_notes, _ = read_file(data, reading)
     counts, scored = model.evaluate(frame)
-    return Evaluated(counts, metrics_with_intervals(model, counts), (*read_notes, *scored.notes))
+    notes = tuple(note for note in (*read_notes, *scored.notes) if note != TRAINED_ON)
+    warning = TRAINED_ON if TRAINED_ON in scored.notes else None
+    return Evaluated(counts, metrics_with_intervals(model, counts), notes, warning)
 
 
 def metrics_with_intervals(model: FairModel, counts: Counts) -> pd.DataFrame:

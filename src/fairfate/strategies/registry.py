@@ -244,17 +244,19 @@ def parse_spec(text: str, metric: str, *, guard: bool = False, trials: bool = Tr
     if name not in _ENTRIES:
         raise unknown("strategy", name, _ENTRIES)
     given = read_settings(rest, text, "strategy")
-    if guard and not trials and "keep" in _ENTRIES[name].settings:
-        given = {"keep": "0", **given}
-    spec = make_spec(name, given, metric, guard=guard)
+    spec = make_spec(name, given, metric, guard=guard, trials=trials)
     return replace(spec, steps=parse_steps(steps, metric))
 
 
-def make_spec(name: str, given: Mapping[str, object], metric: str, *, guard: bool = False) -> Spec:
-    """A spec from a name and some of its settings; ``metric`` is the default for an objective."""
+def make_spec(
+    name: str, given: Mapping[str, object], metric: str, *, guard: bool = False, trials: bool = True
+) -> Spec:
+    """A spec from a name and some of its settings; the others are as for `parse_spec`."""
     if name not in _ENTRIES:
         raise unknown("strategy", name, _ENTRIES)
     settings = _ENTRIES[name].settings
+    if guard and not trials and "keep" in settings:
+        given = {"keep": "0", **given}
     return Spec(name, resolve_settings(name, settings, given, metric, "strategy", guard=guard))
 
 

@@ -156,5 +156,10 @@ class Average:
             return params
         self.total = params.astype(np.float64) if self.total is None else self.total + params
         self.count += 1
-        mean: Vector = (self.total / self.count).astype(params.dtype)
-        return mean
+        return self.mean.astype(params.dtype)
+
+    @property
+    def mean(self) -> Vector:
+        """Of the models so far, in 64 bits."""
+        assert self.total is not None
+        return np.asarray(self.total / self.count)
