@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import io
 import json
 import os
 from collections.abc import Callable
@@ -13,18 +14,21 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from rich.console import Console
 
 from browser import Visit, lacking, started
 from command import Outcome
-from fairfate.benchmark import baselines, kept, rule
+from fairfate.benchmark import baselines, kept, pictures, rule
 from fairfate.benchmark.baselines import BASELINES, CLIENT, POOLED, SERVER
 from fairfate.benchmark.cost import bytes_sent
 from fairfate.benchmark.findings import Findings
 from fairfate.benchmark.kept import WHERE, read_kept
 from fairfate.benchmark.measure import CELLS, COLUMNS, COUNTS, run_methods
 from fairfate.benchmark.methods import LEAD, METRICS, MOST_SETTINGS, REFERENCE, every, find
-from fairfate.benchmark.page import page
+from fairfate.benchmark.page import RULE, page, rank_of_lead
 from fairfate.benchmark.run import Benchmark, benchmark
+from fairfate.benchmark.terminal import show
 from fairfate.benchmark.write import interactive, write_all
 from fairfate.errors import InputError
 from fairfate.fairness.individual import attribute_flip_rate, consistency, gower_neighbours
@@ -468,10 +472,28 @@ def test_only_ones_own_method_is_run_against_what_is_kept(
     pd.testing.assert_frame_equal(left, right, check_dtype=False)  # strength 1 is fedavg
     assert found.asked == ("halved",)
     text = page(found.findings)
-    assert "| `halved` |" in text
+    assert "| **`halved`** (yours) |" in text
+    assert (found.new, found.jobs) == (("halved",), 4)
+    assert found.kept == len(done.rows)
+    assert f"{len(found.rows) - found.kept:,} of {len(found.rows):,} results" in text
+    check_is_marked(found.findings, "halved")
     plugin.write_text(MINE.replace("strength * step", "0 * step"))
     again = benchmark(tmp_path / "out", methods=["halved:strength=0.5|1"], plugins=[str(plugin)], **SMALL)
     assert again.ran == 4, "another code is another method"
+
+
+def check_is_marked(found: Findings, own: str) -> None:
+    """One's own method stands out on the terminal, in the pictures and on the interactive page."""
+    screen = io.StringIO()
+    show(Console(file=screen, width=120), found)
+    assert f"{own} (yours)" in screen.getvalue()
+    bars = pictures.ranks(found, found.encodings[0])
+    labels = {text.get_text(): text.get_fontweight() for text in bars.axes[0].get_yticklabels()}
+    assert labels.pop(f"{own} (yours)") == "bold"
+    assert set(labels.values()) == {"normal"}
+    (legend,) = pictures.tradeoffs(found, found.encodings[0]).legends
+    assert f"{own} (yours)" in [text.get_text() for text in legend.get_texts()]
+    assert f'"own": ["{own}"]' in interactive(found) or f'"own":["{own}"]' in interactive(found)
 
 
 def test_other_training_is_not_compared_with_what_is_kept(tmp_path: Path) -> None:
@@ -481,6 +503,76 @@ def test_other_training_is_not_compared_with_what_is_kept(tmp_path: Path) -> Non
 
 
 # --- what is said
+
+
+def part(*methods: tuple[str, tuple[int, ...]], minutes: float = 0.003) -> Findings:
+    """Two seeds of a made-up federation."""
+    names = ((REFERENCE, UNFAIR), *methods)
+    rows = [made(name, seed, name, validation=of, test=of) for name, of in names for seed in (1, 2)]
+    return Findings(frame(*rows), minutes, "here")
+
+
+BETTER = (42, 8, 8, 42, 42, 8, 8, 42)
+"""Accuracy 0.84 and all ratios 1."""
+LESS_FAIR = (43, 7, 13, 37, 37, 13, 7, 43)
+"""Accuracy 0.8, selection rates 0.44 and 0.56."""
+
+
+def test_a_part_of_the_benchmark_names_the_best_of_it_and_concludes_nothing() -> None:
+    found = part((LEAD, LESS_FAIR), ("fair_fate", FAIR), ("fedavg", UNFAIR))
+    assert not found.is_whole("ordinal")
+    text = page(found)
+    short = text[text.index("## In short") : text.index("## The leaderboard")]
+    assert "- `fair_fate`: the best mean rank" in short
+    assert LEAD not in short
+    assert "A part of the benchmark" in text
+    for conclusion in (
+        "It has the best rank",
+        "repairs",
+        "COMPAS and Law School",
+        "of 100 rounds",
+        "these four",
+    ):
+        assert conclusion not in text.replace(RULE, "")
+    assert "nan" not in text
+    assert "0 minutes" not in text
+    assert "less than a second" in text
+
+
+def test_a_benchmark_of_one_method_says_nothing_of_differences_between_ranks() -> None:
+    found = part()
+    text = page(found)
+    assert "Nemenyi" not in text
+    assert "nan" not in text
+    assert pictures.ranks(found, "ordinal").axes[0].get_title(loc="left") == "All 1 methods"
+
+
+def test_the_lead_has_the_best_rank_only_where_it_has() -> None:
+    for other, said in ((BETTER, "It has the best rank"), (FAIR, "Its rank is number 2, after `fedmom`'s")):
+        lead = FAIR if other == BETTER else LESS_FAIR
+        found = part((LEAD, lead), ("fedmom", LESS_FAIR if other == BETTER else FAIR))
+        ranks, _, _ = found.ranks("ordinal")
+        assert rank_of_lead(found, ranks) == said
+
+
+def test_the_kept_results_are_the_whole_benchmark_and_a_part_of_them_is_not() -> None:
+    rows, _ = read_kept()
+    whole = Findings(rows, 90, "")
+    assert whole.is_whole("ordinal")
+    assert not Findings(rows, 90, "", usual=False).is_whole("ordinal")
+    for name, value in (("dataset", "law"), ("partition", "random"), ("seed", 3), ("method", "fedmom")):
+        assert not Findings(rows[rows[name] != value], 90, "").is_whole("ordinal")
+
+
+def test_pictures_name_only_what_they_show_and_nothing_is_cut_off() -> None:
+    found = part(("fair_fate", FAIR), (LEAD, LESS_FAIR))
+    figure = pictures.tradeoffs(found, "ordinal")
+    (legend,) = figure.legends
+    assert {text.get_text() for text in legend.get_texts()} == {REFERENCE, "fair_fate", LEAD}
+    FigureCanvasAgg(figure).draw()
+    box = legend.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
 
 
 def test_everything_is_written_and_the_same_twice(done: Benchmark, tmp_path: Path) -> None:
@@ -516,7 +608,10 @@ def test_the_command(fairfate: Callable[..., Outcome], tmp_path: Path) -> None:
         "found",
     )
     assert outcome.code == 0, outcome.err
-    assert "quartered" in outcome.out
+    assert "quartered (yours)" in outcome.out
+    assert "Run now: 3 methods (" in outcome.out  # with the reference
+    assert "2 jobs." in outcome.out
+    assert "minutes" not in outcome.out
     assert "found/benchmark.html" in outcome.out
     assert (tmp_path / "found" / "benchmark.html").is_file()
     for words, said in (

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +14,11 @@ from typer.testing import CliRunner
 from fairfate.cli import commands
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import METRICS
-from fairfate.report.draw import draw
+from fairfate.report.canvas import text_width, wrap
+from fairfate.report.draw import PANELS, draw
 from fairfate.report.figures import limits, majority, over_rounds, save
-from fairfate.report.lines import GREY, lines_of, shorten, shortened, widened
+from fairfate.report.lines import COLOURS, GREY, lines_of, widened
+from fairfate.report.style import Style, parse_length
 from fairfate.report.tradeoff import Point, front, trade_off
 from fairfate.runs.results import count_columns
 from fairfate.runs.run import run
@@ -135,7 +139,7 @@ def test_the_accuracy_panel_has_the_majority_dotted(rounds) -> None:
     assert majority(frame) == pytest.approx(60 / 100)
     figure = over_rounds(frame)
     assert [line.get_label() for line in figure.axes[0].lines][1:] == [
-        "majority's label for all (0.600, below the axis)"
+        "majority baseline (0.600, below the axis)"
     ]
     assert len(figure.axes[1].lines) == 1
     assert len(over_rounds(frame.drop(columns=count_columns(2))).axes[0].lines) == 1
@@ -190,11 +194,16 @@ def test_collapsed_strategies_are_grey_and_named_so() -> None:
     assert [text.get_text() for text in panel.texts] == ["fedavg", "collapsed"]
 
 
-def test_names_are_shortened_in_the_middle_and_still_differ() -> None:
-    assert shorten("abcdefghij", 5) == "ab…ij"
-    one, two = "a" * 40 + "1" + "b" * 40, "a" * 40 + "2" + "b" * 40
-    assert len(set(shortened([one, two]))) == 2
-    assert max(map(len, shortened([one, two]))) < 65
+def test_text_is_wrapped_between_words_only() -> None:
+    name = "fair_fate_of_mine(lam0=0.1, max=0.8)+average+thresholds"
+    for width in (0.5, 1.0, 2.0, 4.0):
+        lines = wrap(name, width, 10).splitlines()
+        assert "".join(lines).replace(" ", "") == name.replace(" ", "")
+        assert all(line[-1] in "+_(,:" or line[-1] == ")" for line in lines[:-1])
+        longest = max(text_width(word, 10) for word in ("thresholds", "max=0.8)+"))
+        assert all(text_width(line, 10) <= max(width, longest) for line in lines)
+    assert wrap("d" * 200, 1.0, 10) == "d" * 200
+    assert wrap("a short name", 4.0, 10) == "a short name"
 
 
 POINTS = {
@@ -227,24 +236,151 @@ def test_a_point_is_the_mean_over_seeds_with_bars_both_ways() -> None:
     assert panel.lines[0].get_xdata().tolist() == pytest.approx([0.79, 0.81])
 
 
-def test_nothing_is_outside_the_page_and_labels_do_not_overlap() -> None:
-    long = "fair_fate_with_a_plugin_of_{}_and_a_very_long_name_that_goes_on_{}+average+thresholds"
-    names = {long.format(i, i): (0.7 + 0.004 * i, 0.9 - 0.05 * i) for i in range(8)}
-    frame = made(names).assign(dataset="d" * 80, partition="column:" + "p" * 80, protocol="published")
-    for figure in (over_rounds(frame, ("accuracy",)), over_rounds(frame), trade_off(frame)):
-        canvas = FigureCanvasAgg(figure)
-        canvas.draw()
-        ticks = [tick for axes in figure.axes for tick in (*axes.get_xticklabels(), *axes.get_yticklabels())]
-        seen = [text for text in figure.findobj(Text) if text.get_text() and text not in ticks]
-        assert len(seen) > 10
-        boxes = [text.get_window_extent() for text in seen]
-        for box in (*boxes, *(axes.get_tightbbox() for axes in figure.axes)):  # which has the ticks
-            assert min(box.x0, box.y0) >= 0
-            assert box.x1 <= figure.bbox.x1
-            assert box.y1 <= figure.bbox.y1
-    boxes = [Text.get_window_extent(text) for text in figure.axes[0].texts]
-    assert len(boxes) == 8
-    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+def drawn_text(figure) -> list[Text]:
+    """All text but that of ticks, once the figure is laid out."""
+    FigureCanvasAgg(figure).draw()
+    ticks = [tick for axes in figure.axes for tick in (*axes.get_xticklabels(), *axes.get_yticklabels())]
+    shown = [text for text in figure.findobj(Text) if text.get_text() and text.get_visible()]
+    return [text for text in shown if text not in ticks]
+
+
+def check_is_clean(figure) -> None:
+    """Nothing is cut off, and no text or panel covers another one."""
+    texts = drawn_text(figure)
+    assert len(texts) >= 5
+    boxes = [Text.get_window_extent(text) for text in texts]
+    panels = [axes.get_tightbbox() for axes in figure.axes]  # with ticks
+    for box in (*boxes, *panels):
+        assert min(box.x0, box.y0) >= -1  # pixels
+        assert box.x1 <= figure.bbox.x1 + 1
+        assert box.y1 <= figure.bbox.y1 + 1
+    for kind in (boxes, panels):
+        for number, box in enumerate(kind):
+            assert not any(box.padded(-1).overlaps(other.padded(-1)) for other in kind[:number])
+    for axes in figure.axes:
+        for labels in (axes.get_xticklabels(), axes.get_yticklabels()):
+            shown = [label.get_window_extent() for label in labels if label.get_text()]
+            assert not any(a.padded(-0.5).overlaps(b.padded(-0.5)) for a, b in pairwise(shown))
+
+
+PAPER = Style(3.5, 8, title=False)
+LONG = "fair_fate_with_a_plugin_of_{}_and_a_very_long_name_that_goes_on_{}+average+thresholds"
+
+
+@pytest.mark.parametrize(
+    ("style", "number", "name"),
+    [
+        (Style(), 22, "fedavg(beta={},gamma={})"),
+        (Style(), 8, LONG),
+        (PAPER, 3, "fedavg(beta={},gamma={})"),
+        (PAPER, 22, LONG),
+        (Style(7, 9), 22, LONG),
+        (Style(font_size=16), 3, LONG),
+    ],
+)
+def test_nothing_overlaps_or_is_cut_off(style: Style, number: int, name: str) -> None:
+    points = {name.format(i, i): (0.7 + 0.004 * i, 0.9 - 0.03 * i) for i in range(number)}
+    frame = made(points).assign(dataset="people of a town", partition="column:a_long_name_of_a_column")
+    for figure in (over_rounds(frame, ("accuracy",), style=style), over_rounds(frame, PANELS, style=style)):
+        check_is_clean(figure)
+    check_is_clean(trade_off(frame, style=style))
+
+
+def test_a_title_of_one_long_word_is_not_cut_off() -> None:
+    frame = made({"fedavg": (0.7, 0.5)}).assign(dataset="d" * 120, partition="column:" + "p" * 80)
+    for style in (Style(), Style(3.5, 8)):
+        figure = over_rounds(frame, ("accuracy",), style=style)
+        check_is_clean(figure)
+        assert "d" * 120 in figure.get_suptitle()
+
+
+def test_legends_have_whole_names_and_lines_differ_in_a_sweep_of_22_settings() -> None:
+    names = [f"fair_fate_with_a_step_of_{i}+average" for i in range(12)] + [
+        f"fedavg+step{i}" for i in range(10)
+    ]
+    frame = made({name: (0.7 + 0.004 * i, 0.9 - 0.03 * i) for i, name in enumerate(names)}, rounds=20)
+    for style in (Style(), PAPER):
+        figure = over_rounds(frame, ("accuracy",), style=style)
+        (legend,) = figure.legends
+        assert [text.get_text().replace("\n", "") for text in legend.get_texts()][:22] == names
+        curves = figure.axes[0].lines[:22]
+        looks = [(line.get_color(), line.get_linestyle(), line.get_marker()) for line in curves]
+        assert len(set(looks)) == 22
+        assert not figure.axes[0].collections  # 22 bands are mud
+        assert "band" not in figure.get_suptitle()
+    few, many = (over_rounds(made(dict.fromkeys(names[:k], (0.7, 0.5))), ("accuracy",)) for k in (2, 22))
+    assert many.get_size_inches()[1] > few.get_size_inches()[1] + 1
+    assert len(few.axes[0].collections) == 2
+
+
+def test_settings_of_a_strategy_have_shades_of_its_colour_and_other_strategies_another() -> None:
+    points = {f"fair_fate+step{i}": (0.7, 0.5) for i in range(6)} | {"qffl": (0.7, 0.5), "ffalm": (0.7, 0.5)}
+    colours = [line.colour for line in lines_of(made(points))]
+    assert len(set(colours)) == 8
+    assert not set(colours[6:]) & set(COLOURS.values())
+
+
+def test_widths_and_font_sizes_are_those_asked_for() -> None:
+    frame = made(POINTS)
+    for figure in (over_rounds(frame, style=PAPER), trade_off(frame, style=PAPER)):
+        assert figure.get_size_inches()[0] == 3.5
+        FigureCanvasAgg(figure).draw()
+        sizes = {text.get_fontsize() for text in figure.findobj(Text) if text.get_text()}
+        assert max(sizes) == 8
+        assert min(sizes) >= 7
+        assert figure.get_suptitle() == ""
+    assert max(text.get_fontsize() for text in drawn_text(over_rounds(frame))) == 10
+
+
+@pytest.mark.parametrize(
+    ("text", "inches"), [("3.5in", 3.5), ("3.5", 3.5), ("8.89cm", 3.5), ("88.9 mm", 3.5), (".5", 0.5)]
+)
+def test_lengths_are_inches_unless_they_have_a_unit(text: str, inches: float) -> None:
+    assert parse_length(text) == pytest.approx(inches)
+
+
+@pytest.mark.parametrize("text", ["", "in", "3.5ft", "-3in", "1e400", "nan", "3,5cm"])
+def test_other_lengths_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="width must be a length such as"):
+        parse_length(text)
+
+
+def test_dollar_signs_in_names_are_no_formulas() -> None:
+    figure = over_rounds(made({"fedavg": (0.7, 0.5)}).assign(dataset="$people$_1"), ("accuracy",))
+    title = next(text for text in drawn_text(figure) if "people" in text.get_text())
+    assert title._preprocess_math(title.get_text())[0].startswith("$people$_1")
+    assert not title._preprocess_math(title.get_text())[1]
+
+
+# -- notebooks -------------------------------------------------------------------------------------------
+
+
+def test_a_notebook_shows_a_figure_once(rounds) -> None:
+    figure = over_rounds(rounds)
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    assert figure._repr_html_() is None
+    assert "matplotlib.pyplot" not in sys.modules or not sys.modules["matplotlib.pyplot"].get_fignums()
+
+
+def test_a_run_is_drawn_by_names_or_a_list_of_them() -> None:
+    done = run(data="synthetic:rows=200", rounds=2, seeds=(1, 2), strategies=["fedavg"], jobs=1)
+    for figure in (done.plot("accuracy", "eqo"), done.plot(["accuracy", "eqo"])):
+        assert [panel.get_ylabel() for panel in figure.axes] == ["accuracy", "equalized odds (1 is fair)"]
+    assert len(done.plot().axes) == 4
+    small = done.plot("sp", width=3.5, font_size=8, title=False)
+    assert (small.get_size_inches()[0], small.get_suptitle()) == (3.5, "")
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_text_stays_text_in_svg_and_pdf(tmp_path: Path, by_hand: bool) -> None:
+    for figure in (over_rounds(made(POINTS)), trade_off(made(POINTS))):
+        for kind in ("svg", "pdf"):
+            path = tmp_path / f"a.{kind}"
+            figure.savefig(path) if by_hand else save(figure, path)
+        assert ">fair_fate</text>" in (tmp_path / "a.svg").read_text()
+        content = (tmp_path / "a.pdf").read_bytes()
+        assert b"/Type3" not in content
+        assert b"/FontFile2" in content
 
 
 # -- files -----------------------------------------------------------------------------------------------
@@ -268,10 +404,26 @@ def test_a_run_has_two_figures_in_its_folder(folder: Path, capsys) -> None:
     assert names(draw(folder / "rounds.parquet", kind="rounds")) == ["rounds.png"]
 
 
+def test_the_command_takes_a_width_and_a_font_size(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "a.svg"
+    words = ["plot", str(folder), "--out", str(out), "--width", "9cm", "--font-size", "8", "--no-title"]
+    assert CliRunner().invoke(commands.app, words).exit_code == 0
+    content = out.read_text()
+    assert f'width="{9 / 2.54 * 72:.4f}' in content
+    assert "synthetic" not in content
+    assert "font-size: 8px" in content
+    for wrong in (["--width", "9 feet"], ["--width", "1cm"], ["--font-size", "0"]):
+        bad = CliRunner().invoke(
+            commands.app, ["plot", str(folder), "--out", str(tmp_path / "b.png"), *wrong]
+        )
+        assert isinstance(bad.exception, InputError)
+        assert not (tmp_path / "b.png").exists()
+
+
 def test_a_file_of_ones_own(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "a.svg"
     assert names(draw(folder, out=out)) == ["a.svg"]
-    assert names(draw(folder, out=out, kind="both")) == ["a.svg", "a-tradeoff.svg"]
+    assert names(draw(folder, out=out, kind="both", force=True)) == ["a.svg", "a-tradeoff.svg"]
     assert sorted(names(tmp_path.iterdir())) == ["a-tradeoff.svg", "a.svg"]
     with pytest.raises(InputError, match=r"kind must be one of rounds\|tradeoff\|both, got 'all'"):
         list(draw(folder, kind="all"))

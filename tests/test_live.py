@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from command import QUICK
+from command import QUICK, TWO
 from fairfate import InputError, read_rounds, run
 from fairfate.data import Table
 from fairfate.federation.partition import parse_partition
@@ -370,7 +370,9 @@ def look(done):
     if done == int(sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
 
-run(data="synthetic:rows=400", rounds=20, epochs=1, seeds=(1, 2, 3), jobs=1, out=sys.argv[1], progress=look)
+both = ("fedavg", "fair_fate")
+run(data="synthetic:rows=400", strategies=both, rounds=20, epochs=1, seeds=3, jobs=1, out=sys.argv[1],
+    progress=look)
 """
 
 
@@ -565,7 +567,7 @@ def test_a_trace_tells_of_what_is_new_alone(small: Table) -> None:
 
 
 def test_a_finished_seed_that_has_lost_its_test_rows_is_told(fairfate, tmp_path: Path) -> None:
-    fairfate("run", *QUICK, "--out", "o")
+    fairfate("run", *QUICK, *TWO, "--out", "o")
     rounds, groups = read_rounds(tmp_path / "o"), read_groups(tmp_path / "o")
     last = rounds["round"].max()
     left = rounds[(rounds["split"] != "test") | (rounds["round"] < last)]

@@ -46,6 +46,8 @@ from fairfate.strategies import parse_spec
 Call = Callable[..., Outcome]
 HOSTILE = '</script><img src=x onerror="alert(1)">'
 
+TWO = ("fedavg", "fair_fate")
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Run:
@@ -136,8 +138,8 @@ def test_a_verdict_needs_the_whole_interval(accepted: tuple[int, int], said: str
 def test_few_people_cannot_be_told() -> None:
     counts = group_counts((40, 10, 10, 40), (42, 8, 10, 40))
     assert audits(counts, sexes("f", "m"))[0].verdicts(0)[0].said == UNCLEAR
-    fewer = group_counts((10, 3, 3, 10), (42, 8, 10, 40))
-    verdict = audits(fewer, sexes("f", "m"))[0].verdicts(0)[0]
+    fewer = group_counts((2, 1, 1, 3), (42, 8, 10, 40))
+    verdict = audits(fewer, sexes("f", "m"), 10)[0].verdicts(0)[0]
     assert verdict.said == TOO_FEW
     assert verdict.left_out == ("f",)
 
@@ -151,13 +153,13 @@ def test_a_collapsed_model_gets_no_praise_for_its_ratio() -> None:
 
 def test_small_and_unknown_categories_are_left_out_of_ratios() -> None:
     counts = group_counts((300, 100, 40, 160), (200, 150, 20, 230), (9, 1, 0, 9), (0, 50, 0, 50))
-    (audit,) = audits(counts, sexes("f", "m", "tiny", "(missing)"))
+    (audit,) = audits(counts, sexes("f", "m", "(small groups)", "(missing)"))
     assert audit.compared["acceptance"][0].tolist() == [True, True, False, False]
     sp = audit.verdicts(0)[0]
     (pair,) = sp.pairs
-    assert (pair.least, pair.most, sp.left_out) == ("f", "m", ("tiny",))
+    assert (pair.least, pair.most, sp.left_out) == ("f", "m", ("(small groups)",))
     assert np.isnan(audit.ratios["acceptance"].value[0, 2:]).all()
-    by = fairness_by(counts, sexes("f", "m", "tiny", "(missing)"), ("sex",))
+    by = fairness_by(counts, sexes("f", "m", "(small groups)", "(missing)"), ("sex",))
     assert by["sp"][0] == pytest.approx(sp.value)
 
 
@@ -228,15 +230,22 @@ def test_one_seed_tests_nothing(tmp_path: Path) -> None:
 
 def test_no_model_of_a_collapsed_run_is_recommended(tmp_path: Path) -> None:
     run(
-        data="synthetic:rows=400", rounds=1, epochs=1, learning_rate=1e-6, seeds=2, jobs=1, out=tmp_path / "o"
+        data="synthetic:rows=400",
+        strategies=("fedavg", "fair_fate"),
+        rounds=1,
+        epochs=1,
+        learning_rate=1e-6,
+        seeds=2,
+        jobs=1,
+        out=tmp_path / "o",
     )
     told = contents(Material.read([tmp_path / "o"])[0])
     assert told["answer"]["take"] is None
     assert {one["strategy"] for one in told["answer"]["collapsed"]} == {"fedavg", "fair_fate"}
-    assert not {one["verdict"] for one in told["answer"]["fairness"]} & {ABOVE, BELOW, UNCLEAR}
+    assert ABOVE not in {one["verdict"] for one in told["answer"]["fairness"]}
     page = report([tmp_path / "o"]).read_text("utf-8")
     assert "No model can be recommended" in page
-    assert "reaches the line</span>" not in page
+    assert "reaches the threshold</span>" not in page
 
 
 def test_no_model_without_a_round_that_counted_is_recommended(tmp_path: Path) -> None:
@@ -255,10 +264,10 @@ def test_no_model_without_a_round_that_counted_is_recommended(tmp_path: Path) ->
     assert told["answer"]["take"] is None
     assert {one["verdict"] for one in told["answer"]["fairness"]} == {UNTRAINED_MODEL}
     reasons = {one["reason"] for one in told["answer"]["others"]}
-    assert reasons == {"no round counted in 1 of 1 seeds: it is the model that training began with"}
+    assert reasons == {"no round counted in 1 of 1 seeds"}
     page = report([folder]).read_text("utf-8")
     assert "No round counted: every one was discarded" in page
-    assert "reaches the line</span>" not in page
+    assert "reaches the threshold</span>" not in page
     assert "was not trained in 1 seeds: no round counted" in write_card([folder]).read_text("utf-8")
 
 
@@ -379,8 +388,8 @@ def test_a_model_card(folder: Path) -> None:
 
 def test_several_runs_on_the_same_data_are_one_comparison(tmp_path: Path) -> None:
     for name, seeds in (("a", 2), ("b", 2)):
-        run(data="synthetic:rows=400", rounds=3, seeds=seeds, jobs=1, out=tmp_path / name)
-    run(data="synthetic:rows=500", rounds=3, seeds=1, jobs=1, out=tmp_path / "c")
+        run(data="synthetic:rows=400", strategies=TWO, rounds=3, seeds=seeds, jobs=1, out=tmp_path / name)
+    run(data="synthetic:rows=500", strategies=TWO, rounds=3, seeds=1, jobs=1, out=tmp_path / "c")
     parts = Material.read([tmp_path / name for name in "abc"])
     assert [part.names for part in parts] == [
         ["fedavg [a]", "fair_fate [a]", "fedavg [b]", "fair_fate [b]"],
@@ -559,6 +568,7 @@ def test_a_run_that_has_just_begun_says_so(tmp_path: Path, fairfate: Call) -> No
     assert "which has just begun" in " ".join(done.err.split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(200, 200), (100, 2000)])
 def test_the_interval_of_equalized_odds_covers(sizes: tuple[int, ...]) -> None:
     """The mean of two ratios: simulated groups with known rates."""

@@ -14,7 +14,8 @@ HEAD = """\
 
 Written by `python tools/pages.py` from the commands themselves; `fairfate COMMAND --help` prints the same. Every command is
 one call that Python can make too ([reference](api.md)). An option is given once unless it is *repeatable*. User
-errors are one message and the exit code 2; Ctrl-C keeps finished work, and its exit code is 130.
+errors are one message and the exit code 2; Ctrl-C keeps finished work, and its exit code is 130. A file that exists is
+replaced only with `--force`, and a file that the command reads never.
 """
 
 FIRST = (
@@ -101,7 +102,8 @@ def _argument_row(param: Any, hints: dict[str, Any]) -> str:
 def _option_row(param: Any) -> str:
     value = "" if param.is_flag else f" {_value(param)}"
     need = " (needed)" if param.required else ""
-    return f"| `{param.opts[0]}{value}` | {_escape(param.help)}{need} |\n"
+    names = ", ".join(param.opts)
+    return f"| `{names}{value}` | {_escape(param.help)}{need} |\n"
 
 
 def _value(param: Any) -> str:

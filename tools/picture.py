@@ -22,7 +22,7 @@ WIDTH, HEIGHT, SCALE = 1000, 1150, 0.7
 def main() -> None:
     """Run, report, and take the picture: the answer on the left, the charts on the right."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        page = fairfate.run(out=f"{folder}/run").report()
+        page = fairfate.run(out=f"{folder}/run", baselines=True).report()
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
         )

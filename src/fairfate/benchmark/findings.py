@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from fairfate.benchmark.baselines import BASELINES
-from fairfate.benchmark.methods import LEAD, METRICS, REFERENCE
+from fairfate.benchmark.methods import LEAD, METRICS, REFERENCE, every
 from fairfate.benchmark.rule import (
     CELL,
     compare,
@@ -22,6 +23,9 @@ from fairfate.benchmark.rule import (
 from fairfate.lazy import pandas as pd
 
 LEVEL = 0.05
+DATASETS = ("compas", "adult", "law", "dutch")
+PARTITIONS = ("dirichlet:0.5", "dirichlet:1", "random")
+SEEDS, ROUNDS = 10, 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +38,10 @@ class Findings:
     machine: str
     asked: tuple[str, ...] = ()
     """The methods that were run by name, if any."""
+    kept: int = 0
+    """How many of the rows come with the package."""
+    usual: bool = True
+    """Whether there are as many rounds as in the paper."""
 
     @cached_property
     def measured(self) -> pd.DataFrame:
@@ -64,6 +72,24 @@ class Findings:
     def methods(self) -> list[str]:
         """Without baselines."""
         return [name for name in dict.fromkeys(self.rows["method"]) if name not in BASELINES]
+
+    @property
+    def own(self) -> list[str]:
+        """The methods of the user's plugins."""
+        return list(dict.fromkeys(self.rows["method"][self.rows["code"] != ""]))
+
+    def label(self, method: str) -> str:
+        """A method's name, which says so if it is the user's."""
+        return f"{method} (yours)" if method in self.own else method
+
+    def is_whole(self, encode: str) -> bool:
+        """Whether all methods were run on all federations and seeds, so that conclusions may be drawn."""
+        rows = self.rows[self.rows["encode"] == encode]
+        methods = {method.name for method in every()}
+        federations = set(itertools.product(DATASETS, PARTITIONS))
+        there = set(zip(rows["dataset"], rows["partition"], strict=True))
+        whole = methods <= set(rows["method"]) and federations == there and self.usual
+        return whole and rows["seed"].nunique() >= SEEDS
 
     @property
     def models(self) -> int:
@@ -140,9 +166,23 @@ def settings_of(found: Findings) -> pd.DataFrame:
     return means.round(4)
 
 
+def duration(minutes: float) -> str:
+    """A time in words, in the unit that fits.
+
+    >>> duration(0.001), duration(0.2), duration(1.2), duration(89.6)
+    ('less than a second', '12 seconds', '72 seconds', '90 minutes')
+    """
+    seconds = round(60 * minutes)
+    if seconds < 1:
+        return "less than a second"
+    if seconds < 120:
+        return f"{seconds} second{'s' if seconds > 1 else ''}"
+    return f"{minutes:.0f} minutes"
+
+
 def finite(value: float) -> float | None:
     """For JSON, which knows no NaN."""
     return None if not np.isfinite(value) else float(value)
 
 
-__all__ = ["LEVEL", "REFERENCE", "Findings", "finite", "settings_of"]
+__all__ = ["LEVEL", "REFERENCE", "Findings", "duration", "finite", "settings_of"]

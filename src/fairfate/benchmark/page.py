@@ -9,7 +9,7 @@ import numpy as np
 
 from fairfate.benchmark.baselines import BASELINES, CLIENT, POOLED, SERVER
 from fairfate.benchmark.cost import bytes_sent
-from fairfate.benchmark.findings import LEVEL, Findings
+from fairfate.benchmark.findings import DATASETS, LEVEL, ROUNDS, Findings, duration
 from fairfate.benchmark.methods import LEAD, METRICS, MOST_SETTINGS, REFERENCE, every
 from fairfate.benchmark.pictures import GOALS, split_name
 from fairfate.benchmark.rule import CELL, KEEP, TOLERANCE
@@ -18,56 +18,113 @@ from fairfate.lazy import pandas as pd
 
 PARAMETERS = 161
 """Of the paper's model on Adult, for the column of bytes."""
-ROUNDS = 100
 GUARDED = "fair_fate:min_mcc=0.05,keep=0.8"
 
 
 def page(found: Findings, images: str = "images/benchmark", interactive: str = "benchmark.html") -> str:
     """The page; pictures are beside it."""
     first = found.encodings[0]
+    whole = found.is_whole(first)
     parts = [
         _head(found, interactive),
-        _answer(found, first),
+        _answer(found, first) if whole else _answer_of_part(found, first),
         _board(found, first, images),
         _lead(found, first),
-        _sensitivity(found, first),
+        _sensitivity(found, first) if whole else "",
         _weaknesses(found, first),
         _baselines(found, first),
         _encodings(found),
         _cost(found, first),
-        RULE,
+        RULE if whole else RULE.replace("other data than these four", "other data than these"),
         RUN,
     ]
     return "\n".join(part for part in parts if part)
 
 
 def _head(found: Findings, interactive: str) -> str:
-    rows, own = (
-        found.rows,
-        f" Run now: {', '.join(f'`{name}`' for name in found.asked)}." if found.asked else "",
-    )
+    rows = found.rows
     seeds = rows.groupby("encode")["seed"].nunique().to_dict()
     places = rows[["encode", "dataset", "partition"]].drop_duplicates()
     federations = places.groupby("encode").size().to_dict()
     said = "; ".join(
-        f"{federations[name]} federations and {seeds[name]} seeds with {_encoding(name)}"
+        f"{_number(federations[name], 'federation')} and {_number(seeds[name], 'seed')} with {_encoding(name)}"
         for name in found.encodings
     )
-    base = [name for name in found.methods if not name.endswith("+average") and "+thresholds" not in name]
+    baselines = _number(len(set(rows["method"]) & set(BASELINES)), "baseline")
+    if found.is_whole(found.encodings[0]):
+        base = [name for name in found.methods if not name.endswith("+average") and "+thresholds" not in name]
+        methods = f"""\
+{len(base)} methods and variants, each also with the average of the models of the last half of the rounds
+(`+average`), thresholds after training, and {baselines}: {said}."""
+    else:
+        methods = f"""\
+**A part of the benchmark**: {_number(len(found.methods), "method")} and {baselines}; {said}."""
+    own = f" Run now: {', '.join(_name(found, name) for name in found.asked)}." if found.asked else ""
     return f"""\
 # The benchmark of the field
 
-Written by `fairfate benchmark`. {len(base)} methods and variants, each also with the average of the models of the last half of the rounds
-(`+average`), thresholds after training, and {len(set(rows["method"]) & set(BASELINES))} baselines: {said}. {found.models:,} models were trained and
-{len(rows):,} released ones measured in {found.minutes:.0f} minutes ({found.machine}).{own} [All cells, with charts to click]({interactive}).
+Written by `fairfate benchmark`. {methods} {_amount(found)}{own} [All cells, with charts to click]({interactive}).
 
-A *federation* is a dataset (COMPAS and Law School by race, Adult and Dutch by sex: [datasets](datasets.md)) and a split over 10 to 20 clients, of which a third
-train in each of 100 rounds: `random`, or by a Dirichlet distribution of σ = 1 or 0.5 over groups and labels, the smaller the more clients differ. The model is the paper's, one
+A *federation* is a dataset ({_datasets(found)}: [datasets](datasets.md)) and a split over {_clients(found)}: `random`, or by a Dirichlet distribution of σ = 1 or 0.5 over groups and labels, the smaller the more clients differ. The model is the paper's, one
 hidden layer of ten units, and the group is one of its inputs. A *cell* is a federation and a metric: SP, EO or EQO, ratios of the groups' rates, of which 1 is fair
 (EQO is the mean of two of them: [metrics](metrics.md)). *Skill* is balanced accuracy above one half, and MCC a correlation of which 0 is no better than one
 answer for everybody. Ours are `dual_reweighing`, `server_step`, the guard (`min_mcc`, `keep`), `+thresholds` with its guard, and FedVal's and others' variants that
 [methods](methods.md) names; `afl` and `fedminmax` are published with the mean of all models, for which `+average` stands here.
 """
+
+
+def _amount(found: Findings) -> str:
+    """How many models there are, and how long those took that do not come with the package."""
+    now, took = len(found.rows) - found.kept, duration(found.minutes)
+    if not found.kept:
+        return f"""\
+{found.models:,} models were trained and
+{now:,} released ones measured in {took} ({found.machine})."""
+    return f"""\
+{now:,} of {len(found.rows):,} results took {took} ({found.machine}); the others come with the package."""
+
+
+def _datasets(found: Findings) -> str:
+    there = set(found.rows["dataset"])
+    if there == set(DATASETS):
+        return "COMPAS and Law School by race, Adult and Dutch by sex"
+    return "here " + ", ".join(f"`{name}`" for name in dict.fromkeys(found.rows["dataset"]))
+
+
+def _clients(found: Findings) -> str:
+    if not found.usual or set(found.rows["dataset"]) - set(DATASETS):
+        return "clients, of which some\ntrain in each round"
+    return f"10 to 20 clients, of which a third\ntrain in each of {ROUNDS} rounds"
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def _name(found: Findings, method: str) -> str:
+    """A method's name, in bold if it is the user's."""
+    return f"**`{method}`** (yours)" if method in found.own else f"`{method}`"
+
+
+def _answer_of_part(found: Findings, encode: str) -> str:
+    """Who is first here, and where the user's methods are: a part of the benchmark says no more."""
+    board = found.board[found.board["encode"] == encode]
+    ranked = board[~board["method"].isin(BASELINES)].reset_index(drop=True)
+    lines = ["## In short\n"]
+    for place, row in enumerate(_records(ranked), start=1):
+        if place > 1 and row.method not in found.own:
+            continue
+        where = f"{'the best mean rank' if place == 1 else f'number {place} by mean rank'} ({row.rank:.1f})"
+        lines.append(
+            f"- {_name(found, row.method)}: {where} of {_number(len(ranked), 'method')}; mean fairness"
+            f" {row.fairness:.3f}, accuracy {0.0 - row.cost:+.3f} against `{REFERENCE}`, accuracy and skill kept in"
+            f" {row.keeps} of {row.cells} cells."
+        )
+    lines.append(
+        "- Few federations, seeds or methods tell little: conclusions are those of the whole benchmark, `fairfate"
+        " benchmark` without options."
+    )
+    return "\n".join(lines) + "\n"
 
 
 def _answer(found: Findings, encode: str) -> str:
@@ -101,17 +158,17 @@ def _answer(found: Findings, encode: str) -> str:
     lines = [
         "## In short\n",
         f"- **Where decisions may use a person's group, take `{LEAD}`.** It keeps accuracy and skill in {keeps} of {total} cells"
-        f" and raises mean fairness from {reference:.2f} (`{REFERENCE}`) to {own:.2f}. It has the best rank, and is the fairest"
+        f" and raises mean fairness from {reference:.2f} (`{REFERENCE}`) to {own:.2f}. {rank_of_lead(found, mean_ranks)}, and is the fairest"
         f" that keeps both in {first} cells; in {higher} another one has a higher mean, "
         + ("in none significantly." if not beaten_in else f"in {beaten_in} significantly (below).")
-        + f" By ranks alone {near} of {len(mean_ranks)} are not told from it, and [how much accuracy may be given up](#how-much-it-hangs-on-the-rule)"
+        + f" By ranks alone {near} of {len(mean_ranks)} are not told from {'it' if mean_ranks.index[0] == LEAD else 'the best'}, and [how much accuracy may be given up](#how-much-it-hangs-on-the-rule)"
         " decides who is first. Clients send a histogram of scores by group and label, once.",
     ]
     if len(best):
         name = str(best.index[0])
         flips = found.mean_of(name, "flip", encode)
         lines.append(
-            f"- **Where one threshold must hold for everybody, take `{name}`**: the best mean rank ({best.iloc[0]:.1f}) of those,"
+            f"- **Where one threshold must hold for everybody, take {_name(found, name).replace('**', '')}**: the best mean rank ({best.iloc[0]:.1f}) of those,"
             f" mean fairness {found.mean_of(name, 'fairness', encode):.2f}, accuracy and skill kept in"
             f" {int(cells[cells['method'] == name]['keeps'].sum())} of {total} cells."
             + _fairest_in_training(found, encode, total)
@@ -122,16 +179,18 @@ def _answer(found: Findings, encode: str) -> str:
         own_cells = cells[cells["method"] == "fair_fate"].set_index(list(CELL))["accuracy"]
         plain = cells[cells["method"] == "fedavg"].set_index(list(CELL))["accuracy"]
         loss = (plain - own_cells).dropna()
+        repairs = all(ours > theirs for split, (ours, theirs) in by_split.items() if split != "random")
         lines.append(
-            f"- **FAIR-FATE repairs skewed federations.** Its mean fairness is {ff:.2f} ({gains}), collapsed seeds included, for"
+            f"- **FAIR-FATE {'repairs skewed federations' if repairs else 'against FedAvg'}.** Its mean fairness is {ff:.2f} ({gains}), collapsed seeds included, for"
             f" {loss.mean():.3f} of FedAvg's accuracy (within {TOLERANCE} in {int((loss <= TOLERANCE).sum())} of {len(loss)} cells). Against the"
             f" averaged reference it keeps accuracy and skill in {ff_keeps} of {total}; `fedavg` itself does in"
             f" {int(cells[cells['method'] == 'fedavg']['keeps'].sum())}." + _guarded(found, encode, total)
         )
+    lower = all(ranks[f"{name}+average"] > ranks[name] for name in ("fedadam", "fedyogi", GUARDED))
     lines.append(
         f"- **Averaging the last rounds sends nothing more and gives FedAvg accuracy back** where clients differ:"
         f" `fedavg` {_accuracies(found, 'fedavg', encode)}, `{REFERENCE}` {_accuracies(found, REFERENCE, encode)}."
-        " Adaptive servers and the guarded FAIR-FATE rank lower with it."
+        + (" Adaptive servers and the guarded FAIR-FATE rank lower with it." if lower else "")
     )
     lines += _by_front(found, encode)
     server = cells[cells["method"] == SERVER]
@@ -143,6 +202,14 @@ def _answer(found: Findings, encode: str) -> str:
             " this baseline."
         )
     return "\n".join(lines) + "\n"
+
+
+def rank_of_lead(found: Findings, mean_ranks: pd.Series[float]) -> str:
+    """Whether the lead is the best by mean rank, and who is if it is not."""
+    place = list(mean_ranks.index).index(LEAD) + 1
+    if place == 1:
+        return "It has the best rank"
+    return f"Its rank is number {place}, after {_name(found, str(mean_ranks.index[0]))}'s"
 
 
 def _sensitivity(found: Findings, encode: str) -> str:
@@ -247,16 +314,16 @@ def _board(found: Findings, encode: str, images: str) -> str:
     methods = board[~board["method"].isin(BASELINES)]
     rows = [
         [
-            f"`{row.method}`",
+            _name(found, row.method),
             f"{row.rank:.1f}",
             f"{row.fairness:.3f}",
             f"{0.0 - row.cost:+.3f}",
             f"{row.mcc:.2f}",
             f"{row.keeps} of {row.cells}",
             _percent(row.collapsed),
-            f"{row.area:.2f}",
-            f"{row.worst:.2f}",
-            f"{row.consistency:.2f}",
+            _rounded(row.area),
+            _rounded(row.worst),
+            _rounded(row.consistency),
             _percent(row.flip),
         ]
         for row in _records(methods)
@@ -275,7 +342,12 @@ def _board(found: Findings, encode: str, images: str) -> str:
         "alike",
         "flips",
     ]
-    near = [f"`{name}`" for name in mean.index if mean[name] <= mean.iloc[0] + distance]
+    near = [_name(found, name) for name in mean.index if mean[name] <= mean.iloc[0] + distance]
+    paired = "; the\npaired tests below compare by seeds" if len(found.lead(encode)) else ""
+    apart = f"""\
+By Nemenyi's test over the {_number(cells, "federation")}, mean ranks must be {distance:.1f} apart to be told from each other at 5 %. These are not told from
+the best: {", ".join(near[:12])}{f" and {len(near) - 12} more" if len(near) > 12 else ""}. The test is weak with so many methods and so few federations{paired}.
+"""
     return f"""\
 ## The leaderboard
 
@@ -291,10 +363,7 @@ treated. *Flips*: decisions that change with the person's group alone.
 
 ![Mean ranks]({images}/ranks-{encode}.svg)
 
-By Nemenyi's test over the {cells} federations, mean ranks must be {distance:.1f} apart to be told from each other at 5 %. These are not told from
-the best: {", ".join(near[:12])}{f" and {len(near) - 12} more" if len(near) > 12 else ""}. The test is weak with so many methods and so few federations; the
-paired tests below compare by seeds.
-
+{apart if len(mean) > 1 else ""}
 ![Accuracy against equalized odds]({images}/tradeoffs-{encode}.svg)
 """
 
@@ -309,8 +378,8 @@ def _lead(found: Findings, encode: str) -> str:
             str(row.goal).upper(),
             f"{row.accuracy:.3f} / {row.fairness:.3f} / {row.mcc:.2f}"
             + ("" if row.keeps else " (accuracy or skill lost)"),
-            f"`{row.rival}` {row.rival_accuracy:.3f} / {row.rival_fairness:.3f}",
-            f"{row.ahead:+.3f} ({row.low:+.3f} to {row.high:+.3f})",
+            f"{_name(found, row.rival)} {row.rival_accuracy:.3f} / {row.rival_fairness:.3f}",
+            f"{row.ahead:+.3f}" + ("" if np.isnan(row.low) else f" ({row.low:+.3f} to {row.high:+.3f})"),
             f"{row.beaten} of {row.rivals}",
         ]
         for row in _records(lead)
@@ -340,9 +409,13 @@ def _weaknesses(found: Findings, encode: str) -> str:
         everywhere = means[means["size"] == mine.groupby("method").size().max()].sort_values(
             "mean", ascending=False
         )
-        best = "; ".join(f"`{name}` {row['mean']:.3f}" for name, row in everywhere.head(4).iterrows())
+        best = "; ".join(
+            f"{_name(found, str(name))} {row['mean']:.3f}" for name, row in everywhere.head(4).iterrows()
+        )
         often = mine.groupby("method")["collapsed"].mean().sort_values(ascending=False).head(3)
-        fell = "; ".join(f"`{name}` {value:.0%}" for name, value in often.items() if value > 0)
+        fell = "; ".join(
+            f"{_name(found, str(name))} {value:.0%}" for name, value in often.items() if value > 0
+        )
         rows.append([GOALS[goal], best, fell])
     return f"""\
 ## What suits which metric
@@ -381,14 +454,14 @@ The others are trained with `+average`. A client alone (`{CLIENT}`) is what a si
 
 
 def _encodings(found: Findings) -> str:
-    if len(found.encodings) < 2:
+    if len(found.encodings) < 2 or not {"fedavg", "fair_fate"} <= set(found.methods):
         return ""
     names = ["fedavg", REFERENCE, "fedavg_lr+average", "fair_fate", "fairfed", LEAD]
     common = set.intersection(
         *(set(found.of(e)["dataset"] + "|" + found.of(e)["partition"]) for e in found.encodings)
     )
     rows = []
-    for name in names:
+    for name in [name for name in names if name in found.methods]:
         row = [f"`{name}`"]
         for encode in found.encodings:
             mine = found.of(encode)
@@ -438,9 +511,11 @@ def _cost(found: Findings, encode: str) -> str:
                 f"`{method.name}`",
                 str(max(method.settings(goal) for goal in METRICS)),
                 f"{sent:,.0f}",
-                f"{ratio:.1f}",
+                "" if np.isnan(ratio) else f"{ratio:.1f}",
             ]
         )
+    if not rows:
+        return ""
     return f"""\
 ## What it costs
 
@@ -481,7 +556,7 @@ fairfate benchmark
 ```
 
 A method of your own against the kept results: only yours is run. [Write it](add-a-strategy.md) in a file, name the file, and give
-settings to be tuned over with `|`; here on one federation and two seeds:
+settings to be tuned over with `|`; tables and pictures mark it *(yours)*. Here on one federation and two seeds:
 
 ```bash
 fairfate benchmark --plugin examples/own_strategy.py --methods "trimmed:share=0.2|0.4" --data compas --partition random --seeds 2
@@ -501,6 +576,10 @@ def _encoding(name: str) -> str:
 
 def _records(frame: pd.DataFrame) -> list[Any]:
     return list(frame.itertuples())
+
+
+def _rounded(value: float) -> str:
+    return "" if np.isnan(value) else f"{value:.2f}"
 
 
 def _percent(value: float) -> str:

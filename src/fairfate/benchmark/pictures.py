@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,8 +25,11 @@ NAMED = {
     POOLED: ("#7F7F7F", "X"),
     SERVER: ("#E69F00", "h"),
 }
+OWN = ("#B0006D", ">")
+"""Of the user's methods."""
 _SHOWN = 25
 """Methods on the picture of ranks."""
+_OTHER = ("#57606a", "o")
 
 
 def split_name(partition: str) -> str:
@@ -44,21 +47,24 @@ def ranks(found: Findings, encode: str) -> Figure:
     figure = Figure(figsize=(7.4, 0.24 * len(shown) + 1.1), layout="constrained")
     panel = figure.subplots()
     places = np.arange(len(shown))
-    colours = [NAMED.get(name, ("#57606a", "o"))[0] for name in shown.index]
-    panel.barh(places, shown, color=colours, height=0.62)
-    panel.axvspan(0, shown.iloc[0] + distance, color="#57606a", alpha=0.12, linewidth=0)
-    panel.set_yticks(places, list(shown.index), fontsize=8)
+    own = [name in found.own for name in shown.index]
+    looks = [OWN if mine else NAMED.get(name, _OTHER) for mine, name in zip(own, shown.index, strict=True)]
+    panel.barh(places, shown, color=[colour for colour, _ in looks], height=0.62)
+    title = f"All {len(mean)} methods" if len(shown) == len(mean) else f"The {len(shown)} best of {len(mean)}"
+    if np.isfinite(distance):
+        panel.axvspan(0, shown.iloc[0] + distance, color="#57606a", alpha=0.12, linewidth=0)
+        title += f"; what lies in the shade ({distance:.1f} ranks) may be chance"
+    panel.set_yticks(places, [found.label(name) for name in shown.index], fontsize=8)
+    for label, mine in zip(panel.get_yticklabels(), own, strict=True):
+        label.set_fontweight("bold" if mine else "normal")
     panel.invert_yaxis()
     for place, value in zip(places, shown, strict=True):
         panel.annotate(
             f"{value:.1f}", (value, place), (3, 0), textcoords="offset points", va="center", size=7
         )
-    panel.set_xlabel(f"mean rank over {cells} federations, three metrics each", fontsize=9)
-    panel.set_title(
-        f"The {len(shown)} best of {len(mean)}; what lies in the shade ({distance:.1f} ranks) may be chance",
-        fontsize=9,
-        loc="left",
-    )
+    federations = f"{cells} federation{'s' if cells > 1 else ''}"
+    panel.set_xlabel(f"mean rank over {federations}, three metrics each", fontsize=9)
+    panel.set_title(title, fontsize=9, loc="left")
     panel.spines[["top", "right"]].set_visible(False)
     return figure
 
@@ -70,7 +76,8 @@ def tradeoffs(found: Findings, encode: str, goal: str = "eqo") -> Figure:
     cells = found.of(encode)
     cells = cells[cells["goal"] == goal]
     datasets, splits = list(dict.fromkeys(cells["dataset"])), list(dict.fromkeys(cells["partition"]))
-    figure = Figure(figsize=(3.0 * len(splits) + 0.4, 2.3 * len(datasets) + 0.9), layout="constrained")
+    width = max(3.0 * len(splits) + 0.4, 5.8)  # two columns of the legend
+    figure = Figure(figsize=(width, 2.3 * len(datasets) + 0.9), layout="constrained")
     panels = figure.subplots(len(datasets), len(splits), squeeze=False)
     handles = {}
     for row, dataset in zip(panels, datasets, strict=True):
@@ -83,13 +90,17 @@ def tradeoffs(found: Findings, encode: str, goal: str = "eqo") -> Figure:
             panel.axvspan(
                 reference["accuracy"] - 0.02, here["accuracy"].max() + 0.005, color="#0072B2", alpha=0.07
             )
-            rest = here[~here["method"].isin([*NAMED, *BASELINES])]
+            rest = here[~here["method"].isin([*NAMED, *found.own, *BASELINES])]
             panel.scatter(rest["accuracy"], rest["fairness"], s=9, color="#a8b1bb", linewidths=0)
-            for name, (colour, marker) in NAMED.items():
+            for name, (colour, marker) in (NAMED | dict.fromkeys(found.own, OWN)).items():
                 mine = here[here["method"] == name]
-                size = 62 if marker == "*" else 34
-                dots = panel.scatter(mine["accuracy"], mine["fairness"], s=size, color=colour, marker=marker)
-                handles[name] = dots
+                if mine.empty:
+                    continue
+                size = 62 if marker in ("*", OWN[1]) else 34
+                edge: dict[str, Any] = {"edgecolors": "black", "zorder": 3} if name in found.own else {}
+                handles[found.label(name)] = panel.scatter(
+                    mine["accuracy"], mine["fairness"], s=size, color=colour, marker=marker, **edge
+                )
             panel.set_title(f"{dataset}, {split_name(str(split))}", fontsize=9)
             panel.grid(alpha=0.3, linewidth=0.6)
             panel.spines[["top", "right"]].set_visible(False)
@@ -98,7 +109,12 @@ def tradeoffs(found: Findings, encode: str, goal: str = "eqo") -> Figure:
         panel.set_xlabel("accuracy (shade: within 0.02 of fedavg+average)", fontsize=7)
     figure.supylabel(GOALS[goal], fontsize=9)
     figure.legend(
-        handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False, fontsize=8
+        handles.values(),
+        handles.keys(),
+        loc="outside lower center",
+        ncols=3 if len(splits) > 2 else 2,
+        frameon=False,
+        fontsize=8,
     )
     return figure
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from fairfate.benchmark import kept as keeping
 from fairfate.benchmark.baselines import BASELINES
-from fairfate.benchmark.findings import Findings
+from fairfate.benchmark.findings import DATASETS, PARTITIONS, ROUNDS, SEEDS, Findings
 from fairfate.benchmark.kept import Results
 from fairfate.benchmark.measure import run_methods
 from fairfate.benchmark.methods import REFERENCE, Method, every, find
@@ -27,8 +27,6 @@ from fairfate.runs.pool import Progress, Report, cores
 from fairfate.runs.prepare import prepare
 from fairfate.strategies import load_plugin
 
-DATASETS = ("compas", "adult", "law", "dutch")
-PARTITIONS = ("dirichlet:0.5", "dirichlet:1", "random")
 CELLS, CLOCK = "cells", "seconds.txt"
 
 
@@ -41,7 +39,13 @@ class Benchmark:
     """One for each setting of each method on each seed."""
     plans: tuple[Plan, ...]
     ran: int
-    """How many models this call had to train."""
+    """How many methods this call had to run, counted in each job: federation and seed."""
+    new: tuple[str, ...]
+    """The methods and baselines that this call had to run."""
+    jobs: int
+    """In how many jobs."""
+    kept: int
+    """How many rows come with the package."""
     minutes: float
     """How long all calls took that filled the folder."""
     asked: tuple[str, ...]
@@ -50,7 +54,8 @@ class Benchmark:
     @property
     def findings(self) -> Findings:
         """The results, tuned and compared."""
-        return Findings(self.rows, self.minutes, machine(), self.asked)
+        usual = all(plan.training.rounds == ROUNDS for plan in self.plans)
+        return Findings(self.rows, self.minutes, machine(), self.asked, self.kept, usual)
 
 
 def benchmark(
@@ -61,7 +66,7 @@ def benchmark(
     data: Sequence[str] = DATASETS,
     partitions: Sequence[str] = PARTITIONS,
     encode: Sequence[str] = ("ordinal",),
-    seeds: int | str = 10,
+    seeds: int | str = SEEDS,
     rounds: int | None = None,
     data_dir: str | None = None,
     jobs: int | None = None,
@@ -163,22 +168,24 @@ def _run(
         if lacking or single:
             found_by = [texts.get(method.name, method.name) for method in lacking]
             visits = cell.plan.visits(rows_of[id(cell.plan)])
-            tasks.append((cell, found_by, single))
+            tasks.append((cell, found_by, single, [method.name for method in lacking]))
             works.append(visits * (sum(len(method.specs) for method in lacking) + len(single)))
     on_plan(sum(works))
     order = sorted(range(len(tasks)), key=lambda i: -works[i])
     try:
-        perform(_work, folder, folder, [(*tasks[i], works[i]) for i in order], jobs, progress, CELLS)
+        perform(_work, folder, folder, [(*tasks[i][:3], works[i]) for i in order], jobs, progress, CELLS)
     finally:
         seconds = _add_time(folder / CLOCK, time.monotonic() - started if tasks else 0.0)
     found = [results.read(cell).assign(**keeping.where(cell)) for cell in cells]
     rows = pd.concat(found, ignore_index=True)
+    computed = len(rows)
     if kept[0] is not None:
         rows = _with_kept(rows, kept[0], [cell for cell in cells if id(cell) in others])
     plans = tuple(plan for plan, _ in prepared)
     ran = sum(len(task[1]) + len(task[2]) for task in tasks)
     names = tuple(method.name for method in chosen) + alone if asked else ()
-    return Benchmark(folder, rows, plans, ran, seconds / 60, names)
+    new = tuple(dict.fromkeys(name for task in tasks for name in (*task[3], *task[2])))
+    return Benchmark(folder, rows, plans, ran, new, len(tasks), len(rows) - computed, seconds / 60, names)
 
 
 def _add_time(clock: Path, seconds: float) -> float:

@@ -17,8 +17,9 @@ def show(screen: Console, found: Findings) -> None:
         board = found.board[found.board["encode"] == encode]
         ranked = board[~board["method"].isin(BASELINES)].reset_index(drop=True)
         shown = ranked[(ranked.index < _BEST) | ranked["method"].isin(found.asked)]
+        which = "all" if len(shown) == len(ranked) else f"the best {_BEST}"
         screen.print(
-            f"\n{len(ranked)} methods, inputs {encode}: the best, tuned on validation rows", style="italic"
+            f"\n{len(ranked)} methods, inputs {encode}: {which}, tuned on validation rows", style="italic"
         )
         table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
         table.add_column("method", overflow="fold")
@@ -27,7 +28,7 @@ def show(screen: Console, found: Findings) -> None:
         for place, row in zip(shown.index, shown.to_dict("records"), strict=True):
             style = "bold" if row["method"] in found.asked else None
             table.add_row(
-                str(row["method"]),
+                found.label(str(row["method"])),
                 str(place + 1),
                 f"{row['rank']:.1f}",
                 f"{row['fairness']:.3f}",

@@ -11,7 +11,7 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from fairfate._version import __version__
 from fairfate.benchmark.baselines import BASELINES
-from fairfate.benchmark.findings import Findings, finite, settings_of
+from fairfate.benchmark.findings import Findings, duration, finite, settings_of
 from fairfate.benchmark.methods import LEAD, REFERENCE
 from fairfate.benchmark.page import page
 from fairfate.benchmark.pictures import FIGURES
@@ -53,7 +53,7 @@ def interactive(found: Findings) -> str:
         f"{len(found.rows[['dataset', 'partition', 'encode']].drop_duplicates())} federations",
         f"{found.rows['seed'].nunique()} seeds",
         f"{len(found.rows):,} models measured",
-        f"{found.minutes:.0f} minutes",
+        duration(found.minutes),
         found.machine,
     ]
     cells = found.cells.drop(columns=["seeds", "accuracy_low", "accuracy_high", "matched"])
@@ -62,6 +62,7 @@ def interactive(found: Findings) -> str:
         "datasets": list(dict.fromkeys(cells["dataset"])),
         "partitions": list(dict.fromkeys(cells["partition"])),
         "baselines": list(BASELINES),
+        "own": found.own,
         "lead": LEAD,
         "reference": REFERENCE,
         "cells": _columns(cells),

@@ -1,8 +1,8 @@
 """What models do to groups of people, with intervals, and whether the groups' rates lie far apart.
 
 The layout is the one that New York City's Local Law 144 asks for: the selection rate of every category and of
-the crossed categories, and its ratio to the rate of the most selected one. People of unknown category are
-counted and left out, and so are, from the ratios, categories with less than 2 % of the people.
+the crossed categories, and its ratio to the rate of the most selected one. People of unknown category, and
+those of groups too small to be groups of their own, are reported and not compared.
 """
 
 from __future__ import annotations
@@ -17,10 +17,19 @@ from fairfate.data.columns import MISSING
 from fairfate.data.groups import Groups
 from fairfate.fairness.disclosure import is_small, show_counts
 from fairfate.fairness.intervals import least_to_most, ratio, wilson
-from fairfate.fairness.metrics import COLLAPSED, COUNTED, Counts, Values, mcc
+from fairfate.fairness.metrics import (
+    COLLAPSED,
+    Counts,
+    Metric,
+    Values,
+    false_positive_rates,
+    mcc,
+    selection_rates,
+    true_positive_rates,
+)
 
-LEAST_SHARE, LEAST_PEOPLE = 0.02, 30
-"""Of the people of known category; smaller categories are left out of ratios."""
+LEAST_PEOPLE = 30
+"""Behind a rate that tells something."""
 FOUR_FIFTHS = 0.8
 RATES = ("acceptance", "tpr", "fpr", "accuracy")
 
@@ -79,7 +88,7 @@ class Audit:
     ratios: dict[str, Interval]
     """Of each rate to that of the group with the highest, among the groups that are compared."""
     compared: dict[str, NDArray[np.bool_]]
-    """For each rate, whether the group counts in ratios: a known category, 30 people and 2 % of all."""
+    """For each rate, whether the group counts in ratios: it is compared, and enough people are behind it."""
     enough: dict[str, NDArray[np.bool_]]
     """For each rate, whether there are enough people to tell."""
     shown: dict[str, NDArray[np.int64]]
@@ -102,10 +111,6 @@ class Audit:
             self._verdict(metric, tuple(found[rate] for rate in rates), line, model)
             for metric, rates in ratios.items()
         ]
-
-    def has_small_groups(self, model: int) -> bool:
-        """Whether some known group is left out of a ratio."""
-        return bool(any((~self.unknown & ~of[model]).any() for of in self.compared.values()))
 
     def _compare(self, model: int, rate: str) -> Pair:
         """The least rate over the largest, among groups of enough people."""
@@ -166,7 +171,9 @@ def _audit(
     min_cell: int,
     beside_small: dict[str, NDArray[np.bool_]],
 ) -> Audit:
-    names, unknown = _categories(groups, attributes)
+    members, compares = groups.categories(attributes), groups.compared(attributes)
+    names = tuple(map(", ".join, members))
+    unknown = np.array([MISSING in member and not groups.missing_counts for member in members])
     least = least_people(min_cell)
     tn, fp, fn, tp = (counts[..., y, p] for y in (0, 1) for p in (0, 1))
     people, positives, selected = tn + fp + fn + tp, tp + fn, tp + fp
@@ -176,7 +183,7 @@ def _audit(
         "fpr": (fp, people - positives),
         "accuracy": (tp + tn, people),
     }
-    compared = {name: _compared(whole, unknown, least) for name, (_, whole) in wholes.items()}
+    compared = {name: compares & (whole >= max(min_cell, 1)) for name, (_, whole) in wholes.items()}
     hidden = {name: is_small(whole, min_cell) for name, (_, whole) in wholes.items()}
     told = {"people": people, "favourable": positives, "unfavourable": people - positives}
     shown = {name: show_counts(of, min_cell, beside_small["people"][:, None]) for name, of in told.items()}
@@ -194,15 +201,6 @@ def _audit(
         hidden,
         mcc(counts),
     )
-
-
-def _categories(groups: Groups, attributes: tuple[str, ...]) -> tuple[tuple[str, ...], NDArray[np.bool_]]:
-    """The names of the groups that some attributes make, and which of them are unknown."""
-    if attributes == groups.attributes:
-        members = [[groups.values[a][value] for a, value in enumerate(member)] for member in groups.members]
-    else:
-        members = [[value] for value in groups.values[groups.attributes.index(attributes[0])]]
-    return tuple(map(", ".join, members)), np.array([MISSING in member for member in members])
 
 
 def _interval(part: NDArray[Any], whole: NDArray[Any], hidden: NDArray[np.bool_]) -> Interval:
@@ -230,27 +228,44 @@ def _to_highest(part: NDArray[Any], whole: NDArray[Any], compared: NDArray[np.bo
     return Interval(value, low, high)
 
 
-def _compared(whole: NDArray[Any], unknown: NDArray[np.bool_], least: int) -> NDArray[np.bool_]:
-    """Where a rate is counted on enough people of a known category."""
-    known = np.where(unknown, 0, whole)
-    return np.asarray(known >= np.maximum(least, LEAST_SHARE * known.sum(axis=-1, keepdims=True)))
-
-
 def least_people(min_cell: int) -> int:
     """Behind a rate that counts in ratios, where smaller counts are not shown."""
     return max(LEAST_PEOPLE, min_cell)
 
 
 def fairness_by(
-    counts: Counts, groups: Groups, attributes: tuple[str, ...], least: int = LEAST_PEOPLE
+    counts: Counts, groups: Groups, attributes: tuple[str, ...], least: int = 1
 ) -> dict[str, Values]:
     """The fairness metrics by some attributes from (..., groups, 2, 2) counts, by the rule of the audit.
 
-    A rate counts if it is of a known category, of ``least`` people, and of 2 % of all; NaN without two.
+    A rate counts if its group is compared and has ``least`` people behind it; NaN without two.
     """
-    _, unknown = _categories(groups, attributes)
-    known = groups.merge(counts, attributes)[..., ~unknown, :, :]
-    return {name: metric(least, known) for name, metric in COUNTED.items()}
+    compared = groups.merge(counts, attributes)[..., groups.compared(attributes), :, :]
+    rows = compared.sum(axis=-1)
+    behind = {"sp": (rows.sum(axis=-1),), "eo": (rows[..., 1],), "eqo": (rows[..., 1], rows[..., 0])}
+    rates: dict[str, tuple[Metric, ...]] = {
+        "sp": (selection_rates,),
+        "eo": (true_positive_rates,),
+        "eqo": (true_positive_rates, false_positive_rates),
+    }
+    values: dict[str, Values] = {}
+    for name, of_rates in rates.items():
+        ratios = [
+            _ratio(np.where(people >= max(least, 1), rate(compared), np.nan))
+            for rate, people in zip(of_rates, behind[name], strict=True)
+        ]
+        values[name] = np.asarray(sum(ratios[1:], start=ratios[0]) / len(ratios))
+    return values
+
+
+def _ratio(rates: Values) -> Values:
+    """The least rate over the largest of those that are defined; NaN without two, 1 where all are 0."""
+    defined = ~np.isnan(rates)
+    low = np.where(defined, rates, np.inf).min(axis=-1)
+    high = np.where(defined, rates, -np.inf).max(axis=-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = np.where(high > 0, low / np.where(high > 0, high, 1.0), 1.0)
+    return np.where(defined.sum(axis=-1) < 2, np.nan, ratio)
 
 
 def crossings(groups: Groups) -> list[tuple[str, ...]]:

@@ -11,7 +11,8 @@ NAMES = {
     "accuracy": "Accuracy",
     "balanced_accuracy": "Balanced accuracy",
     "mcc": "MCC",
-    "acceptance": "Share accepted",
+    "auc": "AUC",
+    "acceptance": "Selection rate",
     "sp": "Statistical parity",
     "eo": "Equality of opportunity",
     "eqo": "Equalized odds",
@@ -68,7 +69,11 @@ def _summary(told: Mapping[str, Any]) -> str:
     if take is None:
         first += f" The numbers below are those of {shown['strategy']}, seed {shown['seed']}."
     lines = [_text(first)]
-    lines += [_text(text) for text in (answer["warning"], answer["price"], answer["compared"]) if text]
+    lines += [
+        _text(text)
+        for text in (answer["compared"], answer["chance"], answer["pooled"], *answer["caveats"])
+        if text
+    ]
     return "\n\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""What a finished run found: which strategies are worth a mark, and one honest sentence."""
+"""Strategies on the same data: their numbers, and what a reader of these should know."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from fairfate.errors import InputError, listing
 from fairfate.fairness.grammar import individual_terms
 from fairfate.fairness.metrics import COLLAPSED, FAIRNESS, METRICS, Values
 from fairfate.fairness.objective import bind, small_groups
-from fairfate.runs.choice import spoken_of
+from fairfate.runs.baselines import Baseline, read_baselines
+from fairfate.runs.choice import Choice, Judged, judge, pick, spoken_of
 from fairfate.runs.folders import Held, is_sweep, read_folder
 from fairfate.runs.groups import rates_by_group
-from fairfate.runs.results import counts_of, is_untrained, row_names, summary_of
+from fairfate.runs.importances import Importance, read_importances
+from fairfate.runs.results import counts_of, is_untrained, read_date, row_names, summary_of
 from fairfate.runs.sheet import Sheet, join
 from fairfate.strategies import THRESHOLDS
 
 if TYPE_CHECKING:
     from fairfate.runs.finished import Run
 
-SKILL = ("mcc", "balanced_accuracy")
-SKILL_LOST = {"mcc": 0.05, "balanced_accuracy": 0.02}
-"""A loss of more than this is said first."""
+RESPLIT = 1 / 3
+"""Test rows over training rows, where each seed splits the data anew."""
 TOO_GOOD = 0.95
 """An MCC that real data hardly ever allow."""
 FLAWS = {
@@ -39,7 +40,9 @@ FLAWS = {
 }
 """Why a strategy is never the best, called fairer or recommended, and what it means; the first is named."""
 RISING = 0.01
-"""A gain of MCC between the last two fifths of the rounds that shows that training was cut short."""
+"""A gain of MCC between the last two fifths of the rounds that may show that training was cut short."""
+CONSISTENT = 0.8
+"""The share of seeds that must show it too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,23 +55,38 @@ class Comparison:
     notes: tuple[str, ...]
     groups: Groups | None
     out: Path | None = None
-    chosen: str = ""
-    """The model to take, in words."""
     title: str = ""
     """What tells it from others of the same sweep."""
     sources: tuple[tuple[Path, str], ...] = ()
     """The runs' folders, and what was added to the names of each one's strategies to tell them apart."""
+    baselines: tuple[Baseline, ...] = ()
+    """Models of the pooled rows."""
+    importances: tuple[Importance, ...] = ()
+    """How much the recommended model relies on each column."""
+    date: str = ""
+    """The day of the run."""
+    test_to_train: float = RESPLIT
+    """How many test rows there are for a training row, where seeds draw them anew; else 0."""
 
     @classmethod
     def of(cls, run: Run) -> Comparison:
         """Of a run that has just finished."""
         again = tuple(f"{name} was damaged and has been run again" for name in run.damaged)
         notes = (*run.table.notes, *run.plan.notes, *again)
-        best = "" if run.best is None else f"{run.best.name}, seed {run.best.seed}"
         sources = () if run.out is None else ((run.out, ""),)
-        metric, groups = run.plan.config.metric, run.table.grouping
-        rounds = Sheet.of_frame(run.rounds)
-        return cls(rounds, metric, notes, groups, run.out, best, sources=sources)
+        config, groups = run.plan.config, run.table.grouping
+        return cls(
+            Sheet.of_frame(run.rounds),
+            config.metric,
+            notes,
+            groups,
+            run.out,
+            sources=sources,
+            baselines=run.baselines,
+            importances=run.importances,
+            date=run.date,
+            test_to_train=0.0 if config.test is not None else RESPLIT,
+        )
 
     @classmethod
     def read(cls, folders: Sequence[Path]) -> list[Comparison]:
@@ -99,8 +117,17 @@ class Comparison:
             held.rounds.assign(strategy=held.rounds["strategy"] + text) if text else held.rounds
             for (_, held), text in zip(same, added, strict=True)
         ]
-        sources = tuple(zip(folders, added, strict=True))
-        return cls(join(sheets), first.metric, tuple(notes), first.groups, sources=sources)
+        return cls(
+            join(sheets),
+            first.metric,
+            tuple(notes),
+            first.groups,
+            sources=tuple(zip(folders, added, strict=True)),
+            baselines=read_baselines(folders[0]) if len(folders) == 1 else (),
+            importances=read_importances(folders[0]) if len(folders) == 1 else (),
+            date=read_date(folders[0]) if len(folders) == 1 else "",
+            test_to_train=0.0 if any(held.has_test for _, held in same) else RESPLIT,
+        )
 
     @cached_property
     def summary(self) -> Sheet:
@@ -124,6 +151,21 @@ class Comparison:
     def names(self) -> list[str]:
         """Short names of the lines."""
         return row_names(self.summary)
+
+    @cached_property
+    def judged(self) -> list[Judged]:
+        """Each strategy on the validation rows, and why it is rejected; empty where that is not known."""
+        if self.groups is None:
+            return []
+        try:
+            return judge(self.rounds.frame, self.metric, self.groups)
+        except InputError:
+            return []
+
+    @cached_property
+    def recommended(self) -> Choice | None:
+        """The recommended model."""
+        return pick(self.judged)
 
     @property
     def seeds(self) -> int:
@@ -238,147 +280,6 @@ def _with_acceptance(rounds: Sheet) -> Sheet:
     return rounds.assign(acceptance=np.full(len(rounds), math.nan))
 
 
-def said(metric: str) -> str:
-    """A metric's name in a sentence."""
-    return metric.upper() if metric in FAIRNESS else metric
-
-
-def fairest(found: Comparison) -> int | None:
-    """The fairest of the strategies after the first that have no flaw."""
-    fair = [found.mean(found.fairness, line) for line in range(len(found.summary))]
-    usable = [x for x in range(1, len(fair)) if not found.flaws[x] and not math.isnan(fair[x])]
-    return max(usable, key=lambda line: fair[line]) if usable else None
-
-
-def sentence(found: Comparison) -> str:
-    """What was gained and given up, for a reader who reads nothing else."""
-    metric, lines = found.fairness, range(len(found.summary))
-    fair = [found.mean(metric, line) for line in lines]
-    usable = [line for line in lines if not found.flaws[line] and not math.isnan(fair[line])]
-    if all(map(math.isnan, fair)):
-        return f"{said(metric)} is undefined: a group has no such test rows, so nothing can be said about it."
-    if len(fair) == 1:
-        return _alone(found, usable)
-    aside = [line for line in lines[1:] if found.flaws[line]]
-    best = fairest(found)
-    if best is None:
-        return " ".join(filter(None, [_none_left(found, aside), _base(found)]))
-    told = _against(found, best) if not found.flaws[0] else _instead(found, best)
-    return " ".join(filter(None, [told, _set_aside(found, [x for x in aside if fair[x] > fair[best]])]))
-
-
-def _alone(found: Comparison, usable: list[int]) -> str:
-    return "" if usable else _base(found)
-
-
-def _base(found: Comparison) -> str:
-    """What is wrong with the first strategy, if anything is."""
-    if not found.flaws[0]:
-        return ""
-    if found.untrained[0]:
-        return (
-            f"{found.names[0]} itself was not trained ({found.flaws[0]} seeds): there it is the model that"
-            " training began with, so its mean fairness says little."
-        )
-    return (
-        f"{found.names[0]} itself {found.flaws[0]} seeds (mean MCC"
-        f" {found.mean('mcc', 0):.3f}): there it hardly tells people apart, so its mean fairness says little."
-    )
-
-
-def _none_left(found: Comparison, aside: list[int]) -> str:
-    if not aside:
-        return f"Nothing can be said: {said(found.fairness)} is undefined for all but {found.names[0]}."
-    most = max(aside, key=lambda line: found.mean(found.fairness, line))
-    low = found.mean("mcc", most)
-    if found.untrained[most]:
-        return (
-            f"No strategy can be recommended: {found.names[most]} was not trained ({found.flaws[most]}"
-            f" seeds), so it is the model that training began with, whatever {said(found.fairness)} says."
-        )
-    return (
-        f"No strategy can be recommended: {found.names[most]} {found.flaws[most]} seeds (MCC"
-        f" {found.mean('mcc', 0):.3f} to {low:.3f}), and giving nearly everybody the same answer is no"
-        f" fairness, whatever {said(found.fairness)} says."
-    )
-
-
-def _set_aside(found: Comparison, aside: list[int]) -> str:
-    if not aside:
-        return ""
-    told = (f"{found.names[line]} ({found.flaws[line]} seeds)" for line in aside)
-    return f"Left aside: {listing(told)}."
-
-
-def _instead(found: Comparison, best: int) -> str:
-    """Where the first strategy is flawed."""
-    metric = found.fairness
-    return (
-        f"{_base(found)} The fairest of the others is {found.names[best]}: {said(metric)}"
-        f" {found.mean(metric, best):.3f}, accuracy {found.mean('accuracy', best):.3f}, MCC"
-        f" {found.mean('mcc', best):.3f}."
-    )
-
-
-def _against(found: Comparison, best: int) -> str:
-    """The fairest line against the first."""
-    metric, name, first = found.fairness, found.names[best], found.names[0]
-    base, other = found.mean(metric, 0), found.mean(metric, best)
-    if math.isnan(base):
-        return (
-            f"{said(metric)} is undefined for {first}; of the others {name} is the fairest with {other:.3f}."
-        )
-    of = _between(found, metric)
-    if other <= base:
-        return (
-            f"Nothing was gained: {first} is the fairest by {said(metric)} ({base:.3f}{of}); the next is"
-            f" {name} with {other:.3f} ({_price(found, best)})."
-        )
-    gained = f"{name} gained {other - base:.3f} {said(metric)} ({base:.3f} to {other:.3f}{of})"
-    lost = [m for m in SKILL if found.mean(m, 0) - found.mean(m, best) > SKILL_LOST[m]]
-    chance = _chance(found, metric, best)
-    if lost:
-        return (
-            f"At the price of skill, {name} is fairer than {first}: {_price(found, best)}; {gained}. {chance}"
-        )
-    return f"Against {first}, {gained}; {_price(found, best)}. {chance}"
-
-
-def _between(found: Comparison, metric: str) -> str:
-    """Between whom fairness is, where that is not two groups."""
-    if found.groups is None or metric not in FAIRNESS or len(found.groups) == 2:
-        return ""
-    if len(found.groups.attributes) > 1:
-        return f", the worst of {listing(found.groups.attributes)}"
-    return f" between the worst and the best of {len(found.groups)} groups"
-
-
-def _price(found: Comparison, line: int) -> str:
-    """What a line has given up against the first one, in accuracy and in skill."""
-    names = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "mcc": "MCC"}
-    parts = []
-    for metric, name in names.items():
-        before, after = found.mean(metric, 0), found.mean(metric, line)
-        parts.append(f"{name} {before:.3f} to {after:.3f}")
-    return ", ".join(parts)
-
-
-def _chance(found: Comparison, metric: str, line: int) -> str:
-    """In how many seeds a line is fairer than the first one, where both were run with them."""
-    first, mine = (dict(zip(found.seeds_of(of), found.per_seed(metric, of), strict=True)) for of in (0, line))
-    common = [seed for seed in mine if seed in first]
-    wins = sum(bool(mine[seed] > first[seed]) for seed in common)
-    if not common:
-        return "They were run with different seeds, so it may be chance."
-    if len(common) == 1:
-        which = "was run" if len(first) == len(mine) == 1 else "both were run with"
-        fairer = "fairer" if wins else "not fairer"
-        return f"It was {fairer} in the one seed that {which}; more seeds would show whether that is chance."
-    which = "" if len(first) == len(mine) == len(common) else " that both were run with"
-    doubt = ", so it may be chance" if wins < 0.8 * len(common) else ""
-    return f"It was fairer in {wins} of {len(common)} seeds{which}{doubt}."
-
-
 def remarks(found: Comparison) -> list[str]:
     """What a reader of the table should know: collapsed models, undefined metrics, runs cut short."""
     lines = list(found.notes)
@@ -417,11 +318,29 @@ def remarks(found: Comparison) -> list[str]:
 
 
 def _is_rising(found: Comparison, line: int) -> bool:
-    """Whether the model was still learning when the rounds ended."""
-    mine = found.of_line(line)
-    mine = mine.where(mine["split"] == "validation")
-    fifth = found.last // 5
-    if fifth < 2 or len(np.unique(mine["round"])) < found.last:
+    """Whether the model was still learning when the rounds ended, by the MCC on the validation rows.
+
+    The last two fifths of the rounds are taken in four parts. The mean over seeds must rise in each of them,
+    between the two fifths by more than `RISING` and by more than twice its standard error over seeds, and
+    nearly every seed must rise too.
+    """
+    rounds = found.of_line(line)
+    rounds = rounds.where(rounds["split"] == "validation")
+    part = found.last // 10
+    if part < 1 or len(np.unique(rounds["round"])) < found.last:
         return False
-    late, before = mine["round"] > found.last - fifth, mine["round"] > found.last - 2 * fifth
-    return bool(mine["mcc"][late].mean() - mine["mcc"][before & ~late].mean() > RISING)
+    place = (rounds["round"] - found.last + 4 * part - 1) // part  # 0 .. 3 in the last two fifths
+    seeds = np.unique(rounds["seed"])
+    means = np.array(
+        [
+            [rounds["mcc"][(rounds["seed"] == seed) & (place == number)].mean() for number in range(4)]
+            for seed in seeds
+        ]
+    )
+    gains = (means[:, 2:] - means[:, :2]).mean(axis=1)
+    error = gains.std(ddof=1) / math.sqrt(len(gains)) if len(gains) > 1 else 0.0
+    return bool(
+        gains.mean() > max(RISING, 2 * error)
+        and (gains > 0).mean() >= CONSISTENT
+        and (np.diff(means.mean(axis=0)) > 0).all()
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -10,21 +9,21 @@ from typing import Any
 from fairfate._version import __version__
 from fairfate.data.columns import OTHERS
 from fairfate.fairness.disclosure import HIDDEN
-from fairfate.fairness.intervals import holm, paired
-from fairfate.report.answer import PERFORMANCE, SIGNIFICANT, answer, judged
+from fairfate.report.answer import SHOWN, answer, judged
 from fairfate.report.audit import FOUR_FIFTHS, RATES, Audit, crossings, fairness_by
 from fairfate.report.comparison import FLAWS, remarks
 from fairfate.report.material import Material
+from fairfate.report.recommendation import paired_tests
 from fairfate.report.values import finite, interval, seeds_of
 from fairfate.runs.config import PROVENANCE
 from fairfate.runs.results import counts_of
 from fairfate.strategies import STEPS, entries
 
 FORMAT = 1
+MOST_COLUMNS = 12
+"""Whose importances are shown."""
 NOTES = "data-notes"
 """What a config says was done to the data."""
-TESTED = ("accuracy", "mcc")
-"""Beside the fairness that strategies look at."""
 
 
 def contents(found: Material, line: float = FOUR_FIFTHS) -> dict[str, Any]:
@@ -35,7 +34,7 @@ def contents(found: Material, line: float = FOUR_FIFTHS) -> dict[str, Any]:
     found : what the runs have left
     line : the ratio that groups' rates should reach
     """
-    about, tested = _about(found), tests(found)
+    about, tested = _about(found), paired_tests(found.comparison, found.shown[0])
     return {
         "about": about,
         "facts": _facts(about),
@@ -43,10 +42,16 @@ def contents(found: Material, line: float = FOUR_FIFTHS) -> dict[str, Any]:
         "min-cell": found.min_cell,
         "shown": _shown(found.min_cell),
         "least": found.least,
-        "answer": answer(found, line, tested["rows"]),
+        "answer": answer(found, line),
         "strategies": _strategies(found),
+        "baselines": [
+            {"name": one.name, "seeds": one.seeds}
+            | {key: finite(value) for key, value in one.metrics.items()}
+            for one in found.comparison.baselines
+        ],
         "methods": _methods(found),
         "tests": tested,
+        "importances": [one._asdict() for one in found.comparison.importances[:MOST_COLUMNS]],
         "audit": [_audited(audit, found, line) for audit in found.audits],
         "clients": _clients(found),
         "thresholds": _thresholds(found),
@@ -68,6 +73,7 @@ def _about(found: Material) -> dict[str, Any]:
         "version": __version__,
         "data": str(data),
         "title": comparison.title,
+        "date": comparison.date,
         "partition": str(partition),
         "protocol": str(protocol),
         "rows": provenance.get("data-rows"),
@@ -88,7 +94,7 @@ def _about(found: Material) -> dict[str, Any]:
 def _facts(about: Mapping[str, Any]) -> list[str]:
     """The size of everything, for the first line."""
     seeds, names = len(about["seeds"]), len(about["strategies"])
-    facts = []
+    facts = [f"run on {about['date']}"] if about["date"] else []
     test, validation = about["test-rows"], about["validation-rows"]
     if about["rows"] and test:
         parts = [f"{about['rows'] - test - (validation or 0):,} for training at the clients"]
@@ -102,7 +108,7 @@ def _facts(about: Mapping[str, Any]) -> list[str]:
     facts.append(f"{seeds} seed" if seeds == 1 else f"{seeds} seeds")
     facts.append(f"{names} strategy" if names == 1 else f"{names} strategies")
     if about["outcome"]:
-        facts.append(f"accepted means {about['outcome']}")
+        facts.append(f"favourable outcome: {about['outcome']}")
     return facts
 
 
@@ -172,7 +178,7 @@ def _strategies(found: Material) -> list[dict[str, Any]]:
             "flaw": comparison.flaws[number],
             "taken": found.to_take is not None and found.to_take.line == number,
         }
-        for metric in dict.fromkeys((*PERFORMANCE, "acceptance", comparison.fairness)):
+        for metric in dict.fromkeys((*SHOWN, comparison.fairness)):
             row[metric] = seeds_of(found, found.per_seed(metric, number), metric)
         row["fairness"] = {
             attribute: {
@@ -182,47 +188,6 @@ def _strategies(found: Material) -> list[dict[str, Any]]:
         }
         rows.append(row)
     return rows
-
-
-def tests(found: Material) -> dict[str, Any]:
-    """Paired tests over seeds of every strategy against the one to take, or against the first."""
-    reference = found.shown[0]
-    metrics = list(dict.fromkeys((found.comparison.fairness, *TESTED)))
-    rows: list[dict[str, Any]] = []
-    for metric in metrics:
-        others = [number for number in range(len(found.names)) if found.can_pair(number, reference)]
-        of_metric = [_test(found, number, reference, metric) for number in others]
-        p_values = [math.nan if row["p"] is None else row["p"] for row in of_metric]
-        for row, adjusted in zip(of_metric, holm(p_values) if p_values else (), strict=True):
-            row["p-adjusted"] = finite(adjusted)
-            row["said"] = _difference(row)
-        rows += of_metric
-    compared = len(found.names) - 1
-    correction = f"Holm, over {compared} {'strategy' if compared == 1 else 'strategies'} for each measure"
-    return {"against": found.names[reference], "metrics": metrics, "correction": correction, "rows": rows}
-
-
-def _test(found: Material, number: int, reference: int, metric: str) -> dict[str, Any]:
-    mine, other = found.per_seed(metric, number), found.per_seed(metric, reference)
-    test = paired(mine, other, found.test_to_train)
-    return {
-        "strategy": found.names[number],
-        "against": found.names[reference],
-        "metric": metric,
-        **interval(test.difference, test.low, test.high),
-        "wins": int(test.wins),
-        "seeds": len(mine),
-        "p": finite(test.p),
-    }
-
-
-def _difference(row: Mapping[str, Any]) -> str:
-    """What a paired test says."""
-    if row["p-adjusted"] is None:
-        return "one seed tells nothing" if row["seeds"] < 2 else "cannot be tested"
-    if row["p-adjusted"] >= SIGNIFICANT:
-        return "may be chance" if row["p"] >= SIGNIFICANT else "may be chance, with so many comparisons"
-    return "higher" if row["value"] > 0 else "lower"
 
 
 def _audited(audit: Audit, found: Material, line: float) -> dict[str, Any]:

@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fairfate.errors import InputError, check
+from fairfate.files import check_output
 from fairfate.report.figures import over_rounds, save
 from fairfate.report.lines import PERFORMANCE
+from fairfate.report.style import Style
 from fairfate.report.tradeoff import trade_off
 from fairfate.runs.folders import Held, is_sweep, read_folder
 
@@ -16,7 +18,13 @@ PANELS = ("accuracy", "sp", "eo", "eqo")
 
 
 def draw(
-    run: Path, metrics: Sequence[str] = (), out: Path | None = None, kind: str | None = None
+    run: Path,
+    metrics: Sequence[str] = (),
+    out: Path | None = None,
+    kind: str | None = None,
+    style: Style | None = None,
+    *,
+    force: bool = False,
 ) -> Iterator[Path]:
     """Draw a run, or each dataset, partition and protocol of a sweep; gives each file once it is saved.
 
@@ -26,16 +34,20 @@ def draw(
     metrics : panels over the rounds; the first that is about fairness is the trade-off's
     out : file of a run's figure; without it, both figures are saved in the folder
     kind : rounds, tradeoff or both; both if None, or rounds with ``out``
+    style : the figures' width and font size, and whether they have titles
+    force : whether ``out`` may exist, and is replaced
     """
     chosen = kind if kind is not None else "both" if out is None else "rounds"
     check(chosen in KINDS, f"kind must be one of {'|'.join(KINDS)}", f"'{chosen}'")
     if out is not None and is_sweep(run):
         raise InputError(f"out must be left out for a sweep, which has files of its own, got '{out}'")
+    for path in () if out is None else (out, _beside(out)) if chosen == "both" else (out,):
+        check_output(path, force=force)
     for held in read_folder(run):
         for drawn in ("rounds", "tradeoff") if chosen == "both" else (chosen,):
             beside = drawn == "tradeoff" and chosen == "both"
             path = _file(run, held.name, drawn) if out is None else _beside(out) if beside else out
-            yield _save(held, tuple(metrics), drawn, path)
+            yield _save(held, tuple(metrics), drawn, path, style)
 
 
 def _file(run: Path, name: str, kind: str) -> Path:
@@ -47,10 +59,11 @@ def _beside(out: Path) -> Path:
     return out.with_name(f"{out.stem}-tradeoff{out.suffix}")
 
 
-def _save(held: Held, metrics: tuple[str, ...], kind: str, path: Path) -> Path:
+def _save(held: Held, metrics: tuple[str, ...], kind: str, path: Path, style: Style | None) -> Path:
     """Draw and save one figure."""
     fair = next((metric for metric in metrics if metric not in PERFORMANCE), held.metric)
     shown = (metrics or PANELS) if kind == "rounds" else (fair,)
     rounds, groups = held.rounds.frame, held.groups
-    figure = over_rounds(rounds, shown, groups) if kind == "rounds" else trade_off(rounds, fair, groups)
-    return save(figure, path)
+    if kind == "rounds":
+        return save(over_rounds(rounds, shown, groups, style), path)
+    return save(trade_off(rounds, fair, groups, style), path)

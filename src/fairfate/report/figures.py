@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -13,21 +13,27 @@ from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.files import replacing
 from fairfate.lazy import pandas as pd
+from fairfate.report.canvas import (
+    TEXT,
+    Canvas,
+    explain_empty,
+    label_axes,
+    remark,
+    style_of,
+)
 from fairfate.report.lines import (
+    FEW_LINES,
     Line,
     axis_name,
-    heading,
-    legend,
     lines_of,
     on_test_rows,
-    page,
-    say_undefined,
-    tidy,
     title,
     undefined_for,
+    undefined_text,
     whole_marker,
     widened,
 )
+from fairfate.report.style import LEAST_WIDTH, Style
 from fairfate.runs.results import counts_of
 
 if TYPE_CHECKING:
@@ -36,79 +42,119 @@ if TYPE_CHECKING:
 
 _DODGE = 9.0
 """Points between strategies that are measured in the same single round."""
+_MARKS = 6
+"""Markers on a curve among many."""
+
+
+class Size(NamedTuple):
+    """Of a panel with its labels, in inches."""
+
+    width: float
+    height: float
 
 
 def over_rounds(
     rounds: pd.DataFrame,
-    metrics: tuple[str, ...] = ("accuracy", "eqo"),
+    metrics: Sequence[str] = ("accuracy", "eqo"),
     groups: Groups | None = None,
-) -> Figure:
+    style: Style | None = None,
+) -> Canvas:
     """Each metric over the rounds on the test rows: mean over seeds, and a band of one standard deviation.
 
     A strategy that is measured in one round only is a marker with an error bar. The y axes show what the
-    strategies differ in, and not all that a metric could be.
+    strategies differ in, and not all that a metric could be. More than eight strategies have markers on their
+    curves, and no bands.
 
     Parameters
     ----------
     rounds : as in ``rounds.parquet``
     metrics : one panel for each; objectives too, such as ``worst(sp, eo)``
     groups : what the counts of the rounds are counted by, for objectives
+    style : the figure's width and font size, and whether it has a title
     """
+    style = Style() if style is None else style
     metrics = tuple(dict.fromkeys(metrics))
     test = on_test_rows(rounds, metrics, groups)
     lines = lines_of(test)
-    across = len(metrics) if len(metrics) < 4 else math.ceil(len(metrics) / math.ceil(len(metrics) / 3))
+    many = len(lines) > FEW_LINES
+    across, size = _layout(len(metrics), many, style)
     down = math.ceil(len(metrics) / across)
-    figure = page(max(4.4 * across, 5.4), 3.1 * down + 0.5)
+    figure = Canvas(size.width * across, size.height * down, style)
     panels = figure.subplots(down, across, squeeze=False).ravel()
     for panel in panels[len(metrics) :]:
         panel.remove()
     extra = []
     for panel, metric in zip(panels, metrics, strict=False):
-        _panel(panel, metric, lines)
+        _panel(panel, metric, lines, size)
         if metric == "accuracy":
             extra += _majority_line(panel, test)
-    heading(figure, title(test, "band"))
-    legend(figure, [*(_handle(line) for line in lines), *extra])
+    figure.heading(title(test, "" if many else "band"))
+    figure.key([*(_handle(line, many, style) for line in lines), *extra])
     return figure
 
 
-def _panel(panel: Axes, metric: str, lines: Sequence[Line]) -> None:
+def _layout(panels: int, many: bool, style: Style) -> tuple[int, Size]:
+    """How many panels stand side by side, and the size of each."""
+    widest, highest, ratio = (5.0, 4.0, 0.85) if many else (4.4, 3.1, 0.7)
+    if style.width is None:
+        fitting = 3 if panels != 4 else 2
+        width = max(widest * fitting, 5.4) * style.scale
+    else:
+        width = style.width
+        fitting = max(1, int(width / (LEAST_WIDTH * style.em)))
+    across = math.ceil(panels / math.ceil(panels / fitting))
+    each = width / across if style.width is not None else max(widest, 5.4 / across) * style.scale
+    return across, Size(each, min(ratio * each, highest * style.scale))
+
+
+def _panel(panel: Axes, metric: str, lines: Sequence[Line], size: Size) -> None:
     """One metric of all strategies."""
     curves = [(line, line.curve(metric)) for line in lines]
     defined = [(line, curve) for line, curve in curves if curve["mean"].notna().any()]
-    panel.set_xlabel("round")
-    panel.set_ylabel(axis_name(metric))
-    tidy(panel)
+    label_axes(panel, "round", axis_name(metric), *size)
     if not defined:
-        say_undefined(panel, metric)
+        explain_empty(panel, undefined_text(metric), size.width)
         return
     missing = [line.label for line, curve in curves if curve["mean"].isna().all()]
     if missing:
-        panel.set_title(undefined_for(missing), fontsize=8, color="#555555")
-    single = 0
-    for line, curve in defined:
+        remark(panel, undefined_for(missing), size.width)
+    single = [(line, curve) for line, curve in defined if len(curve) == 1]
+    inside = 72 * size.width - 6 * style_of(panel).font_size
+    dodge = min(_DODGE * style_of(panel).scale, 0.4 * inside / max(len(single), 1))
+    for number, (line, curve) in enumerate(defined):
         if len(curve) > 1:
-            _draw_curve(panel, line, curve, len(lines))
-        else:
-            _draw_marker(panel, line, curve, single * _DODGE)
-            single += 1
+            _draw_curve(panel, line, curve, number, len(lines))
+    for number, (line, curve) in enumerate(single):
+        _draw_marker(panel, line, curve, number * dodge)
     panel.set_ylim(limits([curve for _, curve in defined], metric))
     first = min(int(curve.index.min()) for _, curve in curves)
     last = max(int(curve.index.max()) for _, curve in curves)
-    room = max(last - first, 1) * (0.02 + single * _DODGE / 260)
-    panel.set_xlim(first - (room if first == last else 0), last + room)
+    beside = len(single) * dodge
+    margin = max(last - first, 1) * (0.02 + beside / (inside - beside))
+    panel.set_xlim(first - (margin if first == last else 0), last + margin)
     locator: Any = panel.xaxis.get_major_locator()
     locator.set_params(integer=True)
 
 
-def _draw_curve(panel: Axes, line: Line, curve: pd.DataFrame, among: int) -> None:
-    """A line with its band; among many strategies, thinner and paler."""
-    wide, shade = (1.6, 0.12) if among <= 4 else (1.3, 0.5 / among)
-    look: dict[str, Any] = {"linestyle": line.dash, "linewidth": wide}
-    panel.plot(curve.index, curve["mean"], color=line.colour, label=line.key, **look)
-    low, high = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
-    panel.fill_between(curve.index, low, high, color=line.colour, alpha=shade, linewidth=0)
+def _draw_curve(panel: Axes, line: Line, curve: pd.DataFrame, number: int, among: int) -> None:
+    """A line with its band; among many strategies, a thinner one with markers."""
+    scale = style_of(panel).scale
+    look: dict[str, Any] = {"color": line.colour, "linestyle": line.dash, "label": line.key}
+    look["linewidth"] = (1.6 if among <= 4 else 1.3 if among <= FEW_LINES else 1.0) * scale
+    if among > FEW_LINES:
+        step = max(1, len(curve) // _MARKS)
+        look |= {**_marker(line, scale), "markevery": (number % step, step)}
+    panel.plot(curve.index, curve["mean"], **look)
+    if among <= FEW_LINES:
+        low, high = curve["mean"] - curve["std"], curve["mean"] + curve["std"]
+        alpha = 0.12 if among <= 4 else 0.5 / among
+        panel.fill_between(curve.index, low, high, color=line.colour, alpha=alpha, linewidth=0)
+
+
+def _marker(line: Line, scale: float) -> dict[str, Any]:
+    """Of a curve among many."""
+    look = {"markersize": 4.5 * scale, "markeredgecolor": "white", "markeredgewidth": 0.4 * scale}
+    return {"marker": line.marker, **look}
 
 
 def _draw_marker(panel: Axes, line: Line, curve: pd.DataFrame, shift: float) -> None:
@@ -117,6 +163,7 @@ def _draw_marker(panel: Axes, line: Line, curve: pd.DataFrame, shift: float) -> 
 
     figure = panel.get_figure()
     assert figure is not None
+    scale = style_of(panel).scale
     move = panel.transData + ScaledTranslation(shift / 72, 0, figure.dpi_scale_trans)
     drawn = panel.errorbar(
         curve.index,
@@ -126,19 +173,14 @@ def _draw_marker(panel: Axes, line: Line, curve: pd.DataFrame, shift: float) -> 
         color=line.colour,
         label=line.key,
         transform=move,
-        **_BAR,
+        markersize=6.5 * scale,
+        markeredgecolor="white",
+        markeredgewidth=0.6 * scale,
+        elinewidth=1.1 * scale,
+        capsize=2.5 * scale,
+        zorder=4,
     )
     whole_marker(drawn)
-
-
-_BAR: dict[str, Any] = {
-    "markersize": 6.5,
-    "markeredgecolor": "white",
-    "markeredgewidth": 0.6,
-    "elinewidth": 1.1,
-    "capsize": 2.5,
-    "zorder": 4,
-}
 
 
 def limits(curves: Sequence[pd.DataFrame], metric: str) -> tuple[float, float]:
@@ -177,18 +219,22 @@ def _majority_line(panel: Axes, test: pd.DataFrame) -> list[Any]:
         return []
     low, high = panel.get_ylim()
     outside = ", below the axis" if value < low else ", above the axis" if value > high else ""
-    label = f"majority's label for all ({value:.3f}{outside})"
-    line = panel.axhline(value, color="#555555", linestyle=(0, (1, 2)), linewidth=1.2, label=label, zorder=1)
-    return [line]
+    look: dict[str, Any] = {"color": "#555555", "linestyle": (0, (1, 2)), "zorder": 1}
+    look["linewidth"] = 1.2 * style_of(panel).scale
+    return [panel.axhline(value, label=f"majority baseline ({value:.3f}{outside})", **look)]
 
 
-def _handle(line: Line) -> Any:
+def _handle(line: Line, many: bool, style: Style) -> Any:
     """For the legend, whichever panels it is in."""
     from matplotlib.lines import Line2D
 
     single = line.rows["round"].nunique() == 1
     look: dict[str, Any] = {"linestyle": "", "marker": line.marker} if single else {"linestyle": line.dash}
-    return Line2D([], [], color=line.colour, linewidth=1.6, label=line.key, **look)
+    if many and not single:
+        look |= _marker(line, style.scale)
+    if single:
+        look["markersize"] = 6.5 * style.scale
+    return Line2D([], [], color=line.colour, linewidth=1.4 * style.scale, label=line.key, **look)
 
 
 def save(figure: Figure, path: str | Path) -> Path:
@@ -200,7 +246,7 @@ def save(figure: Figure, path: str | Path) -> Path:
     if kind not in ("png", "svg", "pdf"):
         raise InputError(f"figure must end in .png, .svg or .pdf, got '{file}'")
     metadata = {"png": {"Software": None}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}[kind]
-    with mpl.rc_context({"svg.hashsalt": "fairfate"}), replacing(file) as temporary:
+    with mpl.rc_context(TEXT), replacing(file) as temporary:
         figure.savefig(temporary, format=kind, dpi=150, metadata=metadata)
         if kind == "png":
             _shrink(temporary)

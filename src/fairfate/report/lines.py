@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import colorsys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check
@@ -13,10 +13,6 @@ from fairfate.fairness.metrics import COLLAPSED, METRICS, Values
 from fairfate.fairness.objective import bind
 from fairfate.lazy import pandas as pd
 from fairfate.runs.results import counts_of, is_untrained, row_names
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 COLOURS = {  # Okabe and Ito
     "fedavg": "#000000",
@@ -27,7 +23,8 @@ COLOURS = {  # Okabe and Ito
     "fedval": "#0072B2",
     "fair_fate": "#D55E00",
 }
-OTHER = "#CC79A7"
+OTHERS = ("#CC79A7", "#6A4C93", "#8C6D1F", "#20808D", "#B22222", "#7A9E1F", "#3D5A80")
+"""Of other strategies, in the order in which they come."""
 GREY = "#999999"
 """Of strategies that have collapsed, or were not trained."""
 Dash = str | tuple[int, tuple[float, ...]]
@@ -42,8 +39,12 @@ DASHES: tuple[Dash, ...] = (
     (0, (1, 4)),
 )
 """For settings of the same strategy."""
-MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "p", "<", "h", ">", "d", "8")
 """For settings of the same strategy, where they are points."""
+FEW_SETTINGS = 3
+"""Of one strategy that have its colour; more have shades of it."""
+FEW_LINES = 8
+"""That can be told apart by colour and dash alone, with a band each; more have markers and no bands."""
 NAMES = {
     "accuracy": "accuracy",
     "balanced_accuracy": "balanced accuracy",
@@ -63,8 +64,6 @@ PERFORMANCE = ("accuracy", "balanced_accuracy", "f1", "mcc")
 """The metrics that say nothing about fairness."""
 LEAST_HEIGHT = 0.05
 """Of an axis: smaller differences are noise."""
-_LONGEST = 38
-"""Characters of a name."""
 
 
 class Line(NamedTuple):
@@ -111,55 +110,52 @@ def _objective(metric: str, rounds: pd.DataFrame, groups: Groups | None) -> Valu
 
 
 def lines_of(test: pd.DataFrame) -> list[Line]:
-    """Each strategy and setting with a short name, its colour and its dash; flawed ones are grey."""
+    """Each strategy and setting with its name, colour, dash and marker; flawed ones are grey."""
     frames = [
         frame for _, frame in test.groupby(["strategy", "metric", "settings"], dropna=False, sort=False)
     ]
-    names = shortened(row_names(pd.DataFrame([frame.iloc[0] for frame in frames])))
+    names = row_names(pd.DataFrame([frame.iloc[0] for frame in frames]))
     last = test["round"].max()
-    seen: dict[str, int] = {}
+    flaws = [_flaw(rows[rows["round"] == last]) for rows in frames]
+    bases = [str(rows["strategy"].iloc[0]).partition("+")[0].partition(" ")[0] for rows in frames]
+    others = [base for base in dict.fromkeys(bases) if base not in COLOURS]
+    palette = COLOURS | {base: OTHERS[number % len(OTHERS)] for number, base in enumerate(others)}
+    colours = [GREY if flaw else palette[base] for flaw, base in zip(flaws, bases, strict=True)]
     lines = []
-    for name, rows in zip(names, frames, strict=True):
-        own = str(rows["strategy"].iloc[0]).partition("+")[0].partition(" ")[0]
-        place = seen.setdefault(kind := own if own in COLOURS else "other", 0)
-        seen[kind] += 1
-        end = rows[rows["round"] == last]
-        collapsed = "collapsed" if end["mcc"].mean() < COLLAPSED else ""
-        flaw = "no round counted" if is_untrained(end).any() else collapsed
-        if flaw:
-            place = seen.setdefault("flawed", 0)
-            seen["flawed"] += 1
-        colour = GREY if flaw else COLOURS.get(own, OTHER)
-        dash, marker = DASHES[place % len(DASHES)], MARKERS[place % len(MARKERS)]
-        lines.append(Line(name, colour, dash, marker, flaw, rows))
+    for number, (name, rows) in enumerate(zip(names, frames, strict=True)):
+        index, size = colours[:number].count(colours[number]), colours.count(colours[number])
+        colour = GREY if flaws[number] else shade(colours[number], index, size)
+        dash, marker = DASHES[index % len(DASHES)], MARKERS[index % len(MARKERS)]
+        lines.append(Line(name, colour, dash, marker, flaws[number], rows))
     return lines
 
 
-def shorten(name: str, longest: int = _LONGEST) -> str:
-    """A name with an ellipsis for its middle if it is too long.
+def _flaw(end: pd.DataFrame) -> str:
+    """Why the last round of a strategy is out of the comparison, if it is."""
+    if is_untrained(end).any():
+        return "no round counted"
+    return "collapsed" if end["mcc"].mean() < COLLAPSED else ""
 
-    >>> shorten("fedavg+average+thresholds", 15)
-    'fedavg+…esholds'
+
+def shade(colour: str, index: int, size: int) -> str:
+    """The colour of one of several settings: the strategy's own for a few, from dark to light for many.
+
+    >>> shade("#D55E00", 1, 2), shade("#D55E00", 0, 8), shade("#D55E00", 7, 8)
+    ('#D55E00', '#602a00', '#ff9b4b')
     """
-    if len(name) <= longest:
-        return name
-    head = (longest - 1) // 2
-    return f"{name[:head]}…{name[len(name) - (longest - 1 - head) :]}"
-
-
-def shortened(names: Sequence[str]) -> list[str]:
-    """Names that are short, and still differ from each other."""
-    for longest in range(_LONGEST, _LONGEST + 25, 4):
-        short = [shorten(name, longest) for name in names]
-        if len(set(short)) == len(set(names)):
-            return short
-    return [f"{place}: {shorten(name)}" for place, name in enumerate(names, start=1)]
+    if size <= FEW_SETTINGS:
+        return colour
+    red, green, blue = (int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5))
+    hue, light, saturation = colorsys.rgb_to_hls(red, green, blue)
+    dark, bright = max(light - 0.23, 0.0), min(light + 0.23, 0.65)
+    mixed = colorsys.hls_to_rgb(hue, dark + (bright - dark) * index / (size - 1), saturation)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in mixed)
 
 
 def title(test: pd.DataFrame, spread: str, where: str = "test rows") -> str:
-    """The dataset, the partition, and what the mean is of; ``spread`` shows the standard deviation."""
+    """The dataset, the partition, and what the mean is of; ``spread``: what shows the standard deviation."""
     first = test.iloc[0]
-    about = f"{shorten(str(first['dataset']), 22)}, {shorten(str(first['partition']), 22)}"
+    about = f"{first['dataset']}, {first['partition']}"
     if first["protocol"] != "paper":
         about += f", {first['protocol']} protocol"
     seeds = test.groupby(["strategy", "metric", "settings"], dropna=False)["seed"].nunique()
@@ -167,12 +163,13 @@ def title(test: pd.DataFrame, spread: str, where: str = "test rows") -> str:
     if many == 1:
         return f"{about}\n{where}, one seed"
     number = f"{many}" if few == many else f"{few} to {many}"
-    return f"{about}\n{where}, mean over {number} seeds, {spread} of one standard deviation"
+    of_spread = f", {spread} of one standard deviation" if spread else ""
+    return f"{about}\n{where}, mean over {number} seeds{of_spread}"
 
 
 def axis_name(metric: str) -> str:
     """A metric in words, and which value is fair."""
-    name = NAMES.get(metric, shorten(metric, 34))
+    name = NAMES.get(metric, metric)
     if metric in PERFORMANCE:
         return name
     return f"{name} ({0 if metric.endswith('_diff') else 1} is fair)"
@@ -195,12 +192,9 @@ def widened(low: float, high: float, metric: str, margin: float = 0.05) -> tuple
     return low, high
 
 
-def say_undefined(panel: Axes, metric: str) -> None:
-    """Words in the place of an empty panel."""
-    words = f"{shorten(metric)} is undefined here:\nin some seed, a group has\nno test rows to measure it on"
-    panel.text(0.5, 0.5, words, transform=panel.transAxes, ha="center", va="center", color="#555555")
-    panel.set_xticks([])
-    panel.set_yticks([])
+def undefined_text(metric: str) -> str:
+    """What stands in an empty panel."""
+    return f"{metric} is undefined here: in some seed, a group has no test rows to measure it on"
 
 
 def undefined_for(names: Sequence[str]) -> str:
@@ -212,40 +206,3 @@ def undefined_for(names: Sequence[str]) -> str:
 def whole_marker(drawn: Any) -> None:
     """Show all of a marker with error bars that stands at the edge of a panel."""
     drawn.lines[0].set_clip_on(False)
-
-
-def tidy(panel: Axes) -> None:
-    """A light grid and two spines."""
-    panel.grid(alpha=0.3, linewidth=0.6)
-    panel.spines[["top", "right"]].set_visible(False)
-
-
-def page(width: float, height: float) -> Figure:
-    """An empty figure whose parts keep a distance."""
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
-    space = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.06)
-    return Figure(figsize=(width, height), layout=space)
-
-
-def text_width(text: str, size: float) -> float:
-    """In inches."""
-    from matplotlib.textpath import TextPath
-
-    return float(TextPath((0, 0), text, size=size).get_extents().width) / 72
-
-
-def heading(figure: Figure, text: str) -> None:
-    """A title that is as large as the page is wide enough for."""
-    room = (figure.get_size_inches()[0] - 0.4) / max(text_width(line, 10) for line in text.splitlines())
-    figure.suptitle(text, fontsize=10 * min(1, room))
-
-
-def legend(figure: Figure, handles: Sequence[Any]) -> None:
-    """A legend below the panels, in as many columns as there is room for; the figure grows by its height."""
-    width, height = figure.get_size_inches()
-    widest = max(text_width(str(handle.get_label()), 9) for handle in handles)
-    columns = max(1, min(len(handles), int((width - 0.2) / (widest + 0.65))))
-    figure.set_size_inches(width, height + 0.19 * math.ceil(len(handles) / columns))
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=9)

@@ -16,22 +16,19 @@ from fairfate.errors import InputError, check
 from fairfate.fairness.disclosure import MIN_CELL, is_small, round_histograms, show_counts
 from fairfate.fairness.metrics import METRICS, CellRows, Counts, Values
 from fairfate.fairness.objective import bind
+from fairfate.fairness.thresholds import auc
 from fairfate.lazy import pandas as pd
 from fairfate.models.fitted import FairModel
-from fairfate.report.audit import Audit, audits, crossings, fairness_by, least_people
+from fairfate.report.audit import Audit, audits, crossings, fairness_by
 from fairfate.report.comparison import Comparison, text
-from fairfate.runs.choice import Choice, Judged, judge, pick
+from fairfate.runs.choice import Choice
 from fairfate.runs.config import read_written
-from fairfate.runs.final import Final, read_final
+from fairfate.runs.final import Final, histograms_of, read_final
 from fairfate.runs.finished import Run
 from fairfate.runs.folders import Unfinished, is_sweep, measured, read_unfinished
 from fairfate.runs.plan import dump_config
 from fairfate.runs.results import BEST, CLIENTS, CONFIG, MODELS, ROUNDS, counts_of, is_untrained, read_clients
 from fairfate.runs.sheet import Sheet
-from fairfate.strategies import THRESHOLDS
-
-RESPLIT = 1 / 3
-"""Test rows over training rows, where each seed splits the data anew."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +112,7 @@ class Material:
     @property
     def least(self) -> int:
         """People behind a rate that counts in ratios."""
-        return least_people(self.min_cell)
+        return max(self.min_cell, 1)
 
     def local_rows(self, counts: Counts) -> CellRows:
         """(clients, groups, 2) rows of all clients by group and label, those that are not shown as 0."""
@@ -153,7 +150,7 @@ class Material:
             schema = FairModel.load(self.comparison.sources[0][0] / name).schema
         except (InputError, OSError):
             return ""
-        return f"'{schema.labels[1]}' in the column '{schema.target}'"
+        return f"{schema.target} = {schema.labels[1]}"
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -176,27 +173,17 @@ class Material:
         return self.comparison.rounds.frame if self.begun is None else self.begun
 
     @cached_property
-    def judged(self) -> list[Judged]:
-        """What speaks for and against each strategy, on the validation rows; empty where it is not known."""
-        if self.comparison.groups is None:
-            return []
-        try:
-            return judge(self.comparison.rounds.frame, self.comparison.metric, self.comparison.groups)
-        except InputError:
-            return []
-
-    @cached_property
     def to_take(self) -> Choice | None:
-        """The model to take; none before the run has finished."""
-        return None if self.progress else pick(self.judged)
+        """The recommended model; none before the run has finished."""
+        return None if self.progress else self.comparison.recommended
 
     @property
     def shown(self) -> tuple[int, int]:
-        """The model that the report is about: the one to take, or the first strategy's."""
-        best = pick(self.judged)
+        """The model that the report is about: the recommended one, or the first strategy's."""
+        best, judged = self.comparison.recommended, self.comparison.judged
         if best is not None:
             return best.line, best.seed
-        return 0, self.judged[0].seed if self.judged else int(self.comparison.rounds["seed"][0])
+        return 0, judged[0].seed if judged else int(self.comparison.rounds["seed"][0])
 
     @cached_property
     def last(self) -> pd.DataFrame:
@@ -220,9 +207,21 @@ class Material:
         """(models, groups, 2, 2) the models on the test rows."""
         return counts_of(self.last)
 
+    @cached_property
+    def auc(self) -> Values:
+        """(models,) the area under the ROC curve on the test rows; NaN where scores are not known."""
+        if self.final is None:
+            return np.full(len(self.models), np.nan)
+        first = self.final.scores[self.final.scores["bin"] == 0]
+        order = list(zip(self.line_of(first).tolist(), map(int, first["seed"]), strict=True))
+        areas = dict(zip(order, auc(histograms_of(self.final.scores)), strict=True))
+        return np.array([areas.get(model, np.nan) for model in self.models])
+
     def per_seed(self, metric: str, line: int) -> Values:
         """A metric or an objective of a strategy's models."""
         places = self.of_line(line)
+        if metric == "auc":
+            return self.auc[places]
         if metric in self.last:
             return self.last[metric].to_numpy(dtype=np.float64)[places]
         assert self.comparison.groups is not None
@@ -265,11 +264,6 @@ class Material:
         columns = [name for name in scores.columns if str(name).startswith("cut_")]
         return [float(cut) for cut in mine[columns].iloc[0]] if len(mine) else None
 
-    def takes_thresholds(self, line: int) -> bool:
-        """Whether a strategy decides by thresholds of its own for each group."""
-        label = str(self.comparison.summary["strategy"][line]).partition(" [")[0]
-        return THRESHOLDS in label.split("+")
-
     @cached_property
     def fairness(self) -> dict[str, dict[str, Values]]:
         """For each attribute and fairness metric, (models,) its values by the rule of the audit."""
@@ -281,17 +275,6 @@ class Material:
     def of_line(self, line: int) -> list[int]:
         """The places of a strategy's models."""
         return [place for place, (of, _) in enumerate(self.models) if of == line]
-
-    def can_pair(self, line: int, other: int) -> bool:
-        """Whether two strategies were run with the same seeds."""
-        mine, theirs = ([self.models[place][1] for place in self.of_line(of)] for of in (line, other))
-        return line != other and mine == theirs
-
-    @property
-    def test_to_train(self) -> float:
-        """How many test rows there are for a training row, where seeds draw them anew; else 0."""
-        held = any("test" in config for config in self.configs)
-        return 0.0 if held else RESPLIT
 
     def line_of(self, frame: pd.DataFrame) -> NDArray[np.int64]:
         """The number of the strategy of each row."""

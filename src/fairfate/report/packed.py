@@ -16,7 +16,7 @@ from fairfate.fairness.metrics import Values
 from fairfate.fairness.objective import bind
 from fairfate.fairness.thresholds import BINS
 from fairfate.lazy import pandas as pd
-from fairfate.report.audit import Audit, crossings, fairness_by
+from fairfate.report.audit import Audit, crossings, fairness_by, least_people
 from fairfate.report.lines import COLOURS
 from fairfate.report.material import Material
 from fairfate.rounds.record import DROPPED, FAIR, REFUSED, USED
@@ -37,7 +37,7 @@ SKILL = {
     "accuracy": "accuracy",
     "balanced_accuracy": "balanced accuracy",
     "mcc": "MCC",
-    "acceptance": "share accepted",
+    "acceptance": "selection rate",
 }
 SERVER = {
     "lam": "λ, weight of the fair update",
@@ -51,7 +51,8 @@ def pack(found: Material, line: float) -> dict[str, Any]:
     groups = found.comparison.groups
     data: dict[str, Any] = {
         "line": line,
-        "least": found.least,
+        "least": least_people(found.min_cell),
+        "compared": found.least,
         "minCell": found.min_cell,
         "metric": found.comparison.fairness if found.comparison.fairness in ("sp", "eo", "eqo") else "eqo",
         "objective": found.comparison.fairness,
@@ -80,9 +81,13 @@ def _detailed(found: Material) -> list[tuple[int, int]]:
     groups = max(len(found.groups), 1)
     clients = 0 if found.local is None else found.local["name"].nunique()
     most = max(2 * BINS * groups, 4 * min(clients, MOST_CLIENTS) * groups)
-    if len(found.models) * most <= MOST_NUMBERS or not found.judged:
+    if len(found.models) * most <= MOST_NUMBERS or not found.comparison.judged:
         return found.models
-    return [(line, one.seed) for line, one in enumerate(found.judged) if (line, one.seed) in found.models]
+    return [
+        (line, one.seed)
+        for line, one in enumerate(found.comparison.judged)
+        if (line, one.seed) in found.models
+    ]
 
 
 def _strategies(found: Material) -> list[dict[str, Any]]:
@@ -114,7 +119,7 @@ def _attribute(groups: Groups, audit: Audit) -> dict[str, Any]:
     return {
         "name": audit.attribute,
         "groups": list(audit.groups),
-        "unknown": [bool(of) for of in audit.unknown],
+        "unknown": [not compared for compared in groups.compared(audit.attributes)],
         "index": groups.index_of(audit.attributes).tolist(),
     }
 
@@ -255,7 +260,7 @@ def _local(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, An
     metrics = {name: quantised(values) for name, values in found.local_skill(counts).items()}
     fairness = []
     for of in crossings(groups):
-        sure = fairness_by(counts, groups, of, found.least)
+        sure = fairness_by(counts, groups, of, least_people(found.min_cell))
         perhaps = fairness_by(counts, groups, of, max(found.min_cell, 1))
         told: dict[str, Any] = {}
         for name, values in sure.items():

@@ -7,7 +7,7 @@ import json
 import platform
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 import jinja2
 from jinja2 import BytecodeCache, Environment, FunctionLoader, StrictUndefined, Template
 from jinja2.bccache import Bucket
+from markupsafe import Markup
 
 from fairfate._version import __version__
 from fairfate.files import private_folder, read_private, write_private
@@ -23,6 +24,7 @@ from fairfate.report.audit import FOUR_FIFTHS
 from fairfate.report.contents import contents
 from fairfate.report.material import Material
 from fairfate.report.packed import pack
+from fairfate.report.picture import group_rates, tradeoff
 
 
 def render(folders: Sequence[Path], *, live: bool = False, line: float = FOUR_FIFTHS) -> str:
@@ -41,11 +43,27 @@ def render(folders: Sequence[Path], *, live: bool = False, line: float = FOUR_FI
 def page(material: Sequence[Material], told: Sequence[dict[str, Any]], *, live: bool = False) -> str:
     """The page of what was gathered, and of what is said about it."""
     parts = [
-        {"number": number, "data": json_script(pack(found, said["line"])), **said}
+        {
+            "number": number,
+            "data": json_script(pack(found, said["line"])),
+            "pictures": _pictures(said),
+            **said,
+        }
         for number, (found, said) in enumerate(zip(material, told, strict=True))
     ]
     assets = {name: asset(file) for name, file in ASSETS.items()}
     return _template().render(parts=parts, version=__version__, live=live, **assets)
+
+
+def _pictures(report: Mapping[str, Any]) -> list[tuple[str, Markup]]:
+    """The pictures of the first screen, and what they show."""
+    shown, audit = report["answer"]["shown"], report["audit"]
+    pictures = [("Accuracy against fairness, means over seeds on the test rows", tradeoff(report))]
+    if audit:
+        model, attribute = f"{shown['strategy']}, seed {shown['seed']}", audit[0]["attribute"]
+        text = f"{model}: rates by {attribute}, with 95 % intervals over test rows"
+        pictures.append((text, group_rates(audit[0], shown["strategy"])))
+    return [(text, picture) for text, picture in pictures if picture]
 
 
 ASSETS = {"plot": "plot.min.js", "script": "report.js", "style": "report.css"}

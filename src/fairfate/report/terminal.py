@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +14,11 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from fairfate.data import SOURCES
-from fairfate.fairness.metrics import COLLAPSED, mcc
-from fairfate.report.comparison import Comparison, remarks, sentence
+from fairfate.errors import listing
+from fairfate.fairness.metrics import COLLAPSED, FAIRNESS, mcc
+from fairfate.report.comparison import Comparison, remarks
+from fairfate.report.recommendation import recommend
+from fairfate.report.tables import DIGITS, POOLED, Cell, caption, rows_of
 from fairfate.runs.groups import RATES, rates_of
 from fairfate.runs.results import BEST
 from fairfate.runs.sheet import Sheet
@@ -30,11 +34,18 @@ COLUMNS = {
     "accuracy": "accuracy",
     "balanced_accuracy": "balanced",
     "mcc": "MCC",
-    "acceptance": "accepted",
+    "acceptance": "selected",
     "sp": "SP",
     "eo": "EO",
     "eqo": "EQO",
 }
+LEGEND = (
+    "selected: share predicted favourable. SP, EO, EQO (statistical parity, equal opportunity, equalized"
+    " odds): the lowest group's rate over the highest's, 1 is equal. MCC: 1 is perfect, 0 is chance."
+    " * recommended."
+)
+MOST_COLUMNS, FIRST = 40, 10
+"""Columns of a file that are shown; of a wider one the first, and the notable among the others."""
 FEW_GROUPS = 6
 """Up to so many are shown without being asked for."""
 
@@ -47,33 +58,48 @@ def _grid(*headings: str | Text) -> Grid:
     return grid
 
 
-def _value(mean: float, std: float, wide: bool) -> str:
+def _value(cell: Cell, wide: bool, digits: int | None) -> str:
     """A mean and its spread; in a narrow terminal with two digits and without the leading zero."""
-    if math.isnan(mean):
-        return "undefined"
-    digits = 3 if wide else 2
-    text = f"{mean:.{digits}f}" + ("" if math.isnan(std) else f"±{std:.{digits}f}")
+    text = cell.text(digits if digits is not None else DIGITS if wide else 2)
     return text if wide else re.sub(r"\b0\.", ".", text)
 
 
-def results_table(found: Comparison, width: int) -> Grid:
-    """Mean ± std over seeds on the test rows in the last round, the best of each column marked."""
+def results_table(found: Comparison, width: int, digits: int | None = None) -> Grid:
+    """Mean ± std over seeds on the test rows in the last round; the recommended strategy is marked."""
     wide = width >= max(map(len, found.names)) + 14 * len(COLUMNS)
-    grid = _grid("strategy", *COLUMNS.values())
-    spread = width >= 80
-    best = {name: found.best(name) for name in COLUMNS if name != "acceptance"}
-    for line, label in enumerate(found.names):
-        cells = [Text(f"{label} (no round counted)" if found.untrained[line] else label)]
-        for name in COLUMNS:
-            std = float(found.summary[f"{name}_last_std"][line]) if spread else math.nan
-            text = _value(found.mean(name, line), std, wide)
-            is_best = name in best and best[name][line]
-            cells.append(Text(f"{text}*" if is_best else f"{text} ", "bold" if is_best else ""))
+    grid, spread = _grid("strategy", *COLUMNS.values()), width >= 80
+    room = width - sum(max(len(heading), 13 if wide else 7) + 1 for heading in COLUMNS.values())
+    section = ""
+    for row in rows_of(found, tuple(COLUMNS)):
+        if row.section not in ("", section):
+            grid.add_row(Text(f"{row.section}:", "italic"))
+        section, style = row.section, "bold" if row.is_recommended else ""
+        is_collapsed = row.cells[list(COLUMNS).index("mcc")].mean < COLLAPSED
+        flaw = row.flaw or ("collapsed" if is_collapsed and row.section == POOLED else "")
+        flaw = f"\n({flaw})" if flaw else ""
+        cells = [Text(_broken(f"{row.name}{' *' if row.is_recommended else ''}", room) + flaw, style)]
+        for name, cell in zip(COLUMNS, row.cells, strict=True):
+            if is_collapsed and name in FAIRNESS:  # one answer for everybody treats all groups alike
+                cells.append(Text(""))
+                continue
+            std = cell.std if spread else math.nan
+            cells.append(Text(_value(Cell(cell.mean, std, is_shown=cell.is_shown), wide, digits), style))
         grid.add_row(*cells)
-    if not math.isnan(found.majority):
-        same = _value(found.majority, math.nan, wide)
-        grid.add_row(Text("(all alike)", "dim"), Text(f"{same} ", "dim"))
     return grid
+
+
+def _broken(name: str, width: int) -> str:
+    r"""A name in lines of at most this width, broken before a step or a setting rather than in mid-word.
+
+    >>> _broken("fedavg+average+thresholds", 16)
+    'fedavg+average\n+thresholds'
+    """
+    lines = [""]
+    for part in re.findall(r"[+(]?[^+(,]+,? ?", name):
+        if lines[-1] and len(lines[-1]) + len(part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def show_evaluation(console: Console, title: str, groups: Groups, found: Evaluated) -> None:
@@ -92,6 +118,8 @@ def show_evaluation(console: Console, title: str, groups: Groups, found: Evaluat
         console.print(_rates_grid(attribute, rates.where(rates["attribute"] == attribute)))
     if mcc(found.counts) < COLLAPSED:
         console.print("\nThe model hardly tells people apart: it has collapsed.", style="yellow")
+    if found.warning is not None:
+        console.print(f"\nWarning: {found.warning}.", style="yellow")
 
 
 def groups_table(found: Comparison, line: int, attribute: str) -> Grid:
@@ -102,7 +130,7 @@ def groups_table(found: Comparison, line: int, attribute: str) -> Grid:
 
 
 def _rates_grid(attribute: str, mine: Sheet) -> Grid:
-    grid = _grid(Text(attribute), "rows", "accepted", "TPR", "FPR", "accuracy")
+    grid = _grid(Text(attribute), "rows", "selected", "TPR", "FPR", "accuracy")
     for row, group in enumerate(mine["group"]):
         rates = [
             _rate(mine[name][row], mine[f"{name}_low"][row], mine[f"{name}_high"][row]) for name in RATES
@@ -113,27 +141,22 @@ def _rates_grid(attribute: str, mine: Sheet) -> Grid:
 
 def _rate(rate: float, low: float, high: float) -> str:
     if math.isnan(rate):
-        return "nobody"
+        return "undefined"
     return re.sub(r"\b0\.", ".", f"{rate:.2f} ({low:.2f}-{high:.2f})")
 
 
-def show_run(console: Console, found: Comparison, every_group: bool = False) -> None:
+def show_run(
+    console: Console, found: Comparison, every_group: bool = False, digits: int | None = None
+) -> None:
     """Print a finished run."""
-    fewest, most = min(found.summary["seeds"]), max(found.summary["seeds"])
-    number = f"{most}" if fewest == most else f"{fewest} to {most}"
-    over = (
-        f"mean ± std over {number} seeds" if most > 1 else "one seed" if found.seeds == 1 else "one seed each"
-    )
-    data, partition = found.summary["dataset"][0], found.summary["partition"][0]
-    title = f"{data}, {partition}: test rows, round {found.last}, {over}"
-    console.print(f"\n{title}", style="italic", highlight=False)
+    console.print(f"\n{caption(found)}", style="italic", highlight=False)
     if found.title:
         console.print(found.title, style="italic", highlight=False)
-    console.print(results_table(found, console.width))
-    console.print("SP, EO, EQO: 1 is fair. * best with skill. (all alike): one answer for all.", style="dim")
-    told = sentence(found)
-    if told:
-        console.print(f"\n{told}", highlight=False)
+    console.print(results_table(found, console.width, digits))
+    console.print(LEGEND, style="dim", highlight=False)
+    answer = recommend(found)
+    for paragraph in answer.paragraphs:
+        console.print(f"\n{paragraph}", highlight=False)
     _show_groups(console, found, every_group)
     notes = remarks(found)
     if notes:
@@ -142,13 +165,13 @@ def show_run(console: Console, found: Comparison, every_group: bool = False) -> 
         console.print(f"Note: {line}", style="yellow", highlight=False)
     if found.out is not None:
         console.print(f"\nSaved to {found.out}/", highlight=False, soft_wrap=True)
-        if found.chosen:
-            told = f"Model to take, by the validation rows: models/{BEST} ({found.chosen})"
-            console.print(told, highlight=False, soft_wrap=True)
+        if answer.choice is not None:
+            model = f"{answer.choice.name}, seed {answer.choice.seed}"
+            console.print(f"Recommended model: models/{BEST} ({model})", highlight=False, soft_wrap=True)
 
 
 def _show_groups(console: Console, found: Comparison, every_group: bool) -> None:
-    """Rates by group of the first strategy and of the fairest; of all if asked for."""
+    """Rates by group of the first strategy and of the recommended one; of all if asked for."""
     if found.rates is None or found.groups is None:
         return
     attributes = list(dict.fromkeys(found.rates["attribute"]))
@@ -157,24 +180,47 @@ def _show_groups(console: Console, found: Comparison, every_group: bool) -> None
             name: len(set(found.rates["group"][found.rates["attribute"] == name])) for name in attributes
         }
         attributes = [name for name in attributes if sizes[name] <= FEW_GROUPS]
-    fairest = [line for line, best in enumerate(found.best(found.fairness)) if best]
-    lines = range(len(found.names)) if every_group else sorted({0, *fairest[:1]})
+    best = found.recommended
+    lines = range(len(found.names)) if every_group else sorted({0} if best is None else {0, best.line})
     for attribute in attributes:
         for line in lines:
             console.print(f"\n{found.names[line]}, by {attribute}", style="italic", highlight=False)
             console.print(groups_table(found, line, attribute))
     if attributes:
-        console.print("Rates on the test rows; in brackets 95 % intervals over people.", style="dim")
+        text = "Rates on the test rows. In brackets 95 % intervals: they cover the test rows, not the seeds."
+        console.print(text, style="dim", highlight=False)
+
+
+def _first_and_notable(found: Sequence[Look]) -> list[Look]:
+    """All columns of a usual file; of a wide one the first, and some of those that could have a role."""
+    from fairfate.data.look import LEFT_OUT
+
+    if len(found) <= MOST_COLUMNS:
+        return list(found)
+    roles = [one for one in found[FIRST:] if one.remark and not one.remark.startswith(LEFT_OUT)]
+    roles.sort(key=lambda one: one.remark.startswith("--target"))  # yes-or-no questions are many
+    return [*found[:FIRST], *sorted(roles[: MOST_COLUMNS - FIRST], key=found.index)]
 
 
 def show_look(console: Console, path: Path, found: Sequence[Look], rows: int, notes: Sequence[str]) -> None:
-    """Print a first look at a file: its columns, and what they could be."""
-    console.print(Text(str(path), "bold") + Text(f": {rows:,} rows, {len(found)} columns"))
+    """Print a first look at a file: its columns, or a summary of many, and what they could be."""
+    from fairfate.data.look import LEFT_OUT
+
+    console.print(Text(str(path), "bold") + Text(f": {rows:,} rows, {len(found):,} columns"))
+    shown = _first_and_notable(found)
+    if len(shown) < len(found):
+        kinds = Counter(one.kind for one in found)
+        counts = ", ".join(f"{kinds[kind]:,} {kind}" for kind in kinds)
+        dropped = sum(one.remark.startswith(LEFT_OUT) for one in found)
+        console.print(
+            f"{counts}; {dropped:,} would be left out. The first {FIRST} and the notable ones:",
+            highlight=False,
+        )
     grid = Grid(box=None, pad_edge=False, padding=(0, 1))
     for heading in ("column", "kind", "values", "missing", "range or most frequent", "could be"):
         right = heading in ("values", "missing")
         grid.add_column(heading, justify="right" if right else "left", overflow="fold")
-    for one in found:
+    for one in shown:
         missing = f"{one.missing:,}" if one.missing else ""
         grid.add_row(
             Text(one.name), one.kind, f"{one.values:,}", missing, Text(one.shown), Text(one.remark, "bold")
@@ -203,7 +249,7 @@ def show_table(console: Console, table: Table) -> None:
         f"{name} ({len(table.categories[name])} categories)" if name in table.categories else name
         for name in table.feature_names
     ]
-    console.print(f"{len(inputs)} inputs: {', '.join(inputs)}", highlight=False)
+    console.print(f"{len(inputs):,} inputs: {listing(inputs, MOST_COLUMNS)}", highlight=False)
     for note in table.notes:
         console.print(f"Note: {note}", style="yellow", highlight=False)
 

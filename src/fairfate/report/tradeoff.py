@@ -7,26 +7,32 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairfate.data.groups import Groups
 from fairfate.lazy import pandas as pd
+from fairfate.report.canvas import (
+    Canvas,
+    explain_empty,
+    label_axes,
+    plain,
+    remark,
+    style_of,
+    wrap,
+)
 from fairfate.report.lines import (
+    FEW_LINES,
     GREY,
     Line,
     axis_name,
-    heading,
-    legend,
     lines_of,
     on_test_rows,
-    page,
-    say_undefined,
-    tidy,
     title,
     undefined_for,
+    undefined_text,
     whole_marker,
     widened,
 )
+from fairfate.report.style import Style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
     from matplotlib.text import Annotation
     from matplotlib.transforms import Bbox
 
@@ -50,7 +56,9 @@ class Point(NamedTuple):
         return cls(line, seeds, (mean.iloc[0], mean.iloc[1]), (std.iloc[0], std.iloc[1]))
 
 
-def trade_off(rounds: pd.DataFrame, metric: str = "eqo", groups: Groups | None = None) -> Figure:
+def trade_off(
+    rounds: pd.DataFrame, metric: str = "eqo", groups: Groups | None = None, style: Style | None = None
+) -> Canvas:
     """Accuracy against fairness on the test rows in the last round, and the front that no strategy beats.
 
     Parameters
@@ -58,25 +66,28 @@ def trade_off(rounds: pd.DataFrame, metric: str = "eqo", groups: Groups | None =
     rounds : as in ``rounds.parquet``
     metric : the fairness metric, or an objective such as ``worst(sp, eo)``
     groups : what the counts of the rounds are counted by, for objectives
+    style : the figure's width and font size, and whether it has a title
     """
+    style = Style() if style is None else style
     test = on_test_rows(rounds, [metric], groups)
     points = [Point.of(line, metric, int(test["round"].max())) for line in lines_of(test)]
     defined = [point for point in points if point.mean[1] == point.mean[1]]
-    figure = page(6.6, 5.2)
+    widest, highest = (7.4, 5.6) if len(points) > FEW_LINES else (6.6, 4.7)
+    width = widest * style.scale if style.width is None else style.width
+    height = min(0.8 * width, highest * style.scale)
+    figure = Canvas(width, height, style)
     panel = figure.subplots()
-    panel.set_xlabel("accuracy")
-    panel.set_ylabel(axis_name(metric))
-    tidy(panel)
+    label_axes(panel, "accuracy", axis_name(metric), width, height)
     last = int(test["round"].max())
-    heading(figure, title(test, "bars", f"test rows, round {last}"))
+    figure.heading(title(test, "bars", f"test rows, round {last}"))
     best = front(defined, metric)
-    legend(figure, [*(_handle(point.line) for point in points), *_front_line(panel, best)])
+    figure.key([*(_handle(point.line, style) for point in points), *_front_line(panel, best)])
     if not defined:
-        say_undefined(panel, metric)
+        explain_empty(panel, undefined_text(metric), width)
         return figure
     missing = [point.line.label for point in points if point not in defined]
     if missing:
-        panel.set_title(undefined_for(missing), fontsize=8, color="#555555")
+        remark(panel, undefined_for(missing), width)
     _draw(panel, defined, best, metric)
     return figure
 
@@ -108,7 +119,7 @@ def pareto(points: Iterable[tuple[float, float]]) -> list[int]:
 
 def _draw(panel: Axes, points: Sequence[Point], best: Sequence[Point], metric: str) -> None:
     for point in points:
-        _draw_point(panel, point)
+        _draw_point(panel, point, len(points) > FEW_LINES)
     panel.set_xlim(_span(points, 0, "accuracy"))
     panel.set_ylim(_span(points, 1, metric))
     words = [(point, point.line.label) for point in best]
@@ -122,48 +133,55 @@ def _front_line(panel: Axes, best: Sequence[Point]) -> list[Any]:
         return []
     x, y = zip(*(point.mean for point in best), strict=True)
     words = "front: no other is better in both"
-    look: dict[str, Any] = {"drawstyle": "steps-pre", "color": "#BBBBBB", "linewidth": 3, "zorder": 1}
-    return panel.plot(x, y, label=words, **look)
+    look: dict[str, Any] = {"drawstyle": "steps-pre", "color": "#BBBBBB", "zorder": 1}
+    return panel.plot(x, y, label=words, linewidth=3 * style_of(panel).scale, **look)
 
 
-def _draw_point(panel: Axes, point: Point) -> None:
-    line = point.line
-    panel.plot(
-        point.seeds["accuracy"],
-        point.seeds["fairness"],
-        linestyle="",
-        marker=line.marker,
-        markersize=3.5,
-        markeredgewidth=0,
-        clip_on=False,
-        color=line.colour,
-        alpha=0.35,
-        zorder=2,
-    )
+def _draw_point(panel: Axes, point: Point, many: bool) -> None:
+    """The mean with its bars, and each seed; among many strategies, paler bars and no seeds."""
+    line, scale = point.line, style_of(panel).scale
+    if not many:
+        panel.plot(
+            point.seeds["accuracy"],
+            point.seeds["fairness"],
+            linestyle="",
+            marker=line.marker,
+            markersize=3.5 * scale,
+            markeredgewidth=0,
+            clip_on=False,
+            color=line.colour,
+            alpha=0.35,
+            zorder=2,
+        )
+    x, y = point.mean
     bars = [None if std != std else std for std in point.std]
     drawn = panel.errorbar(
-        [point.mean[0]],
-        [point.mean[1]],
+        [x],
+        [y],
         xerr=bars[0],
         yerr=bars[1],
         fmt=line.marker,
         color=line.colour,
-        markersize=8,
+        markersize=(7 if many else 8) * scale,
         markerfacecolor="white" if line.flaw else line.colour,
         markeredgecolor=line.colour if line.flaw else "white",
-        elinewidth=0.8,
-        capsize=2,
+        markeredgewidth=(1 if line.flaw else 0.5 if many else 0.8) * scale,
+        elinewidth=(0.6 if many else 0.8) * scale,
+        capsize=2 * scale,
         label=line.key,
         zorder=3,
     )
     whole_marker(drawn)
+    for bar in (*drawn.lines[1], *drawn.lines[2]) if many else ():
+        bar.set_alpha(0.45)
+        bar.set_zorder(2)
 
 
-def _handle(line: Line) -> Any:
+def _handle(line: Line, style: Style) -> Any:
     from matplotlib.lines import Line2D
 
     inside = "white" if line.flaw else line.colour
-    look: dict[str, Any] = {"marker": line.marker, "markersize": 7, "markerfacecolor": inside}
+    look: dict[str, Any] = {"marker": line.marker, "markersize": 7 * style.scale, "markerfacecolor": inside}
     return Line2D([], [], linestyle="", color=line.colour, label=line.key, **look)
 
 
@@ -176,6 +194,10 @@ def _span(points: Sequence[Point], axis: int, metric: str) -> tuple[float, float
     return widened(min(values), max(values), metric, 0.1)
 
 
+_NAME = 0.9
+"""The size of a name beside its point, as a share of the font size."""
+_FAR = 12
+"""Points above or below its strategy from which a name has a line to it."""
 _PLACES = [
     (side * distance, height * distance)
     for distance in (8, 14, 22, 32, 44, 58, 74, 92, 112)
@@ -194,55 +216,79 @@ _PLACES = [
 
 
 def _label(panel: Axes, points: Sequence[Point], words: Sequence[tuple[Point, str]]) -> None:
-    """Names beside their points, where they cover neither points and bars nor each other."""
+    """Names beside their points, where they cover neither points nor each other, and few bars.
+
+    A name that would is left to the legend.
+    """
     figure: Any = panel.get_figure()
     figure.draw_without_rendering()  # settles where the panel is
+    style, point_size = style_of(panel), figure.dpi / 72
     hard, soft = _obstacles(panel, points)
     for point, word in words:
-        tried = [_annotate(panel, point, word, place) for place in _PLACES]
-        boxes = [_extent(text) for text in tried]
-        near = [0.1 * (abs(right) + abs(up)) for right, up in _PLACES]
-        costs = [_cost(box, panel.bbox, hard, soft) + far for box, far in zip(boxes, near, strict=True)]
-        chosen = costs.index(min(costs))
-        hard.append(boxes[chosen].padded(2))
-        for place, text in enumerate(tried):
-            if place != chosen:
-                text.remove()
+        name = plain(wrap(word, 0.45 * panel.bbox.width / figure.dpi, _NAME * style.font_size))
+        text = _annotate(panel, point, name)
+        x, y = panel.transData.transform(point.mean)
+        free = []
+        extent = _extent(text)
+        for right, up in _PLACES:
+            offset = right * style.scale * point_size, up * style.scale * point_size
+            box = _moved(extent, x + offset[0], y + offset[1], right, up)
+            if _is_inside(box, panel.bbox) and not box.count_overlaps(hard):
+                free.append((box.count_overlaps(soft) + 0.1 * (abs(right) + abs(up)), (right, up), box))
+        if not free:
+            text.remove()
+            continue
+        _, place, box = min(free, key=lambda found: found[0])
+        _put(text, place, style.scale)
+        hard.append(box.padded(2 * point_size))
 
 
-def _annotate(panel: Axes, point: Point, word: str, place: tuple[float, float]) -> Annotation:
-    """A label; a far one has a line to its point."""
-    from matplotlib.patheffects import withStroke
-
-    right, up = place
+def _annotate(panel: Axes, point: Point, word: str) -> Annotation:
+    """A name, which has yet to be put beside its point."""
+    style = style_of(panel)
     text = panel.annotate(
         word,
         point.mean,
-        place,
+        (0, 0),
         textcoords="offset points",
-        ha="left" if right > 0 else "right" if right < 0 else "center",
-        va="bottom" if up > 0 else "top",
-        fontsize=9,
+        fontsize=_NAME * style.font_size,
         color=GREY if point.line.flaw else "black",
-        arrowprops={"arrowstyle": "-", "linewidth": 0.6, "color": "#555555"} if abs(up) > 12 else None,
-        path_effects=[withStroke(linewidth=2.5, foreground="white")],
+        arrowprops={"arrowstyle": "-", "linewidth": 0.6 * style.scale, "color": "#555555"},
+        bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.7},
         zorder=5,
     )
     text.set_in_layout(False)
     return text
 
 
+def _put(text: Annotation, place: tuple[float, float], scale: float) -> None:
+    """Move a name to its place; one that is far from its point keeps the line to it."""
+    right, up = place
+    text.set_position((right * scale, up * scale))
+    text.set_horizontalalignment("left" if right > 0 else "right" if right < 0 else "center")
+    text.set_verticalalignment("bottom" if up > 0 else "top")
+    if abs(up) <= _FAR and text.arrow_patch is not None:
+        text.arrow_patch.set_visible(False)
+
+
 def _extent(text: Annotation) -> Bbox:
-    """Where the words are, without the line to their point."""
+    """How large a name is, without the line to its point."""
     from matplotlib.text import Text
 
-    text.get_window_extent()  # settles where they are
     return Text.get_window_extent(text)
+
+
+def _moved(box: Bbox, x: float, y: float, right: float, up: float) -> Bbox:
+    """A name's box once it is put at (x, y)."""
+    from matplotlib.transforms import Bbox
+
+    left = x if right > 0 else x - box.width if right < 0 else x - box.width / 2
+    return Bbox.from_bounds(left, y if up > 0 else y - box.height, box.width, box.height)
 
 
 def _obstacles(panel: Axes, points: Sequence[Point]) -> tuple[list[Bbox], list[Bbox]]:
     """What a label must not cover: points; and should not: bars and single seeds."""
-    hard = [_box(panel, point.mean, point.mean, 6) for point in points]
+    hard = [_box(panel, point.mean, point.mean, 6 * style_of(panel).scale) for point in points]
     soft = []
     for point in points:
         (x, y), (wide, high) = point.mean, (0.0 if std != std else std for std in point.std)
@@ -259,7 +305,5 @@ def _box(panel: Axes, low: tuple[float, float], high: tuple[float, float], room:
     return Bbox(panel.transData.transform([low, high])).padded(room * figure.dpi / 72)
 
 
-def _cost(box: Bbox, panel: Bbox, hard: Sequence[Bbox], soft: Sequence[Bbox]) -> float:
-    """How badly a label would stand."""
-    inside = panel.x0 <= box.x0 and box.x1 <= panel.x1 and panel.y0 <= box.y0 and box.y1 <= panel.y1
-    return (not inside) * 1000.0 + box.count_overlaps(hard) * 20.0 + box.count_overlaps(soft)
+def _is_inside(box: Bbox, panel: Bbox) -> bool:
+    return bool(panel.x0 <= box.x0 and box.x1 <= panel.x1 and panel.y0 <= box.y0 and box.y1 <= panel.y1)

@@ -26,7 +26,7 @@ def interval(value: Any, low: Any, high: Any) -> dict[str, float | None]:
 
 def seeds_of(found: Material, values: Values, metric: str = "") -> dict[str, float | None]:
     """The mean over seeds and its interval, within what the metric can be; two seeds tell too little."""
-    mean, low, high = over_seeds(values, found.test_to_train)
+    mean, low, high = over_seeds(values, found.comparison.test_to_train)
     if len(values) < LEAST_SEEDS:
         return interval(mean, math.nan, math.nan)
     return interval(mean, max(low, -1.0 if metric == "mcc" else 0.0), min(high, 1.0))

@@ -40,6 +40,8 @@
   }
   const fixed = (value, digits) => (Number.isFinite(value) ? value.toFixed(digits) : "");
   const mean = (values) => { const known = values.filter(Number.isFinite); return known.length ? known.reduce((a, b) => a + b, 0) / known.length : NaN; };
+  const isOwn = (method) => DATA.own.includes(method);
+  const label = (method) => (isOwn(method) ? method + " (yours)" : method);
   const splitName = (name) => (name === "random" ? "random split" : "σ = " + name.split(":")[1]);
 
   // --- controls
@@ -97,14 +99,14 @@
     const more = single ? [el("th", {scope: "col", class: "num", text: "Fairness, 95 %"}), el("th", {scope: "col", class: "num", text: "Lead ahead by"}), el("th", {scope: "col", class: "num", text: "p (Holm)"})] : [];
     const head = el("tr", {}, header("method", "Method", "name"), ...COLUMNS.map(([key, label, , hint]) => header(key, label, hint)), ...more);
     const body = found.map((row) => {
-      const pick = el("button", {type: "button", text: row.method, "aria-pressed": String(row.method === state.method), on: {click: () => { state.method = row.method; draw(); document.getElementById("front-title").scrollIntoView({block: "nearest"}); }}});
+      const pick = el("button", {type: "button", text: label(row.method), "aria-pressed": String(row.method === state.method), on: {click: () => { state.method = row.method; draw(); document.getElementById("front-title").scrollIntoView({block: "nearest"}); }}});
       const extra = row.one ? [
         el("td", {class: "num", text: `${fixed(row.one.fairness_low, 3)} to ${fixed(row.one.fairness_high, 3)}`}),
         el("td", {class: "num", text: row.method === DATA.lead ? "the lead" : fixed(row.one.ahead, 3)}),
         el("td", {class: "num", text: Number.isFinite(row.one.p) ? (row.one.p < 0.001 ? "< 0.001" : fixed(row.one.p, 3)) : ""}),
       ] : [];
       const values = COLUMNS.map(([key, , digits]) => el("td", {class: "num", text: key === "keeps" ? `${row.keeps} of ${row.cells}` : fixed(row[key], digits)}));
-      const css = [row.keeps === 0 ? "lost" : "", row.method === DATA.lead ? "taken" : ""].join(" ").trim();
+      const css = [row.keeps === 0 ? "lost" : "", row.method === DATA.lead ? "taken" : "", isOwn(row.method) ? "own" : ""].join(" ").trim();
       return el("tr", {class: css || null}, el("th", {scope: "row"}, pick), ...values, ...extra);
     });
     document.getElementById("table").replaceChildren(el("caption", {text: "Sort by any column. A name shows all settings of that method below."}), el("thead", {}, head), el("tbody", {}, ...body));
@@ -119,16 +121,18 @@
   }
   function chart(found) {
     const shown = found.filter((row) => Number.isFinite(row.fairness));
-    const kind = (row) => (row.baseline ? "baseline" : row.method.includes("+thresholds") ? "thresholds" : row.method.endsWith("+average") ? "average" : "as published");
+    const kinds = ["as published", "average", "thresholds", "baseline"], colours = ["#D55E00", "#0072B2", "#009E73", "#7F7F7F"];
+    if (DATA.own.length) { kinds.push("yours"); colours.push("#B0006D"); }
+    const kind = (row) => (isOwn(row.method) ? "yours" : row.baseline ? "baseline" : row.method.includes("+thresholds") ? "thresholds" : row.method.endsWith("+average") ? "average" : "as published");
     const width = Math.min(900, document.getElementById("chart").clientWidth || 900);
-    const labelled = shown.filter((row) => [DATA.lead, DATA.reference, "fedavg", "fair_fate", "fairfed", state.method].includes(row.method));
+    const labelled = shown.filter((row) => [DATA.lead, DATA.reference, "fedavg", "fair_fate", "fairfed", ...DATA.own, state.method].includes(row.method));
     const plot = Plot.plot({
       width, height: Math.min(460, Math.max(300, width * 0.6)), grid: true, marginLeft: 46, marginRight: 30,
       x: {label: "accuracy →", nice: true}, y: {label: "↑ fairness", nice: true},
-      color: {legend: true, domain: ["as published", "average", "thresholds", "baseline"], range: ["#D55E00", "#0072B2", "#009E73", "#7F7F7F"]},
+      color: {legend: true, domain: kinds, range: colours},
       marks: [
         Plot.dot(shown, {x: "accuracy", y: "fairness", r: 5, fill: kind, fillOpacity: (row) => (row.keeps ? 0.9 : 0.35), title: (row) => `${row.method}\naccuracy ${fixed(row.accuracy, 3)}, fairness ${fixed(row.fairness, 3)}, MCC ${fixed(row.mcc, 2)}`, tip: true}),
-        Plot.text(labelled, {x: "accuracy", y: "fairness", text: (row) => row.method.replace(":from=clients", ""), dy: -10, textAnchor: "middle"}),
+        ...[false, true].map((own) => Plot.text(labelled.filter((row) => isOwn(row.method) === own), {x: "accuracy", y: "fairness", text: (row) => label(row.method).replace(":from=clients", ""), fontWeight: own ? 700 : 400, dy: -10, textAnchor: "middle"})),
       ],
     });
     document.getElementById("chart").replaceChildren(pictured(plot, "Accuracy against fairness of every method that is in the table"));
@@ -157,7 +161,7 @@
     chart(found);
     front();
     const kept = found.filter((row) => !row.baseline && row.keeps > 0).sort((a, b) => a.rank - b.rank);
-    document.getElementById("said").textContent = kept.length ? `${found.length} methods; the best of those shown is ${kept[0].method}: fairness ${fixed(kept[0].fairness, 3)}, accuracy ${fixed(kept[0].accuracy, 3)}.` : "No method is shown.";
+    document.getElementById("said").textContent = kept.length ? `${found.length} methods; the best of those shown is ${label(kept[0].method)}: fairness ${fixed(kept[0].fairness, 3)}, accuracy ${fixed(kept[0].accuracy, 3)}.` : "No method is shown.";
   }
   let waiting = 0;
   addEventListener("resize", () => { clearTimeout(waiting); waiting = setTimeout(draw, 150); });

@@ -3,11 +3,10 @@
 (() => {
   const PARTS = new Map();
   const NAMES = {sp: "statistical parity", eo: "equality of opportunity", eqo: "equalized odds"};
-  const RATES = {acceptance: "Share accepted", tpr: "True positive rate", fpr: "False positive rate"};
+  const RATES = {acceptance: "Selection rate", tpr: "True positive rate", fpr: "False positive rate"};
   const OUTCOMES = ["not asked", "counted", "counted as fair", "dropped", "took no part"];
   const OUTCOME_COLOURS = ["transparent", "var(--used)", "var(--fair)", "var(--dropped)", "var(--refused)"];
   const GROUP_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D1F", "#6A4C93", "#7F7F7F", "#B8860B", "#20808D", "#A0522D"];
-  const LEAST_SHARE = 0.02;
 
   // --- small things
 
@@ -65,10 +64,9 @@
   // --- metrics from counts by group: [[tn, fp, fn, tp], ...]
 
   function ratio(parts, wholes, unknown, least) {
-    const total = wholes.reduce((a, w, g) => a + (unknown[g] ? 0 : w), 0);
     const rates = [];
     parts.forEach((part, g) => {
-      if (!unknown[g] && wholes[g] >= Math.max(least, LEAST_SHARE * total)) rates.push(part / wholes[g]);
+      if (!unknown[g] && wholes[g] >= least) rates.push(part / wholes[g]);
     });
     if (rates.length < 2) return NaN;
     const most = Math.max(...rates);
@@ -588,7 +586,7 @@
     }
     const nowCuts = () => state.cuts || own();
     const together = () => (state.together === null ? new Set(own()).size === 1 : state.together);
-    const results = (cuts) => measure(merged(cellsAt(cuts), part.attribute), part.attribute.unknown, data.least);
+    const results = (cuts) => measure(merged(cellsAt(cuts), part.attribute), part.attribute.unknown, data.compared);
     // as the model decides: exact, though the scores may not be
     const exact = () => Object.fromEntries(Object.keys(NUMBERS).map((key) => [key, part.final(part.find(key, key in NAMES ? part.attributeName : ""), state.strategy, state.modelSeed)]));
     const box = el("input", {type: "checkbox", "data-key": "together", on: {change: () => { state.together = box.checked; made.update(); }}});
@@ -617,8 +615,8 @@
       sliders.append(...(together() ? [add("everybody", data.groups.map((_, g) => g))] : groups.map((group, a) => add(group, members[a]))));
       sliders.fields = fields;
     }
-    const NUMBERS = {accuracy: "accuracy", balanced_accuracy: "balanced accuracy", mcc: "MCC", acceptance: "accepted", sp: "SP", eo: "EO", eqo: "EQO"};
-    const made = figure(part, "thresholds", "Moving the thresholds", () => modelName(part) + ": people with a score above the threshold are accepted. The curves show one threshold for everybody; the table, what the sliders say. Thresholds that differ by group need the group of each person when decisions are made, which the law may forbid."
+    const NUMBERS = {accuracy: "accuracy", balanced_accuracy: "balanced accuracy", mcc: "MCC", acceptance: "selected", sp: "SP", eo: "EO", eqo: "EQO"};
+    const made = figure(part, "thresholds", "Moving the thresholds", () => modelName(part) + ": people with a score above the threshold are predicted favourable. The curves show one threshold for everybody; the table, what the sliders say. Thresholds that differ by group need the group of each person when decisions are made, which the law may forbid."
       + (data.minCell > 1 ? " " + merging(part) + ", so the curves may be off by up to " + (data.minCell - 1) + " of each." : "") + (new Set(own()).size > 1 ? " This model has a threshold for each group: " + data.groups.map((g, n) => g + ": " + fixed(own()[n], 2)).join("; ") + "." : ""),
       (body) => {
         buildSliders();
@@ -635,7 +633,7 @@
         const wide = width(body, 820), curve = [];
         for (let k = 0; k <= 64; k++) {
           const at = k / 64, of = results(data.groups.map(() => at));
-          for (const [key, name] of [["accuracy", "accuracy"], ["mcc", "MCC"], ["acceptance", "accepted"], [state.metric in NAMES ? state.metric : "eqo", (state.metric in NAMES ? state.metric : "eqo").toUpperCase()]]) curve.push({at, value: of[key], name});
+          for (const [key, name] of [["accuracy", "accuracy"], ["mcc", "MCC"], ["acceptance", "selected"], [state.metric in NAMES ? state.metric : "eqo", (state.metric in NAMES ? state.metric : "eqo").toUpperCase()]]) curve.push({at, value: of[key], name});
         }
         const names = [...new Set(curve.map((d) => d.name))], colours = ["var(--ink)", "#E69F00", "#56B4E9", "#D55E00"];
         const defined = curve.filter((d) => Number.isFinite(d.value));
@@ -644,7 +642,7 @@
         marks.push(Plot.ruleX(cuts, {stroke: "var(--accent)", strokeWidth: 1.5, strokeDasharray: "4 3"}));
         marks.push(tip(defined, {x: "at", y: "value", title: (d) => "threshold " + fixed(d.at, 2) + "\n" + d.name + " " + fixed(d.value)}));
         if (!body.childNodes.length) body.append(sliders, out, curves);
-        curves.replaceChildren(keys(names, colours), drawing("Accuracy, MCC, share accepted and fairness against one threshold for everybody", {
+        curves.replaceChildren(keys(names, colours), drawing("Accuracy, MCC, selection rate and fairness against one threshold for everybody", {
           width: wide, height: Math.min(300, 0.5 * wide + 40), marginLeft: 44, marginBottom: 40, marginTop: 12,
           x: {domain: [0, 1], label: "threshold", grid: true, labelArrow: "none"}, y: {domain: [Math.min(0, ...defined.map((d) => d.value)), 1], label: null, grid: true}, marks,
         }));

@@ -1,0 +1,268 @@
+"""The one answer of a run: the recommended model, what it gains and costs, and whether that may be chance.
+
+The choice is made on validation rows; the numbers are those of the test rows, means over seeds. Terminal,
+report and model card all say what is said here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fairfate.errors import listing
+from fairfate.fairness.intervals import holm, paired
+from fairfate.fairness.metrics import COLLAPSED, FAIRNESS
+from fairfate.report.comparison import Comparison
+from fairfate.runs.choice import COLLAPSE, KEEP, TOLERANCE, UNDEFINED, UNTRAINED, Choice, Judged
+
+SIGNIFICANT = 0.05
+"""The level of the paired tests."""
+NAMES = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "mcc": "MCC"}
+RULE = f"accuracy within {TOLERANCE} of the best and {KEEP:.0%} of the best balanced accuracy above one half"
+NEXT_STEPS = {
+    COLLAPSE: (
+        "Try more rounds (--rounds) or another learning rate (--learning-rate), and look whether the inputs"
+        " say anything about the outcome: 'fairfate data describe'. Where one outcome is rare, models tend to"
+        " predict the other for everybody."
+    ),
+    UNDEFINED: "Try more rows, larger groups (--min-group), or a metric that is defined (--metric sp).",
+    UNTRAINED: "Look at 'fairfate show --clients': it says why rounds were discarded.",
+}
+"""What to try where no model can be recommended, by what is wrong with most of them."""
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """Sentences; an empty one where there is nothing to say."""
+
+    choice: Choice | None
+    headline: str
+    reason: str
+    """Why it was chosen, or why no model was."""
+    rejected: tuple[tuple[str, str], ...]
+    """Every other strategy, and why it is not recommended."""
+    comparison: str
+    """What it gains and costs, against the first strategy."""
+    chance: str
+    pooled: str
+    """What models of the pooled rows reach."""
+    caveats: tuple[str, ...]
+
+    @property
+    def paragraphs(self) -> list[str]:
+        """For the terminal."""
+        others = listing(f"{name} ({reason})" for name, reason in self.rejected)
+        parts = (
+            (self.headline, self.reason),
+            (self.comparison, self.chance, self.pooled),
+            (f"Not recommended: {others}." if others else "",),
+            self.caveats,
+        )
+        texts = (" ".join(filter(None, part)) for part in parts)
+        return [text for text in texts if text]
+
+
+def recommend(found: Comparison) -> Recommendation:
+    """The answer of strategies on the same data."""
+    choice, judged = found.recommended, found.judged
+    if choice is None:
+        flaws = [one.flaw for one in judged if one.flaw]
+        steps = NEXT_STEPS[max(flaws, key=flaws.count)] if flaws else ""
+        reason = " ".join(filter(None, (_none(judged), steps)))
+        headline = "No model can be recommended."
+        rejected = tuple((one.name, one.against) for one in judged if one.against)
+        nothing = "Without a model nothing is gained or given up." if judged else ""
+        return Recommendation(None, headline, reason, rejected, nothing, "", _pooled(found), ())
+    seed = f", seed {choice.seed}" if found.seeds > 1 else ""
+    return Recommendation(
+        choice,
+        f"Recommended: {choice.name}{seed}.",
+        _reason(found, choice, judged),
+        _rejected(found, choice, judged),
+        _comparison(found, choice),
+        _chance(found, choice),
+        _pooled(found),
+        tuple(filter(None, (_majority(found, choice), _by_group(found, choice, judged)))),
+    )
+
+
+def name_of(metric: str) -> str:
+    """A metric in a sentence."""
+    return metric.upper() if metric in FAIRNESS else NAMES.get(metric, metric)
+
+
+def _none(judged: Sequence[Judged]) -> str:
+    if not judged:
+        return "The records of the run do not say how its models do on the validation rows."
+    if any(not one.against for one in judged):
+        return "Only strategies that need each person's group at every decision are left."
+    return ""
+
+
+def _reason(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> str:
+    allowed = [
+        one for one in judged if not one.against and one.needs_group == judged[choice.line].needs_group
+    ]
+    if len(judged) == 1:
+        text = "It is the only strategy of the run, and it has not collapsed."
+    elif len(allowed) == 1:
+        text = f"It is the only strategy with {RULE} on the validation rows."
+    else:
+        text = (
+            f"Of the {len(allowed)} strategies with {RULE}, it is the fairest by {name_of(found.fairness)};"
+            " all on the validation rows."
+        )
+    return f"{text} Its seed is the one with the median MCC there." if found.seeds > 1 else text
+
+
+def _rejected(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> tuple[tuple[str, str], ...]:
+    rows = []
+    for line, one in enumerate(judged):
+        if line == choice.line:
+            continue
+        reason = one.against or f"it has a lower {name_of(found.fairness)} on the validation rows"
+        if not one.against and one.needs_group and not judged[choice.line].needs_group:
+            reason = "it needs each person's group at every decision"
+        rows.append((one.name, reason))
+    return tuple(rows)
+
+
+def _changes(found: Comparison, line: int, other: int, metrics: Sequence[str]) -> str:
+    return ", ".join(
+        f"{name_of(metric)} {found.mean(metric, other):.3f} to {found.mean(metric, line):.3f}"
+        for metric in metrics
+    )
+
+
+def _comparison(found: Comparison, choice: Choice) -> str:
+    if len(found.names) == 1:
+        return ""
+    first, metric = found.names[0], found.fairness
+    if choice.line == 0:
+        numbers = ", ".join(f"{name_of(name)} {found.mean(name, 0):.3f}" for name in (metric, *NAMES))
+        return (
+            f"No other strategy is fairer than {first} within these bounds, so nothing is gained and nothing"
+            f" given up. On the test rows it has {numbers}."
+        )
+    changes = _changes(found, choice.line, 0, (metric, *NAMES))
+    means = f", means of {found.seeds} seeds" if found.seeds > 1 else ""
+    return f"From {first} to {choice.name}, on the test rows{means}: {changes}."
+
+
+def _chance(found: Comparison, choice: Choice) -> str:
+    """Whether the difference in fairness to the first strategy may be chance, and so whether it is one."""
+    if len(found.names) == 1 or choice.line == 0:
+        return ""
+    metric = name_of(found.fairness)
+    rows = paired_tests(found, choice.line)["rows"]
+    test = next((row for row in rows if (row["line"], row["metric"]) == (0, found.fairness)), None)
+    if test is None:
+        return "They were run with different seeds, so the difference may be chance."
+    if test["seeds"] < 2:
+        return "One seed says nothing about chance: run more of them (--seeds 5)."
+    if test["p-adjusted"] is None:
+        return f"Whether the difference in {metric} is chance cannot be tested: it is the same in all seeds."
+    compared = len(found.names) - 1
+    corrected = f", corrected for {compared} comparisons" if compared > 1 else ""
+    p = f"p = {test['p-adjusted']:.3f}, paired over {test['seeds']} seeds{corrected}"
+    if test["p-adjusted"] >= SIGNIFICANT:
+        return f"The difference in {metric} may be chance ({p}): the run does not show that it is fairer."
+    # The test compares the others with the recommended one.
+    verdict = "fairer" if test["value"] < 0 else "less fair"
+    return f"It is {verdict}: the difference in {metric} is unlikely to be chance ({p})."
+
+
+def _pooled(found: Comparison) -> str:
+    if not found.baselines:
+        return ""
+    metric = found.fairness if found.fairness in FAIRNESS else "eqo"
+    parts = (
+        f"{one.name.removeprefix('pooled ')} has accuracy {one.metrics['accuracy']:.3f}, {name_of(metric)}"
+        f" {one.metrics[metric]:.3f}{_collapsed(one.metrics['mcc'])}"
+        for one in found.baselines
+    )
+    return f"Trained on the pooled rows of all clients, {'; '.join(parts)}."
+
+
+def _collapsed(mcc: float) -> str:
+    return f" (collapsed: MCC {mcc:.2f})" if mcc < COLLAPSED else ""
+
+
+def _majority(found: Comparison, choice: Choice) -> str:
+    accuracy, balanced = (found.mean(name, choice.line) for name in ("accuracy", "balanced_accuracy"))
+    if accuracy > found.majority and balanced > 0.5:
+        return ""
+    if math.isnan(found.majority):
+        return ""
+    if balanced <= 0.5:
+        return f"Beware: its balanced accuracy ({balanced:.3f}) is no better than one answer for everybody."
+    return (
+        f"Beware: its accuracy ({accuracy:.3f}) is not above the majority baseline ({found.majority:.3f}),"
+        f" one answer for everybody; its balanced accuracy is {balanced:.3f} (0.5)."
+    )
+
+
+def _by_group(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> str:
+    """What thresholds by group would reach, which are shown apart; or that the chosen model has them."""
+    law = "It needs the group of every person at every decision, and the law may forbid that."
+    if judged[choice.line].needs_group:
+        return f"It decides by another threshold for each group. {law}"
+    fair = judged[choice.line].fairness
+    usable = [
+        line for line, one in enumerate(judged) if one.needs_group and not one.against and one.fairness > fair
+    ]
+    if not usable:
+        return ""
+    best = max(usable, key=lambda line: judged[line].fairness)
+    numbers = ", ".join(
+        f"{name_of(metric)} {found.mean(metric, best):.3f}" for metric in (found.fairness, "accuracy")
+    )
+    return f"Shown apart: {found.names[best]} reaches {numbers}. {law}"
+
+
+def paired_tests(found: Comparison, reference: int) -> dict[str, Any]:
+    """Paired tests over seeds of every strategy against one of them, corrected for their number."""
+    metrics = list(dict.fromkeys((found.fairness, "accuracy", "mcc")))
+    rows: list[dict[str, Any]] = []
+    others = [
+        line
+        for line in range(len(found.names))
+        if line != reference and found.seeds_of(line) == found.seeds_of(reference)
+    ]
+    for metric in metrics:
+        of_metric = [_test(found, line, reference, metric) for line in others]
+        p_values = [math.nan if row["p"] is None else row["p"] for row in of_metric]
+        for row, adjusted in zip(of_metric, holm(p_values) if p_values else (), strict=True):
+            row["p-adjusted"] = float(adjusted) if math.isfinite(adjusted) else None
+            row["said"] = _difference(row)
+        rows += of_metric
+    compared = len(found.names) - 1
+    correction = f"Holm, over {compared} {'strategy' if compared == 1 else 'strategies'} for each measure"
+    return {"against": found.names[reference], "metrics": metrics, "correction": correction, "rows": rows}
+
+
+def _test(found: Comparison, line: int, reference: int, metric: str) -> dict[str, Any]:
+    own, other = found.per_seed(metric, line), found.per_seed(metric, reference)
+    test = paired(own, other, found.test_to_train)
+    ends = {name: float(value) for name, value in zip(("value", "low", "high"), test[:3], strict=True)}
+    return {
+        "strategy": found.names[line],
+        "line": line,
+        "against": found.names[reference],
+        "metric": metric,
+        **{name: value if math.isfinite(value) else None for name, value in ends.items()},
+        "wins": int(test.wins),
+        "seeds": len(own),
+        "p": float(test.p) if math.isfinite(test.p) else None,
+    }
+
+
+def _difference(row: Mapping[str, Any]) -> str:
+    """What a paired test says."""
+    if row["p-adjusted"] is None:
+        return "one seed tells nothing" if row["seeds"] < 2 else "cannot be tested"
+    if row["p-adjusted"] >= SIGNIFICANT:
+        return "may be chance" if row["p"] >= SIGNIFICANT else "may be chance, with so many comparisons"
+    return "higher" if row["value"] > 0 else "lower"
