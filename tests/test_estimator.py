@@ -13,16 +13,19 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import BaggingClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import make_scorer, roc_auc_score
-from sklearn.model_selection import GridSearchCV, cross_validate
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import fairfate
 from fairfate import FairFederatedClassifier, FairModel, InputError
+from fairfate.federation.streams import Streams
+from fairfate.federation.weights import copies
 from fairfate.models.mlp import Mlp
 from made_up import bank, credit, hospital
 
@@ -59,16 +62,94 @@ def make(strategy: str = PLAIN, **settings: Any) -> FairFederatedClassifier:
     return FairFederatedClassifier(strategy, **{**QUICK, **settings})
 
 
+def arrays_of(clf: FairFederatedClassifier) -> bytes:
+    return b"".join(array.tobytes() for array in clf.model_.arrays.values())
+
+
 def test_every_check_of_scikit_learn_passes() -> None:
+    shuffled = "fits the same rows in another order too, and clients get other rows then"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is fitted without sensitive features, which it says
-        found = check_estimator(FairFederatedClassifier(), on_fail=None, on_skip=None)
+        found = check_estimator(
+            FairFederatedClassifier(),
+            on_fail=None,
+            on_skip=None,
+            expected_failed_checks={"check_sample_weight_equivalence_on_dense_data": shuffled},
+        )
     failed = {check["check_name"]: check["exception"] for check in found if check["status"] == "failed"}
     assert not failed
     assert [check["check_name"] for check in found if check["status"] == "skipped"] in (
         [],
         ["check_array_api_input"],  # needs SCIPY_ARRAY_API=1, with which it passes
     )
+
+
+@pytest.fixture
+def unequal() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows whose labels ask more of one group, which the inputs tell."""
+    rng = np.random.default_rng(4)
+    sex = rng.choice(["f", "m"], 4000)
+    x = np.column_stack([rng.normal(size=(4000, 3)), sex == "m"])
+    y = x[:, 0] + 0.5 * x[:, 1] + 0.3 * rng.normal(size=4000) > np.where(sex == "f", 0.6, 0.0)
+    return x, y, sex
+
+
+def test_the_default_is_fairer_without_the_group_and_keeps_the_accuracy(unequal: Any) -> None:
+    x, y, sex = unequal
+    clf = FairFederatedClassifier(random_state=1).fit(x[:2000], y[:2000], sensitive_features=sex[:2000])
+    logistic = LogisticRegression().fit(x[:2000], y[:2000])
+    ours, theirs = (
+        fairfate.measure(y[2000:], of.predict(x[2000:]), group=(sex[2000:] == "m") * 1)
+        for of in (clf, logistic)
+    )
+    assert ours["accuracy"] > theirs["accuracy"] - 0.03
+    assert ours["eqo"] > theirs["eqo"] + 0.1
+
+
+def test_the_metric_reaches_the_default_strategy(unequal: Any) -> None:
+    x, y, sex = unequal
+    fits = {
+        metric: FairFederatedClassifier(metric=metric, random_state=1).fit(x, y, sensitive_features=sex)
+        for metric in ("sp", "eo", "eqo")
+    }
+    assert len({arrays_of(clf) for clf in fits.values()}) == 3
+    rates = {
+        metric: fairfate.measure(y, clf.predict(x), group=(sex == "m") * 1) for metric, clf in fits.items()
+    }
+    assert rates["sp"]["sp"] > rates["eqo"]["sp"] + 0.05
+    assert fits["sp"].strategy_.startswith("fairgrad:metric=sp")
+    assert [clf.plot_history().axes[-1].get_ylabel() for clf in fits.values()] == ["sp", "eo", "eqo"]
+
+
+def test_a_metric_that_the_strategy_names_wins(rows: Any) -> None:
+    x, y, sex = rows
+    named = "fairgrad:metric=eo"
+    first, second = (make(named, metric=metric).fit(x, y, sensitive_features=sex) for metric in ("sp", "eqo"))
+    assert arrays_of(first) == arrays_of(second)
+    assert first.strategy_ == second.strategy_
+    assert first.history_.columns[-1] == "eo"
+    with pytest.raises(InputError, match=r"metric must be sp, eo or eqo, got '0.5\*sp\+0.5\*eo'"):
+        FairFederatedClassifier(metric="0.5*sp+0.5*eo").fit(x, y, sensitive_features=sex)
+
+
+def test_cross_validation_of_the_default_gives_numbers(rows: Any) -> None:
+    x, y, sex = rows
+    clf = FairFederatedClassifier(random_state=1)
+    given = {"params": {"sensitive_features": sex}, "cv": 3}
+    plain = cross_val_score(clf, x, y, **given)
+    assert (plain > 0.7).all()
+    assert (cross_val_score(clf, x, y, scoring="roc_auc", **given) > 0.7).all()
+    frame = _named(x).assign(sex=sex)
+    assert (cross_val_score(clf, frame, y, cv=3, params={"sensitive_features": "sex"}) > 0.7).all()
+
+
+def test_cross_validation_routes_the_group_by_itself(rows: Any, routing: None) -> None:
+    x, y, sex = rows
+    given = {"params": {"sensitive_features": sex}, "cv": 3, "error_score": "raise"}
+    for strategy in ("fairgrad+average", "fedavg+thresholds:metric=sp"):
+        assert (cross_val_score(make(strategy), x, y, **given) > 0.7).all()
+    search = GridSearchCV(make(), {"metric": ["sp", "eo"]}, cv=2, error_score="raise")
+    assert search.fit(x, y, sensitive_features=sex).best_score_ > 0.7
 
 
 def test_it_learns_and_thresholds_make_it_fairer(rows: Any) -> None:
@@ -206,6 +287,37 @@ def test_polars_and_pandas_are_the_same(people: Any) -> None:
     assert (both[0] == both[1]).all()
 
 
+def test_texts_in_arrays_and_lists_are_encoded_as_those_of_frames(rows: Any) -> None:
+    x, y, sex = rows
+    town = np.where(x[:, 2] > 0, "Ulm", "Bonn")
+    frame = pd.DataFrame({"x0": x[:, 0], "x1": town, "x2": sex})
+    fitted = make("fedavg+thresholds:metric=sp").fit(frame, y, sensitive_features=sex)
+    expected = fitted.predict(frame, sensitive_features=sex)
+    table = frame.astype(object).to_numpy()
+    for given in (table, table.tolist(), [tuple(row) for row in table], table.astype(str)):
+        clf = make("fedavg+thresholds:metric=sp").fit(given, y, sensitive_features=sex)
+        assert clf.model_.schema.categories["x1"][:2] == ("Bonn", "Ulm")
+        assert arrays_of(clf) == arrays_of(fitted)
+        assert (clf.predict(given, sensitive_features=sex) == expected).all()
+        assert clf.predict([[1.0, "Ulm", "m"]], sensitive_features=["m"]).shape == (1,)
+        assert clf.n_features_in_ == 3
+        with pytest.raises(InputError, match="column 'x0' must hold numbers, got text 'high'"):
+            clf.predict([["high", "Ulm", "m"]], sensitive_features=["m"])
+
+
+def test_missing_values_in_arrays_with_texts_are_welcome_and_infinity_is_not(rows: Any) -> None:
+    x, y, _ = rows
+    table = np.column_stack([x[:, :2].astype(object), np.where(x[:, 2] > 0, "a", "b")])
+    table[::9, 0], table[::7, 2] = None, np.nan
+    assert make().fit(table, y).score(table, y) > 0.7
+    table[3, 1] = np.inf
+    with pytest.raises(InputError, match="column 'x1' must be finite"):
+        make().fit(table, y)
+    table[3, 1] = {"a": 1}
+    with pytest.raises(InputError, match="column 'x1' must hold numbers or texts"):
+        make().fit(table, y)
+
+
 def test_categories_that_are_numbers_stay_categories() -> None:
     rng = np.random.default_rng(1)
     x = pd.DataFrame({"code": pd.Categorical(rng.integers(0, 3, 300)), "number": rng.normal(size=300)})
@@ -275,6 +387,141 @@ def test_a_sensitive_feature_that_is_a_column_of_x_is_an_input(rows: Any) -> Non
     other = np.where(sex == "f", "m", "f")
     with pytest.raises(InputError, match="must be the column of X, as in fit, got 'f' for 'm' in row 1"):
         clf.predict(frame, sensitive_features=other)
+
+
+def test_sensitive_features_may_be_names_of_columns(rows: Any) -> None:
+    polars = pytest.importorskip("polars")
+    x, y, sex = rows
+    half = np.where(np.arange(600) % 2, "odd", "even")
+    frame = _named(x).assign(sex=sex, half=half)
+    clf = make("fedavg+thresholds:metric=sp").fit(frame, y, sensitive_features="sex")
+    given = make("fedavg+thresholds:metric=sp").fit(frame, y, sensitive_features=frame["sex"])
+    assert arrays_of(clf) == arrays_of(given)
+    expected = given.predict(frame, sensitive_features=sex)
+    for named in ("sex", ["sex"]):
+        assert (clf.predict(frame, sensitive_features=named) == expected).all()
+        assert clf.predict(frame[:1], sensitive_features=named) == expected[:1]
+        assert clf.score(frame, y, sensitive_features=named) == (expected == y).mean()
+    assert (clf.predict(polars.from_pandas(frame), sensitive_features="sex") == expected).all()
+    both = make("fedavg+thresholds:metric=sp").fit(frame, y, sensitive_features=["sex", "half"])
+    assert both.groups_.tolist() == ["f, even", "f, odd", "m, even", "m, odd"]
+    swapped = both.predict(frame[:2], sensitive_features=["half", "sex"])
+    assert (swapped == both.predict(frame[:2], sensitive_features=frame[["sex", "half"]][:2])).all()
+
+
+def test_a_list_of_values_is_no_list_of_names(rows: Any) -> None:
+    x, y, sex = rows
+    frame = _named(x).assign(f=(sex == "f") * 1.0, m=(sex == "m") * 1.0)
+    clf = make("fedavg+thresholds:metric=sp").fit(frame, y, sensitive_features=sex.tolist())
+    assert clf.groups_.tolist() == ["f", "m"]
+    both = clf.predict(frame[:2], sensitive_features=["f", "m"]), clf.predict(frame, sensitive_features=sex)
+    assert clf.model_.predict(frame[:2], sensitive_features=["f", "m"]).tolist() == both[0].tolist()
+    assert clf.predict(frame[:1], sensitive_features=[sex[0]]) == both[1][:1]
+
+
+@pytest.mark.parametrize(
+    ("array", "named", "message"),
+    [
+        (False, "sexx", "unknown column of X in sensitive_features 'sexx'; did you mean 'sex'"),
+        (False, ["sex", "rcae"], "unknown column of X in sensitive_features 'rcae'"),
+        (True, "sex", "sensitive_features must have a value for each row where X is no DataFrame, got 'sex'"),
+    ],
+)
+def test_names_that_are_no_columns_are_refused(rows: Any, array: bool, named: Any, message: str) -> None:
+    x, y, sex = rows
+    with pytest.raises(InputError, match=message):
+        make().fit(x if array else _named(x).assign(sex=sex), y, sensitive_features=named)
+
+
+def weigh(rows: Any, weight: Any, strategy: str = "fairgrad+average", **given: Any) -> bytes:
+    x, y, sex = rows
+    return arrays_of(make(strategy).fit(x, y, weight, sensitive_features=sex, **given))
+
+
+def repeated(rows: Any, times: np.ndarray) -> Any:
+    return tuple(np.repeat(values, times, axis=0) for values in rows)
+
+
+@pytest.mark.parametrize("strategy", ["fairgrad+average", "fair_fate", "fedavg+thresholds:metric=sp"])
+def test_weight_2_is_a_row_twice_and_weight_0_none(rows: Any, strategy: str) -> None:
+    times = np.random.default_rng(5).integers(0, 4, 600)
+    expected = weigh(repeated(rows, times), None, strategy)
+    assert weigh(rows, times, strategy) == expected
+    assert weigh(rows, times, strategy) != weigh(rows, None, strategy)
+    assert weigh(rows, pd.Series(times, index=range(7, 607)), strategy) == expected
+    sites = np.arange(600) % 3
+    weighted = weigh(rows, times.tolist(), strategy, clients=sites)
+    assert weighted == weigh(repeated(rows, times), None, strategy, clients=np.repeat(sites, times))
+
+
+def test_only_ratios_of_weights_matter(rows: Any) -> None:
+    rng = np.random.default_rng(6)
+    for weight in (np.ones(600), rng.integers(0, 4, 600), rng.uniform(0, 3, 600), rng.lognormal(0, 3, 600)):
+        expected = weigh(rows, weight)
+        assert all(weigh(rows, scale * weight) == expected for scale in (2, 0.1, 1 / 3, 1e-300, 1e300))
+    assert weigh(rows, np.full(600, 0.7)) == weigh(rows, None)
+
+
+def test_weights_of_any_size_are_followed_row_by_row_and_label_by_label(rows: Any) -> None:
+    _, y, sex = rows
+    weight = np.random.default_rng(7).gamma(1, size=600)
+    order = np.lexsort([sex, y])
+    taken = copies(weight, order, Streams(3))
+    expected = 600 * weight / weight.sum()
+    assert taken.sum() == 600
+    assert ((taken >= np.floor(expected)) & (taken <= np.ceil(expected))).all()
+    for kind in {*zip(y, sex, strict=True)}:
+        mine = (y == kind[0]) & (sex == kind[1])
+        assert abs(taken[mine].sum() - expected[mine].sum()) < 1
+    assert (taken != copies(weight, order, Streams(4))).any()
+    many = np.ones(600)
+    many[0] = 1e6
+    assert copies(many, order, Streams(1)).sum() == 600
+    assert copies(np.array([1e-320, 1e300, 0.0]), np.arange(3), Streams(1)).tolist() == [0, 1, 0]
+
+
+def test_weights_move_the_model_towards_their_rows(rows: Any) -> None:
+    x, y, sex = rows
+    weight = np.where(y == "yes", 3.3, 0.7)
+    plain, weighted = (
+        make(max_iter=200).fit(x, y, sample_weight=given, sensitive_features=sex) for given in (None, weight)
+    )
+    logistic = LogisticRegression().fit(x, y, sample_weight=weight)
+    shares = [(clf.predict(x) == "yes").mean() for clf in (plain, weighted, logistic)]
+    assert shares[1] > shares[0] + 0.05
+    assert shares[1] == pytest.approx(shares[2], abs=0.05)
+
+
+def test_a_score_is_weighted(rows: Any) -> None:
+    x, y, sex = rows
+    clf = make().fit(x, y, sensitive_features=sex)
+    right = clf.predict(x) == y
+    assert clf.score(x, y, sample_weight=right + 0.0) == 1
+    assert clf.score(x, y, np.where(right, 1, 3)) < clf.score(x, y)
+
+
+def test_rows_of_weight_0_do_not_count_as_groups_clients_or_classes(rows: Any) -> None:
+    x, y, sex = rows
+    weight = (sex == "f") + 0.0
+    with pytest.warns(UserWarning, match="two groups"):
+        clf = make("fair_fate").fit(x, y, weight, sensitive_features=sex, clients=sex)
+    assert clf.clients_.tolist() == ["f"]
+    with pytest.raises(InputError, match="two classes, got 1 class"):
+        make().fit(x, y, sample_weight=y == "yes")
+
+
+def test_ensembles_and_routing_hand_weights_on(rows: Any, routing: None) -> None:
+    x, y, sex = rows
+    clf = make(PLAIN, max_iter=5).set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+    weight = np.where(y == "yes", 5.0, 1.0)
+    params = {"sensitive_features": sex, "sample_weight": weight}
+    scores = cross_val_score(clf, x, y, params=params, cv=2, error_score="raise")
+    halves = StratifiedKFold(2).split(x, y)
+    for score, (train, test) in zip(scores, halves, strict=True):
+        fitted = clone(clf).fit(x[train], y[train], weight[train], sensitive_features=sex[train])
+        assert score == fitted.score(x[test], y[test], weight[test])
+    bagged = BaggingClassifier(clf, n_estimators=2, random_state=1).fit(x, y, sample_weight=weight)
+    assert (bagged.predict(x) == "yes").mean() > 0.4
 
 
 def test_a_column_of_x_of_the_same_name_may_be_another(rows: Any) -> None:
@@ -484,6 +731,7 @@ def test_saved_with_pickle_and_skops(people: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*(tell apart|what the model has seen)")
+@pytest.mark.filterwarnings("ignore:balance")  # whose tail is long
 def test_the_model_s_file_decides_as_the_estimator_does(tmp_path: Path) -> None:
     frame = bank(2000)
     frame["origin"] = frame["origin"].fillna("A")
@@ -511,11 +759,11 @@ def test_notes_on_new_rows_are_warnings(rows: Any) -> None:
         lambda: clf.predict_proba(changed),
     )
     for call in calls:
-        with pytest.warns(UserWarning, match="model") as caught:
+        with pytest.warns(UserWarning, match="values|model") as caught:
             call()
         messages = [str(warning.message) for warning in caught]
         assert len(messages) == 2, messages
-        assert re.fullmatch(r"x0: 5\d\d values outside of what the model has seen", messages[0])
+        assert re.fullmatch(r"x0: 5\d\d values more than 6 standard deviations from the mean .+", messages[0])
         assert messages[1].startswith("town: 600 rows with texts that the model does not tell apart")
         assert {warning.filename for warning in caught} == {__file__}
 
@@ -542,6 +790,12 @@ def test_what_needs_fit_says_so() -> None:
     ("settings", "given", "message"),
     [
         ({}, {"sensitive_features": ["f"] * 599}, "sensitive_features must have 1 column.*600 rows"),
+        ({}, {"sample_weight": [1] * 599}, "sample_weight must have a number for each of the 600 rows"),
+        ({}, {"sample_weight": 2}, "sample_weight must have a number for each of the 600 rows"),
+        ({}, {"sample_weight": ["a"] * 600}, "sample_weight must hold numbers, got"),
+        ({}, {"sample_weight": [-1.0] * 600}, "sample_weight must hold finite numbers >= 0, got -1"),
+        ({}, {"sample_weight": [np.inf] * 600}, "sample_weight must hold finite numbers >= 0, got inf"),
+        ({}, {"sample_weight": [0] * 600}, "sample_weight must be above zero in some row"),
         ({}, {"clients": ["a"] * 599}, "clients must have a label for each of the 600 rows"),
         ({}, {"clients": [None] * 600}, "clients must have a label for each row, got 600 missing"),
         ({}, {"clients": "dirichlet:0.5"}, "clients must be an array of labels"),

@@ -111,7 +111,7 @@ def test_onnx_decides_as_the_model(name: str, encode: str, tmp_path: Path) -> No
     pytest.importorskip("onnx")
     frame, options = FILES[name]
     run = trained(made_up.write(frame, tmp_path / "file.csv"), encode=encode, learning_rate=0.1, **options)
-    rows, _ = read_file(tmp_path / "file.csv", Reading())
+    rows, _, _ = read_file(tmp_path / "file.csv", Reading())
     for model in (*run.models.values(), split_in_halves(run.model("fedavg"), rows)):
         assert differ(model, rows) < 1e-12
         assert differ(model, odd(rows, model)) < 1e-12
@@ -124,7 +124,7 @@ def test_onnx_decides_as_the_model_on_public_data(name: str, encode: str, data_f
     pytest.importorskip("onnx")
     columns = {"adult": ("gender", "race"), "compas": ("race", "sex")}[name]
     run = trained(name, data_dir=str(data_folder), encode=encode, rounds=4, sensitive=columns)
-    rows, _ = read_file(data_folder / f"{name}.csv", Reading())
+    rows, _, _ = read_file(data_folder / f"{name}.csv", Reading())
     for model in (*run.models.values(), split_in_halves(run.model("fedavg"), rows)):
         assert differ(model, rows) < 1e-12
         assert differ(model, odd(rows, model)) < 1e-12
@@ -213,7 +213,7 @@ def test_skops_gives_the_same_predictions(bank: fairfate.Run, tmp_path: Path) ->
 
     rows = FILES["bank"][0].drop(columns="subscribed")
     for model in bank.models.values():
-        found = export(model, tmp_path / "model.skops", "skops")
+        found = export(model, tmp_path / "model.skops", "skops", force=True)
         assert io.get_untrusted_types(file=found.path) == list(TRUSTED)
         pipeline = io.load(found.path, trusted=list(TRUSTED))
         assert (pipeline.predict(rows) == model.predict(rows)).all()
@@ -274,7 +274,7 @@ def test_the_command_writes_beside_the_run(folder: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("form", ["onnx", "skops"])
 def test_without_the_extra_the_command_says_what_to_install(form: str, folder: Path) -> None:
-    words = ["fairfate", "export", str(folder), "--format", form, "--strategy", "fedavg"]
+    words = ["fairfate", "export", str(folder), "--format", form, "--strategy", "fedavg", "--force"]
     code = (
         f"import sys; sys.modules['{form}'] = None; sys.argv = {words!r};"
         "from fairfate.__main__ import main; main()"
@@ -285,8 +285,10 @@ def test_without_the_extra_the_command_says_what_to_install(form: str, folder: P
 
 
 RUN = ["run", "--data", "synthetic:rows=300", "--rounds", 3, "--seeds", 2, "--jobs", 1]
+RUN += ["--strategy", "fedavg", "--strategy", "fair_fate", "--no-baselines"]
 
 
+@pytest.mark.slow
 def test_mlflow_gets_options_rounds_summary_and_files(tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow")
     pytest.importorskip("alembic")

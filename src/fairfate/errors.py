@@ -29,6 +29,10 @@ class Stopped(BaseException):
         """What is kept, and how to go on."""
 
 
+MOST_LISTED, NEAREST = 20, 5
+"""Known names that are all listed when another is given; of more, only the nearest are."""
+
+
 def listing(names: Iterable[object], limit: int = 12) -> str:
     """Names for a message, cut short where there are many.
 
@@ -43,18 +47,24 @@ def listing(names: Iterable[object], limit: int = 12) -> str:
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
-    """The error for a name that is not among the known ones, with the nearest one suggested.
+    """The error for a name that is not among the known ones: all of these if they are few, else the nearest.
 
     >>> str(unknown("strategy", "fairfate", ["fedavg", "fair_fate"]))
     "unknown strategy 'fairfate'; did you mean 'fair_fate'? Known: fedavg, fair_fate"
+    >>> str(unknown("column", "agee", ["age", "page", *(f"q{number}" for number in range(4000))]))
+    "unknown column 'agee'; did you mean 'age'? The nearest of 4,002: age, page"
     """
-    names = list(known)
+    names = [str(known_name) for known_name in known]
     folded = {known_name.casefold(): known_name for known_name in reversed(names)}
-    near = difflib.get_close_matches(name, names, n=1) or [
-        folded[found] for found in difflib.get_close_matches(name.casefold(), folded, n=1)
+    near = difflib.get_close_matches(name, names, n=NEAREST) or [
+        folded[match] for match in difflib.get_close_matches(name.casefold(), folded, n=NEAREST)
     ]
-    hint = f"did you mean '{near[0]}'? Known" if near else "known"
-    return InputError(f"unknown {what} '{name}'; {hint}: {listing(names)}")
+    if near and len(names) > MOST_LISTED:
+        hint = f"did you mean '{near[0]}'? The nearest of {len(names):,}: {listing(near)}"
+    else:
+        shown = listing(names, MOST_LISTED if len(names) <= MOST_LISTED else 12)
+        hint = f"did you mean '{near[0]}'? Known: {shown}" if near else f"known: {shown}"
+    return InputError(f"unknown {what} '{name}'; {hint}")
 
 
 def plain(value: object) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,9 @@ from fairfate.data.arrays import (
     Attributes,
     as_pandas,
     different,
+    has_text,
     is_frame,
+    named_columns,
     outcome_names,
     sensitive_frame,
     table_from_arrays,
@@ -27,13 +29,14 @@ from fairfate.data.arrays import (
 from fairfate.data.schema import Schema
 from fairfate.data.table import Table
 from fairfate.errors import InputError, check, listing
-from fairfate.fairness.grammar import FAIRNESS, parse_objective
+from fairfate.fairness.grammar import FAIRNESS, individual_terms, parse_objective
 from fairfate.fairness.metrics import Metric, acceptance
 from fairfate.fairness.objective import bind, metrics_by
 from fairfate.federation.partition import Partition, parse_partition
 from fairfate.federation.people import check_people
 from fairfate.federation.split import Federation, Holdings, assign, encode
 from fairfate.federation.streams import Streams
+from fairfate.federation.weights import copies
 from fairfate.lazy import pandas as pd
 from fairfate.models.fitted import FairModel, Scored
 from fairfate.models.mlp import Mlp, parse_hidden
@@ -60,9 +63,9 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     Parameters
     ----------
-    strategy : a strategy with its settings and steps, such as ``fedavg``, ``fair_fate:metric=sp`` or
-        ``fedavg+average+thresholds:metric=eo``; thresholds decide by each person's group, so that `predict`
-        needs ``sensitive_features``
+    strategy : a strategy with its settings and steps, such as ``fedavg`` or ``fair_fate:metric=sp``. The
+        default takes the metrics ``sp``, ``eo`` and ``eqo``, and predicts without the group. With thresholds,
+        as in ``fedavg+average+thresholds``, `predict` decides by the group and needs ``sensitive_features``
     metric : the fairness objective, where the strategy names none
     pos_label : the favourable outcome; the second of ``classes_`` if None
     partition : how rows are dealt out to clients, unless ``clients`` says who holds them: ``random``, or
@@ -98,13 +101,18 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     >>> X, sex = rng.normal(size=(400, 3)), rng.choice(["f", "m"], 400)
     >>> y = np.where(X[:, 0] + 0.5 * (sex == "m") > 0, "yes", "no")
     >>> clf = FairFederatedClassifier(max_iter=20, random_state=1).fit(X, y, sensitive_features=sex)
-    >>> clf.predict(X[:3], sensitive_features=sex[:3]).shape, clf.groups_.tolist()
+    >>> clf.predict(X[:3]).shape, clf.groups_.tolist()
     ((3,), ['f', 'm'])
     """
 
+    __metadata_request__fit: ClassVar = {"sensitive_features": True, "clients": True}
+    __metadata_request__predict: ClassVar = {"sensitive_features": True}
+    __metadata_request__decision_function: ClassVar = {"sensitive_features": True}
+    __metadata_request__score: ClassVar = {"sensitive_features": True}
+
     def __init__(
         self,
-        strategy: str = "fedavg+average+thresholds:metric=eo",
+        strategy: str = "fairgrad+average",
         *,
         metric: str = "eqo",
         pos_label: Any = None,
@@ -136,42 +144,56 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
-        """Two classes; missing numbers are welcome."""
+        """Two classes; texts and missing numbers are welcome."""
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
         return tags
 
-    def fit(self, X: Any, y: Any, *, sensitive_features: Any = None, clients: Any = None) -> Self:  # noqa: N803
+    def fit(
+        self,
+        X: Any,  # noqa: N803
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        sensitive_features: Any = None,
+        clients: Any = None,
+    ) -> Self:
         """Train on labelled rows.
 
         Parameters
         ----------
-        X : (rows, columns) an array of numbers, or a pandas or polars DataFrame, whose texts are encoded too
+        X : (rows, columns) an array or a list of rows, or a pandas or polars DataFrame; texts are encoded
         y : (rows,) labels of two kinds
+        sample_weight : (rows,) what each row counts, relative to the others: one of weight 2 is trained on,
+            counted and held out as two rows are, one of weight 0 not at all. Where weights are no whole
+            numbers of a common unit, as many rows as have a weight are drawn in proportion to them
         sensitive_features : (rows,) each person's group, or several columns whose combinations are the
-            groups. The model does not see them unless they are columns of X. Without them, or with one group
-            only, a fair strategy is trained as FedAvg, with a warning
+            groups; or names of columns of X, a DataFrame. The model does not see them unless they are columns
+            of X. Without them, or with one group only, a fair strategy is trained as FedAvg, with a warning
         clients : (rows,) who holds each row, in the place of a simulated partition
         """
         spec = _spec(self.strategy, self.metric)
         partition = self._partition()
-        inputs = self._inputs(X, reset=True)
-        label = self._labels(y, len(inputs))
-        attributes = self._attributes(sensitive_features, inputs, label)
+        streams = Streams(_seed(self.random_state))
+        rows = self._rows(X, y, sensitive_features, clients)
+        if sample_weight is not None:
+            rows = rows.weighted(_weights(sample_weight, len(rows.labels)), streams)
+        label = self._labels(rows.labels)
         table = table_from_arrays(
-            inputs,
+            rows.inputs,
             label,
             self._outcomes(),
-            attributes,
-            _holders(clients, len(inputs)),
+            self._attributes(rows.sensitive, rows.inputs, label),
+            rows.holders,
             keep=not is_frame(X),
             target=str(getattr(y, "name", None) or "y"),
         )
         if clients is not None:
             partition = Partition("column", column="clients")
         spec = _without_groups(spec) if table.groups < 2 else spec
-        self._train(table, spec, partition, Streams(_seed(self.random_state)))
+        self._train(table, spec, partition, streams)
         return self
 
     def _train(self, table: Table, spec: Spec, partition: Partition, streams: Streams) -> None:
@@ -187,10 +209,20 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         self._counts = np.concatenate([rounds.validation, final.validation[-1:]])
         self.model_ = _fitted(table, federation, model, final, streams.seed)
         self.strategy_ = spec.text
+        self._objective = _objective(spec, self.metric)
         self.groups_ = np.array(table.group_names, dtype=object)
         self.clients_ = np.array(federation.client_names, dtype=object)
         self.notes_ = list(table.notes)
         self.n_iter_ = training.rounds
+
+    def _rows(self, X: Any, y: Any, sensitive_features: Any, clients: Any) -> _Rows:  # noqa: N803
+        """What `fit` is given, found to be of one length."""
+        inputs = self._inputs(X, reset=True)
+        labels = _label_column(y, len(inputs), type(self).__name__)
+        sensitive = None
+        if sensitive_features is not None:
+            sensitive = _sensitive_columns(sensitive_features, X, inputs)
+        return _Rows(inputs, labels, sensitive, _holders(clients, len(inputs)))
 
     def _inputs(self, X: Any, *, reset: bool = False) -> pd.DataFrame:  # noqa: N803
         """The inputs as a frame, found to be usable; columns are those of `fit`, in their order."""
@@ -200,25 +232,23 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             check(len(frame) > 0, "X must have a row", "0 sample(s)")
             check(frame.shape[1] > 0, "X must have a column", "0 feature(s)")
         else:
+            text = has_text(X)
             values = validate_data(
-                self, X, reset=reset, ensure_all_finite="allow-nan", dtype=np.float64, order="F"
+                self,
+                np.asarray(X, dtype=object) if text else X,
+                reset=reset,
+                ensure_all_finite="allow-nan",
+                dtype=object if text else np.float64,
+                order="F",
             )
             frame = pd.DataFrame(values, columns=[f"x{number}" for number in range(values.shape[1])])
+            frame = frame.infer_objects() if text else frame
         if reset:
             self._columns = list(frame.columns)
         return frame.set_axis(self._columns, axis=1)
 
-    def _labels(self, y: Any, rows: int) -> NDArray[np.int8]:
+    def _labels(self, values: NDArray[Any]) -> NDArray[np.int8]:
         """(rows,) 1 for the favourable outcome; sets ``classes_``."""
-        if y is None:
-            name = type(self).__name__
-            raise InputError(f"This {name} requires y to be passed, but the target y is None")
-        if hasattr(y, "to_pandas") and not isinstance(y, pd.Series | pd.DataFrame):
-            y = y.to_pandas()
-        values = column_or_1d(y, warn=True)
-        check(len(values) == rows, f"y must have a label for each of the {rows} rows of X", len(values))
-        if values.dtype.kind in "fc":
-            assert_all_finite(values, input_name="y")
         codes, distinct = pd.factorize(values)
         missing = int((codes < 0).sum())
         check(missing == 0, "y must have a label in every row", f"{missing} missing (NaN or None)")
@@ -234,14 +264,15 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         """What the two outcomes are called, the favourable one last."""
         return outcome_names([self.classes_[1 - self._good], self.classes_[self._good]])
 
-    def _attributes(self, given: Any, inputs: pd.DataFrame, label: NDArray[np.int8]) -> pd.DataFrame | None:
+    def _attributes(
+        self, sensitive: pd.DataFrame | None, inputs: pd.DataFrame, label: NDArray[np.int8]
+    ) -> pd.DataFrame | None:
         """The sensitive columns that tell people apart; None if there are none."""
         self._sensitive: Attributes | None = None
-        if given is None:
+        if sensitive is None:
             return None
-        frame = sensitive_frame(given, len(inputs))
-        self._sensitive = Attributes.of(frame, inputs, label)
-        return self._sensitive.select(frame) if self._sensitive.kept else None
+        self._sensitive = Attributes.of(sensitive, inputs, label)
+        return self._sensitive.select(sensitive) if self._sensitive.kept else None
 
     def _partition(self) -> Partition:
         check(isinstance(self.partition, str), "partition must be a text", repr(self.partition))
@@ -334,7 +365,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         inputs = self._inputs(X)
         attributes = None
         if given is not None and self._sensitive is not None:
-            frame = sensitive_frame(given, len(inputs), self._sensitive.given)
+            frame = _sensitive_columns(given, X, inputs, self._sensitive.given)
             if self._sensitive.kept:
                 attributes = self._sensitive.select(frame)
                 _check_shared(inputs, attributes)
@@ -351,23 +382,24 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return pd.DataFrame({"round": self._rounds, "stage": stage, **measured})
 
     def _metrics(self) -> Mapping[str, Metric]:
-        """What the history shows; fairness where there are groups, in the objective's own words too."""
+        """What the history shows; where there are groups, fairness too, and the objective last."""
         grouping = self.model_.schema.grouping
         known = metrics_by(grouping)
         shown = {name: known[name] for name in MEASURES} | {"acceptance": acceptance}
         if len(grouping) < 2:
             return shown
-        objective = str(parse_objective(self.metric))
-        return shown | {name: known[name] for name in FAIRNESS} | {objective: bind(objective, grouping)}
+        own = {self._objective: bind(self._objective, grouping)}
+        return shown | {name: known[name] for name in FAIRNESS if name not in own} | own
 
     def plot_history(self) -> Figure:
         """Accuracy and fairness over the rounds, on the validation rows."""
-        from matplotlib.figure import Figure
+        from fairfate.report.canvas import Canvas
+        from fairfate.report.style import Style
 
         history = self.history_
         training, final = history[history["stage"] == "training"], history[history["stage"] == "final"]
         metrics = ["accuracy", "balanced_accuracy", *history.columns[-1:]]
-        figure = Figure(figsize=(3.4 * len(metrics), 2.9), layout="constrained")
+        figure = Canvas(3.4 * len(metrics), 2.9, Style())
         for panel, metric in zip(figure.subplots(1, len(metrics)), metrics, strict=True):
             panel.plot(training["round"], training[metric], linewidth=1.4, label="in training")
             panel.plot(final["round"], final[metric], "D", markersize=6, label="final model", clip_on=False)
@@ -377,6 +409,30 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         figure.axes[0].legend(frameon=False, fontsize=8)
         figure.suptitle(self.strategy_, fontsize=9)
         return figure
+
+
+class _Rows(NamedTuple):
+    """Labelled rows, column by column."""
+
+    inputs: pd.DataFrame
+    labels: NDArray[Any]
+    sensitive: pd.DataFrame | None
+    holders: NDArray[Any] | None
+
+    def weighted(self, weight: NDArray[np.float64], streams: Streams) -> _Rows:
+        """The same rows as often as their weights say, evenly over clients, labels and groups."""
+        apart = pd.DataFrame(
+            {"label": self.labels} | ({} if self.holders is None else {"holder": self.holders})
+        )
+        frames = [frame for frame in (self.sensitive, apart) if frame is not None]
+        order = np.lexsort([pd.factorize(frame[name])[0] for frame in frames for name in frame])
+        rows = np.repeat(np.arange(len(weight)), copies(weight, order, streams))
+        return _Rows(
+            self.inputs.take(rows).reset_index(drop=True),
+            self.labels[rows],
+            None if self.sensitive is None else self.sensitive.take(rows).reset_index(drop=True),
+            None if self.holders is None else self.holders[rows],
+        )
 
 
 class ModelNetwork:
@@ -398,6 +454,7 @@ def _fitted(table: Table, federation: Federation, model: Model, trace: Trace, se
         "seed": seed,
         "data": table.name,
         "data-checksum": f"sha256:{table.checksum}",
+        "rows-checksums": table.rows_checksums,
         "model": model.text,
         "validation": trace.validation[-1].tolist(),
     }
@@ -410,6 +467,12 @@ def _spec(strategy: object, metric: object) -> Spec:
     check(isinstance(strategy, str), "strategy must be a text such as fair_fate", repr(strategy))
     check(isinstance(metric, str), "metric must be a text such as eqo", repr(metric))
     return parse_spec(str(strategy), str(parse_objective(str(metric), counted=True)))
+
+
+def _objective(spec: Spec, metric: str) -> str:
+    """What a strategy makes fair, if counts tell; ``metric`` where it has no objective of its own."""
+    own = spec.metric
+    return str(parse_objective(metric)) if own is None or individual_terms(own) else own
 
 
 def _without_groups(spec: Spec) -> Spec:
@@ -485,6 +548,49 @@ def _place(wanted: Any, classes: NDArray[Any]) -> int:
     if not found:
         raise InputError(f"pos_label must be one of the classes {listing(classes)}, got {wanted!r}")
     return found[0]
+
+
+def _label_column(y: Any, rows: int, name: str) -> NDArray[Any]:
+    """(rows,) the labels as they were given."""
+    if y is None:
+        raise InputError(f"This {name} requires y to be passed, but the target y is None")
+    if hasattr(y, "to_pandas") and not isinstance(y, pd.Series | pd.DataFrame):
+        y = y.to_pandas()
+    values: NDArray[Any] = column_or_1d(y, warn=True)
+    check(len(values) == rows, f"y must have a label for each of the {rows} rows of X", len(values))
+    if values.dtype.kind in "fc":
+        assert_all_finite(values, input_name="y")
+    return values
+
+
+def _sensitive_columns(
+    given: Any,
+    X: Any,  # noqa: N803
+    inputs: pd.DataFrame,
+    known: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """The sensitive features of rows, a column for each, under the names that they had in `fit`."""
+    if is_frame(X):
+        given = named_columns(given, inputs, known)
+    elif isinstance(given, str):
+        raise InputError(
+            f"sensitive_features must have a value for each row where X is no DataFrame, got '{given}'"
+        )
+    return sensitive_frame(given, len(inputs), known)
+
+
+def _weights(given: Any, rows: int) -> NDArray[np.float64]:
+    """(rows,) what each row counts."""
+    try:
+        weight = np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"sample_weight must hold numbers, got {given!r:.60}") from None
+    shape = f"shape {weight.shape}"
+    check(weight.shape == (rows,), f"sample_weight must have a number for each of the {rows} rows", shape)
+    odd = weight[~(np.isfinite(weight) & (weight >= 0))]
+    check(len(odd) == 0, "sample_weight must hold finite numbers >= 0", f"{odd[0] if len(odd) else 0:g}")
+    check(bool((weight > 0).any()), "sample_weight must be above zero in some row", "zero in all")
+    return weight
 
 
 def _holders(clients: Any, rows: int) -> NDArray[Any] | None:

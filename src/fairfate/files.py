@@ -69,6 +69,23 @@ def replacing(path: str | Path, name: Callable[[Path], str] | None = None) -> It
             temporary.unlink()
 
 
+def check_output(path: str | Path, *inputs: str | Path, force: bool = False) -> None:
+    """Refuse to write over a file that exists, unless ``force`` is given, and always over an input.
+
+    Parameters
+    ----------
+    path : the file that the user wants written
+    inputs : files that are read for it, under whatever name
+    force : whether an existing file may be replaced
+    """
+    file = Path(path)
+    for read in inputs:
+        if file.exists() and Path(read).exists() and os.path.samefile(file, read):
+            raise InputError(f"out must be another file than the input, got '{path}', which is '{read}'")
+    if not force and (file.is_file() or file.is_symlink()):
+        raise InputError(f"out must be a new file unless force is given, got '{path}', which exists")
+
+
 def write_bytes(path: str | Path, content: bytes) -> None:
     """Write a file, or leave it as it was."""
     with replacing(path) as temporary:
@@ -250,3 +267,9 @@ def _checksum(arrays: Mapping[str, NDArray[Any]], about: Mapping[str, Any]) -> s
         array = arrays[name]
         digest.update(json.dumps([name, array.dtype.str, array.shape]).encode() + array.tobytes())
     return digest.hexdigest()
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file, as ``sha256sum`` prints it."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -8,6 +8,7 @@ from typing import Annotated
 from fairfate.cli.completion import STRATEGIES
 from fairfate.cli.options import DataDir, Plugin, Whole, Word, Words, app, option, whole
 from fairfate.cli.screen import console, watching
+from fairfate.errors import listing
 
 
 @app.command()
@@ -34,7 +35,8 @@ def benchmark(
     ),
 ) -> None:
     """Tune and compare all methods of the field by one rule, or one of your own with them."""
-    from fairfate.benchmark.run import DATASETS, PARTITIONS, benchmark
+    from fairfate.benchmark.findings import DATASETS, PARTITIONS, duration
+    from fairfate.benchmark.run import benchmark
     from fairfate.benchmark.terminal import show
     from fairfate.benchmark.write import write_all
 
@@ -59,6 +61,10 @@ def benchmark(
     found = done.findings
     show(console(), found)
     opened = write_all(out, found)
-    console(soft_wrap=True).print(
-        f"{done.ran} methods run now; {len(found.rows):,} results, {done.minutes:.1f} minutes. Open {opened}"
-    )
+    screen = console(soft_wrap=True)
+    if done.new:
+        number = f"{len(done.new)} method{'s' if len(done.new) > 1 else ''}"
+        screen.print(f"Run now: {number} ({listing(map(found.label, done.new))}), {done.jobs} jobs.")
+    own = len(found.rows) - done.kept
+    shares = f"{own:,} results in {duration(done.minutes)}"
+    screen.print(f"{shares}, {done.kept:,} come with the package. Open {opened}")

@@ -29,9 +29,11 @@ from fairfate.cli.options import (
     Encode,
     Encoding,
     Favourable,
+    Force,
     Keep,
     MinCell,
     MinGroup,
+    Missing,
     MissingGroup,
     Partition,
     Plugin,
@@ -81,6 +83,7 @@ def run(
     keep: Keep = None,
     min_group: MinGroup = None,
     missing_group: MissingGroup = None,
+    missing: Missing = None,
     encode: Encode = None,
     sep: Sep = None,
     decimal: Decimal = None,
@@ -96,15 +99,24 @@ def run(
     validation_from: ValidationFrom = None,
     min_cell: MinCell = None,
     per_round: Annotated[
-        Whole, option("clients in a round (default: the paper's, or a third)", whole)
+        Whole, option("clients in a round (default: the paper's; all of up to 20 sites; a third)", whole)
     ] = None,
     rounds: Annotated[Whole, option("rounds (default: 100; 200 for files)", whole)] = None,
     epochs: Annotated[Whole, option("local epochs (default: 10; 2 for files)", whole)] = None,
-    batch_size: Annotated[Whole, option("rows in a batch (default: 10; 20 for files)", whole)] = None,
+    batch_size: Annotated[Whole, option("rows in a batch (default: 10; 20 or more for files)", whole)] = None,
     learning_rate: Annotated[
         float | None, option("of the clients' SGD (default: 0.01; 0.03 for files)", number)
     ] = None,
-    hidden: Annotated[Word, option("hidden units: 10 (default), 32,16 for two layers, 0 for none")] = None,
+    l2: Annotated[
+        float | None, option("weight decay of the clients' SGD (default: 0; 0.01 for wide files)", number)
+    ] = None,
+    early_stopping: Annotated[
+        Whole,
+        option("stop after N rounds without a lower validation loss, keep the best (default: off)", whole),
+    ] = None,
+    hidden: Annotated[
+        Word, option("hidden units: 32,16 for two layers, 0 for none (default: 10; 0 for wide files)")
+    ] = None,
     model: Annotated[Word, option("your own network: FILE.py:FUNCTION that makes a torch.nn.Module")] = None,
     post: Annotated[Words, typer.Option(hidden=True)] = None,
     seeds: Annotated[Word, option("N for the seeds 1..N, or a list such as 3,5,8 (default: 5)")] = None,
@@ -118,18 +130,30 @@ def run(
     force: Annotated[bool, option("replace the results that the folder already has")] = False,
     groups: Annotated[bool, option("show every group under every strategy (also in groups.csv)")] = False,
     mlflow: Annotated[Word, option("log the run there too: sqlite:///mlflow.db or http://...")] = None,
+    no_baselines: Annotated[bool, option("train no models on the pooled rows for comparison")] = False,
     no_report: Annotated[bool, option("write no report.html")] = False,
     fair_from: FairFrom = None,
     live: Annotated[bool, option("show the run in the browser while it goes on; see 'watch'")] = False,
 ) -> None:
     """Train strategies on one dataset over several seeds and compare them."""
-    others = ("config", "jobs", "out", "force", "groups", "mlflow", "no_report", "fair_from", "live")
+    others = (
+        "config",
+        "jobs",
+        "out",
+        "force",
+        "groups",
+        "mlflow",
+        "no_baselines",
+        "no_report",
+        "fair_from",
+        "live",
+    )
     given = given_options(ctx, *others)
     from fairfate.report.audit import FOUR_FIFTHS
     from fairfate.report.comparison import Comparison
     from fairfate.report.terminal import show_run
     from fairfate.report.write import report as write_report
-    from fairfate.runs.config import file_options, from_mapping, read_config
+    from fairfate.runs.config import file_options, from_mapping, option_key, read_config
     from fairfate.runs.execute import execute
     from fairfate.runs.job import ready
     from fairfate.runs.plan import changes
@@ -144,7 +168,7 @@ def run(
     out = Path(own_out) if out is None and own_out is not None else out
     force = force or own_force
     from_mapping(values, where=str(config))
-    values = {key.replace("-", "_"): value for key, value in values.items()}
+    values = {option_key(key): value for key, value in values.items()}
     plan, table = prepare(from_mapping({**values, **given}, where="the command line"))
     for note in changes(values.get("provenance", {}), table, config):
         say(f"Note: {note}")
@@ -164,7 +188,14 @@ def run(
     try:
         with watched(folder) if live else nullcontext(), Bar("rounds", total) as bar:
             finished = execute(
-                plan, table, out=folder, jobs=jobs, force=force, progress=bar.progress, on_results=write
+                plan,
+                table,
+                out=folder,
+                jobs=jobs,
+                force=force,
+                progress=bar.progress,
+                baselines=not no_baselines,
+                on_results=write,
             )
     except Stopped as stopped:
         stopped.advice = f"Finished seeds are kept; the same command with --out {folder} goes on."
@@ -291,16 +322,32 @@ def show(
     clients: Annotated[bool, option("who took part, who was fair, who was dropped and why")] = False,
     seed: Annotated[Whole, option("whose clients to show (default: the first)", whole)] = None,
     groups: Annotated[bool, option("show every group under every strategy")] = False,
+    format: Annotated[  # noqa: A002
+        Word,
+        option(
+            "terminal|latex|markdown|csv (default: terminal; csv is not rounded)",
+            words=("latex", "markdown", "csv"),
+        ),
+    ] = None,
+    digits: Annotated[Whole, option("after the point (default: 3)", whole)] = None,
 ) -> None:
     """Print the results of finished runs side by side, wherever they ran."""
     from fairfate.report.clients import show_clients
     from fairfate.report.comparison import Comparison
-    from fairfate.report.terminal import show_run
+    from fairfate.report.tables import FORMATS, format_tables
+    from fairfate.report.terminal import COLUMNS, show_run
     from fairfate.runs.results import read_clients
 
+    kind = "terminal" if format is None else format
+    check(kind in FORMATS, f"format must be one of {'|'.join(FORMATS)}", f"'{kind}'")
+    check(digits is None or 1 <= digits <= 15, "digits must be from 1 to 15", digits)
+    if kind != "terminal":
+        check(not clients and not groups, "format must be terminal for --clients and --groups", f"'{kind}'")
+        typer.echo(format_tables(Comparison.read(run), kind, COLUMNS, digits), nl=False)
+        return
     if not clients:
         for found in Comparison.read(run):
-            show_run(console(), found, groups)
+            show_run(console(), found, groups, digits)
         return
     for folder in run:
         show_clients(console(), read_clients(folder), seed)
@@ -323,11 +370,18 @@ def plot(
             "rounds|tradeoff|both (default: both; with --out: rounds)", words=("rounds", "tradeoff", "both")
         ),
     ] = None,
+    width: Annotated[Word, option("of the figure: 3.5in, 9cm or 90mm (default: as the panels need)")] = None,
+    font_size: Annotated[float | None, option("in points (default: 10)", number)] = None,
+    no_title: Annotated[bool, option("leave the title out, for a paper that has captions")] = False,
+    force: Force = False,
 ) -> None:
     """Draw metrics over the rounds, and accuracy against fairness, of a finished run or sweep."""
     from fairfate.report.draw import draw
+    from fairfate.report.style import FONT_SIZE, Style, parse_length
 
-    for path in draw(run, metric or (), out, kind):
+    inches = None if width is None else parse_length(width)
+    style = Style(inches, FONT_SIZE if font_size is None else font_size, title=not no_title)
+    for path in draw(run, metric or (), out, kind, style, force=force):
         console(soft_wrap=True).print(f"Saved {path}")
 
 

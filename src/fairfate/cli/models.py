@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from fairfate.cli.completion import complete
-from fairfate.cli.options import Decimal, Encoding, Sep, Whole, Word, app, option, whole
+from fairfate.cli.options import Decimal, Encoding, Force, Sep, Whole, Word, app, option, whole
 from fairfate.cli.screen import console, say
 
 RunOrModel = Annotated[Path, typer.Argument(help="folder of a run, or a model's file")]
@@ -25,7 +25,10 @@ def predict(
     strategy: Which = None,
     seed: Seed = None,
     model: Own = None,
-    strict: Annotated[bool, option("refuse unknown texts and numbers far from those seen")] = False,
+    strict: Annotated[
+        bool, option("refuse unknown texts, and numbers far from the mean or outside the range")
+    ] = False,
+    force: Force = False,
     sep: Sep = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
@@ -36,7 +39,7 @@ def predict(
 
     fitted, file = find_model(run, strategy, seed, model)
     reading = Reading(sep, decimal, encoding)
-    found, notes = predict_file(fitted, data, out, strict=strict, reading=reading)
+    found, notes = predict_file(fitted, data, out, strict=strict, reading=reading, force=force)
     for note in notes:
         say(f"Note: {note}")
     accepted = int(found.decision.sum())
@@ -86,16 +89,20 @@ def export(
     strategy: Which = None,
     seed: Seed = None,
     out: Annotated[Path | None, option("file (default: model.onnx etc. in the run's folder)")] = None,
+    force: Force = False,
 ) -> None:
     """Write a run's model for other programs: ONNX, a scikit-learn classifier for skops, or JSON."""
     from fairfate.export import export as write
     from fairfate.export.write import check_form
+    from fairfate.files import check_output
     from fairfate.runs.use import find_model
 
     check_form(form)  # it becomes a part of a file's name
     model, file = find_model(run, strategy, seed)
     usual = run / f"model.{form}" if run.is_dir() else file.with_suffix(f".{form}")
-    found = write(model, usual if out is None else out, form)
+    path = usual if out is None else out
+    check_output(path, file, force=force)
+    found = write(model, path, form, force=force)
     screen = console(soft_wrap=True)
     screen.print(f"{model.about.get('strategy', '')} ({file})", highlight=False)
     for note in found.notes:

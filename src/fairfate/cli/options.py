@@ -112,12 +112,17 @@ flower_app = App(help="Federations on Flower.", no_args_is_help=True)
 app.add_typer(flower_app, name="flower")
 
 
-def option(text: str, parser: Callable[[str], Any] | None = None, words: Sequence[str] = ()) -> Any:
-    """An option with its help, in which its default is, and words that a shell completes."""
+def option(
+    text: str,
+    parser: Callable[[str], Any] | None = None,
+    words: Sequence[str] = (),
+    names: Sequence[str] = (),
+) -> Any:
+    """An option with its help, in which its default is; words that a shell completes; names, if several."""
     metavar = "NUMBER" if parser else None
     completion = complete(*words) if words else None
     return typer.Option(
-        help=text, show_default=False, parser=parser, metavar=metavar, autocompletion=completion
+        *names, help=text, show_default=False, parser=parser, metavar=metavar, autocompletion=completion
     )
 
 
@@ -148,7 +153,10 @@ Words = list[str] | None
 Whole = int | None
 
 Target = Annotated[Word, option("column of the label, for a file of your own")]
-Favourable = Annotated[Word, option("value of the label that is the good outcome")]
+Favourable = Annotated[
+    Word,
+    option("value of the label that is the good outcome", names=("--favourable", "--favorable")),
+]
 Sensitive = Annotated[
     Words, option("column of the group, or age:25,40,65 for numbers (repeatable: groups are combinations)")
 ]
@@ -160,7 +168,13 @@ Keep = Annotated[Words, option("column to use although it looks like an identifi
 MinGroup = Annotated[Whole, option("groups with fewer rows are merged (default: 50; 0 for never)", whole)]
 MissingGroup = Annotated[
     Word,
-    option("rows without a group: keep (default: a group)|drop|refuse", words=("keep", "drop", "refuse")),
+    option(
+        "rows without a group: report (default: apart)|keep (a group)|drop|refuse",
+        words=("report", "keep", "drop", "refuse"),
+    ),
+]
+Missing = Annotated[
+    Words, option("VALUE or COLUMN=VALUE that stands for a missing one, such as 999 (repeatable)")
 ]
 Encode = Annotated[
     Word,
@@ -175,7 +189,7 @@ Encoding = Annotated[Word, option("text encoding of files, such as latin-1 (defa
 Partition = Annotated[
     Word,
     option(
-        "random | dirichlet:SIGMA | column:NAME (default: dirichlet:0.5)",
+        "random | dirichlet:SIGMA | column:NAME (default: random; dirichlet:0.5 for public data)",
         words=("random", "dirichlet:0.5", "column:"),
     ),
 ]
@@ -208,5 +222,7 @@ Protocol = Annotated[
 DataDir = Annotated[Word, option("folder to look in first for adult.csv etc.")]
 Plugin = Annotated[Words, option("Python file that registers strategies of your own (repeatable)")]
 
+Force = Annotated[bool, option("replace a file that exists; never one that is read")]
+
 DATA = "synthetic[:rows=N,seed=S], adult, compas, law, dutch, a file (CSV, Parquet, ...), or a folder of them"
-STRATEGY = "NAME[:key=value,...][+STEP...] (repeatable; default: fedavg and fair_fate)"
+STRATEGY = "NAME[:key=value,...][+STEP...] (repeatable; default: four that the benchmark recommends)"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fairfate.cli.options import app, number, option, whole
+from fairfate.cli.options import Force, app, number, option, whole
 from fairfate.cli.screen import console
 
 FairFrom = Annotated[
@@ -26,6 +26,7 @@ def report(
     ] = None,
     card: Annotated[bool, option("write a model card in Markdown instead")] = False,
     open_page: Annotated[bool, typer.Option("--open", help="open it in the browser")] = False,
+    force: Force = False,
 ) -> None:
     """Write a page about runs: which model to take, how fair it is, an audit, and charts."""
     from fairfate.fairness.disclosure import MIN_CELL
@@ -34,7 +35,7 @@ def report(
 
     line = FOUR_FIFTHS if fair_from is None else fair_from
     least = MIN_CELL if min_cell is None else min_cell
-    path = (write_card if card else report)(run, out, line, least)
+    path = (write_card if card else report)(run, out, line, least, force=force)
     console(soft_wrap=True).print(f"{'Card' if card else 'Report'}: {path}")
     if open_page:
         typer.launch(str(path))

@@ -76,7 +76,7 @@ def onnx_inputs(model: FairModel, frame: Frame) -> dict[str, NDArray[Any]]:
     model : the model that was exported
     frame : the rows, with the raw columns
     """
-    table = as_frame(frame, model.schema)
+    table = model.schema.without_codes(as_frame(frame, model.schema))
     found = {}
     for name, column in columns_of(model).items():
         if name not in table.columns:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fairfate.errors import InputError, check
 from fairfate.export.inputs import MEANING, columns_of
-from fairfate.files import write_bytes
+from fairfate.files import check_output, write_bytes
 from fairfate.models.fitted import FairModel
 
 TRUSTED = ("fairfate.export.pipeline.FairPipeline",)
@@ -24,7 +24,7 @@ class Exported(NamedTuple):
     """What goes in, what comes out, and what a reader needs."""
 
 
-def export(model: FairModel, path: str | Path, form: str = "onnx") -> Exported:
+def export(model: FairModel, path: str | Path, form: str = "onnx", *, force: bool = False) -> Exported:
     """Write a model for others to use.
 
     Parameters
@@ -32,8 +32,10 @@ def export(model: FairModel, path: str | Path, form: str = "onnx") -> Exported:
     model : a model of the built-in kind
     path : the file
     form : onnx, skops or json
+    force : whether an existing file may be replaced
     """
     check_form(form)
+    check_output(path, force=force)
     content, notes = FORMS[form](model)
     write_bytes(path, content)
     return Exported(Path(path), len(content), tuple(notes))
@@ -87,6 +89,7 @@ def _labels(model: FairModel) -> str:
 
 def _inputs(model: FairModel) -> list[str]:
     """The raw columns by kind."""
-    columns = columns_of(model).values()
+    columns, codes = columns_of(model).values(), model.schema.missing
     named = {kind: [column.name for column in columns if column.kind == kind] for kind in MEANING}
-    return [f"Inputs ({MEANING[kind]}): {', '.join(names)}" for kind, names in named.items() if names]
+    lines = [f"Inputs ({MEANING[kind]}): {', '.join(names)}" for kind, names in named.items() if names]
+    return [*lines, *([f"Missing, and to be given as such: {', '.join(codes)}"] if codes else [])]
