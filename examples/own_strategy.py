@@ -5,17 +5,7 @@ fairfate run --plugin examples/own_strategy.py --strategy fedavg --strategy trim
 
 import numpy as np
 
-from fairfate.strategies import (
-    METRIC,
-    Cohort,
-    ModelState,
-    Need,
-    Number,
-    Setup,
-    Strategy,
-    register,
-    weighted_mean,
-)
+from fairfate.strategies import METRIC, Cohort, ModelState, Need, Number, Setup, Strategy, register
 
 
 @register(
@@ -32,7 +22,6 @@ def build(setup: Setup, metric: str, share: float) -> Strategy:
     def aggregate(state: ModelState, cohort: Cohort) -> ModelState:
         scores = np.nan_to_num(fairness(cohort.client_counts), nan=0.0)
         kept = scores >= np.quantile(scores, share)
-        update = weighted_mean(cohort.deltas, cohort.num_examples * kept)
-        return ModelState(state.params + update)
+        return ModelState(state.params + cohort.mean(cohort.num_examples * kept))
 
     return Strategy(ModelState, aggregate, needs=Need.SCORES)

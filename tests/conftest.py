@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -23,6 +24,48 @@ settings.load_profile("ci")
 for _number in (signal.SIGINT, signal.SIGHUP):  # ignored in the background, and commands would inherit it
     if signal.getsignal(_number) is signal.SIG_IGN:
         signal.signal(_number, signal.default_int_handler)
+
+
+TIERS = {
+    "slow": (
+        *(
+            "test_benchmark",
+            "test_cache",
+            "test_documentation",
+            "test_flower_app",
+            "test_flower_examples",
+            "test_flower_memory",
+        ),
+        *(
+            "test_generated_input",
+            "test_golden_cpus",
+            "test_interruptions",
+            "test_peers",
+            "test_reproduce",
+            "test_skill",
+        ),
+    ),
+    "deployment": ("test_docker", "test_flower_live", "test_report_page", "test_site", "test_watch"),
+}
+"""The files that `pytest` alone leaves out, so that it takes a few minutes."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of these files."""
+    for item in items:
+        for tier, files in TIERS.items():
+            if item.path.stem in files and item.get_closest_marker("exhaustive") is None:
+                item.add_marker(tier)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is imported by now out of the many collections that Flower and Hypothesis ask for."""
+    gc.collect()
+    gc.freeze()
+
+
+os.environ["SOURCE_DATE_EPOCH"] = "1800000000"  # runs of tests have one date
 
 
 @pytest.fixture
@@ -92,6 +135,8 @@ def fairfate(
         for option in QUICK[::2] if set(QUICK) <= set(words) else ():  # what a test names counts
             if words.count(option) > 1:
                 del words[words.index(option) : words.index(option) + 2]
+        if set(QUICK) <= set(words) and words[0] == "run":
+            words.append("--no-baselines")  # whose imports alone take longer
         monkeypatch.setattr(sys, "argv", ["fairfate", *words])
         return Outcome(run_command(), *capsys.readouterr())
 

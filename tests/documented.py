@@ -170,7 +170,8 @@ def prepare(folder: Path) -> dict[str, str]:
     shutil.copytree(ROOT / "examples", folder / "examples")
     names = {"risk": "hired", "house": "sex"}
     values = {"good": "yes", "bad": "no", "own": "f", "rent": "m"}
-    made_up.credit(600).rename(columns=names).replace(values).to_csv(folder / "people.csv", index=False)
+    for file, rows in {"people.csv": made_up.credit(600), "next-year.csv": made_up.credit(700)[600:]}.items():
+        rows.rename(columns=names).replace(values).to_csv(folder / file, index=False)
     programs = folder / ".programs"
     programs.mkdir()
     scripts = {
@@ -206,11 +207,19 @@ def _run_python(code: str, where: str, names: dict[str, Any]) -> str:
     return printed.getvalue()
 
 
+POOLED = re.compile(
+    r"(?<=on pooled rows: )logistic regression [-. 0-9]+gradient boosting [-. 0-9]+"
+    r"|Trained on the pooled rows [^;]*; [^;]*? EQO [.0-9]+"
+)
+"""What scikit-learn's models reach: its sums depend on the CPU."""
+
+
 def differs(shown: str, printed: str) -> str:
     """Why an output is not the one that a page shows; "" if it is. Blanks and ends of lines do not count."""
     marked = re.sub(r"^ *\.\.\.$", "\1", shown, flags=re.M)
     wanted, real = (
-        " ".join(word for line in text.splitlines() for word in line.split()) for text in (marked, printed)
+        POOLED.sub("", " ".join(word for line in text.splitlines() for word in line.split()))
+        for text in (marked, printed)
     )
     pattern = r"\s*.*?\s*".join(re.escape(part.strip()) for part in wanted.split("\1"))
     if re.fullmatch(pattern, real, flags=re.S):
@@ -232,7 +241,11 @@ def update(page: Path) -> None:
                 lines = [line.rstrip() for line in printed.strip("\n").splitlines()]
                 new = "\n".join(["<!-- output -->", "```text", *lines, "```"])
                 if differs(block.output, printed):
-                    assert "...\n" not in block.output, f"{page.name}, line {block.line}: by hand"
+                    if re.search(r"^ *\.\.\.$", block.output, flags=re.M):
+                        sys.stdout.write(
+                            f"{page.name}, line {block.line} is to be changed by hand:\n{printed}\n"
+                        )
+                        continue
                     text = text[:at] + new + text[at + len(old) :]
                 at += len("<!-- output -->")
         finally:

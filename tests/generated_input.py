@@ -84,7 +84,16 @@ def chance(rng: Rng, share: float) -> bool:
 
 WORDS = {  # options with a word, for run
     *("--target", "--favourable", "--sensitive", "--privileged", "--client-column", "--drop"),
-    *("--categorical", "--keep", "--missing-group", "--encode", "--sep", "--decimal", "--encoding"),
+    *(
+        "--categorical",
+        "--keep",
+        "--missing-group",
+        "--missing",
+        "--encode",
+        "--sep",
+        "--decimal",
+        "--encoding",
+    ),
     *("--strategy", "--metric", "--plugin", "--partition", "--attack", "--validation-from", "--hidden"),
     *("--model", "--seeds", "--protocol", "--data-dir", "--config", "--out", "--validation", "--test"),
     *("--schema", "--data", "--mlflow"),
@@ -99,7 +108,7 @@ DESCRIBE_OPTIONS = sorted(
     {
         *("--target", "--favourable", "--sensitive", "--privileged", "--client-column", "--drop", "--keep"),
         *("--categorical", "--min-group", "--missing-group", "--encode", "--sep", "--decimal", "--encoding"),
-        *("--partition", "--clients", "--protocol", "--data-dir"),
+        *("--missing", "--partition", "--clients", "--protocol", "--data-dir"),
     }
 )
 
@@ -778,7 +787,7 @@ def _odd_model(rng: Rng, path: Path) -> bytes:
             [
                 array[:-1],
                 array.astype(np.float64),
-                array.astype(np.int64),
+                np.nan_to_num(array, posinf=9.0, neginf=-9.0).astype(np.int64),
                 np.zeros(0, np.float32),
                 np.full_like(array, np.nan) if array.dtype.kind == "f" else array[None],
                 array[..., None],
@@ -1009,7 +1018,7 @@ API = [
     *("data", "target", "sensitive", "rounds", "seeds", "strategies", "strategy", "metric", "clients", "out"),
     *("jobs", "hidden", "learning_rate", "partition", "plugins", "encode", "force", "favourable", "nonsense"),
     *("validation", "attack", "validation_from", "per_round", "batch_size", "drop", "min_group", "model"),
-    "min_cell",
+    *("min_cell", "missing", "favorable"),
 ]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from documented import ROOT, RUN, SHOWN, blocks, differs, run_page, runnable
+from fairfate.strategies import Cohort, Strategy
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 README = (ROOT / "README.md").read_text()
@@ -45,6 +46,19 @@ def test_the_readme_shows_its_main_commands() -> None:
     assert sum(len(runnable(page)) for page in PAGES) >= 75
     assert sum(block.output is not None for page in PAGES for block in runnable(page)) >= 25
     assert any(block.output is not None for block in runnable(ROOT / "README.md"))
+
+
+def test_the_page_on_strategies_lists_every_field_of_a_strategy_and_a_cohort() -> None:
+    page = (ROOT / "docs" / "add-a-strategy.md").read_text()
+    assert f"# {Strategy._fields}\n" in page
+    first = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    named = {name for cell in first for name in re.findall(r"`(\w+)", cell)}
+    assert named == {*Strategy._fields, *Cohort._fields}
+
+
+def test_no_page_ends_processes_by_their_names() -> None:
+    for page in PAGES:
+        assert not re.search(r"\b(pkill|killall)\b", page.read_text()), page.name
 
 
 def test_links_lead_somewhere() -> None:

@@ -46,7 +46,7 @@ def test_odd_input_gets_an_answer(family: str, base: Path, tmp_path: Path) -> No
     check(family, 20, CALLS[family], base, tmp_path / "calls")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("family", CALLS)
 def test_odd_input_gets_an_answer_however_often(family: str, base: Path, tmp_path: Path) -> None:
     check(family, 21, SLOW * CALLS[family] // sum(CALLS.values()), base, tmp_path / "calls")

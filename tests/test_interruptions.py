@@ -152,7 +152,7 @@ def test_killed_at_random_moments_the_results_are_those_of_an_unbroken_run(
     interrupt_randomly(words, tmp_path, whole[words[0]], tries=9, seed=1)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("words", [RUN, SWEEP], ids=["run", "sweep"])
 def test_the_same_a_hundred_times(
     words: list[str], whole: dict[str, dict[str, bytes]], tmp_path: Path
@@ -192,7 +192,7 @@ def test_ctrl_c_never_hangs(tmp_path: Path) -> None:
     assert ctrl_c(tmp_path, 10, seed=1) < 5
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_ctrl_c_never_hangs_five_hundred_times(tmp_path: Path) -> None:
     longest = ctrl_c(tmp_path, 500, seed=2)
     sys.stderr.write(f"longest end after Ctrl-C: {longest:.2f} s\n")
