@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -125,7 +126,7 @@ def test_thresholds_by_group_are_shown_apart_and_recommended_only_among_their_li
     assert answer.choice is not None
     assert answer.choice.name == "fedavg"
     (caveat,) = answer.caveats
-    assert "fedavg+thresholds reaches EQO 0.962" in caveat
+    assert "fedavg+thresholds has EQO 0.962" in caveat
     assert "law" in caveat
     alone = recommend(compare({"fedavg+thresholds": [FAIR] * 2}))
     assert alone.choice is not None
@@ -151,7 +152,8 @@ def test_pooled_model_that_collapsed_is_not_praised() -> None:
     scores = {"accuracy": 0.958, "mcc": 0.0, "eqo": 1.0}
     pooled = Baseline("pooled logistic regression", 2, scores)
     found = replace(compare({"fedavg": [NOBODY] * 2}), baselines=(pooled,))
-    assert "EQO 1.000 (collapsed: MCC 0.00)" in recommend(found).pooled
+    assert "logistic regression collapsed" in recommend(found).pooled
+    assert "1.000" not in recommend(found).pooled
     skilled = replace(found, baselines=(pooled._replace(metrics=scores | {"mcc": 0.3}),))
     assert "collapsed" not in recommend(skilled).pooled
 
@@ -168,6 +170,33 @@ def test_nothing_gained() -> None:
     assert answer.choice is not None
     assert answer.choice.name == "fedavg"
     assert "nothing" in answer.comparison
+
+
+def test_plain_training_stays_without_a_clear_gain() -> None:
+    found = compare({"fedavg": [UNFAIR] * 3, "fair_fate": [BIT] * 3})
+    small = recommend(found)
+    assert small.choice is not None
+    assert small.choice.name == "fedavg"
+    assert "0.412 against 0.375" in dict(small.rejected)["fair_fate"]
+    noisy = recommend(compare({"fedavg": [UNFAIR, FAIR, UNFAIR], "fair_fate": [FAIR, UNFAIR, FAIR]}))
+    assert noisy.choice is not None
+    assert noisy.choice.name == "fedavg"
+    assert "standard error" in dict(noisy.rejected)["fair_fate"]
+    settings = recommend(compare({"fedval": [UNFAIR] * 3, "fair_fate": [BIT] * 3}))
+    assert settings.choice is not None
+    assert settings.choice.name == "fair_fate"  # no plain training to stay with
+
+
+def test_rates_of_few_people_do_not_count_in_any_number() -> None:
+    groups = Groups.single("origin", ("a", "b", "c"))
+    few = np.array([[[8, 1], [0, 50]]])  # c: nine rows without the favourable outcome
+    found = compare({"fedavg": [np.concatenate([FAIR, few])] * 2}, groups)
+    assert found.mean("eqo", 0) == pytest.approx((0.7 + 0.12 / 0.13) / 2, abs=1e-3)
+    assert found.judged[0].fairness == found.mean("eqo", 0)
+    assert any("c (FPR)" in note for note in remarks(found))
+    both = compare({"fedavg": [counts((0.5, 0.2), (0.6, 0.3), rows=20)] * 2})
+    assert not math.isnan(both.mean("eqo", 0))  # where no two groups have enough, all count
+    assert not any("FPR" in note for note in remarks(both))
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ import made_up
 from command import QUICK, Outcome
 from fairfate import InputError, Run, run
 from fairfate.data.groups import Groups
+from fairfate.fairness.objective import fairness_by
 from fairfate.fairness.thresholds import BINS
 from fairfate.federation.split import split_rows
 from fairfate.federation.streams import Streams
@@ -32,7 +33,6 @@ from fairfate.report.audit import (
     UNCLEAR,
     UNTRAINED_MODEL,
     audits,
-    fairness_by,
 )
 from fairfate.report.contents import contents
 from fairfate.report.material import Material

@@ -170,6 +170,55 @@ def metrics_by(groups: Groups | None) -> dict[str, Metric]:
     return metrics.METRICS | known | {name: bind(name, groups) for name in FAIRNESS}
 
 
+MIN_PEOPLE = 10
+"""Behind a rate that is compared with those of other groups."""
+
+
+def fairness_by(
+    counts: Counts, groups: Groups, attributes: tuple[str, ...], least: int = MIN_PEOPLE
+) -> dict[str, Values]:
+    """SP, EO and EQO by some attributes from (..., groups, 2, 2) counts, without rates of very few people.
+
+    A rate counts if its group is compared and has ``least`` people behind it; NaN without two of them.
+    """
+    compared = groups.merge(counts, attributes)[..., groups.compared(attributes), :, :]
+    rows = compared.sum(axis=-1)
+    behind = {"sp": (rows.sum(axis=-1),), "eo": (rows[..., 1],), "eqo": (rows[..., 1], rows[..., 0])}
+    rates: dict[str, tuple[Metric, ...]] = {
+        "sp": (metrics.selection_rates,),
+        "eo": (metrics.true_positive_rates,),
+        "eqo": (metrics.true_positive_rates, metrics.false_positive_rates),
+    }
+    values: dict[str, Values] = {}
+    for name, of_rates in rates.items():
+        ratios = [
+            _defined_ratio(np.where(people >= max(least, 1), rate(compared), np.nan))
+            for rate, people in zip(of_rates, behind[name], strict=True)
+        ]
+        values[name] = np.asarray(sum(ratios[1:], start=ratios[0]) / len(ratios))
+    return values
+
+
+def _defined_ratio(rates: Values) -> Values:
+    """The least rate over the largest of those that are defined; NaN without two, 1 where all are 0."""
+    defined = ~np.isnan(rates)
+    low = np.where(defined, rates, np.inf).min(axis=-1)
+    high = np.where(defined, rates, -np.inf).max(axis=-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = np.where(high > 0, low / np.where(high > 0, high, 1.0), 1.0)
+    return np.where(defined.sum(axis=-1) < 2, np.nan, ratio)
+
+
+def reported_fairness(counts: Counts, groups: Groups) -> dict[str, Values]:
+    """SP, EO and EQO as tables and recommendations have them.
+
+    Without rates of fewer than `MIN_PEOPLE`; of all groups where no two have so many.
+    """
+    enough = fairness_by(counts, groups, groups.attributes)
+    exact = {name: bind(name, groups)(counts) for name in enough}
+    return {name: np.where(np.isnan(values), exact[name], values) for name, values in enough.items()}
+
+
 def small_groups(objective: Objective | str) -> list[str]:
     """What is done with small groups, in words, for each part that does something."""
     parsed = parse_objective(objective) if isinstance(objective, str) else objective

@@ -60,6 +60,7 @@ def answer(found: Material, line: float) -> dict[str, Any]:
         "compared": recommendation.comparison,
         "chance": recommendation.chance,
         "pooled": recommendation.pooled,
+        "saved": recommendation.saved,
         "worst": "",
         "measures": {},
         "fairness": [],
@@ -74,7 +75,8 @@ def answer(found: Material, line: float) -> dict[str, Any]:
     for audit in found.audits:
         verdicts = audit.verdicts(place, line)
         about["fairness"] += [judged(found, audit, verdict, place, number) for verdict in verdicts]
-    about["worst"] = _worst(found, about["fairness"])
+    if not comparison.flaws[number]:
+        about["worst"] = _worst(found, about["fairness"])
     return about
 
 

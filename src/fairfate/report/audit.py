@@ -20,12 +20,8 @@ from fairfate.fairness.intervals import least_to_most, ratio, wilson
 from fairfate.fairness.metrics import (
     COLLAPSED,
     Counts,
-    Metric,
     Values,
-    false_positive_rates,
     mcc,
-    selection_rates,
-    true_positive_rates,
 )
 
 LEAST_PEOPLE = 30
@@ -231,41 +227,6 @@ def _to_highest(part: NDArray[Any], whole: NDArray[Any], compared: NDArray[np.bo
 def least_people(min_cell: int) -> int:
     """Behind a rate that counts in ratios, where smaller counts are not shown."""
     return max(LEAST_PEOPLE, min_cell)
-
-
-def fairness_by(
-    counts: Counts, groups: Groups, attributes: tuple[str, ...], least: int = 1
-) -> dict[str, Values]:
-    """The fairness metrics by some attributes from (..., groups, 2, 2) counts, by the rule of the audit.
-
-    A rate counts if its group is compared and has ``least`` people behind it; NaN without two.
-    """
-    compared = groups.merge(counts, attributes)[..., groups.compared(attributes), :, :]
-    rows = compared.sum(axis=-1)
-    behind = {"sp": (rows.sum(axis=-1),), "eo": (rows[..., 1],), "eqo": (rows[..., 1], rows[..., 0])}
-    rates: dict[str, tuple[Metric, ...]] = {
-        "sp": (selection_rates,),
-        "eo": (true_positive_rates,),
-        "eqo": (true_positive_rates, false_positive_rates),
-    }
-    values: dict[str, Values] = {}
-    for name, of_rates in rates.items():
-        ratios = [
-            _ratio(np.where(people >= max(least, 1), rate(compared), np.nan))
-            for rate, people in zip(of_rates, behind[name], strict=True)
-        ]
-        values[name] = np.asarray(sum(ratios[1:], start=ratios[0]) / len(ratios))
-    return values
-
-
-def _ratio(rates: Values) -> Values:
-    """The least rate over the largest of those that are defined; NaN without two, 1 where all are 0."""
-    defined = ~np.isnan(rates)
-    low = np.where(defined, rates, np.inf).min(axis=-1)
-    high = np.where(defined, rates, -np.inf).max(axis=-1)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = np.where(high > 0, low / np.where(high > 0, high, 1.0), 1.0)
-    return np.where(defined.sum(axis=-1) < 2, np.nan, ratio)
 
 
 def crossings(groups: Groups) -> list[tuple[str, ...]]:

@@ -16,7 +16,7 @@ from fairfate.data.groups import Groups
 from fairfate.errors import InputError, listing
 from fairfate.fairness.grammar import individual_terms
 from fairfate.fairness.metrics import COLLAPSED, FAIRNESS, METRICS, Values
-from fairfate.fairness.objective import bind, small_groups
+from fairfate.fairness.objective import MIN_PEOPLE, bind, reported_fairness, small_groups
 from fairfate.runs.baselines import Baseline, read_baselines
 from fairfate.runs.choice import Choice, Judged, judge, pick, spoken_of
 from fairfate.runs.folders import Held, is_sweep, read_folder
@@ -67,6 +67,13 @@ class Comparison:
     """The day of the run."""
     test_to_train: float = RESPLIT
     """How many test rows there are for a training row, where seeds draw them anew; else 0."""
+
+    def __post_init__(self) -> None:
+        """Have one value of SP, EO and EQO wherever they are shown: see `reported_fairness`."""
+        if self.groups is None or "n_0_0_0" not in self.rounds:
+            return
+        fairness = reported_fairness(counts_of(self.rounds), self.groups)
+        object.__setattr__(self, "rounds", self.rounds.assign(**fairness))
 
     @classmethod
     def of(cls, run: Run) -> Comparison:
@@ -293,6 +300,9 @@ def remarks(found: Comparison) -> list[str]:
             f"{listing(terms)}: in no table, since counts do not tell; on the validation rows, in"
             " clients.parquet and in the notes of rounds.parquet"
         )
+    few = _rates_of_few(found)
+    if few:
+        lines.append(f"rates of fewer than {MIN_PEOPLE} test rows are not compared: {listing(few)}")
     for what, why in FLAWS.items():
         low = [
             f"{name}{flaw.removeprefix(what)} seeds"
@@ -315,6 +325,26 @@ def remarks(found: Comparison) -> list[str]:
     if rising:
         lines.append(f"not converged: {listing(rising)}; more rounds or a larger learning rate would help")
     return lines
+
+
+def _rates_of_few(found: Comparison) -> list[str]:
+    """The groups, and which of their rates have too few test rows behind them to count in SP, EO and EQO."""
+    if found.groups is None or not len(found.last_rounds):
+        return []
+    try:
+        counts = counts_of(found.last_rounds)[:1]
+    except InputError:
+        return []
+    rows = found.groups.merge(counts, found.groups.attributes).sum(axis=-1)[0]
+    compared = found.groups.compared(found.groups.attributes)
+    few: dict[str, list[str]] = {}
+    for rate, people in (("selection rate", rows.sum(axis=-1)), ("TPR", rows[:, 1]), ("FPR", rows[:, 0])):
+        if (people[compared] >= MIN_PEOPLE).sum() < 2:
+            continue  # then all count
+        for name, is_small in zip(found.groups.names, (people < MIN_PEOPLE) & compared, strict=True):
+            if is_small:
+                few.setdefault(name, []).append(rate)
+    return [f"{name} ({', '.join(rates)})" for name, rates in few.items()]
 
 
 def _is_rising(found: Comparison, line: int) -> bool:

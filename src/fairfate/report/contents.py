@@ -9,8 +9,10 @@ from typing import Any
 from fairfate._version import __version__
 from fairfate.data.columns import OTHERS
 from fairfate.fairness.disclosure import HIDDEN
+from fairfate.fairness.metrics import COLLAPSED
+from fairfate.fairness.objective import fairness_by
 from fairfate.report.answer import SHOWN, answer, judged
-from fairfate.report.audit import FOUR_FIFTHS, RATES, Audit, crossings, fairness_by
+from fairfate.report.audit import FOUR_FIFTHS, RATES, Audit, crossings
 from fairfate.report.comparison import FLAWS, remarks
 from fairfate.report.material import Material
 from fairfate.report.recommendation import paired_tests
@@ -45,7 +47,11 @@ def contents(found: Material, line: float = FOUR_FIFTHS) -> dict[str, Any]:
         "answer": answer(found, line),
         "strategies": _strategies(found),
         "baselines": [
-            {"name": one.name, "seeds": one.seeds}
+            {
+                "name": one.name,
+                "seeds": one.seeds,
+                "flaw": "collapsed" if one.metrics["mcc"] < COLLAPSED else "",
+            }
             | {key: finite(value) for key, value in one.metrics.items()}
             for one in found.comparison.baselines
         ],
@@ -146,11 +152,11 @@ def fewer_than(min_cell: int) -> str:
 def _shown(min_cell: int) -> str:
     """Which counts the report shows."""
     if min_cell <= 1:
-        return f"All counts are shown, also those of single people (minimum cell count {min_cell})."
+        return f"All counts are shown, also those of single people (fairfate report --min-cell {min_cell})."
     return (
-        f"Counts of fewer than {min_cell} people are not shown (minimum cell count {min_cell}); where one is"
+        f"No count of fewer than {min_cell} people is shown (fairfate report --min-cell); where one is"
         f" hidden, those beside it are rounded to multiples of {min_cell}. Rates and ratios are those of the"
-        " exact counts."
+        " exact counts, which the run's owner has in groups.csv and the terminal."
     )
 
 
@@ -291,7 +297,11 @@ def _folders(found: Material) -> list[str]:
 
 
 def _settings(config: Mapping[str, Any], min_cell: int) -> dict[str, Any]:
-    found = {key: value for key, value in config.items() if value not in ([], None, "")}
+    found = {
+        "min-cell (in training)" if key == "min-cell" else key: value
+        for key, value in config.items()
+        if value not in ([], None, "")
+    }
     about = found.get(PROVENANCE, {})
     if NOTES in about:
         found[PROVENANCE] = {**about, NOTES: [_without_small(str(note), min_cell) for note in about[NOTES]]}

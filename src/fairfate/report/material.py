@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 from fairfate.errors import InputError, check
 from fairfate.fairness.disclosure import MIN_CELL, is_small, round_histograms, show_counts
 from fairfate.fairness.metrics import METRICS, CellRows, Counts, Values
-from fairfate.fairness.objective import bind
+from fairfate.fairness.objective import MIN_PEOPLE, bind, fairness_by
 from fairfate.fairness.thresholds import auc
 from fairfate.lazy import pandas as pd
 from fairfate.models.fitted import FairModel
-from fairfate.report.audit import Audit, audits, crossings, fairness_by
+from fairfate.report.audit import Audit, audits, crossings
 from fairfate.report.comparison import Comparison, text
 from fairfate.runs.choice import Choice
 from fairfate.runs.config import read_written
@@ -112,7 +112,7 @@ class Material:
     @property
     def least(self) -> int:
         """People behind a rate that counts in ratios."""
-        return max(self.min_cell, 1)
+        return max(self.min_cell, MIN_PEOPLE)
 
     def local_rows(self, counts: Counts) -> CellRows:
         """(clients, groups, 2) rows of all clients by group and label, those that are not shown as 0."""

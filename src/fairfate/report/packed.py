@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from fairfate.data.groups import Groups
 from fairfate.fairness.disclosure import is_small, merge_bins
 from fairfate.fairness.metrics import Values
-from fairfate.fairness.objective import bind
+from fairfate.fairness.objective import bind, fairness_by
 from fairfate.fairness.thresholds import BINS
 from fairfate.lazy import pandas as pd
-from fairfate.report.audit import Audit, crossings, fairness_by, least_people
+from fairfate.report.audit import Audit, crossings, least_people
 from fairfate.report.lines import COLOURS
 from fairfate.report.material import Material
 from fairfate.rounds.record import DROPPED, FAIR, REFUSED, USED

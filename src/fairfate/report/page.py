@@ -58,7 +58,9 @@ def page(material: Sequence[Material], told: Sequence[dict[str, Any]], *, live: 
 def _pictures(report: Mapping[str, Any]) -> list[tuple[str, Markup]]:
     """The pictures of the first screen, and what they show."""
     shown, audit = report["answer"]["shown"], report["audit"]
-    pictures = [("Accuracy against fairness, means over seeds on the test rows", tradeoff(report))]
+    flawed = any(row["flaw"] for row in (*report["strategies"], *report["baselines"]))
+    text = "Accuracy against fairness, means over seeds on the test rows"
+    pictures = [(f"{text}; collapsed models are left out" if flawed else text, tradeoff(report))]
     if audit:
         model, attribute = f"{shown['strategy']}, seed {shown['seed']}", audit[0]["attribute"]
         text = f"{model}: rates by {attribute}, with 95 % intervals over test rows"

@@ -31,12 +31,18 @@ class Point(NamedTuple):
 
 
 def points(report: Mapping[str, Any]) -> list[Point]:
-    """What is compared in a report: its strategies, and models of the pooled rows."""
+    """What is compared in a report: its strategies, and models of the pooled rows; no collapsed ones."""
     metric, shown = report["about"]["metric"], []
     for number, row in enumerate(report["strategies"]):
+        if row["flaw"]:
+            continue
         kind = "recommended" if row["taken"] else "first" if number == 0 else "other"
         shown.append((row["strategy"], row[metric]["value"], row["accuracy"]["value"], kind))
-    shown += [(row["name"], row.get(metric), row["accuracy"], "pooled") for row in report["baselines"]]
+    shown += [
+        (row["name"], row.get(metric), row["accuracy"], "pooled")
+        for row in report["baselines"]
+        if not row["flaw"]
+    ]
     return [Point(*row) for row in shown if row[1] is not None and row[2] is not None]
 
 

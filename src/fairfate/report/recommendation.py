@@ -15,7 +15,7 @@ from fairfate.errors import listing
 from fairfate.fairness.intervals import holm, paired
 from fairfate.fairness.metrics import COLLAPSED, FAIRNESS
 from fairfate.report.comparison import Comparison
-from fairfate.runs.choice import COLLAPSE, KEEP, TOLERANCE, UNDEFINED, UNTRAINED, Choice, Judged
+from fairfate.runs.choice import COLLAPSE, KEEP, MIN_GAIN, TOLERANCE, UNDEFINED, UNTRAINED, Choice, Judged
 
 SIGNIFICANT = 0.05
 """The level of the paired tests."""
@@ -47,7 +47,9 @@ class Recommendation:
     """What it gains and costs, against the first strategy."""
     chance: str
     pooled: str
-    """What models of the pooled rows reach."""
+    """How it compares with models of the pooled rows."""
+    saved: str
+    """The saved model's own numbers, where the others are means over seeds."""
     caveats: tuple[str, ...]
 
     @property
@@ -56,7 +58,8 @@ class Recommendation:
         others = listing(f"{name} ({reason})" for name, reason in self.rejected)
         parts = (
             (self.headline, self.reason),
-            (self.comparison, self.chance, self.pooled),
+            (self.comparison, self.chance),
+            (self.pooled, self.saved),
             (f"Not recommended: {others}." if others else "",),
             self.caveats,
         )
@@ -74,7 +77,7 @@ def recommend(found: Comparison) -> Recommendation:
         headline = "No model can be recommended."
         rejected = tuple((one.name, one.against) for one in judged if one.against)
         nothing = "Without a model nothing is gained or given up." if judged else ""
-        return Recommendation(None, headline, reason, rejected, nothing, "", _pooled(found), ())
+        return Recommendation(None, headline, reason, rejected, nothing, "", _pooled(found, None), "", ())
     seed = f", seed {choice.seed}" if found.seeds > 1 else ""
     return Recommendation(
         choice,
@@ -83,7 +86,8 @@ def recommend(found: Comparison) -> Recommendation:
         _rejected(found, choice, judged),
         _comparison(found, choice),
         _chance(found, choice),
-        _pooled(found),
+        _pooled(found, choice),
+        _saved(found, choice),
         tuple(filter(None, (_majority(found, choice), _by_group(found, choice, judged)))),
     )
 
@@ -102,31 +106,49 @@ def _none(judged: Sequence[Judged]) -> str:
 
 
 def _reason(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> str:
-    allowed = [
-        one for one in judged if not one.against and one.needs_group == judged[choice.line].needs_group
-    ]
+    chosen, metric = judged[choice.line], name_of(found.fairness)
+    allowed = [one for one in judged if not one.against and one.needs_group == chosen.needs_group]
+    bounds = f"{RULE}, on the validation rows"
     if len(judged) == 1:
         text = "It is the only strategy of the run, and it has not collapsed."
     elif len(allowed) == 1:
-        text = f"It is the only strategy with {RULE} on the validation rows."
+        text = f"It is the only strategy with {bounds}."
+    elif _is_kept(choice, judged):
+        text = (
+            f"Of the {len(allowed)} strategies with {bounds}, no other is clearly fairer there: by {MIN_GAIN}"
+            f" {metric} or more, and by more than one standard error over seeds."
+        )
     else:
         text = (
-            f"Of the {len(allowed)} strategies with {RULE}, it is the fairest by {name_of(found.fairness)};"
-            " all on the validation rows."
+            f"Of the {len(allowed)} strategies with {bounds}, it is the fairest there: {metric}"
+            f" {chosen.fairness:.3f}."
         )
-    return f"{text} Its seed is the one with the median MCC there." if found.seeds > 1 else text
+    return f"{text} Its seed is the one with the median MCC." if found.seeds > 1 else text
+
+
+def _is_kept(choice: Choice, judged: Sequence[Judged]) -> bool:
+    """Whether the first strategy, which aims at no fairness, is chosen for want of a clear gain."""
+    return choice.line == 0 and not judged[0].aims_at_fairness
 
 
 def _rejected(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> tuple[tuple[str, str], ...]:
-    rows = []
-    for line, one in enumerate(judged):
-        if line == choice.line:
-            continue
-        reason = one.against or f"it has a lower {name_of(found.fairness)} on the validation rows"
-        if not one.against and one.needs_group and not judged[choice.line].needs_group:
-            reason = "it needs each person's group at every decision"
-        rows.append((one.name, reason))
-    return tuple(rows)
+    others = (one for line, one in enumerate(judged) if line != choice.line)
+    return tuple((one.name, _why_not(found, choice, judged, one)) for one in others)
+
+
+def _why_not(found: Comparison, choice: Choice, judged: Sequence[Judged], one: Judged) -> str:
+    chosen, metric = judged[choice.line], name_of(found.fairness)
+    if one.against:
+        return one.against
+    if one.needs_group and not chosen.needs_group:
+        return "it needs each person's group at every decision"
+    values = f"{one.fairness:.3f} against {chosen.fairness:.3f}"
+    gain, error = one.gain_over(chosen)
+    if not _is_kept(choice, judged) or gain <= 0:
+        return f"its {metric} on the validation rows is {'lower' if gain < 0 else 'no higher'}, {values}"
+    if gain < MIN_GAIN:
+        return f"its {metric} on the validation rows is higher by less than {MIN_GAIN}, {values}"
+    return f"its gain in {metric} on the validation rows, {values}, is below its standard error ({error:.3f})"
 
 
 def _changes(found: Comparison, line: int, other: int, metrics: Sequence[str]) -> str:
@@ -143,12 +165,15 @@ def _comparison(found: Comparison, choice: Choice) -> str:
     if choice.line == 0:
         numbers = ", ".join(f"{name_of(name)} {found.mean(name, 0):.3f}" for name in (metric, *NAMES))
         return (
-            f"No other strategy is fairer than {first} within these bounds, so nothing is gained and nothing"
-            f" given up. On the test rows it has {numbers}."
+            f"{first} is what the others are compared with, so nothing is gained and nothing given up. On the"
+            f" test rows{_means(found)} it has {numbers}."
         )
     changes = _changes(found, choice.line, 0, (metric, *NAMES))
-    means = f", means of {found.seeds} seeds" if found.seeds > 1 else ""
-    return f"From {first} to {choice.name}, on the test rows{means}: {changes}."
+    return f"From {first} to {choice.name}, on the test rows{_means(found)}: {changes}."
+
+
+def _means(found: Comparison) -> str:
+    return f" (means of {found.seeds} seeds)" if found.seeds > 1 else ""
 
 
 def _chance(found: Comparison, choice: Choice) -> str:
@@ -174,20 +199,45 @@ def _chance(found: Comparison, choice: Choice) -> str:
     return f"It is {verdict}: the difference in {metric} is unlikely to be chance ({p})."
 
 
-def _pooled(found: Comparison) -> str:
+def _pooled(found: Comparison, choice: Choice | None) -> str:
+    """The recommended model beside models of the pooled rows, which no federation could train."""
     if not found.baselines:
         return ""
     metric = found.fairness if found.fairness in FAIRNESS else "eqo"
-    parts = (
-        f"{one.name.removeprefix('pooled ')} has accuracy {one.metrics['accuracy']:.3f}, {name_of(metric)}"
-        f" {one.metrics[metric]:.3f}{_collapsed(one.metrics['mcc'])}"
-        for one in found.baselines
-    )
+    parts = []
+    for baseline in found.baselines:
+        name, values = baseline.name.removeprefix("pooled "), baseline.metrics
+        if values["mcc"] < COLLAPSED:
+            parts.append(f"{name} collapsed (accuracy {values['accuracy']:.3f}, MCC {values['mcc']:.2f})")
+            continue
+        reached = f"{name} has accuracy {values['accuracy']:.3f} and {name_of(metric)} {values[metric]:.3f}"
+        if choice is not None:
+            gains = (found.mean(key, choice.line) - values[key] for key in ("accuracy", metric))
+            reached += " ({} has {:+.3f} and {:+.3f})".format(choice.name, *gains)
+        parts.append(reached)
     return f"Trained on the pooled rows of all clients, {'; '.join(parts)}."
 
 
-def _collapsed(mcc: float) -> str:
-    return f" (collapsed: MCC {mcc:.2f})" if mcc < COLLAPSED else ""
+def _saved(found: Comparison, choice: Choice) -> str:
+    """The model's own numbers, where others are means over seeds, and whether it sees the group."""
+    sentences = []
+    if found.seeds > 1:
+        place = found.seeds_of(choice.line).index(choice.seed)
+        numbers = (
+            f"{name_of(metric)} {found.per_seed(metric, choice.line)[place]:.3f}"
+            for metric in ("accuracy", "mcc", found.fairness)
+        )
+        sentences.append(
+            f"The saved model, that of seed {choice.seed}, has {listing(numbers)} on its test rows."
+        )
+    names = [] if found.groups is None else list(found.groups.attributes)
+    inputs = [name for name in names if any(one.column == name for one in found.importances)]
+    if inputs:
+        drop = " ".join(f"--drop {name}" for name in inputs)
+        sentences.append(
+            f"It takes {listing(inputs)} as an input, like any other column ({drop} leaves it out)."
+        )
+    return " ".join(sentences)
 
 
 def _majority(found: Comparison, choice: Choice) -> str:
@@ -209,27 +259,27 @@ def _by_group(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> st
     law = "It needs the group of every person at every decision, and the law may forbid that."
     if judged[choice.line].needs_group:
         return f"It decides by another threshold for each group. {law}"
-    fair = judged[choice.line].fairness
-    usable = [
-        line for line, one in enumerate(judged) if one.needs_group and not one.against and one.fairness > fair
-    ]
+    usable = [line for line, one in enumerate(judged) if one.needs_group and not one.against]
     if not usable:
         return ""
     best = max(usable, key=lambda line: judged[line].fairness)
     numbers = ", ".join(
         f"{name_of(metric)} {found.mean(metric, best):.3f}" for metric in (found.fairness, "accuracy")
     )
-    return f"Shown apart: {found.names[best]} reaches {numbers}. {law}"
+    return f"Shown apart: {found.names[best]} has {numbers}. {law}"
 
 
 def paired_tests(found: Comparison, reference: int) -> dict[str, Any]:
     """Paired tests over seeds of every strategy against one of them, corrected for their number."""
     metrics = list(dict.fromkeys((found.fairness, "accuracy", "mcc")))
     rows: list[dict[str, Any]] = []
+    usable = [
+        line for line, flaw in enumerate(found.flaws) if not flaw
+    ]  # others say nothing by their numbers
     others = [
         line
-        for line in range(len(found.names))
-        if line != reference and found.seeds_of(line) == found.seeds_of(reference)
+        for line in usable
+        if reference in usable and line != reference and found.seeds_of(line) == found.seeds_of(reference)
     ]
     for metric in metrics:
         of_metric = [_test(found, line, reference, metric) for line in others]

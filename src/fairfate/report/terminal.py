@@ -187,7 +187,10 @@ def _show_groups(console: Console, found: Comparison, every_group: bool) -> None
             console.print(f"\n{found.names[line]}, by {attribute}", style="italic", highlight=False)
             console.print(groups_table(found, line, attribute))
     if attributes:
-        text = "Rates on the test rows. In brackets 95 % intervals: they cover the test rows, not the seeds."
+        means = "Means over seeds of the rates" if found.seeds > 1 else "Rates"
+        text = (
+            f"{means} on the test rows. In brackets 95 % intervals: they cover the test rows, not the seeds."
+        )
         console.print(text, style="dim", highlight=False)
 
 

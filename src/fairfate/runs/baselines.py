@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fairfate.data import Table
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import acceptance, count
-from fairfate.fairness.objective import metrics_by
+from fairfate.fairness.objective import metrics_by, reported_fairness
 from fairfate.federation.split import fit_encoder, share_out
 from fairfate.federation.streams import Streams
 from fairfate.files import csv_text, write_bytes
@@ -77,6 +77,7 @@ def _measure(probability: NDArray[np.float64], table: Table, rows: NDArray[np.in
     counts = count(label, probability > 0.5, group=table.group[rows], groups=table.groups)
     known = metrics_by(table.grouping)
     values = {name: float(known[name](counts)) for name in COLUMNS if name in known}
+    values |= {name: float(value) for name, value in reported_fairness(counts, table.grouping).items()}
     return {**values, "acceptance": float(acceptance(counts)), "auc": _auc(probability, label)}
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -12,13 +13,15 @@ from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.fairness.grammar import individual_terms
 from fairfate.fairness.metrics import COLLAPSED
-from fairfate.fairness.objective import bind
+from fairfate.fairness.objective import bind, reported_fairness
 from fairfate.lazy import pandas as pd
 from fairfate.runs.results import KEYS, counts_of, is_untrained, row_names
 from fairfate.strategies import THRESHOLDS
 
 TOLERANCE, KEEP = 0.02, 0.8
 """What a model may lose against the most accurate one: accuracy, and balanced accuracy above one half."""
+MIN_GAIN = 0.05
+"""What a strategy must gain in fairness over a first strategy that aims at none, to be preferred to it."""
 COLLAPSE, UNDEFINED, UNTRAINED = "collapsed", "undefined", "untrained"
 """What is wrong with a strategy, where nothing else needs to be said of it."""
 
@@ -48,6 +51,22 @@ class Judged:
     """`COLLAPSE`, `UNDEFINED` or `UNTRAINED`, where it is rejected for that."""
     needs_group: bool = False
     """Whether its decisions need the group of every person."""
+    aims_at_fairness: bool = True
+    """Whether it has a fairness objective."""
+    by_seed: Mapping[int, float] = field(default_factory=dict)
+    """Fairness by seed."""
+
+    def gain_over(self, other: Judged) -> tuple[float, float]:
+        """The gain in fairness over another strategy, and its standard error over seeds (NaN for one)."""
+        seeds = [seed for seed in self.by_seed if seed in other.by_seed]
+        gains = np.array([self.by_seed[seed] - other.by_seed[seed] for seed in seeds])
+        error = gains.std(ddof=1) / math.sqrt(len(gains)) if len(gains) > 1 else math.nan
+        return self.fairness - other.fairness, float(error)
+
+    def is_clearly_fairer(self, other: Judged) -> bool:
+        """Whether the gain is worth speaking of: `MIN_GAIN` or more, and above its standard error."""
+        gain, error = self.gain_over(other)
+        return gain >= MIN_GAIN and not gain <= error
 
 
 def choose(rounds: pd.DataFrame, metric: str, groups: Groups) -> Choice | None:
@@ -55,8 +74,10 @@ def choose(rounds: pd.DataFrame, metric: str, groups: Groups) -> Choice | None:
 
     Of the strategies that were trained in every seed, collapsed in none and, in the mean over seeds, lie
     within 0.02 of the most accurate one's accuracy and keep 80 % of its balanced accuracy above one half, the
-    fairest. Strategies whose decisions need each person's group are apart: they count only if all of them do.
-    Of its seeds, the one whose MCC is the median. All on the validation rows of the last round.
+    fairest; but if the first strategy is among them and aims at no fairness (FedAvg), then only one that is
+    fairer than it by 0.05 and by more than one standard error over seeds. Strategies whose decisions need
+    each person's group are apart: they count only if all of them do. Of its seeds, the one whose MCC is the
+    median. All on the validation rows of the last round.
     """
     return pick(judge(rounds, metric, groups))
 
@@ -71,6 +92,8 @@ def pick(judged: Sequence[Judged]) -> Choice | None:
         allowed = blind
     if not allowed:
         return None
+    if 0 in allowed and not judged[0].aims_at_fairness:
+        allowed = [line for line in allowed if judged[line].is_clearly_fairer(judged[0])] or [0]
     best = max(allowed, key=lambda line: (judged[line].fairness, judged[line].accuracy))
     return Choice(best, judged[best].name, judged[best].seed)
 
@@ -79,7 +102,11 @@ def judge(rounds: pd.DataFrame, metric: str, groups: Groups) -> list[Judged]:
     """What speaks for and against each strategy; see `choose`."""
     last = rounds[(rounds["split"] == "validation") & (rounds["round"] == rounds["round"].max())]
     objective = spoken_of(last["metric"], metric)
-    scored = last.assign(fairness=bind(objective, groups)(counts_of(last)))
+    counts = counts_of(last)
+    reported = reported_fairness(counts, groups)
+    scored = last.assign(
+        fairness=reported[objective] if objective in reported else bind(objective, groups)(counts)
+    )
     lines = [frame.sort_values("seed") for _, frame in scored.groupby(KEYS, dropna=False, sort=False)]
     if not lines:
         return []
@@ -114,8 +141,20 @@ def _judge(name: str, frame: pd.DataFrame) -> Judged:
     elif np.isnan(means["fairness"]):
         flaw, against = UNDEFINED, "its fairness is undefined: a group has no such validation rows"
     accuracy, balanced, fairness = (float(value) for value in means)
-    needs_group = decides_by_group(str(frame["strategy"].iloc[0]))
-    return Judged(name, accuracy, balanced, fairness, seed, against, flaw, needs_group)
+    return Judged(
+        name,
+        accuracy,
+        balanced,
+        fairness,
+        seed,
+        against,
+        flaw,
+        needs_group=decides_by_group(str(frame["strategy"].iloc[0])),
+        aims_at_fairness=isinstance(frame["metric"].iloc[0], str),
+        by_seed={
+            int(seed): float(value) for seed, value in zip(frame["seed"], frame["fairness"], strict=True)
+        },
+    )
 
 
 def decides_by_group(label: str) -> bool:

@@ -399,23 +399,22 @@
         const seeds = part.chosenSeeds().map((seed) => [part.final(accuracy, line, seed), part.final(fair, line, seed)]).filter((v) => v.every(Number.isFinite));
         const xs = seeds.map((v) => v[0]), ys = seeds.map((v) => v[1]);
         return {line, strategy, seeds, x: mean(xs), y: mean(ys), sx: spread(xs), sy: spread(ys)};
-      }).filter((p) => p.seeds.length);
+      }).filter((p) => p.seeds.length && !p.strategy.flaw);
     }
     function front(all) {
-      const alive = all.filter((p) => !p.strategy.flaw);
-      return alive.filter((p) => !alive.some((q) => q !== p && q.x >= p.x && q.y >= p.y && (q.x > p.x || q.y > p.y))).sort((a, b) => a.x - b.x);
+      return all.filter((p) => !all.some((q) => q !== p && q.x >= p.x && q.y >= p.y && (q.x > p.x || q.y > p.y))).sort((a, b) => a.x - b.x);
     }
     return figure(part, "tradeoff", "Accuracy against fairness",
-      () => "In the last round; up and to the right is better. The line joins the strategies that no other one beats in both; those that collapsed or were not trained are left out of it." + (part.oneSeed ? " " + part.seedsName() + "." : " Bars are one standard deviation over seeds, small dots are seeds.") + part.leftOut([part.fair()]),
+      () => "In the last round; up and to the right is better. The line joins the strategies that no other one beats in both; those that collapsed or were not trained are left out." + (part.oneSeed ? " " + part.seedsName() + "." : " Bars are one standard deviation over seeds, small dots are seeds.") + part.leftOut([part.fair()]),
       (body) => {
         const all = points(), best = front(all), wide = width(body, 820);
-        if (!all.length) { body.replaceChildren(nothing("Undefined: no model has both numbers.")); return; }
+        if (!all.length) { body.replaceChildren(nothing("No model to draw: all have collapsed, or a number is undefined.")); return; }
         const faint = (p) => (state.drawn.has(p.line) ? 1 : 0.35);
         const labelled = all.filter((p) => best.includes(p) || state.drawn.has(p.line));
         const marks = [Plot.line(best, {x: "x", y: "y", stroke: "var(--soft)", strokeWidth: 1.5})];
         const ys = [], xs = [];
         for (const p of all) {
-          const colour = p.strategy.flaw ? "var(--soft)" : p.strategy.colour, opacity = faint(p);
+          const colour = p.strategy.colour, opacity = faint(p);
           if (state.drawn.has(p.line) && p.seeds.length > 1) marks.push(Plot.dot(p.seeds, {x: (d) => d[0], y: (d) => d[1], r: 2.5, fill: colour, fillOpacity: 0.5}));
           if (Number.isFinite(p.sx) && state.drawn.has(p.line)) {
             marks.push(Plot.link([p], {x1: p.x - p.sx, x2: p.x + p.sx, y1: p.y, y2: p.y, stroke: colour, strokeOpacity: opacity}));
@@ -424,9 +423,9 @@
           }
           if (state.drawn.has(p.line)) for (const s of p.seeds) { xs.push(s[0]); ys.push(s[1]); }
           xs.push(p.x); ys.push(p.y);
-          marks.push(Plot.dot([p], {x: "x", y: "y", r: 6, fill: p.strategy.flaw ? "none" : colour, stroke: colour, strokeWidth: 2, fillOpacity: opacity, strokeOpacity: opacity}));
+          marks.push(Plot.dot([p], {x: "x", y: "y", r: 6, fill: colour, stroke: colour, strokeWidth: 2, fillOpacity: opacity, strokeOpacity: opacity}));
         }
-        const middle = (Math.min(...xs) + Math.max(...xs)) / 2, name = (d) => short(d.strategy.name, 30) + (d.strategy.flaw ? " (" + d.strategy.flaw + ")" : "");
+        const middle = (Math.min(...xs) + Math.max(...xs)) / 2, name = (d) => short(d.strategy.name, 30);
         for (const [textAnchor, mine] of [["end", labelled.filter((d) => d.x > middle)], ["start", labelled.filter((d) => d.x <= middle)]]) {
           marks.push(Plot.text(mine, {x: "x", y: "y", text: name, dy: -13, dx: textAnchor === "end" ? 8 : -8, textAnchor, stroke: "var(--paper)", strokeWidth: 4, fill: "currentColor", fontSize: 12}));
         }
@@ -441,7 +440,7 @@
       () => {
         const all = points(), best = front(all);
         return {columns: ["strategy", "accuracy", "± over seeds", state.metric.toUpperCase(), "± over seeds", "on the front"], caption: part.seedsName() + ", test rows of the last round, " + part.seriesName(part.fair()) + "." + part.leftOut([part.fair()]),
-          rows: all.map((p) => [p.strategy.name, fixed(p.x), fixed(p.sx), fixed(p.y), fixed(p.sy), p.strategy.flaw || (best.includes(p) ? "yes" : "no")])};
+          rows: all.map((p) => [p.strategy.name, fixed(p.x), fixed(p.sx), fixed(p.y), fixed(p.sy), best.includes(p) ? "yes" : "no"])};
       });
   }
 
