@@ -8,7 +8,7 @@ import json
 import math
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -45,7 +45,7 @@ from fairfate.flower.envelope import Envelope, EnvelopeError, Head, from_records
 from fairfate.flower.keys import PrivateKey, encrypt
 from fairfate.flower.sealed_grid import LARGEST, SealedGrid
 from fairfate.flower.steps import BINS, _histogram
-from fairfate.flower.study import SERVER, NotInStudyError, Study
+from fairfate.flower.study import FIT, SERVER, NotInStudyError, Study
 from federation_in_process import LocalGrid
 from ready_app import StudyApp, assert_same_as_fairfate_run
 
@@ -379,6 +379,12 @@ def test_questions_that_the_study_does_not_have_are_refused(app: StudyApp) -> No
         sender.assert_refused(sender.send(question(app, kind, **words)), reason)
 
 
+@pytest.mark.parametrize("kind", ["evaluate", "train.other", "query.other", "system"])
+def test_a_message_of_any_other_type_is_refused_and_logged(app: StudyApp, kind: str) -> None:
+    sender = Sender(app)
+    sender.assert_refused(sender.send(question(app, FIT), kind), "a message of type")
+
+
 def test_a_question_for_all_sites_may_ask_for_nothing_but_the_fit(app: StudyApp) -> None:
     sender, all_sites = Sender(app), tuple(app.NODES)
     assert sender.send(question(app, "fit"), recipients=all_sites).has_content()
@@ -556,6 +562,15 @@ def test_a_file_that_changes_in_mid_run_is_noticed(app: StudyApp) -> None:
     frame.to_csv(file, index=False)
     told = sender.opened(sender.send(question(app, "train"), MessageType.TRAIN))
     assert "has changed since the study began" in told["problem"]["reason"]
+
+
+def test_two_questions_at_once_are_not_answered_by_two_files(app: StudyApp) -> None:
+    gate = Gate(app.grid(app.config()).contexts[app.NODES["north"]].node_config)
+    assert gate.check_file("first")
+    assert gate.check_file("second")  # before either has been answered
+    gate.keep_file("first")
+    with pytest.raises(InputError, match="another file"):
+        gate.keep_file("second")
 
 
 def test_a_repeated_round_must_have_the_same_model(app: StudyApp) -> None:
@@ -854,8 +869,10 @@ def test_a_claim_of_other_rows_than_the_study_has_is_dropped(
 ROWS_OF = {917: 110, 12: 100, 55: 90, 3: 120, 8: 80}
 
 
-def five_sites(liar: Callable[[np.ndarray], tuple[np.ndarray, int]] | None) -> np.ndarray:
-    """The model after a round of five sites, one of which may lie about its rows and its update."""
+def five_sites(
+    liar: Callable[[np.ndarray], tuple[np.ndarray, int]] | None, rows_of: Mapping[int, int] = ROWS_OF
+) -> np.ndarray:
+    """The model after a round of some sites, one of which may lie about its rows and its update."""
     client = ClientApp()
 
     @client.query()
@@ -877,10 +894,10 @@ def five_sites(liar: Callable[[np.ndarray], tuple[np.ndarray, int]] | None) -> n
         num_rounds=1,
         ask_clients=True,
         fraction_evaluate=0.0,
-        row_ranges={str(node): (rows // 2, math.ceil(1.1 * rows)) for node, rows in ROWS_OF.items()},
+        row_ranges={str(node): (rows // 2, math.ceil(1.1 * rows)) for node, rows in rows_of.items()},
     )
     initial = ArrayRecord({"w": Array(np.zeros(5))})
-    strategy.start(LocalGrid(client, {node: {} for node in ROWS_OF}), initial)
+    strategy.start(LocalGrid(client, {node: {} for node in rows_of}), initial)
     return strategy.released
 
 
@@ -896,6 +913,14 @@ def test_one_of_five_that_lies_about_rows_and_update_moves_the_model_a_little() 
         moved = five_sites(lie) - nothing
         assert 0 < np.sqrt(np.square(moved).sum()) <= 2 * largest
     np.testing.assert_allclose(five_sites(lambda update: (-30 * update, 2**52)), nothing, atol=0.1)
+
+
+def test_one_of_two_that_lies_moves_the_model_no_further() -> None:
+    pair = {917: 110, 12: 100}
+    nothing = five_sites(lambda update: (0 * update, pair[917]), pair)
+    moved = five_sites(lambda update: (-1e9 * update, pair[917]), pair) - nothing
+    largest = 0.36 * max(pair.values()) / sum(pair.values())
+    assert 0 < np.sqrt(np.square(moved).sum()) <= 2 * largest
 
 
 def lying(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[RecordDict], None]) -> None:
@@ -943,8 +968,8 @@ def test_a_site_that_leaves_its_name_out_has_that_of_its_key(
     assert not (clients["outcome"] == "dropped").any()
 
 
-@pytest.mark.parametrize("loss", [6.95, 999.0])
-def test_a_loss_that_no_minimum_cell_count_leaves_is_dropped(
+@pytest.mark.parametrize("loss", [0.0, 6.95, 999.0])
+def test_a_loss_that_is_not_that_of_the_probabilities_is_dropped(
     tmp_path: Path, loss: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = StudyApp(tmp_path / "wards", {"rounds": 1, "strategy": "afl"})
@@ -958,7 +983,7 @@ def test_a_loss_that_no_minimum_cell_count_leaves_is_dropped(
     config = app.config(min_replies=2)
     app.serve(app.grid(config), config)
     clients = pd.read_csv(app.result() / "clients.csv").set_index("name")
-    assert "'local-loss' is more than 6.908 a row" in clients.loc["west", "reason"]
+    assert "'local-loss' is not that of" in clients.loc["west", "reason"]
     assert set(clients.loc[["north", "south"], "outcome"]) == {"used"}
 
 
@@ -967,13 +992,13 @@ def test_a_model_with_a_weight_that_sites_would_refuse_is_dropped(
 ) -> None:
     def heavy(content: RecordDict) -> None:
         if "arrays" in content:
-            content["arrays"]["b2"] = Array(np.full(1, 11, np.float32))
+            content["arrays"]["b2"] = Array(np.full(1, 21, np.float32))
 
     lying(monkeypatch, "west", heavy)
     config = app.config(min_replies=2)
     app.serve(app.grid(config), config)
     clients = pd.read_csv(app.result() / "clients.csv").set_index("name")
-    assert set(clients.loc["west", "reason"]) == {"a weight of 11, over the limit of 10 (max-weight)"}
+    assert set(clients.loc["west", "reason"]) == {"a weight of 21, over twice the limit of 10 (max-weight)"}
 
 
 def test_counts_whose_sum_wraps_around_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1002,9 +1027,10 @@ def test_histogram_whose_sum_wraps_around_is_not_used() -> None:
         return Message(RecordDict({"counts": MetricRecord({"histogram": numbers})}), reply_to=message)
 
     size = 3 * 2 * BINS
-    assert _histogram(reply([2**53 - 1] * size), 3, 5000) is None
-    assert _histogram(reply([0] * (size - 1) + [5001]), 3, 5000) is None
-    assert _histogram(reply([0] * (size - 1) + [5000]), 3, 5000) is not None
+    assert _histogram(reply([2**53 - 1] * size), 3, 5000, 0) is None
+    assert _histogram(reply([0] * (size - 1) + [5001]), 3, 5000, 0) is None
+    assert _histogram(reply([0] * (size - 1) + [5000]), 3, 5000, 10) is not None
+    assert _histogram(reply([9] + [0] * (size - 2) + [100]), 3, 5000, 10) is None
 
 
 def test_a_site_cannot_push_the_model_beyond_what_sites_accept(
@@ -1024,15 +1050,43 @@ def test_a_site_cannot_push_the_model_beyond_what_sites_accept(
     assert rounds.max() == 14
 
 
+def test_honest_sites_count_also_where_a_liar_has_led_the_model_to_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = StudyApp(tmp_path / "wards", {"rounds": 8, "strategy": "fedavg"})
+    limit: dict[str, Array] = {}
+
+    def lead(content: RecordDict) -> None:
+        if "arrays" not in content:
+            return
+        for name, array in list(content["arrays"].items()):
+            # the same corner each time, where training goes on outwards
+            limit.setdefault(name, Array(np.where(array.numpy() > 0, 10, -10).astype(np.float32)))
+            content["arrays"][name] = limit[name]
+
+    lying(monkeypatch, "south", lead)
+    config = app.config(min_replies=2)
+    app.serve(app.grid(config), config)
+    clients = pd.read_csv(app.result() / "clients.csv")
+    assert clients["round"].max() == 8
+    assert set(clients[clients["name"] != "south"]["outcome"]) == {"used"}
+
+
+def test_what_sites_are_told_is_cut_to_what_they_accept(app: StudyApp) -> None:
+    strategy = FlowerStrategy("fedavg", max_told=100.0)
+    np.testing.assert_array_equal(strategy._within_limit(np.array([1e9, -200.0, 3.0])), [100, -100, 3])
+
+
 @pytest.mark.parametrize(
     "change",
     [
         lambda content: content["counts"].update(rows=[2**50] * 4),
         lambda content: content["counts"].update(rows=[2**62] * 4),
         lambda content: content["counts"].update(rows=[-1, 1, 1, 1]),
+        lambda content: content["counts"].update(rows=[200, 1, 100, 100]),
     ],
 )
-def test_a_site_that_tells_of_too_many_rows_takes_no_part(
+def test_a_site_that_tells_of_too_many_or_too_few_rows_takes_no_part(
     tmp_path: Path, change: Callable[[RecordDict], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = StudyApp(tmp_path / "wards", {"rounds": 1, "strategy": "fedavg_gr"})
@@ -1103,6 +1157,7 @@ def test_a_study_needs_a_server_two_sites_and_keys_of_their_own(app: StudyApp) -
         ([north, south], "the server's public key"),
         ([server, north], "at least two sites"),
         ([server, north, south, type(north)("west", north.key, (1, 2))], "a key of its own"),
+        ([server, north, south, type(north)("NORTH", server.key, (1, 2))], "a name of its own"),
     ):
         with pytest.raises(InputError, match=reason):
             make_study(app.folder, given)
@@ -1128,6 +1183,9 @@ def forged(app: StudyApp, **changes: str) -> Path:
         ({"rows": "[1, 1000000000000000]"}, "rows of 'south' must end at 204 at most"),
         ({"rows": "[-5, 100]"}, "rows of 'south' must"),
         ({"rows": "[200, 100]"}, "rows of 'south' must"),
+        ({"rows": "[1e400, 2]"}, "public key must be a file that fairfate flower key"),
+        ({"rows": '"12"'}, "public key must be a file that fairfate flower key"),
+        ({"rows": "[" * 5000 + "]" * 5000}, "public key must be a file that fairfate flower key"),
     ],
 )
 def test_a_public_file_that_no_command_writes_is_refused(
@@ -1150,8 +1208,24 @@ def test_parties_have_sealing_keys_of_their_own(app: StudyApp) -> None:
     files = sorted(app.parties.glob("*.pub"))
     parties = [read_party(file) for file in files if file.stem != "south-study"]
     taken = read_party(forged(app, seal=f'"{app.study.sites["north"].key.seal}"'))
-    with pytest.raises(InputError, match="every party must have a key of its own"):
-        make_study(app.folder, [*parties, taken], changes=app.changes)
+    twin = bytearray.fromhex(app.study.sites["north"].key.seal)
+    twin[-1] ^= 0x80  # which X25519 ignores
+    for party in (taken, read_party(forged(app, seal=f'"{twin.hex()}"'))):
+        with pytest.raises(InputError, match="every party must have a key of its own"):
+            make_study(app.folder, [*parties, party], changes=app.changes)
+
+
+@pytest.mark.parametrize("name", ["s\u043euth", "north\u202e", "NORTH", "Server"])
+def test_a_study_that_somebody_wrote_by_hand_has_no_name_that_looks_like_another(
+    app: StudyApp, name: str
+) -> None:
+    south = app.study.sites["south"]
+    sites = {key: member for key, member in app.study.sites.items() if key != "south"} | {name: south}
+    with pytest.raises(InputError, match="name"):
+        Study.parse(dataclasses.replace(app.study, sites=dict(sorted(sites.items()))).text().encode())
+    twice = {**app.study.sites, "west": app.study.sites["north"]}
+    with pytest.raises(InputError, match="a key of its own"):
+        Study.parse(dataclasses.replace(app.study, sites=twice).text().encode())
 
 
 def test_text_of_a_study_shows_every_character(app: StudyApp) -> None:
@@ -1205,6 +1279,10 @@ def test_an_amended_study_keeps_what_is_not_given_anew(app: StudyApp) -> None:
     assert changed.questions["train"] == 2 * 2 + 5
     with pytest.raises(InputError, match="runs must be given: one run needs"):
         make_study(app.folder, [], changes={"rounds": 30}, amends=first)
+    asked = make_study(app.folder, parties, changes={"strategy": "fedavg+thresholds:from=clients"})
+    without = make_study(app.folder, [], changes={"strategy": "fedavg"}, amends=asked)
+    assert asked.questions["histogram"] > 0
+    assert without.questions["histogram"] == 0
 
 
 def test_keys_are_never_overwritten(app: StudyApp) -> None:

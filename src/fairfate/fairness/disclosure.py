@@ -18,8 +18,6 @@ MIN_CELL = 10
 """The least count that leaves a site or stands in a report, unless its owner says otherwise."""
 _LEAST = 1e-3
 """The least mean probability of a stratum that a sum of losses is made from."""
-MOST_LOSS = -math.log(_LEAST)
-"""So no loss of a row that was made from one is larger."""
 HIDDEN = -1
 """Stands for a count that is not shown."""
 Whole = NDArray[np.int64]
@@ -96,10 +94,10 @@ def round_statistics(statistics: Statistics, min_cell: int) -> Statistics:
     rows = counts.sum(axis=-1)
     coarse = min_cell * np.rint(statistics.probability / min_cell)
     probability = _nearest(np.minimum(coarse, rows), rows, min_cell)
-    return Statistics(counts, probability, _loss_of_mean(probability, rows))
+    return Statistics(counts, probability, loss_of_mean(probability, rows))
 
 
-def _loss_of_mean(probability: NDArray[np.float64], rows: Whole) -> NDArray[np.float64]:
+def loss_of_mean(probability: NDArray[np.float64], rows: Whole) -> NDArray[np.float64]:
     """(..., label) the cross-entropy of rows that all have their stratum's mean probability of label 1."""
     mean = np.clip(probability / np.maximum(rows, 1), _LEAST, 1 - _LEAST)
     right = np.stack([1 - mean[..., 0], mean[..., 1]], axis=-1)

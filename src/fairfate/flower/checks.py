@@ -13,7 +13,7 @@ from fairfate.fairness.metrics import Counts, Statistics, Values
 from fairfate.flower.logs import one_line
 from fairfate.flower.nodes import Client
 from fairfate.flower.records import Layout, MismatchError, blame
-from fairfate.flower.replies import MOST_LOSS, Replies, read_report
+from fairfate.flower.replies import Replies, read_report
 from fairfate.flower.validation import Measure
 from fairfate.strategies.strategy import Matrix
 
@@ -35,13 +35,13 @@ def check_rows(good: Replies, known: Mapping[int, Client], max_examples: float |
             good.drop(position, f"{claimed:g} examples where it had told of {told:g} rows")
 
 
-def read_reports(good: Replies, groups: int, max_loss: float = MOST_LOSS) -> Statistics | None:
+def read_reports(good: Replies, groups: int, min_cell: int = 0) -> Statistics | None:
     """What the clients tell of the model on their own rows; those who tell nonsense are dropped."""
     found: list[Statistics] = []
     for metrics in list(good.metrics):
         position = len(found)
         try:
-            found.append(read_report(metrics, groups, float(good.num_examples[position]), max_loss))
+            found.append(read_report(metrics, groups, float(good.num_examples[position]), min_cell))
         except MismatchError as error:
             good.drop(position, one_line(error))
     return Statistics(*(np.stack(values) for values in zip(*found, strict=True))) if found else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from logging import WARNING
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import Counts
+from fairfate.flower.logs import log
 from fairfate.flower.receive import ANSWER
 from fairfate.flower.records import Layout, MismatchError, blame
 from fairfate.flower.replies import Replies
@@ -171,7 +173,11 @@ class GlobalModel:
         if not finite:
             return "the new model would not be finite"
         if self.max_weight is not None and np.abs(self.vector).max(initial=0.0) > self.max_weight:
-            return f"the new model would have a weight over {self.max_weight:g} (max-weight)"
+            log(WARNING, "\t> the new model is cut to weights within %g (max-weight)", self.max_weight)
+            trained, self.rest = np.split(
+                np.clip(self.vector, -self.max_weight, self.max_weight), [self.layout.moved]
+            )
+            self.server.state = self.server.state._replace(params=trained.astype(self.server.params.dtype))
         try:
             self.measure()
         except Exception as error:  # it has worked with the first model: this one is to blame

@@ -54,6 +54,13 @@ class PublicKey:
         return bytes(_SUITE.encrypt(content_key, public, info=info))
 
     @property
+    def sealing_point(self) -> str:
+        """The key to seal with, without its highest bit, which X25519 ignores: two texts can be one key."""
+        value = bytearray.fromhex(self.seal)
+        value[-1] &= 0x7F
+        return value.hex()
+
+    @property
     def fingerprint(self) -> str:
         """The first digits of the signing key, for logs."""
         return self.sign[:16]

@@ -14,6 +14,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fairfate.errors import InputError, listing
+from fairfate.fairness.disclosure import is_small
 from fairfate.flower.logs import log, one_line
 from fairfate.flower.receive import receive
 from fairfate.flower.replies import MOST_EXAMPLES
@@ -48,6 +49,8 @@ class Roster:
     max_wait: float = 600.0
     most: Callable[[str], float] = lambda name: math.inf
     """How many rows a client of this name may tell of."""
+    min_cell: int = 0
+    """Clients tell of no stratum of fewer rows, but may of none."""
     timeout: float = 60.0
     """How long to wait for answers."""
     interval: float = 30.0
@@ -145,6 +148,10 @@ class Roster:
         client, problem = read_answer(node, reply.content, self.groups)
         if client.rows is not None and not problem and client.rows.sum() > self.most(client.name):
             problem = f"it tells of {int(client.rows.sum())} rows, more than it may have"
+        if client.rows is not None and not problem and is_small(client.rows, self.min_cell).any():
+            problem = (
+                f"it tells of fewer rows of a group and label than the minimum cell count, {self.min_cell}"
+            )
         if problem:
             self._postpone(node)
             self.refused[node] = client.name, problem

@@ -11,6 +11,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from numpy.typing import NDArray
 
+from fairfate.fairness.disclosure import is_small, loss_of_mean
 from fairfate.fairness.metrics import Statistics
 from fairfate.flower.logs import one_line
 from fairfate.flower.records import Layout, MismatchError
@@ -36,9 +37,12 @@ class Limits:
     max_examples: float | None = None
     """Most examples that a client may count for; a larger number is cut to this."""
     max_weight: float | None = None
-    """Largest weight of a client's model; one with a larger weight is dropped."""
-    max_loss: float = MOST_LOSS
-    """Largest loss of a row that a client may report."""
+    """Largest weight of the server's model, which is cut to it. A client's model with a weight of more than
+    twice that is dropped: honest training of a model at the limit may pass it."""
+    min_cell: int = 0
+    """Clients tell of no stratum or bin of fewer rows, but may of none."""
+    max_told: float | None = None
+    """Largest number that clients are told beside the model; others are cut to it."""
 
 
 def automatic_limit(norms: Sequence[float], model: float) -> float:
@@ -182,10 +186,11 @@ def report_metrics(local: Statistics) -> dict[str, list[int] | list[float]]:
     }
 
 
-def read_report(
-    metrics: MetricRecord, groups: int, examples: float, max_loss: float = MOST_LOSS
-) -> Statistics:
-    """The inverse of `report_metrics`; MismatchError if it makes no sense."""
+def read_report(metrics: MetricRecord, groups: int, examples: float, min_cell: int = 0) -> Statistics:
+    """The inverse of `report_metrics`; MismatchError if it makes no sense.
+
+    With a minimum cell count, losses are those of a stratum's mean probability, which say nothing new.
+    """
     found = []
     for name, size in (("counts", 4 * groups), ("probability", 2 * groups), ("loss", 2 * groups)):
         given = metrics.get(f"{LOCAL}{name}")
@@ -201,9 +206,19 @@ def read_report(
     probability, loss = found[1].reshape(groups, 2), found[2].reshape(groups, 2)
     if (probability > counts.sum(axis=-1) + 1e-6).any():
         raise MismatchError(f"'{LOCAL}probability' is more than its rows")
-    if (loss > max_loss * counts.sum(axis=-1) + 1e-6).any():
-        raise MismatchError(f"'{LOCAL}loss' is more than {max_loss:.4g} a row")
+    check_cells(counts, min_cell, f"{LOCAL}counts")
+    rows = counts.sum(axis=-1)
+    if min_cell > 1 and not np.allclose(loss, loss_of_mean(probability, rows), rtol=1e-6, atol=1e-6):
+        raise MismatchError(f"'{LOCAL}loss' is not that of its '{LOCAL}probability'")
+    if (loss > MOST_LOSS * rows + 1e-6).any():
+        raise MismatchError(f"'{LOCAL}loss' is more than {MOST_LOSS:.4g} a row")
     return Statistics(counts, probability, loss)
+
+
+def check_cells(counts: NDArray[np.int64], min_cell: int, name: str) -> None:
+    """MismatchError if any count is smaller than an honest client tells."""
+    if is_small(counts, min_cell).any():
+        raise MismatchError(f"'{name}' has a count below the minimum cell count, {min_cell}")
 
 
 def _read(
@@ -232,9 +247,9 @@ def _read(
         if not np.isfinite(delta).all():
             raise MismatchError("an update with NaN or infinity")
         largest = 0.0 if limits.max_weight is None else float(np.abs(model + delta).max(initial=0.0))
-    if limits.max_weight is not None and largest > limits.max_weight:
+    if limits.max_weight is not None and largest > 2 * limits.max_weight:
         raise MismatchError(
-            f"a weight of {largest:.4g}, over the limit of {limits.max_weight:g} (max-weight)"
+            f"a weight of {largest:.4g}, over twice the limit of {limits.max_weight:g} (max-weight)"
         )
     length = norm(delta[: layout.measured])
     if limits.max_norm is not None and length > limits.max_norm:

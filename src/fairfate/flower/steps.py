@@ -13,6 +13,7 @@ from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fairfate.errors import InputError
+from fairfate.fairness.disclosure import is_small
 from fairfate.fairness.metrics import Counts, Metric, Values
 from fairfate.fairness.thresholds import (
     BINS,
@@ -77,6 +78,7 @@ def ask_histograms(
     timeout: float,
     most: Callable[[str], float] = lambda name: math.inf,
     about: Callable[[Client], Mapping[str, Any]] = lambda client: {},
+    min_cell: int = 0,
 ) -> NDArray[np.int64]:
     """(groups, 2, bins) all clients' rows by group, label and the score that a model gives them: sums."""
     messages = []
@@ -91,7 +93,7 @@ def ask_histograms(
     total, told = np.zeros((groups, 2, BINS), dtype=np.int64), 0
     for reply in replies:
         name = names.get(reply.metadata.reply_to_message_id, "somebody")
-        found = _histogram(reply, groups, most(name))
+        found = _histogram(reply, groups, most(name), min_cell)
         if found is None:
             log(WARNING, "%s sends no usable histogram", name)
             continue
@@ -106,7 +108,7 @@ def ask_histograms(
     return total
 
 
-def _histogram(reply: Message, groups: int, most: float) -> NDArray[np.int64] | None:
+def _histogram(reply: Message, groups: int, most: float, min_cell: int) -> NDArray[np.int64] | None:
     """A reply's counts; None if they are none, or are of more than ``most`` rows."""
     if reply.has_error() or not reply.has_content():
         return None
@@ -118,4 +120,5 @@ def _histogram(reply: Message, groups: int, most: float) -> NDArray[np.int64] | 
         return None
     if sum(given) > min(most, MOST_EXAMPLES):  # Python's integers: those of NumPy could wrap around
         return None
-    return np.array(given, dtype=np.int64).reshape(groups, 2, BINS)
+    counts = np.array(given, dtype=np.int64).reshape(groups, 2, BINS)
+    return None if is_small(counts, min_cell).any() else counts

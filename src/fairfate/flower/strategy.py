@@ -35,7 +35,6 @@ from fairfate.flower.receive import receive
 from fairfate.flower.replies import (
     BROADCAST,
     LEARNING_RATE,
-    MOST_LOSS,
     Limits,
     Replies,
     TooFewRepliesError,
@@ -84,8 +83,10 @@ class FlowerStrategy(Base):
     max_norm : L2 norm above which an update is dropped; None compares the updates of a round with each
         other, infinity takes all
     max_examples : most examples that a client may count for
-    max_weight : a client's model with a larger weight is dropped
-    max_loss : a client that reports a larger loss of a row of its own is dropped
+    max_weight : weights of the model are cut to this, and a client's model with one of more than twice that
+        is dropped
+    min_cell : clients tell of no count of fewer rows, but may of none; one that does is dropped
+    max_told : numbers that clients are told beside the model are cut to this
     row_ranges : for clients of these names, how many examples they may claim, at least and at most; a
         reply that claims others is dropped
     learning_rate : of the clients' SGD, for strategies that must know it (``qffl``)
@@ -122,7 +123,8 @@ class FlowerStrategy(Base):
         max_norm: float | None = None,
         max_examples: float | None = None,
         max_weight: float | None = None,
-        max_loss: float | None = None,
+        min_cell: int = 0,
+        max_told: float | None = None,
         row_ranges: Mapping[str, tuple[int, int]] | None = None,
         learning_rate: float | None = None,
         checkpoint: str | Path | None = None,
@@ -148,11 +150,12 @@ class FlowerStrategy(Base):
         ):
             check(least >= 0, f"{name} must be >= 0", least)
         limits = {"max_norm": max_norm, "max_examples": max_examples, "learning_rate": learning_rate}
-        limits |= {"max_weight": max_weight, "max_loss": max_loss}
+        limits |= {"max_weight": max_weight, "max_told": max_told}
         for name, limit in limits.items():
             check(limit is None or limit > 0, f"{name} must be > 0", limit)
         check(max_wait > 0, "max_wait must be > 0", max_wait)
         check(attempts >= 1, "attempts must be >= 1", attempts)
+        check(min_cell >= 0, "min_cell must be >= 0", min_cell)
         self.spec: Spec = parse_spec(strategy, metric)
         self.num_rounds = num_rounds
         self.validation, self.test = validation, test
@@ -171,7 +174,7 @@ class FlowerStrategy(Base):
         self.min_available_nodes = min_available_nodes
         self.min_replies, self.attempts = min_replies, attempts
         self.row_ranges = row_ranges or {}
-        self.limits = Limits(max_norm, max_examples, max_weight, max_loss or MOST_LOSS)
+        self.limits = Limits(max_norm, max_examples, max_weight, min_cell, max_told)
         self.learning_rate = learning_rate
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.averaged = tuple(averaged)
@@ -205,7 +208,13 @@ class FlowerStrategy(Base):
         held = {HELD_SHARE: self.holders.share} if self.holders.at_clients else {}
         question = ConfigRecord({**(query_config or {}), **held, "wants-rows": self.told_rows})
         groups = len(self.grouping) if self.told_rows and self.grouping is not None else 0
-        self.roster = Roster(question if asks else None, groups, max_wait=max_wait, most=self._most_rows)
+        self.roster = Roster(
+            question if asks else None,
+            groups,
+            max_wait=max_wait,
+            most=self._most_rows,
+            min_cell=min_cell,
+        )
         self.evaluation = Evaluation(self)
         self.history: list[Round] = []
         """What happened so far."""
@@ -392,7 +401,9 @@ class FlowerStrategy(Base):
         clients = self.roster.clients(grid, max(1, self.min_available_nodes)) if asked else []
         if step is None:
             about = self._about_models(self.num_rounds + 1)
-            (held,) = ask_counts(grid, clients, [result.arrays], about, groups, self._most, timeout)
+            (held,) = ask_counts(
+                grid, clients, [result.arrays], about, groups, self._most_held, timeout, self.limits.min_cell
+            )
             self.history[-1] = self.history[-1]._replace(validation=held)
             return
         rows: Measure | NDArray[np.int64] | None = self.validation
@@ -403,11 +414,27 @@ class FlowerStrategy(Base):
 
         if self.holders.at_clients:
             rows = ask_histograms(
-                grid, clients, result.arrays, question, groups, timeout, self._most, of_held
+                grid,
+                clients,
+                result.arrays,
+                question,
+                groups,
+                timeout,
+                self._most_held,
+                of_held,
+                self.limits.min_cell,
             )
         if step["from"] == "clients":
             histogram = ask_histograms(
-                grid, clients, result.arrays, question, groups, timeout, self._most, self._held
+                grid,
+                clients,
+                result.arrays,
+                question,
+                groups,
+                timeout,
+                self._most,
+                self._held,
+                self.limits.min_cell,
             )
         assert rows is not None
         fairness = replace(self._setup(self.num_rounds), min_cell=0).fairness(str(step["metric"]))
@@ -443,7 +470,7 @@ class FlowerStrategy(Base):
         log(INFO, "configure_train: %d of %d clients: %s", size, len(clients), names)
         telling = [*self.roster.known.values()] if Need.ALL_ROWS in self.needs else sampled
         rows = rows_told(telling, self.limits.max_examples) if self.told_rows and sampled else None
-        broadcast = model.server.broadcast(rows) if sampled else None
+        broadcast = self._within_limit(model.server.broadcast(rows)) if sampled else None
         self._asked = []
         for client in sampled:
             mine = ConfigRecord({**config, "server-round": server_round, **self._told(model)})
@@ -455,6 +482,14 @@ class FlowerStrategy(Base):
             content = RecordDict({self.arrayrecord_key: arrays, self.configrecord_key: mine})
             self._asked.append(Message(content, client.node, MessageType.TRAIN))
         return self._asked
+
+    def _within_limit(self, told: Values | None) -> Values | None:
+        """What clients are told, cut to numbers that they accept."""
+        most = self.limits.max_told
+        if told is None or most is None or not (np.abs(told) > most).any():
+            return told
+        log(WARNING, "\t> what clients are told beside the model is cut to numbers within %g", most)
+        return np.clip(told, -most, most)
 
     def _follow(self, arrays: ArrayRecord) -> GlobalModel:
         """Make sure that the model is the one that is sent out, whoever may have changed it."""
@@ -482,6 +517,11 @@ class FlowerStrategy(Base):
     def _most(self, name: str) -> float:
         """How many rows a client may count."""
         return min(self._most_rows(name), self.limits.max_examples or math.inf)
+
+    def _most_held(self, name: str) -> float:
+        """How many rows a client may hold out: its share of each group and label, rounded up."""
+        strata = 2 * len(self.grouping) if self.grouping is not None else 0
+        return min(self._most(name), self.holders.share * self._most_rows(name) + strata)
 
     def _least(self, minimum: int) -> int:
         return max(1, minimum if self.per_round is None else self.per_round)
@@ -546,7 +586,7 @@ class FlowerStrategy(Base):
         if self.told_rows:
             check_rows(good, self.roster.known, self.limits.max_examples)
         if self.grouping is not None and Need.REPORTS in self.needs:
-            local = read_reports(good, len(self.grouping), self.limits.max_loss)
+            local = read_reports(good, len(self.grouping), self.limits.min_cell)
         scale_updates(good, model.server.strategy.scale, model.layout, model.vector)
         if self.validation is not None and Need.SCORES in self.needs:
             rows = self.validation
@@ -586,7 +626,9 @@ class FlowerStrategy(Base):
             judges = [client for node, client in self.roster.known.items() if node in online]
         groups = len(self.grouping)
         about = self._about_models(number)
-        return ask_counts(self._grid, judges, models, about, groups, self._most, self._timeout)
+        return ask_counts(
+            self._grid, judges, models, about, groups, self._most_held, self._timeout, self.limits.min_cell
+        )
 
     def _judged_rows(self, rows: BuiltIn, clients: int) -> BuiltIn:
         """The validation rows that the models of so many clients are scored on."""

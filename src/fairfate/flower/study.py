@@ -18,7 +18,7 @@ from typing import Any
 
 from fairfate.data import Schema
 from fairfate.data.encode import ONEHOT
-from fairfate.errors import InputError
+from fairfate.errors import InputError, check, listing
 from fairfate.flower.keys import PublicKey
 
 FIT, ROWS, TRAIN, SCORES, HISTOGRAM = "fit", "rows", "train", "scores", "histogram"
@@ -202,7 +202,7 @@ class Study:
         add("\n# Whose messages a site answers: public keys, to sign and to seal.\n[server]")
         lines += [_line("sign", self.server.sign), _line("seal", self.server.seal)]
         for name, member in self.sites.items():
-            add(f"\n[sites.{json.dumps(name, ensure_ascii=False)}]")
+            add(f"\n[sites.{_toml(name)}]")
             lines += [_line("sign", member.key.sign), _line("seal", member.key.seal)]
             add(_line("rows", list(member.rows), "it trains on, at least and at most"))
         return "\n".join(lines) + "\n"
@@ -328,6 +328,7 @@ def _from_table(table: Mapping[str, Any], checksum: str) -> Study:
         raise ValueError("no sites, or unknown questions")
     if not str(study["name"]).isprintable():
         raise ValueError("a name that cannot be printed in a line")
+    check_parties(_key(table["server"]), sites)
     return Study(
         name=str(study["name"]),
         version=_whole(study["version"]),
@@ -370,6 +371,26 @@ def _from_table(table: Mapping[str, Any], checksum: str) -> Study:
         sites=sites,
         checksum=checksum,
     )
+
+
+def check_name(name: str) -> None:
+    """InputError for a party's name that could be taken for another one."""
+    letters = name.replace("-", "").replace("_", "").replace(".", "")
+    if not (letters.isascii() and letters.isalnum()) or len(name) > 64:
+        raise InputError(
+            f"name must be up to 64 ASCII letters, digits, dots, hyphens and underscores, got {name[:80]!a}"
+        )
+
+
+def check_parties(server: PublicKey, sites: Mapping[str, Member]) -> None:
+    """InputError unless all parties have names and keys of their own."""
+    for name in sites:
+        check_name(name)
+    names = [name.casefold() for name in (SERVER, *sites)]
+    check(len(set(names)) == len(names), "every party must have a name of its own", listing(sites))
+    keys = [server, *(member.key for member in sites.values())]
+    for parts in ({key.sign for key in keys}, {key.sealing_point for key in keys}):
+        check(len(parts) == len(keys), "every party must have a key of its own", "one twice")
 
 
 def _key(about: Mapping[str, Any]) -> PublicKey:

@@ -15,7 +15,7 @@ from fairfate.flower.logs import log, one_line
 from fairfate.flower.nodes import COUNTS, Client
 from fairfate.flower.receive import receive
 from fairfate.flower.records import MismatchError
-from fairfate.flower.replies import MOST_EXAMPLES
+from fairfate.flower.replies import MOST_EXAMPLES, check_cells
 from fairfate.flower.steps import ASK
 
 SCORES, MODEL = "scores", "model-"
@@ -38,6 +38,7 @@ def ask_counts(
     groups: int,
     most: Callable[[str], float],
     timeout: float,
+    min_cell: int = 0,
 ) -> Counts:
     """(models, groups, 2, 2) counts summed over the clients that answer for all models.
 
@@ -59,7 +60,7 @@ def ask_counts(
             log(WARNING, "\t> an answer to nothing that was asked, or a second one, does not count")
             continue
         try:
-            total += read_counts(reply, len(models), groups, most(name))
+            total += read_counts(reply, len(models), groups, most(name), min_cell)
             told += 1
         except MismatchError as error:
             log(WARNING, "\t> %s judges nobody in this round: %s", name, one_line(error))
@@ -69,7 +70,7 @@ def ask_counts(
     return total
 
 
-def read_counts(reply: Message, models: int, groups: int, most: float) -> Counts:
+def read_counts(reply: Message, models: int, groups: int, most: float, min_cell: int = 0) -> Counts:
     """A client's counts; MismatchError if they make no sense."""
     if reply.has_error():
         raise MismatchError(f"error {reply.error.code}: {reply.error.reason}")
@@ -86,4 +87,5 @@ def read_counts(reply: Message, models: int, groups: int, most: float) -> Counts
         raise MismatchError(f"'{SCORES}' is not of the same rows for all models")
     if rows[0].sum() >= MOST_EXAMPLES or rows[0].sum() > most:
         raise MismatchError(f"'{SCORES}' is of {rows[0].sum()} rows, over the limit")
+    check_cells(counts, min_cell, SCORES)
     return counts

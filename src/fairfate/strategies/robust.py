@@ -50,13 +50,15 @@ def each(rule: Callable[[Matrix], Vector]) -> Combine:
 def clip(norm: float = 0.0) -> Callable[[Matrix], Values]:
     """By what each update is multiplied so that none is longer than ``norm``; 0 stands for the median.
 
+    Of two updates the shorter one sets the limit: their mean would be the liar's to choose.
+
     >>> clip(1.0)(np.array([[3.0, 4.0], [0.6, 0.8]])).tolist()
     [0.2, 1.0]
     """
 
     def scale(deltas: Matrix) -> Values:
         norms = np.sqrt([squared_norm(delta) for delta in deltas])
-        most = norm or float(np.median(norms))
+        most = norm or float(norms.min() if len(norms) == 2 else np.median(norms))
         return np.where(norms > most, most / np.where(norms > most, norms, 1.0), 1.0)
 
     return scale

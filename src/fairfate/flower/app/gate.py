@@ -299,8 +299,10 @@ class Gate:
             return state.file in ("", checksum)
 
     def keep_file(self, checksum: str) -> None:
-        """Remember the site's file, by which a question was answered."""
+        """Remember the site's file, by which a question was answered; InputError if it was another's turn."""
         with self.folder.state(self.study.checksum) as state:
+            if state.file not in ("", checksum):
+                raise InputError("another question has been answered by another file meanwhile")
             state.file = checksum
 
 

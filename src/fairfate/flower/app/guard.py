@@ -17,11 +17,13 @@ import tomllib
 import warnings
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fairfate.errors import InputError, reason_of
 from fairfate.flower.app.gate import check_versions, read_study
+from fairfate.flower.app.site_state import SiteFolder
 
 CHECK, PASSED = "--check-guard", "fairfate guards this site"
 """What the launcher asks the guard, and what it must hear."""
@@ -146,7 +148,12 @@ def main() -> None:
     installed: list[Path] = []
 
     def install_if_trusted(content: Any, *args: Any, **options: Any) -> Path:
-        installed.append(install(content, known.app, Path(apps)))
+        try:
+            installed.append(install(content, known.app, Path(apps)))
+        except UntrustedAppError as error:
+            with suppress(InputError, OSError):
+                SiteFolder(Path(apps).parent).refuse(known.checksum, kind="app", reason=str(error))
+            raise
         return installed[0]
 
     def load(*args: Any, **options: Any) -> Any:

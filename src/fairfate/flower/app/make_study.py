@@ -35,6 +35,8 @@ from fairfate.flower.study import (
     NotInStudyError,
     Study,
     Training,
+    check_name,
+    check_parties,
     columns_of,
     grouping_checksum,
 )
@@ -67,7 +69,7 @@ def make_key(name: str, folder: Path, node: Path | None = None) -> tuple[Path, P
     folder : where both files go; neither may exist
     node : the site's node-config: its rows are counted, and the public file says so many, roughly
     """
-    _check_name(name)
+    check_name(name)
     if (node is None) != (name == SERVER):
         raise InputError(f"node must be given for a site, and not for the server, got {node or 'none'}")
     private, public = folder / f"{name}-study.key", folder / f"{name}-study.pub"
@@ -84,14 +86,6 @@ def make_key(name: str, folder: Path, node: Path | None = None) -> tuple[Path, P
     key.write(private)
     write_bytes(public, text.encode())
     return private, public
-
-
-def _check_name(name: str) -> None:
-    letters = name.replace("-", "").replace("_", "").replace(".", "")
-    if not (letters.isascii() and letters.isalnum()) or len(name) > 64:
-        raise InputError(
-            f"name must be up to 64 ASCII letters, digits, dots, hyphens and underscores, got {name[:80]!a}"
-        )
 
 
 def _count(node: Path) -> int:
@@ -111,13 +105,15 @@ def read_party(path: Path) -> Party:
     try:
         about = tomllib.loads(path.read_text("utf-8"))
         rows = about.get("rows")
-        span = None if rows is None else (int(rows[0]), int(rows[1]))
+        if rows is not None and [type(row) for row in rows] != [int, int]:
+            raise ValueError("rows that are not two whole numbers")
+        span = None if rows is None else (rows[0], rows[1])
         party = Party(str(about["name"]), PublicKey(str(about["sign"]), str(about["seal"])), span)
         bytes.fromhex(party.key.sign)
         party.key.wrap(bytes(32), b"")  # some keys cannot be sealed for
     except OSError as error:
         raise InputError(f"public key must be a file, got '{path}' ({error.strerror})") from None
-    except (ValueError, LookupError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         raise InputError(
             f"public key must be a file that fairfate flower key has written, got '{path}' ({error})"
         ) from None
@@ -127,7 +123,7 @@ def read_party(path: Path) -> Party:
 
 def _check_party(party: Party) -> None:
     """InputError for what `make_key` never writes: somebody else may have written the file."""
-    _check_name(party.name)
+    check_name(party.name)
     if (party.rows is None) != (party.name == SERVER):
         raise InputError(
             f"public key must say the rows of a site, and none of the server, got {party.rows} for"
@@ -292,9 +288,7 @@ def _parties(
     if server is None:
         raise InputError("a study must have the server's public key, got none")
     check(len(sites) >= 2, "a study must have at least two sites", len(sites))
-    keys = [server, *(member.key for member in sites.values())]
-    for parts in ({key.sign for key in keys}, {key.seal for key in keys}):
-        check(len(parts) == len(keys), "every party must have a key of its own", "one twice")
+    check_parties(server, sites)
     return server, sites
 
 
@@ -305,13 +299,14 @@ def _questions(
     check(runs is None or runs >= 1, "runs must be >= 1", runs)
     if amends is None or runs is not None:
         return _count_questions(settings, strategies, runs or RUNS)
-    for kind, number in _count_questions(settings, strategies, 1).items():
+    needed = _count_questions(settings, strategies, 1)
+    for kind, number in needed.items():
         if number > amends.questions[kind]:
             raise InputError(
                 f"runs must be given: one run needs {number} questions of the kind '{kind}', and the amended"
                 f" study has {amends.questions[kind]}"
             )
-    return dict(amends.questions)
+    return {kind: number if needed[kind] else 0 for kind, number in amends.questions.items()}
 
 
 def _count_questions(settings: Settings, strategies: Sequence[str], runs: int) -> dict[str, int]:

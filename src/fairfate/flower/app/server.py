@@ -15,7 +15,6 @@ from flwr.serverapp import Grid
 
 from fairfate.data import Schema, Table, cover
 from fairfate.errors import InputError, check, listing
-from fairfate.fairness.disclosure import MOST_LOSS
 from fairfate.federation.people import People
 from fairfate.federation.split import held_out, pack
 from fairfate.flower.app.gate import SCHEMA
@@ -227,7 +226,8 @@ def make_strategy(
         max_norm=settings.max_norm or None,
         max_examples=settings.max_examples or None,
         max_weight=None if study is None else study.limits.max_weight,
-        max_loss=MOST_LOSS if settings.config.min_cell > 1 else None,
+        min_cell=settings.config.min_cell,
+        max_told=None if study is None else study.limits.max_told,
         learning_rate=settings.training.learning_rate,
         checkpoint=checkpoint,
         averaged=(),  # everything is in the strategy's vector, as in the simulator

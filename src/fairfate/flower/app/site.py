@@ -26,6 +26,7 @@ from flwr.app import (
     MetricRecord,
     RecordDict,
 )
+from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from fairfate.data import Schema, Table, UnfitError, describe_frame
@@ -158,6 +159,23 @@ class Site:
             raise SiteError("this site has fewer rows than it must have to train")
         if number > high:
             raise SiteError("this site has more rows than the study has it train on")
+
+
+class SiteApp(ClientApp):
+    """A site's half of the app: every message, of whatever type, comes to `respond`, and so into its log.
+
+    Parameters
+    ----------
+    network : a network of the app's own, in place of the built-in model
+    """
+
+    def __init__(self, network: str | None = None) -> None:
+        super().__init__()
+        self.network = network
+
+    def __call__(self, message: Message, context: Context) -> Message:
+        """Answer a message."""
+        return respond(message, context, self.network)
 
 
 def respond(message: Message, context: Context, network: str | None = None) -> Message:
