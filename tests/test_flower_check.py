@@ -244,7 +244,7 @@ def test_the_summary_counts_rows_gaps_and_columns_that_are_not_used(app: Path, c
     women = int(((frame["sex"] == "female") & (frame["hired"] == "hired")).sum())
     assert code == 0
     assert f"; female, hired {women}; " in out
-    assert "Missing values: experience 7 (the median is taken)" in out
+    assert "Missing values: experience 7 (the mean is taken)" in out
     assert "not used: patient" in out
 
 

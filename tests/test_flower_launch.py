@@ -158,7 +158,7 @@ def test_keys_and_studies_are_made_by_commands(tmp_path: Path, fairfate: Callabl
     amended = fairfate(
         "flower", "study", "wards", "--amend", "study.toml", "--out", "study.toml", "-c", "rounds=7"
     )
-    assert "+ rounds = 7  # at most, in a run" in amended.out
+    assert "+ [training] rounds = 7  # at most, in a run" in amended.out
     assert "version = 2" in Path("study.toml").read_text()
     for words, said in (
         (["flower", "key"], "name must be given"),

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import stat
+import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,10 @@ from fairfate.data import Schema
 from fairfate.errors import InputError
 from fairfate.flower import FlowerStrategy
 from fairfate.flower.app import site
-from fairfate.flower.app.gate import Gate
+from fairfate.flower.app.check import read_node
+from fairfate.flower.app.gate import Gate, state_folder
 from fairfate.flower.app.make_study import changes_from, list_parties, make_key, make_study, read_party
+from fairfate.flower.app.pin import pin, read_changes
 from fairfate.flower.app.server import ServerData, seal_messages
 from fairfate.flower.app.settings import Settings
 from fairfate.flower.envelope import Envelope, EnvelopeError, Head, from_records, seal, to_records
@@ -46,8 +49,8 @@ from fairfate.flower.keys import PrivateKey, encrypt
 from fairfate.flower.sealed_grid import LARGEST, SealedGrid
 from fairfate.flower.steps import BINS, _histogram
 from fairfate.flower.study import FIT, SERVER, NotInStudyError, Study
-from federation_in_process import LocalGrid
-from ready_app import StudyApp, assert_same_as_fairfate_run
+from federation_in_process import Killed, LocalGrid
+from ready_app import ReadyApp, StudyApp, assert_same_as_fairfate_run
 
 RUN = 1
 
@@ -1142,7 +1145,7 @@ def test_an_amended_study_goes_on_from_the_last_and_says_what_changed(app: Study
     assert (after.version, after.previous) == (2, before.checksum)
     assert set(after.sites) == {"north", "south"}
     lines = changes_from(before, after)
-    assert '- [sites."west"]' in lines
+    assert any(line.startswith('- [sites."west"] rows') for line in lines)
     (tmp_path / "new").mkdir()
     _, public = make_key("south", tmp_path / "new", app.folder / "sites" / "south.toml")
     rotated = make_study(app.folder, [read_party(public)], changes=app.changes, amends=after)
@@ -1283,6 +1286,109 @@ def test_an_amended_study_keeps_what_is_not_given_anew(app: StudyApp) -> None:
     without = make_study(app.folder, [], changes={"strategy": "fedavg"}, amends=asked)
     assert asked.questions["histogram"] > 0
     assert without.questions["histogram"] == 0
+
+
+def test_an_amendment_names_every_change_and_its_site(app: StudyApp) -> None:
+    sites = dict(app.study.sites)
+    north, south = sites["north"], sites["south"]
+
+    def with_rows(first: tuple[int, int], second: tuple[int, int]) -> Study:
+        ranges = {"north": dataclasses.replace(north, rows=first)}
+        ranges["south"] = dataclasses.replace(south, rows=second)
+        return dataclasses.replace(app.study, sites={**sites, **ranges})
+
+    lines = changes_from(with_rows((200, 800), (100, 900)), with_rows((100, 900), (200, 800)))
+    for site_of, old, new in (("north", "[200, 800]", "[100, 900]"), ("south", "[100, 900]", "[200, 800]")):
+        assert any(line.startswith(f'- [sites."{site_of}"] rows = {old}') for line in lines)
+        assert any(line.startswith(f'+ [sites."{site_of}"] rows = {new}') for line in lines)
+
+
+def test_a_run_under_another_version_of_the_study_begins_anew(app: StudyApp) -> None:
+    app.changes["rounds"] = 3
+    app.sign_off()
+    config = app.config()
+    grid, trained = app.grid(config), []
+
+    def kill_in_the_third_round(message: Message, honest: Message) -> Message:
+        trained.append(message.metadata.message_type == MessageType.TRAIN)
+        if sum(trained) == 3:
+            raise Killed
+        return honest
+
+    grid.tamper[app.NODES["north"]] = kill_in_the_third_round
+    with pytest.raises(Killed):
+        app.serve(grid, config)
+    checkpoint = app.result() / "checkpoint.safetensors"
+    assert checkpoint.exists()
+    first = app.study
+    app.study = make_study(app.folder, [], amends=first, without=["west"])
+    app.file.write_text(app.study.text())
+    config = app.config(min_sites=2)
+    app.serve(app.grid(config), config)
+    clients = pd.read_csv(app.result(2) / "clients.csv")
+    assert "west" not in set(clients[clients["outcome"] != "dropped"]["name"])
+    written = tomllib.loads((app.result(2) / "config.toml").read_text())["provenance"]
+    assert written["study-sha256"] == app.study.checksum
+    assert written["study-version"] == 2
+    assert checkpoint.exists()  # of the first version's run, for which nobody has asked again
+    with pytest.raises(InputError, match="min-sites must be at most the 2 sites of the study"):
+        app.serve(app.grid(config), app.config(min_sites=3))
+
+
+def test_a_report_that_fails_leaves_the_run_finished(
+    app: StudyApp, monkeypatch: pytest.MonkeyPatch, lines: list[str]
+) -> None:
+    def fail(*args: object) -> None:
+        raise ValueError("no paper")
+
+    monkeypatch.setattr("fairfate.flower.app.folder.report", fail)
+    config = app.config()
+    app.serve(app.grid(config), config)
+    assert (app.result() / "summary.csv").exists()
+    assert (app.result() / "config.toml").exists()
+    assert any("no paper" in line for line in lines)
+
+
+def test_sites_that_were_not_heard_of_are_named(app: StudyApp) -> None:
+    config = app.config(min_sites=3, max_wait=0.1)
+    grid = app.grid(config)
+    grid.offline.add(app.NODES["south"])
+    with pytest.raises(InputError, match="got 2; not heard of: south"):
+        app.serve(grid, config)
+
+
+def test_pinning_a_study_writes_three_lines_and_shows_what_changed(app: StudyApp, tmp_path: Path) -> None:
+    node = app.folder / "sites" / "north.toml"
+    key = app.parties / "north-study.key"
+    assert read_changes(node, app.study) is None
+    assert pin(node, app.file, key, app.folder) == "north"
+    config = read_node(node)
+    assert (config["study-sha256"], config["key"]) == (app.study.checksum, str(key))
+    assert Gate(config).name == "north"
+    before, text = app.study, node.read_text()
+    app.sign_off(amends=before, min_cell=20)
+    assert any("min-cell = 20" in line for line in read_changes(node, app.study) or [])
+    with pytest.raises(InputError, match="key must be that of a site of the study"):
+        pin(node, app.file, app.parties / "server-study.key")
+    other = ReadyApp(tmp_path / "other").folder
+    with pytest.raises(InputError, match="app must be the study's"):
+        pin(node, app.file, app=other)
+    assert node.read_text() == text
+    pin(node, app.file)
+    assert len(node.read_text().splitlines()) == len(text.splitlines())
+
+
+def test_a_new_key_goes_beside_the_old_one_and_keeps_the_log(app: StudyApp) -> None:
+    node = app.folder / "sites" / "north.toml"
+    with pytest.raises(InputError, match="--rotate"):
+        make_key("north", app.parties, node)
+    private, public = make_key("north", app.parties, node, rotate=True)
+    assert (private.name, public.name) == ("north-study-2.key", "north-study-2.pub")
+    assert (app.parties / "north-study.key").exists()
+    before = app.node_config("north")
+    assert state_folder(before) == state_folder({**before, "key": str(private)})
+    with pytest.raises(InputError, match="out must be a folder"):
+        make_key("north", app.parties / "none", node)
 
 
 def test_keys_are_never_overwritten(app: StudyApp) -> None:

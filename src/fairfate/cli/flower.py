@@ -42,6 +42,7 @@ def key(
     name: Annotated[str | None, typer.Argument(help="server, where no --node is given")] = None,
     node: Annotated[Path | None, option("a site's node-config: its name, and roughly its rows")] = None,
     out: Annotated[Path, option("folder for the two files")] = Path(),
+    rotate: Annotated[bool, option("make a new key beside the one that is in use")] = False,
 ) -> None:
     """Make the keys of the server or a site: NAME-study.key stays there, NAME-study.pub goes around."""
     _need_flower()
@@ -50,7 +51,7 @@ def key(
     if name is None and node is None:
         raise InputError("name must be given, or --node, got neither")
     found = site_name(node) if name is None and node is not None else str(name)
-    private, public = make_key(found, out, node)
+    private, public = make_key(found, out, node, rotate=rotate)
     screen = console(soft_wrap=True)
     screen.print(f"Wrote {private}, which must stay here, and {public}, which goes into the study.")
 
@@ -114,6 +115,33 @@ def study(
     screen.print(f'    study-sha256 = "{made.checksum}"', markup=False, highlight=False)
 
 
+@flower_app.command()
+def pin(
+    study: Annotated[Path, typer.Argument(help="the study file, which somebody here has read through")],
+    node: Annotated[Path, option("the site's node-config, a .toml file")],
+    key: Annotated[Path | None, option("the site's private key (default: the one it has)")] = None,
+    app: Annotated[Path | None, option("an app that you have looked through; it must be the study's")] = None,
+    sign_off: Annotated[bool, option("write study, study-sha256 and key into the node-config")] = False,
+) -> None:
+    """Show what a study changes at a site and, with --sign-off, have the site answer its questions."""
+    _need_flower()
+    from fairfate.flower.app.pin import pin as write
+    from fairfate.flower.app.pin import read_changes
+    from fairfate.flower.study import Study
+
+    found = Study.read(study)
+    changes = read_changes(node, found)
+    lines = found.text().splitlines() if changes is None else changes
+    screen = console(soft_wrap=True)
+    for line in lines:
+        screen.print(line, markup=False, highlight=False)
+    if not sign_off:
+        screen.print(f"\nVersion {found.version} of {found.name}; nothing was changed: --sign-off pins it.")
+        return
+    name = write(node, study, key, app)
+    screen.print(f"\nPinned version {found.version} of {found.name} in {node}, as site {name}.")
+
+
 @flower_app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def site(
     context: typer.Context,
@@ -155,7 +183,7 @@ def log(
 
 def _log_line(line: dict[str, Any]) -> str:
     """A line of a site's log, for a person."""
-    time = str(line.get("time", ""))[:19].replace("T", " ")
+    time = f"{str(line.get('time', ''))[:19].replace('T', ' ')} UTC"
     signed = f"signed {line['signed']}" if line.get("signed") else "not signed"
     question = f"{line.get('kind') or line.get('type') or ''} {line.get('server-round', '')}".strip()
     sent = "; ".join(
@@ -164,7 +192,7 @@ def _log_line(line: dict[str, Any]) -> str:
     )
     return (
         f"{time} {line.get('verdict')} {question} from {line.get('claims')} ({signed}),"
-        f" run {line.get('run')}, {line.get('bytes', 0)} bytes: {sent or line.get('reason', '')}"
+        f" run {line.get('run')}, {line.get('bytes', 0)} bytes: {line.get('reason') or sent}"
     )
 
 

@@ -51,6 +51,8 @@ class Roster:
     """How many rows a client of this name may tell of."""
     min_cell: int = 0
     """Clients tell of no stratum of fewer rows, but may of none."""
+    expected: Sequence[str] = ()
+    """Names of clients that should come, where they are known."""
     timeout: float = 60.0
     """How long to wait for answers."""
     interval: float = 30.0
@@ -85,7 +87,7 @@ class Roster:
                 self.names += sorted({client.name for client in online} - set(self.names))
                 return sorted(online, key=lambda client: (client.name, client.node))
             if time.monotonic() >= end:
-                raise InputError(self._too_few(len(online), need))
+                raise InputError(self._too_few(nodes, need))
             now = time.monotonic()
             if len(online) != said or now >= again:
                 said, again = len(online), now + self.interval
@@ -106,15 +108,28 @@ class Roster:
         if self.refused:
             reasons = [f"{name}: {why}" for name, why in sorted(self.refused.values())]
             parts.append(f"refused: {listing(reasons, 5)}")
-        if silent:
-            parts.append(f"no answer: {listing([self.name(node) for node in silent])}")
+        parts += self._missing(silent, there)
         more = need - len(there)
         told = "; ".join([*parts, f"{max(0.0, left):.0f} s left"])
         return f"Waiting for {more} more site{'' if more == 1 else 's'} ({told})"
 
-    def _too_few(self, online: int, need: int) -> str:
-        reasons = "".join(f"; {name} takes no part: {why}" for name, why in self.refused.values())
-        return f"there must be at least {need} clients within {self.max_wait:g} s, got {online}{reasons}"
+    def _missing(self, silent: Sequence[int], there: Sequence[str]) -> list[str]:
+        """Who has not been heard of, by name and by number."""
+        known = {*there, *(name for name, _ in self.refused.values())}
+        absent = [name for name in self.expected if name not in known]
+        parts = [f"not heard of: {listing(absent)}"] if absent else []
+        if silent:
+            names = listing([self.name(node) for node in silent])
+            hint = "; perhaps another version of the study is pinned there" if self.expected else ""
+            parts.append(f"no answer: {names}{hint}")
+        return parts
+
+    def _too_few(self, nodes: Sequence[int], need: int) -> str:
+        there = [self.known[node].name for node in nodes if node in self.known]
+        silent = [node for node in nodes if node not in self.known and node not in self.refused]
+        reasons = [f"{name} takes no part: {why}" for name, why in self.refused.values()]
+        told = "".join(f"; {reason}" for reason in [*reasons, *self._missing(silent, there)])
+        return f"there must be at least {need} clients within {self.max_wait:g} s, got {len(there)}{told}"
 
     def _meet(self, grid: Grid, nodes: Sequence[int]) -> None:
         """Ask new nodes who they are."""

@@ -214,6 +214,7 @@ class FlowerStrategy(Base):
             max_wait=max_wait,
             most=self._most_rows,
             min_cell=min_cell,
+            expected=tuple(self.row_ranges),
         )
         self.evaluation = Evaluation(self)
         self.history: list[Round] = []

@@ -135,7 +135,9 @@ class Study:
             table = tomllib.loads(content.decode("utf-8"))
             study = _from_table(table, hashlib.sha256(content).hexdigest())
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-            reason = f"{type(error).__name__}: {error}"
+            reason = (
+                f"one without {error}" if isinstance(error, KeyError) else f"{type(error).__name__}: {error}"
+            )
             raise InputError(
                 f"{where} must be one that fairfate flower study has made, got {reason}"
             ) from None

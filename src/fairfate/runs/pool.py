@@ -152,7 +152,7 @@ class _Worker:
             )
         if code is not None and code < 0:
             if code == -signal.SIGTERM:
-                time.sleep(0.3)  # perhaps we are being stopped as well: then that is what happened
+                time.sleep(2.0)  # perhaps we are being stopped as well: then that is what happened
             how = f"killed by signal {-code} ({signal.Signals(-code).name})"
             how += ", perhaps for want of memory: fewer jobs may help" if code == -signal.SIGKILL else ""
         else:

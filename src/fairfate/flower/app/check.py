@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from fairfate.data import Schema, Table
+from fairfate.data.encode import ONEHOT
 from fairfate.data.fit import problems, unused
 from fairfate.data.read import stem
 from fairfate.errors import InputError, listing
@@ -115,10 +116,10 @@ def _cells(table: Table) -> str:
 
 
 def _missing(schema: Schema, frame: pd.DataFrame) -> str:
-    said = []
+    said, usual = [], "mean" if schema.encode == ONEHOT else "median"
     for column in schema.columns:
         count = int(frame[column].isna().sum())
         if count:
-            how = "a category" if column in schema.categories else "the median is taken"
+            how = "a category of their own" if column in schema.categories else f"the {usual} is taken"
             said.append(f"{column} {count} ({how})")
     return "; ".join(said) or "none"

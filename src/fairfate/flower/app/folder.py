@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from logging import INFO
+from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from fairfate.files import LOCK, csv_text, locked, remove_unfinished, write_byte
 from fairfate.flower.app.server import ServerData
 from fairfate.flower.app.settings import Settings
 from fairfate.flower.history import Round
-from fairfate.flower.logs import log
+from fairfate.flower.logs import log, one_line
 from fairfate.flower.strategy import FlowerStrategy
+from fairfate.flower.study import Study
 from fairfate.models.fitted import FairModel
 from fairfate.report.write import report
 from fairfate.rounds.checkpoint import read_checkpoint
@@ -51,6 +52,8 @@ class RunFolder:
 
     def forget_if_empty(self) -> None:
         """Remove the folder of a run that failed before its first round was done."""
+        if (self.path / results.SUMMARY).exists():
+            return
         if self.checkpoint.exists() and len(read_checkpoint(self.checkpoint).pieces) > 1:
             return
         for name in (results.CONFIG, SCHEMA_FILE, CHECKPOINT):
@@ -98,6 +101,7 @@ class RunFolder:
                 "data": settings.name,
                 "data-checksum": f"sha256:{data.table.checksum}",
                 "rows-checksums": data.table.rows_checksums,
+                **{key: value for key, value in self.provenance.items() if key.startswith("study")},
                 "model": data.model.text,
                 **{name: None if of is None else of.tolist() for name, of in counts.items()},
             },
@@ -121,8 +125,12 @@ class RunFolder:
         self.checkpoint.unlink(missing_ok=True)
         clear_live(self.path)
         log(INFO, "Saved to %s", self.path)
-        if len(rounds):
+        if not len(rounds):
+            return
+        try:
             log(INFO, "Report: %s", report([self.path]))
+        except Exception as error:  # the run has its results; the report can be written again from them
+            log(WARNING, "The report was not written (fairfate report %s): %s", self.path, one_line(error))
 
 
 def _config(settings: Settings, folder: Path, per_round: int | None) -> Config:
@@ -144,9 +152,12 @@ def _config(settings: Settings, folder: Path, per_round: int | None) -> Config:
 
 
 @contextmanager
-def open_run(settings: Settings) -> Iterator[RunFolder]:
-    """The folder of an interrupted run with the same settings and files, or a new one, for us alone."""
-    base, provenance = Path(settings.out).expanduser(), _provenance(settings)
+def open_run(settings: Settings, study: Study | None = None) -> Iterator[RunFolder]:
+    """The folder of an interrupted run with the same settings, files and study, or a new one, for us alone.
+
+    Under another version of a study a run begins anew: a site that has left must not be in its model.
+    """
+    base, provenance = Path(settings.out).expanduser(), _provenance(settings, study)
 
     def begun(path: Path) -> str:
         return config_text(_config(settings, path, settings.config.per_round), provenance)
@@ -193,9 +204,11 @@ def _is_interrupted(path: Path, begun: str) -> bool:
     return not finished and config.exists() and config.read_text("utf-8") == begun
 
 
-def _provenance(settings: Settings) -> dict[str, object]:
-    """What a run depends on besides the options of `fairfate run`: other settings, the server's files."""
+def _provenance(settings: Settings, study: Study | None) -> dict[str, object]:
+    """What a run depends on besides the options of `fairfate run`: study, other settings, server's files."""
     found: dict[str, object] = {}
+    if study is not None:
+        found |= {"study": study.name, "study-version": study.version, "study-sha256": study.checksum}
     for name in _COLUMNS:
         value = getattr(settings.config, name)
         found[f"server-{name}"] = ",".join(value) if isinstance(value, tuple) else value or ""

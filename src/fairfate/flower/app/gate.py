@@ -22,7 +22,7 @@ from fairfate._version import __version__
 from fairfate.data import Schema
 from fairfate.errors import InputError
 from fairfate.federation.holders import CROSS, LINE, SECURE, parse_holders
-from fairfate.flower.app.node import NodeConfig
+from fairfate.flower.app.node import NodeConfig, name_of
 from fairfate.flower.app.site_state import ANSWERED, SiteFolder, State
 from fairfate.flower.envelope import Envelope, EnvelopeError, Head, from_records, pack, seal, to_records
 from fairfate.flower.keys import PrivateKey
@@ -41,6 +41,7 @@ from fairfate.flower.study import (
     TRAIN,
     NotInStudyError,
     Study,
+    check_name,
 )
 from fairfate.flower.validators import HELD, HELD_SEED, HELD_SHARE, MODEL, PART
 from fairfate.flower.validators import SCORES as ASK_SCORES
@@ -137,8 +138,10 @@ class Gate:
             raise RefusedError from None
         return question, envelope
 
-    def close(self, question: Question, envelope: Envelope, content: RecordDict) -> RecordDict:
-        """Seal the answer for the server, and log what leaves."""
+    def close(
+        self, question: Question, envelope: Envelope, content: RecordDict, problem: str = ""
+    ) -> RecordDict:
+        """Seal the answer for the server, and log what leaves; a problem is all that left."""
         asked = envelope.head
         head = Head(
             self.study.checksum,
@@ -151,6 +154,8 @@ class Gate:
             envelope.checksum,
         )
         sealed = seal(head, content, self.key, {SERVER: self.study.server})
+        with self.folder.state(self.study.checksum) as state:
+            answered = state.answered.get(question.kind, 0)
         self.folder.log(
             ANSWERED,
             claims=asked.sender,
@@ -160,6 +165,9 @@ class Gate:
             **describe_question(question),
             sent=describe(content),
             bytes=len(pack(content)),
+            study=self.study.version,
+            number=f"{answered} of {self.study.questions[question.kind]}",
+            **({"reason": problem} if problem else {}),
         )
         return to_records(sealed)
 
@@ -310,7 +318,10 @@ def read_study(config: NodeConfig) -> Study:
     """The study that a site has pinned; InputError if it is another, or none."""
     path, pinned = str(config.get("study") or ""), str(config.get("study-sha256") or "")
     if not path or not pinned:
-        raise InputError("node-config must name study and study-sha256, got none")
+        raise InputError(
+            "node-config must name study and study-sha256, got none: the study has not been signed off here"
+            " (fairfate flower pin)"
+        )
     try:
         content = Path(path).expanduser().read_bytes()
     except OSError as error:
@@ -323,18 +334,26 @@ def read_study(config: NodeConfig) -> Study:
 
 
 def state_folder(config: NodeConfig) -> Path:
-    """Where a site keeps its state and its log: ``state`` in the node-config, or beside its key."""
+    """Where a site keeps its state and its log: ``state`` in the node-config, or beside its key.
+
+    The folder has the site's name, not that of its key, so that a new key finds it too.
+    """
     if config.get("state"):
         folder = Path(str(config["state"])).expanduser()
         if not folder.is_absolute():
             raise InputError(f"state must be a full path, got '{folder}'")
         return folder
     if not config.get("key"):
-        raise InputError("node-config must name key, the site's private key, got none")
+        raise InputError(
+            "node-config must name study, study-sha256 and key, got no key: the study has not been signed off"
+            " here (fairfate flower pin)"
+        )
     key = Path(str(config["key"])).expanduser()
     if not key.is_absolute():
         raise InputError(f"key must be a full path, got '{key}'")
-    return key.with_name(f"{key.stem}-state")
+    name = name_of(config)
+    check_name(name)
+    return key.with_name(f"{name}-study-state")
 
 
 def check_versions(study: Study) -> None:

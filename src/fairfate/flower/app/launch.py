@@ -102,6 +102,7 @@ def launch(node: Path, words: list[str]) -> int:
         option = word.partition("=")[0]
         if option.startswith("--") and any(own.startswith(option) or option == own for own in _OWN):
             raise InputError(f"{option} must be left out: a site has its own, got it")
+    os.umask(0o077)  # nobody else reads what this site writes
     gate, environment = prepare(node)
     command = [
         str(Path(sys.executable).parent / "flower-supernode"),

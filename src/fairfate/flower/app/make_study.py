@@ -14,13 +14,12 @@ from typing import Any
 
 from fairfate._version import __version__
 from fairfate.data import read_frame
-from fairfate.data.read import stem
 from fairfate.errors import InputError, check
 from fairfate.fairness.disclosure import MIN_CELL
 from fairfate.files import write_bytes
 from fairfate.flower.app.check import read_node
 from fairfate.flower.app.guard import app_checksum
-from fairfate.flower.app.node import check_keys, data_file, reading_of
+from fairfate.flower.app.node import check_keys, data_file, name_of, reading_of
 from fairfate.flower.app.settings import NEEDS_FIXED, SITES, Settings, schema_of, settings_of
 from fairfate.flower.keys import PrivateKey, PublicKey
 from fairfate.flower.study import (
@@ -60,7 +59,7 @@ class Party:
     """Of a site: how many rows it trains on, at least and at most."""
 
 
-def make_key(name: str, folder: Path, node: Path | None = None) -> tuple[Path, Path]:
+def make_key(name: str, folder: Path, node: Path | None = None, *, rotate: bool = False) -> tuple[Path, Path]:
     """Make a party's keys; returns its private and its public file.
 
     Parameters
@@ -68,12 +67,20 @@ def make_key(name: str, folder: Path, node: Path | None = None) -> tuple[Path, P
     name : ``server``, or the site's
     folder : where both files go; neither may exist
     node : the site's node-config: its rows are counted, and the public file says so many, roughly
+    rotate : make new ones beside those that exist, which are needed until the study is amended
     """
     check_name(name)
     if (node is None) != (name == SERVER):
         raise InputError(f"node must be given for a site, and not for the server, got {node or 'none'}")
-    private, public = folder / f"{name}-study.key", folder / f"{name}-study.pub"
-    check(not public.exists(), "public key must be a new file", f"'{public}', which exists")
+    number = 1
+    while rotate and (folder / _key_file(name, number, "pub")).exists():
+        number += 1
+    private, public = (folder / _key_file(name, number, kind) for kind in ("key", "pub"))
+    if public.exists():
+        raise InputError(
+            f"public key must be a new file, got '{public}', which exists (--rotate makes one beside it)"
+        )
+    check(folder.is_dir(), "out must be a folder", f"'{folder}'")
     lines = {"name": name}
     rows = None if node is None else _count(node)
     key = PrivateKey.create()
@@ -88,6 +95,10 @@ def make_key(name: str, folder: Path, node: Path | None = None) -> tuple[Path, P
     return private, public
 
 
+def _key_file(name: str, number: int, kind: str) -> str:
+    return f"{name}-study{'' if number == 1 else f'-{number}'}.{kind}"
+
+
 def _count(node: Path) -> int:
     config = read_node(node)
     check_keys(config)
@@ -96,8 +107,7 @@ def _count(node: Path) -> int:
 
 def site_name(node: Path) -> str:
     """What a site's node-config calls it."""
-    config = read_node(node)
-    return str(config.get("name") or stem(data_file(config)))
+    return name_of(read_node(node))
 
 
 def read_party(path: Path) -> Party:
@@ -350,6 +360,17 @@ def changes_from(before: Study, after: Study) -> list[str]:
         for name, first, second in keys
         if first != second
     ]
-    old, new = (replace(study, checksum="").text().splitlines() for study in (before, after))
+    old, new = (_by_section(study.text()) for study in (before, after))
     removed, added = ([line for line in one if line not in other] for one, other in ((old, new), (new, old)))
     return [*replaced, *(f"- {line}" for line in removed), *(f"+ {line}" for line in added)]
+
+
+def _by_section(text: str) -> list[str]:
+    """The lines of a study, each behind the name of its section: two sites may have the same range."""
+    section, lines = "", []
+    for line in text.splitlines():
+        if line.startswith("["):
+            section = line
+        elif line and not line.startswith("#"):
+            lines.append(f"{section} {line}")
+    return lines

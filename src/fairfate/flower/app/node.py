@@ -8,6 +8,7 @@ from typing import Any
 
 from fairfate.data import Reading, Schema, read_frame
 from fairfate.data.missing import split_code
+from fairfate.data.read import stem
 from fairfate.errors import InputError, unknown
 from fairfate.lazy import pandas as pd
 
@@ -44,6 +45,11 @@ def data_file(config: NodeConfig) -> Path:
     if not config.get("data"):
         raise NodeError("node-config must name the site's file, as in data='/path/to/file.csv', got none")
     return Path(str(config["data"])).expanduser()
+
+
+def name_of(config: NodeConfig) -> str:
+    """What the site calls itself."""
+    return str(config.get("name") or stem(data_file(config)))
 
 
 def reading_of(config: NodeConfig, missing: tuple[str, ...] = ()) -> Reading:

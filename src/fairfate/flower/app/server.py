@@ -144,6 +144,11 @@ def open_study(settings: Settings) -> tuple[Settings, Study | None]:
             f" {rounds} rounds; the study has {listing(study.training.strategies)}, seeds"
             f" {listing(study.training.seeds)} and up to {study.training.rounds} rounds"
         )
+    check(
+        settings.min_sites <= len(study.sites),
+        f"min-sites must be at most the {len(study.sites)} sites of the study",
+        settings.min_sites,
+    )
     training = settings.training
     given = {
         "protocol": settings.config.protocol,

@@ -202,6 +202,7 @@ def _respond_at_site(message: Message, context: Context, network: str | None) ->
     """The sealed answer to a message that the study has."""
     gate = _open_gate(message, context)
     question, envelope = gate.open(message, context, network)
+    problem = ""
     try:
         with _discreet():
             check_keys(context.node_config)
@@ -211,10 +212,11 @@ def _respond_at_site(message: Message, context: Context, network: str | None) ->
             content = answer(question, Site.of_study(context, gate), network)
             gate.keep_file(checksum)
     except SiteError as error:
-        content = RecordDict({PROBLEM_RECORD: ConfigRecord({REASON: str(error)})})
+        problem = str(error)
+        content = RecordDict({PROBLEM_RECORD: ConfigRecord({REASON: problem})})
         if question.kind in (FIT, ROWS):
             content = RecordDict({CLIENT: ConfigRecord({NAME: gate.name, PROBLEM: str(error)})})
-    return gate.close(question, envelope, content)
+    return gate.close(question, envelope, content, problem)
 
 
 def _open_gate(message: Message, context: Context) -> Gate:

@@ -18,7 +18,7 @@ def main(grid: Grid, context: Context) -> None:
     settings, study = open_study(settings)  # what the sites have signed off
     grid = seal_messages(grid, study, context.run_id)  # they answer nothing else
 
-    with open_run(settings) as folder:  # a new one, or that of an interrupted run with the same settings
+    with open_run(settings, study) as folder:  # a new one, or that of an interrupted run of the same study
         # How columns become numbers: as in the interrupted run, or (simulations only) asked of the sites,
         # or (None) learned from the validation file or read from a schema file. Then the server's own rows.
         schema = folder.schema
