@@ -187,6 +187,28 @@ def test_plain_training_stays_without_a_clear_gain() -> None:
     assert settings.choice.name == "fair_fate"  # no plain training to stay with
 
 
+def test_what_others_gain_beside_plain_training_is_tested_too() -> None:
+    bit = [counts((0.42 + step / 100, 0.06), (0.8, 0.2)) for step in range(4)]
+    real = recommend(compare({"fedavg": [UNFAIR] * 4, "fair_fate": bit}))
+    assert real.choice is not None
+    assert real.choice.name == "fedavg"
+    assert "fair_fate by 0.0" in real.chance
+    noise = recommend(compare({"fedavg": [UNFAIR, FAIR, UNFAIR], "fair_fate": [FAIR, UNFAIR, UNFAIR]}))
+    assert "may be chance" in noise.chance
+
+
+@pytest.mark.parametrize(
+    ("model", "verdict"),
+    [
+        (UNFAIR, "the whole interval is below 0.8"),
+        (FAIR, "the whole interval reaches 0.8"),
+        (counts((0.6, 0.15), (0.75, 0.17), rows=300), "inconclusive"),
+    ],
+)
+def test_fairness_of_the_saved_model_is_held_against_four_fifths(model: np.ndarray, verdict: str) -> None:
+    assert verdict in recommend(compare({"fedavg": [model] * 3})).fairness
+
+
 def test_rates_of_few_people_do_not_count_in_any_number() -> None:
     groups = Groups.single("origin", ("a", "b", "c"))
     few = np.array([[[8, 1], [0, 50]]])  # c: nine rows without the favourable outcome

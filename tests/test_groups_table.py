@@ -149,7 +149,7 @@ def test_an_interrupted_run_writes_the_same_file(
 
 
 def titles(out: str) -> list[str]:
-    return re.findall(r"^(.*), by (.*)$", out, re.MULTILINE)
+    return re.findall(r"^(.*), by (.*?)(?: \(means of \d+ seeds\))?$", out, re.MULTILINE)
 
 
 def test_up_to_six_groups_are_shown_and_all_if_asked_for(fairfate: Call, finished: Run) -> None:

@@ -24,7 +24,7 @@ from fairfate.runs.groups import rates_by_group
 from fairfate.runs.importances import Importance, read_importances
 from fairfate.runs.results import counts_of, is_untrained, read_date, row_names, summary_of
 from fairfate.runs.sheet import Sheet, join
-from fairfate.strategies import THRESHOLDS
+from fairfate.strategies import STEPS, THRESHOLDS, entries
 
 if TYPE_CHECKING:
     from fairfate.runs.finished import Run
@@ -285,6 +285,17 @@ def _with_acceptance(rounds: Sheet) -> Sheet:
     if "acceptance" in rounds:
         return rounds
     return rounds.assign(acceptance=np.full(len(rounds), math.nan))
+
+
+def methods(found: Comparison) -> list[tuple[str, str]]:
+    """What each strategy and step does, in a few words, where it is one of ours."""
+    known = {entry.name: entry.summary for entry in entries()}
+    known |= {f"+{name}": step.summary for name, step in STEPS.items()}
+    labels = [str(label).partition(" [")[0].split("+") for label in found.summary["strategy"]]
+    names = dict.fromkeys(
+        name for first, *steps in labels for name in (first, *(f"+{step}" for step in steps))
+    )
+    return [(name, known[name]) for name in names if name in known]
 
 
 def remarks(found: Comparison) -> list[str]:

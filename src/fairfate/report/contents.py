@@ -13,13 +13,12 @@ from fairfate.fairness.metrics import COLLAPSED
 from fairfate.fairness.objective import fairness_by
 from fairfate.report.answer import SHOWN, answer, judged
 from fairfate.report.audit import FOUR_FIFTHS, RATES, Audit, crossings
-from fairfate.report.comparison import FLAWS, remarks
+from fairfate.report.comparison import FLAWS, methods, remarks
 from fairfate.report.material import Material
 from fairfate.report.recommendation import paired_tests
 from fairfate.report.values import finite, interval, seeds_of
 from fairfate.runs.config import PROVENANCE
 from fairfate.runs.results import counts_of
-from fairfate.strategies import STEPS, entries
 
 FORMAT = 1
 MOST_COLUMNS = 12
@@ -55,7 +54,7 @@ def contents(found: Material, line: float = FOUR_FIFTHS) -> dict[str, Any]:
             | {key: finite(value) for key, value in one.metrics.items()}
             for one in found.comparison.baselines
         ],
-        "methods": _methods(found),
+        "methods": [{"name": name, "does": summary} for name, summary in methods(found.comparison)],
         "tests": tested,
         "importances": [one._asdict() for one in found.comparison.importances[:MOST_COLUMNS]],
         "audit": [_audited(audit, found, line) for audit in found.audits],
@@ -118,15 +117,6 @@ def _facts(about: Mapping[str, Any]) -> list[str]:
     return facts
 
 
-def _methods(found: Material) -> list[dict[str, str]]:
-    """What each strategy and step does, in a line, where it is one of ours."""
-    known = {entry.name: f"{entry.summary} ({entry.reference})" for entry in entries()}
-    known |= {name: step.summary for name, step in STEPS.items()}
-    labels = [str(label).partition(" [")[0] for label in found.comparison.summary["strategy"]]
-    names = dict.fromkeys(name for label in labels for name in label.split("+"))
-    return [{"name": name, "does": known[name]} for name in names if name in known]
-
-
 def _thresholds(found: Material) -> list[dict[str, Any]]:
     """The thresholds of the model shown, where groups have different ones."""
     cuts, groups = found.cuts, found.comparison.groups
@@ -156,7 +146,7 @@ def _shown(min_cell: int) -> str:
     return (
         f"No count of fewer than {min_cell} people is shown (fairfate report --min-cell); where one is"
         f" hidden, those beside it are rounded to multiples of {min_cell}. Rates and ratios are those of the"
-        " exact counts, which the run's owner has in groups.csv and the terminal."
+        " exact counts."
     )
 
 

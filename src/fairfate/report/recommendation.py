@@ -11,16 +11,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from fairfate.errors import listing
+from fairfate.fairness.disclosure import MIN_CELL
 from fairfate.fairness.intervals import holm, paired
 from fairfate.fairness.metrics import COLLAPSED, FAIRNESS
+from fairfate.report.audit import ABOVE, BELOW, FOUR_FIFTHS, UNCLEAR, audits
 from fairfate.report.comparison import Comparison
 from fairfate.runs.choice import COLLAPSE, KEEP, MIN_GAIN, TOLERANCE, UNDEFINED, UNTRAINED, Choice, Judged
+from fairfate.runs.results import counts_of
 
 SIGNIFICANT = 0.05
 """The level of the paired tests."""
 NAMES = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "mcc": "MCC"}
-RULE = f"accuracy within {TOLERANCE} of the best and {KEEP:.0%} of the best balanced accuracy above one half"
+RULE = (
+    f"accuracy at most {TOLERANCE} below the best one's, and at least {KEEP:.0%} of its balanced accuracy"
+    " above 0.5"
+)
 NEXT_STEPS = {
     COLLAPSE: (
         "Try more rounds (--rounds) or another learning rate (--learning-rate), and look whether the inputs"
@@ -48,23 +56,29 @@ class Recommendation:
     chance: str
     pooled: str
     """How it compares with models of the pooled rows."""
-    saved: str
-    """The saved model's own numbers, where the others are means over seeds."""
+    fairness: str
+    """How fair the saved model is, by which rule, and whether it reaches the threshold."""
+    inputs: str
+    """Whether it sees the group."""
     caveats: tuple[str, ...]
 
     @property
     def paragraphs(self) -> list[str]:
-        """For the terminal."""
+        """For the terminal: each answers one question."""
         others = listing(f"{name} ({reason})" for name, reason in self.rejected)
-        parts = (
-            (self.headline, self.reason),
-            (self.comparison, self.chance),
-            (self.pooled, self.saved),
-            (f"Not recommended: {others}." if others else "",),
-            self.caveats,
-        )
-        texts = (" ".join(filter(None, part)) for part in parts)
-        return [text for text in texts if text]
+        return [
+            f"{label}{text}"
+            for label, text in (
+                ("", " ".join(filter(None, (self.headline, self.reason)))),
+                ("Gain and cost: ", self.comparison),
+                ("Chance: ", self.chance),
+                ("Against pooled training: ", self.pooled),
+                ("Fairness: ", " ".join(filter(None, (self.fairness, self.inputs)))),
+                ("Not recommended: ", f"{others}." if others else ""),
+                ("", " ".join(self.caveats)),
+            )
+            if text
+        ]
 
 
 def recommend(found: Comparison) -> Recommendation:
@@ -77,17 +91,18 @@ def recommend(found: Comparison) -> Recommendation:
         headline = "No model can be recommended."
         rejected = tuple((one.name, one.against) for one in judged if one.against)
         nothing = "Without a model nothing is gained or given up." if judged else ""
-        return Recommendation(None, headline, reason, rejected, nothing, "", _pooled(found, None), "", ())
+        return Recommendation(None, headline, reason, rejected, nothing, "", _pooled(found, None), "", "", ())
     seed = f", seed {choice.seed}" if found.seeds > 1 else ""
     return Recommendation(
         choice,
         f"Recommended: {choice.name}{seed}.",
         _reason(found, choice, judged),
         _rejected(found, choice, judged),
-        _comparison(found, choice),
+        _comparison(found, choice, judged),
         _chance(found, choice),
         _pooled(found, choice),
-        _saved(found, choice),
+        _fairness(found, choice),
+        _inputs(found),
         tuple(filter(None, (_majority(found, choice), _by_group(found, choice, judged)))),
     )
 
@@ -108,22 +123,23 @@ def _none(judged: Sequence[Judged]) -> str:
 def _reason(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> str:
     chosen, metric = judged[choice.line], name_of(found.fairness)
     allowed = [one for one in judged if not one.against and one.needs_group == chosen.needs_group]
-    bounds = f"{RULE}, on the validation rows"
+    bounds = f"{RULE} on the validation rows"
     if len(judged) == 1:
         text = "It is the only strategy of the run, and it has not collapsed."
     elif len(allowed) == 1:
         text = f"It is the only strategy with {bounds}."
     elif _is_kept(choice, judged):
         text = (
-            f"Of the {len(allowed)} strategies with {bounds}, no other is clearly fairer there: by {MIN_GAIN}"
-            f" {metric} or more, and by more than one standard error over seeds."
+            f"Of the {len(allowed)} strategies with {bounds}, none is clearly fairer there than plain"
+            f" training: by at least {MIN_GAIN} {metric}, and by more than one standard error over seeds."
         )
     else:
         text = (
             f"Of the {len(allowed)} strategies with {bounds}, it is the fairest there: {metric}"
             f" {chosen.fairness:.3f}."
         )
-    return f"{text} Its seed is the one with the median MCC." if found.seeds > 1 else text
+    seed = f"Of its {found.seeds} seeds, the one with the median MCC on the validation rows is saved."
+    return f"{text} {seed}" if found.seeds > 1 else text
 
 
 def _is_kept(choice: Choice, judged: Sequence[Judged]) -> bool:
@@ -158,15 +174,16 @@ def _changes(found: Comparison, line: int, other: int, metrics: Sequence[str]) -
     )
 
 
-def _comparison(found: Comparison, choice: Choice) -> str:
+def _comparison(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> str:
     if len(found.names) == 1:
         return ""
     first, metric = found.names[0], found.fairness
     if choice.line == 0:
         numbers = ", ".join(f"{name_of(name)} {found.mean(name, 0):.3f}" for name in (metric, *NAMES))
+        plain = "plain training" if not judged[0].aims_at_fairness else "what the others are compared with"
         return (
-            f"{first} is what the others are compared with, so nothing is gained and nothing given up. On the"
-            f" test rows{_means(found)} it has {numbers}."
+            f"{first} is {plain}, so nothing is gained and nothing given up. On the test rows"
+            f"{_means(found)} it has {numbers}."
         )
     changes = _changes(found, choice.line, 0, (metric, *NAMES))
     return f"From {first} to {choice.name}, on the test rows{_means(found)}: {changes}."
@@ -178,25 +195,49 @@ def _means(found: Comparison) -> str:
 
 def _chance(found: Comparison, choice: Choice) -> str:
     """Whether the difference in fairness to the first strategy may be chance, and so whether it is one."""
-    if len(found.names) == 1 or choice.line == 0:
+    if len(found.names) == 1:
         return ""
     metric = name_of(found.fairness)
-    rows = paired_tests(found, choice.line)["rows"]
-    test = next((row for row in rows if (row["line"], row["metric"]) == (0, found.fairness)), None)
+    rows = [row for row in paired_tests(found, choice.line)["rows"] if row["metric"] == found.fairness]
+    if choice.line == 0:
+        return _chance_of_others(found, rows)
+    test = next((row for row in rows if row["line"] == 0), None)
     if test is None:
-        return "They were run with different seeds, so the difference may be chance."
+        return "The strategies were run with different seeds, so the difference may be chance."
     if test["seeds"] < 2:
         return "One seed says nothing about chance: run more of them (--seeds 5)."
     if test["p-adjusted"] is None:
         return f"Whether the difference in {metric} is chance cannot be tested: it is the same in all seeds."
-    compared = len(found.names) - 1
-    corrected = f", corrected for {compared} comparisons" if compared > 1 else ""
-    p = f"p = {test['p-adjusted']:.3f}, paired over {test['seeds']} seeds{corrected}"
+    p = f"p = {test['p-adjusted']:.3f}, {_tested(found, test['seeds'])}"
     if test["p-adjusted"] >= SIGNIFICANT:
         return f"The difference in {metric} may be chance ({p}): the run does not show that it is fairer."
     # The test compares the others with the recommended one.
     verdict = "fairer" if test["value"] < 0 else "less fair"
     return f"It is {verdict}: the difference in {metric} is unlikely to be chance ({p})."
+
+
+def _chance_of_others(found: Comparison, rows: Sequence[Mapping[str, Any]]) -> str:
+    """Whether others are fairer on the test rows than the first strategy, which is recommended."""
+    tested = [row for row in rows if row["p-adjusted"] is not None]
+    if not tested:
+        return ""
+    metric, how = name_of(found.fairness), _tested(found, tested[0]["seeds"])
+    real = [row for row in tested if row["value"] > 0 and row["p-adjusted"] < SIGNIFICANT]
+    if not real:
+        least = min(row["p-adjusted"] for row in tested)
+        return f"What the others have in {metric} beside it may be chance (p = {least:.3f} or more, {how})."
+    gains = listing(f"{row['strategy']} by {row['value']:.3f} (p = {row['p-adjusted']:.3f})" for row in real)
+    return (
+        f"On the test rows these are fairer than it, which is unlikely to be chance ({how}): {gains}. But"
+        " test rows only measure; on the validation rows, by which the choice is made, they gain too little"
+        " or give up too much."
+    )
+
+
+def _tested(found: Comparison, seeds: int) -> str:
+    compared = len(found.names) - 1
+    corrected = f", corrected for {compared} comparisons" if compared > 1 else ""
+    return f"paired over {seeds} seeds{corrected}"
 
 
 def _pooled(found: Comparison, choice: Choice | None) -> str:
@@ -215,29 +256,48 @@ def _pooled(found: Comparison, choice: Choice | None) -> str:
             gains = (found.mean(key, choice.line) - values[key] for key in ("accuracy", metric))
             reached += " ({} has {:+.3f} and {:+.3f})".format(choice.name, *gains)
         parts.append(reached)
-    return f"Trained on the pooled rows of all clients, {'; '.join(parts)}."
+    return f"With the rows of all clients in one place, {'; '.join(parts)}."
 
 
-def _saved(found: Comparison, choice: Choice) -> str:
-    """The model's own numbers, where others are means over seeds, and whether it sees the group."""
-    sentences = []
-    if found.seeds > 1:
-        place = found.seeds_of(choice.line).index(choice.seed)
-        numbers = (
-            f"{name_of(metric)} {found.per_seed(metric, choice.line)[place]:.3f}"
-            for metric in ("accuracy", "mcc", found.fairness)
-        )
-        sentences.append(
-            f"The saved model, that of seed {choice.seed}, has {listing(numbers)} on its test rows."
-        )
+VERDICTS = {
+    ABOVE: "the whole interval reaches {line}",
+    BELOW: "the whole interval is below {line}",
+    UNCLEAR: "the interval contains {line}, so this is inconclusive",
+}
+"""What is said of a ratio and its interval, by the fairness threshold."""
+
+
+def _fairness(found: Comparison, choice: Choice) -> str:
+    """The saved model's fairness with its interval over people, and how it stands to the threshold."""
+    if found.groups is None or found.fairness not in FAIRNESS:
+        return ""
+    place = found.seeds_of(choice.line).index(choice.seed)
+    rows = found.of_line(choice.line)
+    rows = rows.where((rows["split"] == "test") & (rows["round"] == found.last))
+    rows = rows.where(np.argsort(rows["seed"], kind="stable"))
+    audit = audits(counts_of(rows)[[place]], found.groups, MIN_CELL)[-1]
+    verdict = next(one for one in audit.verdicts(0) if one.metric == found.fairness)
+    numbers = f"{name_of(found.fairness)} {found.per_seed(found.fairness, choice.line)[place]:.3f}"
+    accuracy = found.per_seed("accuracy", choice.line)[place]
+    saved = f"The saved model (seed {choice.seed}) has {numbers}" if found.seeds > 1 else f"It has {numbers}"
+    if verdict.said not in VERDICTS:
+        return f"{saved}, of too few people for an interval, and accuracy {accuracy:.3f} on the test rows."
+    ends = f"95 % interval {max(verdict.low, 0):.3f} to {min(verdict.high, 1):.3f}"
+    held = VERDICTS[verdict.said].format(line=FOUR_FIFTHS)
+    return (
+        f"{saved} ({ends}) and accuracy {accuracy:.3f} on the test rows. By the four-fifths convention (a"
+        f" ratio of at least {FOUR_FIFTHS}), {held}."
+    )
+
+
+def _inputs(found: Comparison) -> str:
+    """That the model sees the sensitive attribute, where it does."""
     names = [] if found.groups is None else list(found.groups.attributes)
     inputs = [name for name in names if any(one.column == name for one in found.importances)]
-    if inputs:
-        drop = " ".join(f"--drop {name}" for name in inputs)
-        sentences.append(
-            f"It takes {listing(inputs)} as an input, like any other column ({drop} leaves it out)."
-        )
-    return " ".join(sentences)
+    if not inputs:
+        return ""
+    drop = " ".join(f"--drop {name}" for name in inputs)
+    return f"It takes {listing(inputs)} as an input, like any other column ({drop} leaves it out)."
 
 
 def _majority(found: Comparison, choice: Choice) -> str:
@@ -256,9 +316,9 @@ def _majority(found: Comparison, choice: Choice) -> str:
 
 def _by_group(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> str:
     """What thresholds by group would reach, which are shown apart; or that the chosen model has them."""
-    law = "It needs the group of every person at every decision, and the law may forbid that."
+    law = "It decides by another threshold for each group, which the law may forbid."
     if judged[choice.line].needs_group:
-        return f"It decides by another threshold for each group. {law}"
+        return law
     usable = [line for line, one in enumerate(judged) if one.needs_group and not one.against]
     if not usable:
         return ""
@@ -266,7 +326,7 @@ def _by_group(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> st
     numbers = ", ".join(
         f"{name_of(metric)} {found.mean(metric, best):.3f}" for metric in (found.fairness, "accuracy")
     )
-    return f"Shown apart: {found.names[best]} has {numbers}. {law}"
+    return f"Shown apart, since it needs the group: {found.names[best]} has {numbers}. {law}"
 
 
 def paired_tests(found: Comparison, reference: int) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from rich.text import Text
 from fairfate.data import SOURCES
 from fairfate.errors import listing
 from fairfate.fairness.metrics import COLLAPSED, FAIRNESS, mcc
-from fairfate.report.comparison import Comparison, remarks
+from fairfate.report.comparison import Comparison, methods, remarks
 from fairfate.report.recommendation import recommend
 from fairfate.report.tables import DIGITS, POOLED, Cell, caption, rows_of
 from fairfate.runs.groups import RATES, rates_of
@@ -40,9 +40,10 @@ COLUMNS = {
     "eqo": "EQO",
 }
 LEGEND = (
-    "selected: share predicted favourable. SP, EO, EQO (statistical parity, equal opportunity, equalized"
-    " odds): the lowest group's rate over the highest's, 1 is equal. MCC: 1 is perfect, 0 is chance."
-    " * recommended."
+    "balanced: balanced accuracy, 0.5 is chance. MCC: 1 is perfect, 0 is chance. selected: share predicted"
+    " favourable. SP, EO, EQO: the lowest group's rate over the highest's, 1 is equal; of all people (SP,"
+    " statistical parity), of those with the favourable outcome (EO, equal opportunity, TPR), and the mean of"
+    " EO and the same without it (EQO, equalized odds, FPR)."
 )
 MOST_COLUMNS, FIRST = 40, 10
 """Columns of a file that are shown; of a wider one the first, and the notable among the others."""
@@ -153,7 +154,12 @@ def show_run(
     if found.title:
         console.print(found.title, style="italic", highlight=False)
     console.print(results_table(found, console.width, digits))
-    console.print(LEGEND, style="dim", highlight=False)
+    legend = [LEGEND, "* recommended." if found.recommended is not None else ""]
+    if any(found.flaws):
+        legend.append(f"collapsed: nearly one answer for everybody (MCC below {COLLAPSED}), of no use.")
+    console.print(" ".join(filter(None, legend)), style="dim", highlight=False)
+    for name, summary in methods(found):
+        console.print(f"{name}: {summary}", style="dim", highlight=False)
     answer = recommend(found)
     for paragraph in answer.paragraphs:
         console.print(f"\n{paragraph}", highlight=False)
@@ -184,13 +190,11 @@ def _show_groups(console: Console, found: Comparison, every_group: bool) -> None
     lines = range(len(found.names)) if every_group else sorted({0} if best is None else {0, best.line})
     for attribute in attributes:
         for line in lines:
-            console.print(f"\n{found.names[line]}, by {attribute}", style="italic", highlight=False)
+            means = f" (means of {found.seeds} seeds)" if found.seeds > 1 else ""
+            console.print(f"\n{found.names[line]}, by {attribute}{means}", style="italic", highlight=False)
             console.print(groups_table(found, line, attribute))
     if attributes:
-        means = "Means over seeds of the rates" if found.seeds > 1 else "Rates"
-        text = (
-            f"{means} on the test rows. In brackets 95 % intervals: they cover the test rows, not the seeds."
-        )
+        text = "Rates on the test rows, in brackets 95 % intervals for so many people."
         console.print(text, style="dim", highlight=False)
 
 
