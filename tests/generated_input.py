@@ -50,7 +50,7 @@ TEXTS = [
     *("fedmom:beta=", "fedmom:=0.9", "fedmom:beta=0.9,beta=0.8", "fedavg+median", "fedavg+krum:f=99", "a+b"),
     *("random", "dirichlet:0.5", "dirichlet:0", "dirichlet:nan", "dirichlet:-1", "dirichlet:1e-300"),
     *("dirichlet:1e308", "column:x", "column:", "dirichlet:", "random:1", "column:sex", "column:(file)"),
-    *("server", "server:rows=5", "server:rows=0", "clients", "clients:mode=secure", "clients:mode=line"),
+    *("server", "server:rows=5", "server:rows=0", "clients", "clients:mode=secure"),
     *("clients:mode=x", "clients:share=0", "clients:share=2", "clients:min-cell=-1", "clients:"),
     *("accept_all", "scale:factor=1e300", "scale:clients=0", "scale:clients=99", "lie_n:clients=1", "pf:x"),
     *("sign_flip:clients=1.5", "label_flip", "scale:", "biased_rows:clients=2", "lie_counts", "none"),

@@ -422,7 +422,6 @@ def models_in(asked: RecordDict, number: int) -> RecordDict:
     [
         ("cross", (2, 4), (3 + 2, 8)),
         ("secure", (2,), (3, 8)),
-        ("line", (5,), (6, 8)),
     ],
 )
 def test_a_site_scores_as_many_models_as_a_round_has(

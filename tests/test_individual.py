@@ -325,7 +325,7 @@ def own_file(folder: Path, **changes: Any) -> dict[str, Any]:
         ),
         (
             GUARDED,
-            {"validation-from": "clients:mode=line"},
+            {"validation-from": "clients:mode=secure"},
             "validation-from must be server for metric 'flip'",
         ),
         ("fedavg", {"metric": "consistency"}, "metric must be made of sp, .* here, .* got 'consistency'"),

@@ -30,7 +30,6 @@ from fairfate.runs.folders import read_folder
 from fairfate.runs.run import run
 from fairfate.runs.sweep import expand, sweep
 from fairfate.strategies import Cohort, Setup, fair_fate, parse_spec
-from fairfate.strategies.fair_fate import choose_on_line
 from fairfate.strategies.registry import TWO_GROUPS
 from fairfate.strategies.schedules import constant
 
@@ -49,8 +48,7 @@ def federate(table: Table, text: str, partition: str = "dirichlet:0.5", seed: in
 
 def played(table: Table, text: str, strategies: list[str], min_cell: int = 20, **options) -> list[Trace]:
     federation = federate(table, text)
-    line = federation.holders.mode == "line"
-    setup = Setup(TRAINING.rounds, learning_rate=TRAINING.learning_rate, min_cell=min_cell, line=line)
+    setup = Setup(TRAINING.rounds, learning_rate=TRAINING.learning_rate, min_cell=min_cell)
     specs = [parse_spec(strategy, "eqo") for strategy in strategies]
     model = Mlp(federation.inputs)
     return simulate(federation, specs, model, TRAINING, setup, Streams(1), record_clients=True, **options)
@@ -66,7 +64,7 @@ def played(table: Table, text: str, strategies: list[str], min_cell: int = 20, *
         ("server:rows=300", Holders(rows=300)),
         ("clients", Holders("clients")),
         ("clients:mode=secure,bucket=3", Holders("clients", mode="secure", bucket=3)),
-        ("clients:share=0.1,mode=line", Holders("clients", mode="line", share=0.1)),
+        ("clients:share=0.1,mode=secure", Holders("clients", mode="secure", share=0.1)),
         ("clients:validators=all", Holders("clients", validators="all")),
     ],
 )
@@ -81,7 +79,7 @@ def test_a_text_is_read_and_written(text: str, meant: Holders) -> None:
         ("nobody", "validation-from must be server or clients, got 'nobody'"),
         ("server:rows=0", "rows must be a whole number >= 1, got '0'"),
         ("server:mode=cross", "setting of validation-from server"),
-        ("clients:mode=own", "mode must be one of cross|secure|line, got 'own'"),
+        ("clients:mode=own", "mode must be one of cross|secure, got 'own'"),
         ("clients:bucket=2", "bucket must be left out with mode=cross, got 2"),
         ("clients:mode=secure,bucket=two", "bucket must be a whole number >= 1, got 'two'"),
         ("clients:share=0", "share must be in (0, 0.5], got 0"),
@@ -228,11 +226,11 @@ def test_counts_are_sums_over_the_rounds_clients(table: Table, mode: str) -> Non
     assert np.array_equal(expected[-1], replies.server_counts)
 
 
-@pytest.mark.parametrize("mode", ["cross", "secure", "line"])
+@pytest.mark.parametrize("mode", ["cross", "secure"])
 def test_all_may_judge(table: Table, mode: str) -> None:
     federation, streams = federate(table, f"clients:mode={mode},validators=all"), Streams(1)
     clients = Simulation(federation, Mlp(federation.inputs), TRAINING, streams)
-    setup = Setup(TRAINING.rounds, min_cell=20, line=mode == "line")
+    setup = Setup(TRAINING.rounds, min_cell=20)
     server = Server.start(parse_spec("fair_fate", "eqo").build(setup), clients.initial())
     before = server.params[None].astype(np.float32)
     (replies,) = next(play(clients, [server], TRAINING.rounds)).replies
@@ -258,11 +256,10 @@ def test_in_a_round_with_too_few_rows_nobody_is_fair(table: Table) -> None:
 
 
 def test_a_strategy_gives_the_same_bits_alone_and_beside_others(table: Table) -> None:
-    for mode in ("cross", "secure", "line"):
+    for mode in ("cross", "secure"):
         text = f"clients:mode={mode}"
-        chosen = ["fair_fate", "fedavg", "fair_fate:metric=sp"] if mode == "line" else STRATEGIES
-        together = played(table, text, chosen)
-        for strategy, trace in zip(chosen, together, strict=True):
+        together = played(table, text, STRATEGIES)
+        for strategy, trace in zip(STRATEGIES, together, strict=True):
             (alone,) = played(table, text, [strategy])
             assert np.array_equal(alone.params, trace.params), (mode, strategy)
 
@@ -280,40 +277,6 @@ def test_a_client_whose_update_is_not_finite_judges_nobody(table: Table) -> None
     rows = federation.validation.rows - federation.held[first].rows
     assert replies.server_counts is not None
     assert np.array_equal(replies.server_counts.sum(axis=-1), rows)
-
-
-# -- a line ----------------------------------------------------------------------------------------------
-
-
-def counts_with(rates: list[tuple[float, float]], rows: int = 10_000) -> np.ndarray:
-    """Models that accept these shares of two groups, of both labels alike."""
-    found = np.zeros((len(rates), 2, 2, 2), dtype=np.int64)
-    for number, pair in enumerate(rates):
-        for group, rate in enumerate(pair):
-            for label, right in ((0, rate - 0.2), (1, rate + 0.2)):
-                accepted = round(rows * right)
-                found[number, group, label] = rows - accepted, accepted
-    return found
-
-
-def test_the_fairest_mixture_is_taken_and_of_equally_fair_ones_the_first() -> None:
-    sp = bind("sp", TWO_GROUPS)
-    assert choose_on_line(sp, counts_with([(0.3, 0.6), (0.4, 0.6), (0.5, 0.6)])) == 2
-    assert choose_on_line(sp, counts_with([(0.3, 0.6), (0.5, 0.6), (0.5001, 0.6)])) == 1
-
-
-def test_a_mixture_that_costs_accuracy_or_tells_nobody_apart_is_not_taken() -> None:
-    sp = bind("sp", TWO_GROUPS)
-    counts = counts_with([(0.3, 0.6), (0.6, 0.6)])
-    counts[1, :, 1] = counts[1, :, 0]  # both labels accepted alike
-    assert choose_on_line(sp, counts) == 0
-    assert choose_on_line(bind("sp", TWO_GROUPS, least=10**6), counts_with([(0.3, 0.6), (0.6, 0.6)])) == 0
-
-
-def test_on_a_line_only_mixtures_are_judged(table: Table) -> None:
-    (trace,) = played(table, "clients:mode=line", ["fair_fate"])
-    assert {note["lam"] for note in trace.notes} <= {0.0, 0.25, 0.5, 0.75, 1.0}
-    assert all(client.counts is None for client in trace.clients)
 
 
 # -- whole runs ------------------------------------------------------------------------------------------
@@ -360,7 +323,6 @@ def test_a_sweep_tells_apart_who_judges(tmp_path: Path) -> None:
     ("strategy", "text", "said"),
     [
         ("server_step", "clients", "validation-from must be server for server_step, which trains there"),
-        ("fedval", "clients:mode=line", "must have mode=cross or mode=secure for fedval"),
     ],
 )
 def test_what_cannot_do_without_the_servers_rows_is_refused(strategy: str, text: str, said: str) -> None:
@@ -369,7 +331,7 @@ def test_what_cannot_do_without_the_servers_rows_is_refused(strategy: str, text:
     assert said in str(error.value)
 
 
-@pytest.mark.parametrize("mode", ["cross", "secure", "line"])
+@pytest.mark.parametrize("mode", ["cross", "secure"])
 def test_a_killed_simulation_goes_on(table: Table, mode: str, tmp_path: Path) -> None:
     file = tmp_path / "state.safetensors"
 

@@ -28,14 +28,13 @@ PICTURE = FILE.parent.parent / "images" / "validation-rows.svg"
 TITLES = {"compas": "COMPAS", "law": "Law School", "adult": "Adult", "dutch": "Dutch"}
 SEEDS = {"compas": 10, "law": 10, "adult": 10, "dutch": 10}
 METRIC_NAMES = ("sp", "eo", "eqo")
-SERVER, CROSS, SECURE, LINE = "server", "clients", "clients:mode=secure", "clients:mode=line"
+SERVER, CROSS, SECURE = "server", "clients", "clients:mode=secure"
 CROSS_ALL, SECURE_ALL = "clients:validators=all", "clients:mode=secure,validators=all"
 WHO = {
     CROSS: "`cross`",
     CROSS_ALL: "`cross`, all judge",
     SECURE: "`secure`",
     SECURE_ALL: "`secure`, all judge",
-    LINE: "`line`",
 }
 SPLITS = {"alike": "random", "skewed": "dirichlet:0.5"}
 THRESHOLDS, FROM_CLIENTS = "fedavg+average+thresholds", "fedavg+average+thresholds:from=clients"

@@ -207,7 +207,7 @@ ValidationFrom = Annotated[
     Word,
     option(
         "who holds validation rows: server[:rows=N] (default) | clients[:mode=cross|secure|line,...]",
-        words=("server", "clients", "clients:mode=secure", "clients:mode=line"),
+        words=("server", "clients", "clients:mode=secure"),
     ),
 ]
 MinCell = Annotated[

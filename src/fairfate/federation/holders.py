@@ -8,11 +8,11 @@ from fairfate.errors import InputError, check, plain, unknown
 from fairfate.strategies.settings import Choice, Number, read_settings
 
 SERVER, CLIENTS = "server", "clients"
-CROSS, SECURE, LINE = "cross", "secure", "line"
+CROSS, SECURE = "cross", "secure"
 MIN_CELL = 20
 """Fewer rows than this behind a rate, all validators' together, and the clients' fairness is undefined."""
 
-_MODE = Choice(CROSS, "how clients judge", (CROSS, SECURE, LINE))
+_MODE = Choice(CROSS, "how clients judge", (CROSS, SECURE))
 _VALIDATORS = Choice("cohort", "who judges", ("cohort", "all"))
 _SHARE = Number(0.2, "of a client's rows that it holds out", high=0.5, above_low=True)
 
@@ -22,8 +22,7 @@ class Holders:
     """Where validation rows come from, as the user says it.
 
     With ``clients`` each holds out a share of its rows, and the clients of a round count how models do on
-    them. ``cross``: every client's model is counted; ``secure``: only means of buckets of clients are;
-    ``line``: only mixtures that the server makes of all.
+    them. ``cross``: every client's model is counted; ``secure``: only means of buckets of clients are.
     """
 
     who: str = SERVER

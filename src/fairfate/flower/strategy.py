@@ -22,7 +22,7 @@ from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check, listing
 from fairfate.fairness.grammar import parse_objective
 from fairfate.fairness.metrics import Counts, Values
-from fairfate.federation.holders import AT_SERVER, LINE, parse_holders
+from fairfate.federation.holders import AT_SERVER, parse_holders
 from fairfate.federation.judged import said
 from fairfate.federation.streams import Streams
 from fairfate.flower.checks import check_rows, read_reports, rows_told, scale_updates, score
@@ -69,7 +69,7 @@ class FlowerStrategy(Base):
     validation : the server's labelled rows, for strategies that look at fairness
     test : other labelled rows to measure the model on after every round
     metric : fairness the strategy looks at, unless its settings say so: an objective such as ``eqo``
-    validation_from : ``server``, or ``clients[:mode=cross|secure|line,...]`` where the server has no rows for
+    validation_from : ``server``, or ``clients[:mode=cross|secure,...]`` where the server has no rows for
         this: clients hold some out and count how models do on them (see the documentation); rows are then
         counted by the groups of ``test``
     protocol : ``paper``, or ``published`` for the arithmetic of the published runs
@@ -252,8 +252,7 @@ class FlowerStrategy(Base):
     def _setup(self, num_rounds: int) -> Setup:
         groups = self.grouping or TWO_GROUPS
         published = self.protocol == "published"
-        line = self.holders.at_clients and self.holders.mode == LINE
-        return Setup(num_rounds, published, groups, self.learning_rate, self.holders.min_cell, line)
+        return Setup(num_rounds, published, groups, self.learning_rate, self.holders.min_cell)
 
     def _held(self, client: Client) -> dict[str, Any]:
         """By what a client knows which rows it holds out, if it does."""

@@ -16,7 +16,7 @@ from fairfate.data.groups import Groups
 from fairfate.data.read import list_folder
 from fairfate.errors import InputError, check
 from fairfate.fairness.grammar import parse_objective
-from fairfate.federation.holders import AT_SERVER, LINE, Holders, parse_holders
+from fairfate.federation.holders import AT_SERVER, Holders, parse_holders
 from fairfate.federation.partition import Partition, parse_partition
 from fairfate.files import sha256_of
 from fairfate.models.mlp import Mlp, parse_hidden
@@ -83,8 +83,7 @@ class Plan:
 
 def setup_of(holders: Holders, training: Training, groups: Groups, published: bool) -> Setup:
     """What strategies may know of a run."""
-    line = holders.at_clients and holders.mode == LINE
-    return Setup(training.rounds, published, groups, training.learning_rate, holders.min_cell, line)
+    return Setup(training.rounds, published, groups, training.learning_rate, holders.min_cell)
 
 
 def resolve(config: Config, table: Table) -> Plan:

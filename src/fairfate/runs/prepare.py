@@ -13,7 +13,7 @@ from fairfate.errors import InputError, listing
 from fairfate.fairness.disclosure import MIN_CELL
 from fairfate.fairness.metrics import CellRows
 from fairfate.fairness.objective import bind_people, check_defined
-from fairfate.federation.holders import AT_SERVER, LINE, Holders
+from fairfate.federation.holders import AT_SERVER, Holders
 from fairfate.federation.judged import said
 from fairfate.federation.people import check_people
 from fairfate.federation.split import NO_ROWS, share_out, split_rows
@@ -147,9 +147,4 @@ def check_judged(spec: Spec, needs: Need, holders: Holders) -> None:
     if Need.DESCENT in needs:
         raise InputError(
             f"validation-from must be server for {spec.name}, which trains there, got '{holders}'"
-        )
-    if Need.SCORES in needs and holders.mode == LINE:
-        raise InputError(
-            f"validation-from must have mode=cross or mode=secure for {spec.name}, which judges clients'"
-            f" models, got '{holders}'"
         )

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.fairness.individual import Fairness
-from fairfate.fairness.intervals import bootstrap
-from fairfate.fairness.metrics import COLLAPSED, Counts, Metric, Values, accuracy, mcc
+from fairfate.fairness.metrics import Values
 from fairfate.strategies.guard import KEEP, MIN_MCC, able, lowered, skill
 from fairfate.strategies.momentum import MomentumState
 from fairfate.strategies.registry import Setup, register
@@ -93,60 +92,6 @@ def fair_fate(
     return Strategy(init, aggregate, needs=needs)
 
 
-LINE = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Shares of momentum that are tried."""
-GIVEN_UP = 0.01
-"""Accuracy that such a share may cost."""
-
-
-def fair_fate_on_a_line(fairness: Metric, *, beta: Schedule) -> Strategy:
-    r"""The share of momentum that the clients together find fairest; nobody's own model is judged.
-
-    .. math::
-        v &\leftarrow \beta_t v + (1 - \beta_t) \alpha_N \\
-        \theta &\leftarrow \theta + \lambda v + (1 - \lambda) \alpha_N, \quad
-        \lambda \in \{0, 0.25, 0.5, 0.75, 1\}
-
-    See `choose_on_line`; where fairness is undefined, lambda is 0: FedAvg.
-
-    Parameters
-    ----------
-    fairness : F, from counts on the rows that clients hold out
-    beta : schedule of the momentum
-    """
-
-    def init(params: Vector) -> MomentumState:
-        return MomentumState(params, np.zeros_like(params))
-
-    def aggregate(state: MomentumState, cohort: Cohort) -> MomentumState:
-        assert cohort.score is not None
-        b = beta(cohort.round)
-        alpha_n = cohort.mean(cohort.num_examples)
-        v = b * state.momentum + (1 - b) * alpha_n
-        tried = np.stack([state.params + share * v + (1 - share) * alpha_n for share in LINE])
-        chosen = choose_on_line(fairness, cohort.score(tried)) if np.isfinite(tried).all() else 0
-        return MomentumState(tried[chosen], v, {"lam": LINE[chosen], "beta": b})
-
-    return Strategy(init, aggregate, needs=Need.TRIALS)
-
-
-def choose_on_line(fairness: Metric, counts: Counts) -> int:
-    """Which of the mixtures, by their counts, is taken.
-
-    Of those within 0.01 of the first one's accuracy that tell people apart (as well as the first, if that
-    does not), the fairest; and the first of those that are less fair by one standard error at most.
-    """
-    found = fairness(counts)
-    skill, accuracies = np.nan_to_num(mcc(counts)), accuracy(counts)
-    good = (accuracies >= accuracies[0] - GIVEN_UP) & (skill >= min(COLLAPSED, skill[0]))
-    good &= ~np.isnan(found)
-    if not good.any():
-        return 0
-    best = int(np.where(good, found, -1.0).argmax())
-    error = float(np.nanstd(fairness(bootstrap(counts[best]))))
-    return int(np.flatnonzero(good & (found >= found[best] - error))[0])
-
-
 @register(
     "fair_fate",
     "mixes fair clients' momentum with fedavg by a growing weight",
@@ -183,8 +128,6 @@ def _build(
         "linear": linear(lam0, rho, max),
         "exponential": exponential(lam0, rho, max),
     }
-    if setup.line:
-        return fair_fate_on_a_line(setup.fairness(metric), beta=betas[momentum])
     return fair_fate(
         setup.objective(metric, min_mcc),
         beta=betas[momentum],

@@ -44,8 +44,6 @@ class Setup:
     """Of the clients' SGD, where it is known."""
     min_cell: int = 0
     """Rows that a rate must have behind it for fairness to be defined, where clients hold them."""
-    line: bool = False
-    """Whether only mixtures that the server makes are judged, and no client's model."""
 
     def fairness(self, metric: str) -> Metric:
         """An objective under the run's protocol, as a function of counts."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from fairfate._version import __version__
 from fairfate.data import Schema
 from fairfate.errors import InputError
-from fairfate.federation.holders import CROSS, LINE, SECURE, parse_holders
+from fairfate.federation.holders import CROSS, SECURE, parse_holders
 from fairfate.flower.app.node import NodeConfig, name_of
 from fairfate.flower.app.site_state import ANSWERED, SiteFolder, State
 from fairfate.flower.envelope import Envelope, EnvelopeError, Head, from_records, pack, seal, to_records
@@ -47,7 +47,6 @@ from fairfate.flower.validators import HELD, HELD_SEED, HELD_SHARE, MODEL, PART
 from fairfate.flower.validators import SCORES as ASK_SCORES
 from fairfate.models.model import Model
 from fairfate.strategies import parse_spec
-from fairfate.strategies.fair_fate import LINE as SHARES
 
 SCHEMA, ROUND = "schema", "server-round"
 _HELD_KEYS = (HELD_SHARE, HELD_SEED, "client")
@@ -268,7 +267,7 @@ class Gate:
         """How many models may be scored at once: those of a round, or the released one after the last."""
         holders = parse_holders(self.study.training.validation_from)
         sites = len(self.study.sites)
-        most = {CROSS: sites + 1, SECURE: sites // holders.bucket + 1, LINE: len(SHARES)}[holders.mode]
+        most = {CROSS: sites + 1, SECURE: sites // holders.bucket + 1}[holders.mode]
         in_round = number <= self.study.training.rounds and 2 <= models <= most
         if not in_round and models != 1:
             raise NotInStudyError(f"{models} models in round {number}")
