@@ -192,7 +192,7 @@ def test_what_others_gain_beside_plain_training_is_tested_too() -> None:
     real = recommend(compare({"fedavg": [UNFAIR] * 4, "fair_fate": bit}))
     assert real.choice is not None
     assert real.choice.name == "fedavg"
-    assert "fair_fate by 0.0" in real.chance
+    assert "fair_fate has 0.0" in real.chance
     noise = recommend(compare({"fedavg": [UNFAIR, FAIR, UNFAIR], "fair_fate": [FAIR, UNFAIR, UNFAIR]}))
     assert "may be chance" in noise.chance
 
@@ -201,7 +201,7 @@ def test_what_others_gain_beside_plain_training_is_tested_too() -> None:
     ("model", "verdict"),
     [
         (UNFAIR, "the whole interval is below 0.8"),
-        (FAIR, "the whole interval reaches 0.8"),
+        (FAIR, "the whole interval is at or above 0.8"),
         (counts((0.6, 0.15), (0.75, 0.17), rows=300), "inconclusive"),
     ],
 )

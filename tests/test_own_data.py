@@ -364,7 +364,7 @@ def test_the_limit_of_small_groups_can_be_set() -> None:
     frame = plain(s=["a"] * 500 + ["b"] * 45 + ["c"] * 45 + ["d"] * 10)
     assert tidy(frame).group_names == ("a", "(small groups)")
     (note,) = tidy(frame).notes
-    assert "(--min-group): b, c, 1 of fewer than 20 rows" in note
+    assert "(--min-group): b, c, 1 of them with fewer than 20" in note
     assert tidy(frame, min_group=0).group_names == ("a", "b", "c", "d")
 
 
@@ -827,7 +827,7 @@ def test_a_few_rows_of_a_group_are_trained_on_and_not_compared(fairfate: Call, t
         "run", *named, "--strategy", "fedavg", "--rounds", "3", "--seeds", "1", "--out", "o"
     )
     assert code == 0, err
-    told = "not compared with others (--min-group): 1 of fewer than 20 rows"
+    told = "not compared with others (--min-group): 1 of them with fewer than 20"
     assert f"{told}, such as 'Unknown/Invalid'" in " ".join(out.split())
     assert (
         tomllib.loads((tmp_path / "o" / "config.toml").read_text("utf-8"))["provenance"]["data-rows"] == 1500

@@ -70,7 +70,8 @@ def read_attribute(
             if merged:
                 apart = len(set(names) - {cols.SMALL, MISSING}) > 1
                 how = f"reported as {cols.SMALL}{' and not compared with others' if apart else ''}"
-                notes.append(f"{name}: groups with few rows are {how} (--min-group): {_named(merged, found)}")
+                least = f"fewer than {columns.min_group} rows, or very few of one outcome"
+                notes.append(f"{name}: groups of {least}, are {how} (--min-group): {_named(merged, found)}")
             if alone:
                 named = _named([alone], found)
                 notes.append(f"{name}: a group with few rows stays, for there is only one other: {named}")
@@ -89,7 +90,9 @@ def _named(few: list[str], found: cols.Words) -> str:
     if not rare:
         return listing(shared, MOST_GROUPS)
     quoted = " and ".join(f"'{name}'" for name in rare)
-    return f"{listing([*shared, f'{len(rare)} of fewer than {least} rows'], MOST_GROUPS)}, such as {quoted}"
+    return (
+        f"{listing([*shared, f'{len(rare)} of them with fewer than {least}'], MOST_GROUPS)}, such as {quoted}"
+    )
 
 
 def _many_numbers(values: pd.Series[Any]) -> bool:

@@ -94,12 +94,12 @@ def _worst(found: Material, fairness: list[dict[str, Any]]) -> str:
     one = min(shares, key=lambda each: each["value"])
     low, high = one["lowest"], one["highest"]
     text = (
-        f"{low['group']} (by {one['attribute']}): {100 * low['acceptance']:.1f} % of {low['people']:,} people"
-        f" selected, against {100 * high['acceptance']:.1f} % of {high['people']:,} {high['group']}."
+        f"{low['group']} (by {one['attribute']}): {100 * low['acceptance']:.1f} % selected, against"
+        f" {100 * high['acceptance']:.1f} % of {high['group']}."
     )
     place = found.place_of_shown
     lower = [
-        f"{audit.groups[g]}, {100 * rate:.1f} % of {audit.shown['people'][place, g]:,}"
+        f"{audit.groups[g]}, {100 * rate:.1f} %"
         for audit in found.audits
         for g, rate in enumerate(audit.rates["acceptance"].value[place])
         if rate < low["acceptance"] and not audit.compared["acceptance"][place, g]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,7 @@ from fairfate.runs.choice import Choice, Judged, judge, pick, spoken_of
 from fairfate.runs.folders import Held, is_sweep, read_folder
 from fairfate.runs.groups import rates_by_group
 from fairfate.runs.importances import Importance, read_importances
-from fairfate.runs.results import counts_of, is_untrained, read_date, row_names, summary_of
+from fairfate.runs.results import MODELS, counts_of, is_untrained, read_date, row_names, summary_of
 from fairfate.runs.sheet import Sheet, join
 from fairfate.strategies import STEPS, THRESHOLDS, entries
 
@@ -39,6 +40,13 @@ FLAWS = {
     " fairness says",
 }
 """Why a strategy is never the best, called fairer or recommended, and what it means; the first is named."""
+LEGEND = (
+    "balanced: balanced accuracy, 0.5 is chance. MCC: 1 is perfect, 0 is chance. selected: share predicted"
+    " favourable. SP, EO, EQO: how equal groups are, the lowest group's rate over the highest's, 1 is equal."
+    " SP (statistical parity): of selection rates. EO (equality of opportunity): of true positive rates, TPR."
+    " EQO (equalized odds): the mean of EO and the same of false positive rates, FPR."
+)
+"""What the columns of a table are."""
 RISING = 0.01
 """A gain of MCC between the last two fifths of the rounds that may show that training was cut short."""
 CONSISTENT = 0.8
@@ -65,6 +73,8 @@ class Comparison:
     """How much the recommended model relies on each column."""
     date: str = ""
     """The day of the run."""
+    outcome: str = ""
+    """The favourable one, where it is known."""
     test_to_train: float = RESPLIT
     """How many test rows there are for a training row, where seeds draw them anew; else 0."""
 
@@ -92,6 +102,7 @@ class Comparison:
             baselines=run.baselines,
             importances=run.importances,
             date=run.date,
+            outcome=f"{run.table.target} = {run.table.label_names[1]}",
             test_to_train=0.0 if config.test is not None else RESPLIT,
         )
 
@@ -133,6 +144,7 @@ class Comparison:
             baselines=read_baselines(folders[0]) if len(folders) == 1 else (),
             importances=read_importances(folders[0]) if len(folders) == 1 else (),
             date=read_date(folders[0]) if len(folders) == 1 else "",
+            outcome=_read_outcome(folders[0]),
             test_to_train=0.0 if any(held.has_test for _, held in same) else RESPLIT,
         )
 
@@ -278,6 +290,17 @@ def _told_apart(sheets: list[Sheet], folders: Sequence[Path]) -> list[str]:
         models += list(zip(*names, strict=True))
     repeated = len(set(models)) < len(models)
     return [f" [{folder.name}]" if repeated else "" for folder in folders]
+
+
+def _read_outcome(folder: Path) -> str:
+    """The favourable outcome, as a model of the run has it."""
+    from fairfate.models.fitted import FairModel
+
+    for file in sorted((folder / MODELS).glob("*.safetensors"))[:1]:
+        with suppress(InputError, OSError):
+            schema = FairModel.load(file).schema
+            return f"{schema.target} = {schema.labels[1]}"
+    return ""
 
 
 def _with_acceptance(rounds: Sheet) -> Sheet:

@@ -13,7 +13,7 @@ from fairfate.fairness.metrics import COLLAPSED
 from fairfate.fairness.objective import fairness_by
 from fairfate.report.answer import SHOWN, answer, judged
 from fairfate.report.audit import FOUR_FIFTHS, RATES, Audit, crossings
-from fairfate.report.comparison import FLAWS, methods, remarks
+from fairfate.report.comparison import FLAWS, LEGEND, methods, remarks
 from fairfate.report.material import Material
 from fairfate.report.recommendation import paired_tests
 from fairfate.report.values import finite, interval, seeds_of
@@ -54,6 +54,7 @@ def contents(found: Material, line: float = FOUR_FIFTHS) -> dict[str, Any]:
             | {key: finite(value) for key, value in one.metrics.items()}
             for one in found.comparison.baselines
         ],
+        "legend": LEGEND,
         "methods": [{"name": name, "does": summary} for name, summary in methods(found.comparison)],
         "tests": tested,
         "importances": [one._asdict() for one in found.comparison.importances[:MOST_COLUMNS]],
@@ -84,7 +85,7 @@ def _about(found: Material) -> dict[str, Any]:
         "rows": provenance.get("data-rows"),
         "test-rows": rows.get("test"),
         "validation-rows": rows.get("validation"),
-        "outcome": found.outcome,
+        "outcome": comparison.outcome,
         "checksum": provenance.get("data-checksum"),
         "clients": found.configs[0].get("clients") if found.configs else None,
         "rounds": comparison.last,

@@ -18,7 +18,6 @@ from fairfate.fairness.metrics import METRICS, CellRows, Counts, Values
 from fairfate.fairness.objective import MIN_PEOPLE, bind, fairness_by
 from fairfate.fairness.thresholds import auc
 from fairfate.lazy import pandas as pd
-from fairfate.models.fitted import FairModel
 from fairfate.report.audit import Audit, audits, crossings
 from fairfate.report.comparison import Comparison, text
 from fairfate.runs.choice import Choice
@@ -139,18 +138,6 @@ class Material:
         if len(files) == 1 or (folder / BEST) in files:
             return f"{MODELS}/{BEST if (folder / BEST) in files else files[0].name}"
         return None
-
-    @cached_property
-    def outcome(self) -> str:
-        """What the favourable outcome is, where a model's file says so."""
-        name = self.model_file
-        if name is None:
-            return ""
-        try:
-            schema = FairModel.load(self.comparison.sources[0][0] / name).schema
-        except (InputError, OSError):
-            return ""
-        return f"{schema.target} = {schema.labels[1]}"
 
     @property
     def groups(self) -> tuple[str, ...]:

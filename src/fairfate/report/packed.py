@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fairfate.data.groups import Groups
 from fairfate.fairness.disclosure import is_small, merge_bins
-from fairfate.fairness.metrics import Values
+from fairfate.fairness.metrics import COLLAPSED, Values
 from fairfate.fairness.objective import bind, fairness_by
 from fairfate.fairness.thresholds import BINS
 from fairfate.lazy import pandas as pd
@@ -53,6 +53,7 @@ def pack(found: Material, line: float) -> dict[str, Any]:
         "line": line,
         "least": least_people(found.min_cell),
         "compared": found.least,
+        "collapsed": COLLAPSED,
         "minCell": found.min_cell,
         "metric": found.comparison.fairness if found.comparison.fairness in ("sp", "eo", "eqo") else "eqo",
         "objective": found.comparison.fairness,

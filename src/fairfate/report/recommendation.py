@@ -26,8 +26,8 @@ SIGNIFICANT = 0.05
 """The level of the paired tests."""
 NAMES = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "mcc": "MCC"}
 RULE = (
-    f"accuracy at most {TOLERANCE} below the best one's, and at least {KEEP:.0%} of its balanced accuracy"
-    " above 0.5"
+    f"accuracy at most {TOLERANCE} below the best one's, and at least {KEEP:.0%} of what the best one's"
+    " balanced accuracy has above 0.5"
 )
 NEXT_STEPS = {
     COLLAPSE: (
@@ -91,7 +91,10 @@ def recommend(found: Comparison) -> Recommendation:
         headline = "No model can be recommended."
         rejected = tuple((one.name, one.against) for one in judged if one.against)
         nothing = "Without a model nothing is gained or given up." if judged else ""
-        return Recommendation(None, headline, reason, rejected, nothing, "", _pooled(found, None), "", "", ())
+        chance = "There is no recommended model whose differences could be tested." if judged else ""
+        return Recommendation(
+            None, headline, reason, rejected, nothing, chance, _pooled(found, None), "", "", ()
+        )
     seed = f", seed {choice.seed}" if found.seeds > 1 else ""
     return Recommendation(
         choice,
@@ -122,24 +125,24 @@ def _none(judged: Sequence[Judged]) -> str:
 
 def _reason(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> str:
     chosen, metric = judged[choice.line], name_of(found.fairness)
-    allowed = [one for one in judged if not one.against and one.needs_group == chosen.needs_group]
-    bounds = f"{RULE} on the validation rows"
+    alike = [one for one in judged if one.needs_group == chosen.needs_group]
+    allowed = [one for one in alike if not one.against]
+    apart = "" if len(alike) == len(judged) else " that do not need the group"
     if len(judged) == 1:
         text = "It is the only strategy of the run, and it has not collapsed."
     elif len(allowed) == 1:
-        text = f"It is the only strategy with {bounds}."
-    elif _is_kept(choice, judged):
-        text = (
-            f"Of the {len(allowed)} strategies with {bounds}, none is clearly fairer there than plain"
-            f" training: by at least {MIN_GAIN} {metric}, and by more than one standard error over seeds."
-        )
+        text = f"Of {len(alike)} strategies{apart}, only this one qualifies: {RULE}."
     else:
-        text = (
-            f"Of the {len(allowed)} strategies with {bounds}, it is the fairest there: {metric}"
-            f" {chosen.fairness:.3f}."
-        )
-    seed = f"Of its {found.seeds} seeds, the one with the median MCC on the validation rows is saved."
-    return f"{text} {seed}" if found.seeds > 1 else text
+        verdict = f"It is the fairest of these by {metric}, {chosen.fairness:.3f}."
+        if _is_kept(choice, judged):
+            verdict = (
+                f"No other of these is clearly fairer than plain training: by at least {MIN_GAIN} {metric}"
+                " and by more than one standard error over seeds."
+            )
+        text = f"Of {len(alike)} strategies{apart}, {len(allowed)} qualify: {RULE}. {verdict}"
+    saved = f"Of its {found.seeds} seeds, the one with the median MCC is saved." if found.seeds > 1 else ""
+    rows = "All this is by the validation rows." if len(judged) > 1 or saved else ""
+    return " ".join(filter(None, (text, saved, rows)))
 
 
 def _is_kept(choice: Choice, judged: Sequence[Judged]) -> bool:
@@ -200,7 +203,7 @@ def _chance(found: Comparison, choice: Choice) -> str:
     metric = name_of(found.fairness)
     rows = [row for row in paired_tests(found, choice.line)["rows"] if row["metric"] == found.fairness]
     if choice.line == 0:
-        return _chance_of_others(found, rows)
+        return _chance_of_others(found, choice, rows)
     test = next((row for row in rows if row["line"] == 0), None)
     if test is None:
         return "The strategies were run with different seeds, so the difference may be chance."
@@ -216,22 +219,29 @@ def _chance(found: Comparison, choice: Choice) -> str:
     return f"It is {verdict}: the difference in {metric} is unlikely to be chance ({p})."
 
 
-def _chance_of_others(found: Comparison, rows: Sequence[Mapping[str, Any]]) -> str:
+def _chance_of_others(found: Comparison, choice: Choice, rows: Sequence[Mapping[str, Any]]) -> str:
     """Whether others are fairer on the test rows than the first strategy, which is recommended."""
     tested = [row for row in rows if row["p-adjusted"] is not None]
     if not tested:
         return ""
     metric, how = name_of(found.fairness), _tested(found, tested[0]["seeds"])
     real = [row for row in tested if row["value"] > 0 and row["p-adjusted"] < SIGNIFICANT]
-    if not real:
-        least = min(row["p-adjusted"] for row in tested)
-        return f"What the others have in {metric} beside it may be chance (p = {least:.3f} or more, {how})."
-    gains = listing(f"{row['strategy']} by {row['value']:.3f} (p = {row['p-adjusted']:.3f})" for row in real)
-    return (
-        f"On the test rows these are fairer than it, which is unlikely to be chance ({how}): {gains}. But"
-        " test rows only measure; on the validation rows, by which the choice is made, they gain too little"
-        " or give up too much."
-    )
+    rest = [row for row in tested if row not in real]
+    sentences = []
+    for row in real:
+        why = _why_not(found, choice, found.judged, found.judged[row["line"]])
+        sentences.append(
+            f"On the test rows {row['strategy']} has {row['value']:.3f} more {metric}, which is unlikely to"
+            f" be chance (p = {row['p-adjusted']:.3f}, {how}); it was not chosen, since {why}."
+        )
+    if rest:
+        least = min(row["p-adjusted"] for row in rest)
+        others = "the other strategies" if not real else "the remaining strategies"
+        sentences.append(
+            f"The differences in {metric} to {others} on the test rows may be chance (smallest p"
+            f" {least:.3f}, {how})."
+        )
+    return " ".join(sentences)
 
 
 def _tested(found: Comparison, seeds: int) -> str:
@@ -260,7 +270,7 @@ def _pooled(found: Comparison, choice: Choice | None) -> str:
 
 
 VERDICTS = {
-    ABOVE: "the whole interval reaches {line}",
+    ABOVE: "the whole interval is at or above {line}",
     BELOW: "the whole interval is below {line}",
     UNCLEAR: "the interval contains {line}, so this is inconclusive",
 }

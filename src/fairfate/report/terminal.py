@@ -16,7 +16,7 @@ from rich.text import Text
 from fairfate.data import SOURCES
 from fairfate.errors import listing
 from fairfate.fairness.metrics import COLLAPSED, FAIRNESS, mcc
-from fairfate.report.comparison import Comparison, methods, remarks
+from fairfate.report.comparison import LEGEND, Comparison, methods, remarks
 from fairfate.report.recommendation import recommend
 from fairfate.report.tables import DIGITS, POOLED, Cell, caption, rows_of
 from fairfate.runs.groups import RATES, rates_of
@@ -39,12 +39,6 @@ COLUMNS = {
     "eo": "EO",
     "eqo": "EQO",
 }
-LEGEND = (
-    "balanced: balanced accuracy, 0.5 is chance. MCC: 1 is perfect, 0 is chance. selected: share predicted"
-    " favourable. SP, EO, EQO: the lowest group's rate over the highest's, 1 is equal; of all people (SP,"
-    " statistical parity), of those with the favourable outcome (EO, equal opportunity, TPR), and the mean of"
-    " EO and the same without it (EQO, equalized odds, FPR)."
-)
 MOST_COLUMNS, FIRST = 40, 10
 """Columns of a file that are shown; of a wider one the first, and the notable among the others."""
 FEW_GROUPS = 6
@@ -151,8 +145,9 @@ def show_run(
 ) -> None:
     """Print a finished run."""
     console.print(f"\n{caption(found)}", style="italic", highlight=False)
-    if found.title:
-        console.print(found.title, style="italic", highlight=False)
+    for text in (found.outcome and f"favourable outcome: {found.outcome}", found.title):
+        if text:
+            console.print(text, style="italic", highlight=False)
     console.print(results_table(found, console.width, digits))
     legend = [LEGEND, "* recommended." if found.recommended is not None else ""]
     if any(found.flaws):

@@ -628,7 +628,7 @@
         const before = exact(), after = state.cuts ? results(nowCuts()) : before;
         out.replaceChildren(el("table", {}, el("caption", {text: "On the test rows, by " + part.attributeName}),
           el("thead", {}, el("tr", {}, el("th", {scope: "col", text: "thresholds"}), ...Object.values(NUMBERS).map((n) => el("th", {scope: "col", text: n})))),
-          el("tbody", {}, ...[["as the model decides", before, "before"], ["with these thresholds", after, "after"]].map(([name, of, key]) => el("tr", {"data-row": key}, el("th", {scope: "row", text: name}), ...Object.keys(NUMBERS).map((k) => el("td", {class: "num", "data-metric": k, text: fixed(of[k])})))))));
+          el("tbody", {}, ...[["as the model decides", before, "before"], ["with these thresholds", after, "after"]].map(([name, of, key]) => el("tr", {"data-row": key}, el("th", {scope: "row", text: name}), ...Object.keys(NUMBERS).map((k) => el("td", {class: "num", "data-metric": k, text: k in NAMES && of.mcc < data.collapsed ? "–" : fixed(of[k])})))))));
         const wide = width(body, 820), curve = [];
         for (let k = 0; k <= 64; k++) {
           const at = k / 64, of = results(data.groups.map(() => at));
@@ -706,7 +706,11 @@
       return localCells(part).map(({name, rows}, k, all) => {
         const at = part.model * all.length + k, found = {name, rows, sure: {}};
         for (const key of Object.keys(metrics)) found[key] = values(metrics, key)[at];
-        for (const key of Object.keys(NAMES)) { found[key] = values(fairness, key)[at]; found.sure[key] = !!values(fairness, key + "-enough")[at]; }
+        for (const key of Object.keys(NAMES)) { // one answer for everybody is fair to nobody
+          const told = !(found.mcc < data.collapsed);
+          found[key] = told ? values(fairness, key)[at] : NaN;
+          found.sure[key] = told && !!values(fairness, key + "-enough")[at];
+        }
         return found;
       });
     }
@@ -726,7 +730,7 @@
     return figure(part, "local", "Fairness at each client", () => modelName(part) + " on the rows that each client holds (and trained on), beside all clients' rows together (line). Hollow: fewer than two groups have " + data.least + " such people, too few to tell." + lowest() + few(part) + others(data.local.hidden),
       (body) => {
         const all = rows(), usable = all.filter((r) => Number.isFinite(r[metric()])), wide = width(body, 820), global = overall()[metric()];
-        if (!usable.length) { body.replaceChildren(nothing("Undefined at every client: none has " + (data.minCell > 1 ? data.minCell + " " : "") + "such people of two groups.")); return; }
+        if (!usable.length) { body.replaceChildren(nothing("Undefined at every client: the model collapsed there, or none has " + (data.minCell > 1 ? data.minCell + " " : "") + "such people of two groups.")); return; }
         const names = data.local.clients, {label, margin} = beside(names, 144), most = Math.max(...all.map((r) => r.rows));
         body.replaceChildren(drawing(NAMES[metric()] + " at each client", {
           width: wide, height: 60 + 20 * names.length, marginLeft: margin, marginBottom: 36, marginTop: 8, marginRight: 30,
