@@ -99,7 +99,7 @@ def _strategies(found: Material) -> list[dict[str, Any]]:
     owner = {base: bases.index(base) for base in bases}
     if bases[shown] == "fair_fate":
         owner["fair_fate"] = shown
-    drawn = {0, shown} if len(found.names) > 3 else set(range(len(found.names)))
+    drawn = {0, shown or 1} if len(found.names) > 3 else set(range(len(found.names)))
     rows = []
     for number, name in enumerate(found.names):
         own = bases[number] in ("fedavg", "fair_fate") and owner[bases[number]] == number

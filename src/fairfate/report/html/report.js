@@ -614,6 +614,8 @@
       sliders.append(...(together() ? [add("everybody", data.groups.map((_, g) => g))] : groups.map((group, a) => add(group, members[a]))));
       sliders.fields = fields;
     }
+    const useless = (of, key) => key in NAMES && of.mcc < data.collapsed; // one answer for everybody is fair to nobody
+    const number = (of, key) => (useless(of, key) ? "–" : fixed(of[key]));
     const NUMBERS = {accuracy: "accuracy", balanced_accuracy: "balanced accuracy", mcc: "MCC", acceptance: "selected", sp: "SP", eo: "EO", eqo: "EQO"};
     const made = figure(part, "thresholds", "Moving the thresholds", () => modelName(part) + ": people with a score above the threshold are predicted favourable. The curves show one threshold for everybody; the table, what the sliders say. Thresholds that differ by group need the group of each person when decisions are made, which the law may forbid."
       + (data.minCell > 1 ? " " + merging(part) + ", so the curves may be off by up to " + (data.minCell - 1) + " of each." : "") + (new Set(own()).size > 1 ? " This model has a threshold for each group: " + data.groups.map((g, n) => g + ": " + fixed(own()[n], 2)).join("; ") + "." : ""),
@@ -628,11 +630,11 @@
         const before = exact(), after = state.cuts ? results(nowCuts()) : before;
         out.replaceChildren(el("table", {}, el("caption", {text: "On the test rows, by " + part.attributeName}),
           el("thead", {}, el("tr", {}, el("th", {scope: "col", text: "thresholds"}), ...Object.values(NUMBERS).map((n) => el("th", {scope: "col", text: n})))),
-          el("tbody", {}, ...[["as the model decides", before, "before"], ["with these thresholds", after, "after"]].map(([name, of, key]) => el("tr", {"data-row": key}, el("th", {scope: "row", text: name}), ...Object.keys(NUMBERS).map((k) => el("td", {class: "num", "data-metric": k, text: k in NAMES && of.mcc < data.collapsed ? "–" : fixed(of[k])})))))));
+          el("tbody", {}, ...[["as the model decides", before, "before"], ["with these thresholds", after, "after"]].map(([name, of, key]) => el("tr", {"data-row": key}, el("th", {scope: "row", text: name}), ...Object.keys(NUMBERS).map((k) => el("td", {class: "num", "data-metric": k, text: number(of, k)})))))));
         const wide = width(body, 820), curve = [];
         for (let k = 0; k <= 64; k++) {
           const at = k / 64, of = results(data.groups.map(() => at));
-          for (const [key, name] of [["accuracy", "accuracy"], ["mcc", "MCC"], ["acceptance", "selected"], [state.metric in NAMES ? state.metric : "eqo", (state.metric in NAMES ? state.metric : "eqo").toUpperCase()]]) curve.push({at, value: of[key], name});
+          for (const [key, name] of [["accuracy", "accuracy"], ["mcc", "MCC"], ["acceptance", "selected"], [state.metric in NAMES ? state.metric : "eqo", (state.metric in NAMES ? state.metric : "eqo").toUpperCase()]]) curve.push({at, value: useless(of, key) ? NaN : of[key], name});
         }
         const names = [...new Set(curve.map((d) => d.name))], colours = ["var(--ink)", "#E69F00", "#56B4E9", "#D55E00"];
         const defined = curve.filter((d) => Number.isFinite(d.value));
@@ -648,7 +650,7 @@
       },
       () => {
         const rows = [];
-        for (let k = 0; k <= 20; k++) { const of = results(data.groups.map(() => k / 20)); rows.push([fixed(k / 20, 2), ...Object.keys(NUMBERS).map((key) => fixed(of[key]))]); }
+        for (let k = 0; k <= 20; k++) { const of = results(data.groups.map(() => k / 20)); rows.push([fixed(k / 20, 2), ...Object.keys(NUMBERS).map((key) => number(of, key))]); }
         return {columns: ["threshold for everybody", ...Object.values(NUMBERS)], rows, caption: modelName(part) + ", by " + part.attributeName + "; thresholds to the nearest 1/" + bins};
       });
     return made;
