@@ -209,6 +209,16 @@ def test_fairness_of_the_saved_model_is_held_against_four_fifths(model: np.ndarr
     assert verdict in recommend(compare({"fedavg": [model] * 3})).fairness
 
 
+def test_of_several_attributes_the_worst_counts() -> None:
+    codes = np.meshgrid(range(2), range(2), indexing="ij")
+    groups, _ = Groups.cross(("sex", "age"), (("f", "m"), ("old", "young")), [of.ravel() for of in codes])
+    model = counts((0.5, 0.1), (0.6, 0.2), (0.8, 0.3), (0.9, 0.4))
+    found = compare({"fedavg": [model] * 2}, groups)
+    assert found.mean("eqo", 0) == pytest.approx(float(metrics_by(groups)["eqo"](model)))
+    assert found.mean("eqo", 0) == found.judged[0].fairness
+    assert f"EQO {found.mean('eqo', 0):.3f}" in recommend(found).fairness
+
+
 def test_rates_of_few_people_do_not_count_in_any_number() -> None:
     groups = Groups.single("origin", ("a", "b", "c"))
     few = np.array([[[8, 1], [0, 50]]])  # c: nine rows without the favourable outcome

@@ -85,6 +85,7 @@ def test_the_certificates_of_the_flower_page_open_the_door(tmp_path: Path) -> No
         capture_output=True,
     )
     assert re.search(r"^[0-9A-F]{20,} site;  # north$", (tmp_path / "allowed.conf").read_text(), flags=re.M)
+    (tmp_path / "north.crt").rename(tmp_path / "client.crt")  # as North calls it
     for name in ("server.conf", "forwarder.conf"):
         done = subprocess.run(
             [str(NGINX), "-t", "-p", str(tmp_path), "-c", name], capture_output=True, text=True, check=False

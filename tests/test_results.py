@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from fairfate.fairness.metrics import METRICS
 from fairfate.models import mlp
 from fairfate.runs import results
 from fairfate.runs.config import Config, from_mapping, parse_seeds, read_config
+from fairfate.runs.finished import load_run
 from fairfate.runs.results import counts_of, read_clients, read_groups
 from fairfate.runs.run import run
 from fairfate.strategies import parse_spec
@@ -545,3 +547,29 @@ def test_a_summary_is_what_pandas_makes_of_the_last_rounds() -> None:
     assert found["seeds"].to_dict() == {"fedavg": 3, "fair_fate": 2}
     assert found["eo_last_mean"].isna().to_dict() == {"fedavg": False, "fair_fate": True}
     assert found["metric"].isna().to_dict() == {"fedavg": True, "fair_fate": False}
+
+
+def test_a_run_is_read_back_as_it_was_returned(tmp_path: Path) -> None:
+    options = {"rounds": 3, "seeds": (2, 5), "strategies": ("fedavg", "fair_fate:lam0=0.5", "fair_fate")}
+    made = run(data="synthetic:rows=600", out=tmp_path / "run", jobs=1, baselines=True, **options)
+    read = load_run(tmp_path / "run")
+    assert repr(read) == repr(made)
+    assert (read.names, read.seeds, read.best) == (made.names, made.seeds, made.best)
+    assert (read.date, read.baselines, read.outcome) == (made.date, made.baselines, made.outcome)
+    for name in ("rounds", "summary", "clients", "groups"):
+        frames = map(attrgetter(name), (read, made))
+        ours, theirs = (frame.astype(object).where(frame.notna(), None) for frame in frames)
+        pd.testing.assert_frame_equal(ours[theirs.columns], theirs)
+    assert read.models.keys() == made.models.keys()
+    rows = synthetic(50, seed=9)
+    frame = pd.DataFrame(rows.features, columns=rows.feature_names).assign(sex=["female", "male"] * 25)
+    ours, theirs = (which.model("fair_fate(lam0=0.5)", 5).score(frame).probability for which in (read, made))
+    assert ours.tolist() == theirs.tolist()
+    pages = [which.report(tmp_path / f"{number}.html") for number, which in enumerate((made, read))]
+    assert pages[0].read_text() == pages[1].read_text()
+    assert len(read.plot().axes) == 4
+
+
+def test_only_a_finished_run_is_read_back(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="folder of a finished run"):
+        load_run(tmp_path)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fairfate.fairness.metrics import measure
     from fairfate.models.fitted import FairModel
     from fairfate.runs.config import Config
-    from fairfate.runs.finished import Run
+    from fairfate.runs.finished import Run, load_run
     from fairfate.runs.results import read_model, read_rounds
     from fairfate.runs.run import run
     from fairfate.strategies import Cohort, Strategy, register
@@ -32,6 +32,7 @@ _HOMES = {
     "Strategy": "strategies",
     "Table": "data",
     "load": "data",
+    "load_run": "runs.finished",
     "measure": "fairness.metrics",
     "read_model": "runs.results",
     "read_rounds": "runs.results",
@@ -51,6 +52,7 @@ __all__ = [
     "Table",
     "__version__",
     "load",
+    "load_run",
     "measure",
     "read_model",
     "read_rounds",

@@ -210,13 +210,17 @@ def _defined_ratio(rates: Values) -> Values:
 
 
 def reported_fairness(counts: Counts, groups: Groups) -> dict[str, Values]:
-    """SP, EO and EQO as tables and recommendations have them.
+    """SP, EO and EQO as tables and recommendations have them; of several attributes, the worst.
 
     Without rates of fewer than `MIN_PEOPLE`; of all groups where no two have so many.
     """
-    enough = fairness_by(counts, groups, groups.attributes)
-    exact = {name: bind(name, groups)(counts) for name in enough}
-    return {name: np.where(np.isnan(values), exact[name], values) for name, values in enough.items()}
+    found: dict[str, Values] = {}
+    for attribute in groups.attributes:
+        for name, values in fairness_by(counts, groups, (attribute,)).items():
+            exact = bind(Measured(name, (attribute,)), groups)(counts)
+            own = np.where(np.isnan(values), exact, values)
+            found[name] = own if name not in found else np.minimum(found[name], own)
+    return found
 
 
 def small_groups(objective: Objective | str) -> list[str]:

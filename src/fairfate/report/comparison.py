@@ -89,21 +89,20 @@ class Comparison:
     def of(cls, run: Run) -> Comparison:
         """Of a run that has just finished."""
         again = tuple(f"{name} was damaged and has been run again" for name in run.damaged)
-        notes = (*run.table.notes, *run.plan.notes, *again)
+        notes = (*run.notes, *again)
         sources = () if run.out is None else ((run.out, ""),)
-        config, groups = run.plan.config, run.table.grouping
         return cls(
             Sheet.of_frame(run.rounds),
-            config.metric,
+            str(run.config["metric"]),
             notes,
-            groups,
+            run.grouping,
             run.out,
             sources=sources,
             baselines=run.baselines,
             importances=run.importances,
             date=run.date,
-            outcome=f"{run.table.target} = {run.table.label_names[1]}",
-            test_to_train=0.0 if config.test is not None else RESPLIT,
+            outcome=run.outcome,
+            test_to_train=0.0 if "test" in run.config else RESPLIT,
         )
 
     @classmethod
@@ -369,15 +368,16 @@ def _rates_of_few(found: Comparison) -> list[str]:
         counts = counts_of(found.last_rounds)[:1]
     except InputError:
         return []
-    rows = found.groups.merge(counts, found.groups.attributes).sum(axis=-1)[0]
-    compared = found.groups.compared(found.groups.attributes)
     few: dict[str, list[str]] = {}
-    for rate, people in (("selection rate", rows.sum(axis=-1)), ("TPR", rows[:, 1]), ("FPR", rows[:, 0])):
-        if (people[compared] >= MIN_PEOPLE).sum() < 2:
-            continue  # then all count
-        for name, is_small in zip(found.groups.names, (people < MIN_PEOPLE) & compared, strict=True):
-            if is_small:
-                few.setdefault(name, []).append(rate)
+    for attribute, names in zip(found.groups.attributes, found.groups.values, strict=True):
+        rows = found.groups.merge(counts, (attribute,)).sum(axis=-1)[0]
+        compared = found.groups.compared((attribute,))
+        for rate, people in (("selection rate", rows.sum(axis=-1)), ("TPR", rows[:, 1]), ("FPR", rows[:, 0])):
+            if (people[compared] >= MIN_PEOPLE).sum() < 2:
+                continue  # then all count
+            for name, is_small in zip(names, (people < MIN_PEOPLE) & compared, strict=True):
+                if is_small:
+                    few.setdefault(name, []).append(rate)
     return [f"{name} ({', '.join(rates)})" for name, rates in few.items()]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,7 +24,6 @@ from fairfate.runs.config import read_written
 from fairfate.runs.final import Final, histograms_of, read_final
 from fairfate.runs.finished import Run
 from fairfate.runs.folders import Unfinished, is_sweep, measured, read_unfinished
-from fairfate.runs.plan import dump_config
 from fairfate.runs.results import BEST, CLIENTS, CONFIG, MODELS, ROUNDS, counts_of, is_untrained, read_clients
 from fairfate.runs.sheet import Sheet
 
@@ -53,8 +51,7 @@ class Material:
         """Of a run that has just finished."""
         check(min_cell >= 0, "min-cell must be >= 0", min_cell)
         found = Comparison.of(run)
-        config = tomllib.loads(dump_config(run.plan, run.table))
-        return cls(found, (config,), run.clients, run.final, min_cell=min_cell)
+        return cls(found, (run.config,), run.clients, run.final, min_cell=min_cell)
 
     @classmethod
     def read(cls, folders: Sequence[Path], min_cell: int = MIN_CELL) -> list[Material]:

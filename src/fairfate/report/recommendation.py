@@ -285,8 +285,9 @@ def _fairness(found: Comparison, choice: Choice) -> str:
     rows = found.of_line(choice.line)
     rows = rows.where((rows["split"] == "test") & (rows["round"] == found.last))
     rows = rows.where(np.argsort(rows["seed"], kind="stable"))
-    audit = audits(counts_of(rows)[[place]], found.groups, MIN_CELL)[-1]
-    verdict = next(one for one in audit.verdicts(0) if one.metric == found.fairness)
+    alone = audits(counts_of(rows)[[place]], found.groups, MIN_CELL)[: len(found.groups.attributes)]
+    verdicts = [one for audit in alone for one in audit.verdicts(0) if one.metric == found.fairness]
+    verdict = min(verdicts, key=lambda one: math.inf if math.isnan(one.value) else one.value)
     numbers = f"{name_of(found.fairness)} {found.per_seed(found.fairness, choice.line)[place]:.3f}"
     accuracy = found.per_seed("accuracy", choice.line)[place]
     saved = f"The saved model (seed {choice.seed}) has {numbers}" if found.seeds > 1 else f"It has {numbers}"

@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from fairfate._version import __version__
 from fairfate.errors import InputError, check
 from fairfate.fairness.metrics import METRICS
 from fairfate.lazy import pandas as pd
+from fairfate.runs.config import PROVENANCE
 from fairfate.runs.finished import Run
 from fairfate.runs.groups import GROUPS
 from fairfate.runs.results import BEST, CONFIG, KEYS, MODELS, REPORT, SUMMARY, row_names, summary_text
@@ -127,7 +128,7 @@ def without_password(text: str) -> str:
 
 
 def _log(tracking: Tracking, run: Run) -> str:
-    name = run.out.name if run.out is not None else run.plan.dataset
+    name = run.out.name if run.out is not None else str(run.rounds["dataset"].iloc[0])
     parent = _open(tracking, name, {})
     try:
         _parameters(tracking.client, parent, _options(run))
@@ -152,9 +153,8 @@ def _strategies(tracking: Tracking, run: Run, parent: str) -> None:
     names = row_names(pd.DataFrame([frame.iloc[0] for frame in lines]))
     for line, (name, frame) in enumerate(zip(names, lines, strict=True)):
         nested = _open(tracking, name, {"mlflow.parentRunId": parent})
-        spec = run.plan.specs[line]
-        seeds = frame["seed"].nunique()
-        _parameters(client, nested, {"strategy": spec.text, "metric": spec.metric, "seeds": seeds})
+        about = {"strategy": run.config["strategy"][line], "metric": frame["metric"].iloc[0]}
+        _parameters(client, nested, {**about, "seeds": frame["seed"].nunique()})
         _metrics(client, nested, _by_round(frame))
         _metrics(client, nested, _final(run.summary.iloc[line]))
         client.set_terminated(nested)
@@ -168,18 +168,18 @@ def _open(tracking: Tracking, name: str, tags: Mapping[str, str]) -> str:
 
 def _options(run: Run) -> dict[str, Any]:
     """The config, and what the data were."""
-    config = run.plan.config
-    given = {field.name: getattr(config, field.name) for field in fields(config)}
-    return {**given, "data_checksum": f"sha256:{run.table.checksum}", "data_rows": len(run.table)}
+    about = run.config[PROVENANCE]
+    given = {key.replace("-", "_"): value for key, value in run.config.items() if key != PROVENANCE}
+    return {**given, "data_checksum": about["data-checksum"], "data_rows": about["data-rows"]}
 
 
 def _parameters(client: Any, run_id: str, values: Mapping[str, Any]) -> None:
     from mlflow.entities import Param
 
     texts = {
-        key: " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        key: " ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
         for key, value in values.items()
-        if value is not None and value != ()
+        if value is not None and value not in ((), [])
     }
     made = [Param(key, text[:LONGEST]) for key, text in texts.items()]
     for part in _parts(made, MOST_PARAMETERS):

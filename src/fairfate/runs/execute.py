@@ -131,8 +131,8 @@ def _execute(
             models[names[best.line], best.seed].save(folder / MODELS / BEST)
             write_importances(folder / IMPORTANCES, drops)
     run = Run(
-        plan,
-        table,
+        tomllib.loads(dump_config(plan, table)),
+        table.grouping,
         rounds,
         summary,
         clients,
@@ -144,6 +144,10 @@ def _execute(
         drops,
         "" if folder is None else results.read_date(folder),
         pooled,
+        notes=(*table.notes, *plan.notes),
+        outcome=f"{table.target} = {table.label_names[1]}",
+        plan=plan,
+        table=table,
     )
     on_results(run)
     if folder is not None:

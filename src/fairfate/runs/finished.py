@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
 from fairfate.data import Table
+from fairfate.data.groups import Groups
 from fairfate.errors import InputError, listing
 from fairfate.fairness.disclosure import MIN_CELL
 from fairfate.lazy import pandas as pd
 from fairfate.models.fitted import FairModel
-from fairfate.runs.baselines import Baseline
-from fairfate.runs.choice import Choice, find_line
-from fairfate.runs.final import Final
+from fairfate.models.own import Network
+from fairfate.runs.baselines import Baseline, read_baselines
+from fairfate.runs.choice import Choice, choose, find_line
+from fairfate.runs.config import read_written
+from fairfate.runs.final import Final, read_final
+from fairfate.runs.folders import is_sweep, read_notes
 from fairfate.runs.groups import group_rates
-from fairfate.runs.importances import Importance
+from fairfate.runs.importances import Importance, read_importances
 from fairfate.runs.plan import Plan
-from fairfate.runs.results import REPORT
-from fairfate.strategies import labels
+from fairfate.runs.results import (
+    BEST,
+    CONFIG,
+    MODELS,
+    REPORT,
+    SUMMARY,
+    read_clients,
+    read_date,
+    read_groups,
+    read_rounds,
+    row_names,
+    summarise,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,10 +45,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A finished run."""
+    """A finished run, as `fairfate.run` returns it and `fairfate.load_run` reads it."""
 
-    plan: Plan
-    table: Table
+    config: Mapping[str, Any]
+    """Its options, as ``config.toml`` has them."""
+    grouping: Groups
+    """What its counts are counted by."""
     rounds: pd.DataFrame
     summary: pd.DataFrame
     clients: pd.DataFrame
@@ -53,19 +70,35 @@ class Run:
     """The day of the run, where it has a folder."""
     baselines: tuple[Baseline, ...] = ()
     """Models of the pooled rows, where they were asked for."""
+    notes: tuple[str, ...] = ()
+    """What was done to the data and is said of the options."""
+    outcome: str = ""
+    """The favourable one, as in ``hired = yes``."""
+    plan: Plan | None = None
+    table: Table | None = None
+    """What a run that has just been made was made from."""
+
+    @property
+    def names(self) -> list[str]:
+        """The strategies' names in tables."""
+        return row_names(self.summary)
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds, in the order in which they were asked for."""
+        return [int(seed) for seed in self.rounds["seed"].unique()]
 
     def model(self, strategy: str | None = None, seed: int | None = None) -> FairModel:
-        """A model: of the strategy and seed named, or the one to take."""
-        names = labels(self.plan.specs)
+        """A model: of the strategy and seed named, or the recommended one."""
+        names = self.names
         if strategy is None and seed is None:
             if self.best is None:
                 raise InputError("strategy must be given, since no model can be recommended, got none")
             return self.models[names[self.best.line], self.best.seed]
-        line = find_line(names, [spec.text for spec in self.plan.specs], strategy)
-        chosen = self.plan.config.seeds[0] if seed is None else seed
+        line = find_line(names, [str(text) for text in self.config["strategy"]], strategy)
+        chosen = self.seeds[0] if seed is None else seed
         if (names[line], chosen) not in self.models:
-            known = listing(self.plan.config.seeds)
-            raise InputError(f"seed must be one of the run's ({known}), got {chosen}")
+            raise InputError(f"seed must be one of the run's ({listing(self.seeds)}), got {chosen}")
         return self.models[names[line], chosen]
 
     def plot(
@@ -89,7 +122,7 @@ class Run:
 
         listed = [metric for given in metrics for metric in ([given] if isinstance(given, str) else given)]
         shown = listed or ("accuracy", "sp", "eo", "eqo")
-        return over_rounds(self.rounds, shown, self.table.grouping, Style(width, font_size, title))
+        return over_rounds(self.rounds, shown, self.grouping, Style(width, font_size, title))
 
     def report(
         self,
@@ -118,11 +151,9 @@ class Run:
 
     def __repr__(self) -> str:
         """A few lines."""
-        names = ", ".join(labels(self.plan.specs))
+        data, names = self.rounds["dataset"].iloc[0], ", ".join(self.names)
         best = "none can be recommended" if self.best is None else f"{self.best.name}, seed {self.best.seed}"
-        return (
-            f"<Run on {self.table.name}: {names}; {len(self.plan.config.seeds)} seeds; recommended: {best}>"
-        )
+        return f"<Run on {data}: {names}; {len(self.seeds)} seeds; recommended: {best}>"
 
     def _repr_html_(self) -> str:
         """The table, for notebooks."""
@@ -132,10 +163,73 @@ class Run:
         return f"<p>{html.escape(repr(self))}</p>{table.round(3).to_html(index=False)}"
 
     def predict(self, frame: Any, **options: Any) -> NDArray[Any]:
-        """The outcomes that the model to take decides for new rows; see `FairModel.predict`."""
+        """The outcomes that the recommended model decides for new rows; see `FairModel.predict`."""
         return self.model().predict(frame, **options)
 
     @property
     def groups(self) -> pd.DataFrame:
         """What each strategy does to each group: rows, acceptance, error rates, with 95 % intervals."""
-        return group_rates(self.rounds, self.table.grouping)
+        return group_rates(self.rounds, self.grouping)
+
+
+def load_run(folder: str | Path, model: str | None = None) -> Run:
+    """Read a finished run from its folder: the same `Run` that `fairfate.run` returned.
+
+    Parameters
+    ----------
+    folder : where the run was saved
+    model : for a run with a network of your own, ``FILE.py:FUNCTION`` as for the run; no file brings its
+        code along
+
+    Examples
+    --------
+    >>> import fairfate, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = fairfate.run(data="synthetic:rows=300", rounds=2, seeds=1, out=f"{folder}/run")
+    >>> fairfate.load_run(f"{folder}/run").seeds
+    [1]
+    """
+    path = Path(folder)
+    if is_sweep(path) or not (path / SUMMARY).is_file():
+        what = "one of a sweep" if is_sweep(path) else f"no {SUMMARY}"
+        raise InputError(f"run must be the folder of a finished run, got '{folder}' ({what})")
+    config, rounds, grouping = read_written(path / CONFIG), read_rounds(path), read_groups(path)
+    if grouping is None:
+        raise InputError(f"run must hold counts by group, got '{folder}'")
+    summary = summarise(rounds)
+    models = _load_models(path, config, row_names(summary), model)
+    schema = next(iter(models.values())).schema if models else None
+    return Run(
+        config,
+        grouping,
+        rounds,
+        summary,
+        read_clients(path),
+        path,
+        models=models,
+        best=choose(rounds, str(config["metric"]), grouping),
+        final=read_final(path, groups=len(grouping)),
+        importances=read_importances(path),
+        date=read_date(path),
+        baselines=read_baselines(path),
+        notes=read_notes(config),
+        outcome="" if schema is None else f"{schema.target} = {schema.labels[1]}",
+    )
+
+
+def _load_models(
+    folder: Path, config: Mapping[str, Any], names: Sequence[str], network: str | None
+) -> dict[tuple[str, int], FairModel]:
+    """The models of a run's folder, by the strategy's name and the seed."""
+    names_of = dict(zip(config["strategy"], names, strict=True))
+    models = {}
+    for file in sorted((folder / MODELS).glob("*.safetensors")):
+        if file.name == BEST:
+            continue
+        model = FairModel.load(file)
+        if network is not None:
+            model = replace(model, network=Network.read(network).model(model.schema).scores)
+        name = names_of.get(str(model.about.get("strategy")))
+        if name is not None:
+            models[name, int(model.about["seed"])] = model
+    return models

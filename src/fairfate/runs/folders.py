@@ -88,7 +88,7 @@ def read_folder(folder: Path) -> Iterator[Held]:
     file = (folder if folder.is_dir() else folder.parent) / CONFIG
     config = read_written(file) if file.is_file() else {}
     metric, has_test = str(config.get("metric", "eqo")), "test" in config
-    yield Held("", rounds, metric, read_groups(folder), _notes(config), has_test=has_test)
+    yield Held("", rounds, metric, read_groups(folder), read_notes(config), has_test=has_test)
 
 
 def measured(rounds: Sheet, folder: Path) -> Sheet:
@@ -164,7 +164,7 @@ def read_unfinished(folder: str | Path) -> Unfinished | None:
         join_clients(clients),
         groups,
         str(config.get("metric", "eqo")),
-        _notes(config),
+        read_notes(config),
         {
             seed: (planned if seed in whole else live[seed].done if seed in live else 0, planned)
             for seed in seeds
@@ -187,7 +187,8 @@ def _part(file: Path) -> pd.DataFrame:
         return pd.DataFrame()
 
 
-def _notes(config: Mapping[str, Any]) -> tuple[str, ...]:
+def read_notes(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a config says was done to the data."""
     return tuple(map(str, config.get(PROVENANCE, {}).get("data-notes", ())))
 
 
@@ -218,7 +219,7 @@ def _read_sweep(folder: Path) -> Iterator[Held]:
             measured(Sheet.of_frame(rounds), folder),
             str(config.get("metric", "eqo")),
             groups_in(held[0][1]),
-            _notes(config),
+            read_notes(config),
             ", ".join(f"{key} {config.get(key, USUAL.get(key))}" for key in differing),
         )
     if not names:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from fairfate._version import __version__
 from fairfate.data import Schema
 from fairfate.errors import InputError
 from fairfate.federation.holders import CROSS, SECURE, parse_holders
-from fairfate.flower.app.node import NodeConfig, name_of
+from fairfate.flower.app.node import NodeConfig
 from fairfate.flower.app.site_state import ANSWERED, SiteFolder, State
 from fairfate.flower.envelope import Envelope, EnvelopeError, Head, from_records, pack, seal, to_records
 from fairfate.flower.keys import PrivateKey
@@ -41,7 +42,6 @@ from fairfate.flower.study import (
     TRAIN,
     NotInStudyError,
     Study,
-    check_name,
 )
 from fairfate.flower.validators import HELD, HELD_SEED, HELD_SHARE, MODEL, PART
 from fairfate.flower.validators import SCORES as ASK_SCORES
@@ -335,7 +335,7 @@ def read_study(config: NodeConfig) -> Study:
 def state_folder(config: NodeConfig) -> Path:
     """Where a site keeps its state and its log: ``state`` in the node-config, or beside its key.
 
-    The folder has the site's name, not that of its key, so that a new key finds it too.
+    A key that was made to rotate another one leads to the same folder.
     """
     if config.get("state"):
         folder = Path(str(config["state"])).expanduser()
@@ -350,9 +350,8 @@ def state_folder(config: NodeConfig) -> Path:
     key = Path(str(config["key"])).expanduser()
     if not key.is_absolute():
         raise InputError(f"key must be a full path, got '{key}'")
-    name = name_of(config)
-    check_name(name)
-    return key.with_name(f"{name}-study-state")
+    name = re.sub("-study-[0-9]+$", "-study", key.stem)
+    return key.with_name(f"{name}-state")
 
 
 def check_versions(study: Study) -> None:
