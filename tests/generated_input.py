@@ -245,7 +245,7 @@ def depth_of(rng: Rng) -> int:
 
 KEYS = [
     *(name.removeprefix("--") for name in RUN_OPTIONS if name not in ("--config", "--mlflow", "--fair-from")),
-    *("strategies", "plugins", "force", "provenance", "post", "seed", "data_dir", "per_round", "Data", "x"),
+    *("strategies", "plugins", "force", "provenance", "seed", "data_dir", "per_round", "Data", "x"),
     *('""', '"a b"', '"\\u001b[31m"', '":smile:"', "a.b", "data.x", "provenance.x", "provenance.data-notes"),
     *("provenance.data-checksum", "provenance.server-sites", "no-report", "live", "groups"),
 ]

@@ -376,3 +376,12 @@ def test_whoever_interrupts_a_sweep_is_told_what_is_kept(tmp_path: Path) -> None
     with pytest.raises(Stopped) as stopped, watching(tmp_path / "o"):
         raise Stopped(signal.SIGINT)
     assert stopped.value.advice == f"Finished cells are kept in {tmp_path / 'o'}; the same command goes on."
+
+
+def test_help_of_a_run_has_sections(fairfate) -> None:
+    text = fairfate("run", "--help").out
+    sections = re.findall(r"^(\w+):$", text, re.MULTILINE)
+    assert sections == ["Data", "Federation", "Strategies", "Training", "Output", "Options"]
+    training = text.partition("Training:")[2].partition("Output:")[0]
+    assert "--learning-rate" in training
+    assert "--sensitive" not in training

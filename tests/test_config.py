@@ -185,7 +185,6 @@ def test_keys_are_those_of_the_command_line() -> None:
             "hidden": [32, 16],
             "favourable": 1,
             "rounds": None,
-            "post": (),
             PROVENANCE: {"version": "1"},
         }
     )
@@ -200,7 +199,6 @@ def test_keys_are_those_of_the_command_line() -> None:
     ("given", "said"),
     [
         ({PROVENANCE: 3}, f"config: {PROVENANCE} must be a table, got 3"),
-        ({"post": ["thresholds"]}, r"as in strategy 'fedavg\+thresholds', got \['thresholds'\]"),
         ({"ronds": 3}, "unknown key in config 'ronds'; did you mean 'rounds'"),
         ({"strategy": "a", "strategies": "b"}, "config: each key must be given once, got 'strategies' again"),
         ({"per-round": 1, "per_round": 2}, "each key must be given once, got 'per_round' again"),

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairfate.data import synthetic
-from fairfate.errors import InputError
 from fairfate.fairness import metrics
 from fairfate.fairness.thresholds import (
     BINS,
@@ -180,10 +179,3 @@ def test_many_groups_get_thresholds_one_after_another(groups: int, metric: str, 
     assert fairness(after) > max(fairness(before), 0.9 if metric != "eqo" else 0.8)
     assert metrics.accuracy(after) >= metrics.accuracy(before) - 0.02 - 1e-9
     assert metrics.mcc(after) > 0.5
-
-
-def test_the_old_option_says_what_to_write() -> None:
-    with pytest.raises(
-        InputError, match=r"post has become a step of a strategy, as in strategy 'fedavg\+thr"
-    ):
-        run(post=("thresholds:metric=eo",))

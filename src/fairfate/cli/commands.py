@@ -47,9 +47,14 @@ from fairfate.cli.options import (
     Word,
     Words,
     app,
+    data_option,
+    federation_option,
     given_options,
     number,
     option,
+    output_option,
+    strategy_option,
+    training_option,
     whole,
 )
 from fairfate.cli.report import FairFrom
@@ -67,12 +72,12 @@ __all__ = ["app", "benchmark", "data", "flower", "models", "report", "run_comman
 @app.command()
 def run(
     ctx: typer.Context,
-    data: Annotated[Word, option(f"{DATA} (default: synthetic)", words=DATASETS)] = None,
+    data: Annotated[Word, data_option(f"{DATA} (default: synthetic)", words=DATASETS)] = None,
     validation: Annotated[
-        Word, option("file with the server's rows; then all of --data is for training")
+        Word, data_option("file with the server's rows; then all of --data is for training")
     ] = None,
-    test: Annotated[Word, option("file with test rows (default: half of the validation file)")] = None,
-    schema: Annotated[Word, option("what the sites agreed on (default: made from --validation)")] = None,
+    test: Annotated[Word, data_option("file with test rows (default: half of the validation file)")] = None,
+    schema: Annotated[Word, data_option("what the sites agreed on (default: made from --validation)")] = None,
     target: Target = None,
     favourable: Favourable = None,
     sensitive: Sensitive = None,
@@ -88,9 +93,9 @@ def run(
     sep: Sep = None,
     decimal: Decimal = None,
     encoding: Encoding = None,
-    strategy: Annotated[Words, option(STRATEGY, words=STRATEGIES)] = None,
+    strategy: Annotated[Words, strategy_option(STRATEGY, words=STRATEGIES)] = None,
     metric: Annotated[
-        Word, option("fairness strategies look at: sp|eo|eqo|0.5*sp+0.5*eo|...", words=METRICS)
+        Word, strategy_option("fairness strategies look at: sp|eo|eqo|0.5*sp+0.5*eo|...", words=METRICS)
     ] = None,
     plugin: Plugin = None,
     partition: Partition = None,
@@ -99,41 +104,53 @@ def run(
     validation_from: ValidationFrom = None,
     min_cell: MinCell = None,
     per_round: Annotated[
-        Whole, option("clients in a round (default: the paper's; all of up to 20 sites; a third)", whole)
+        Whole,
+        federation_option("clients in a round (default: the paper's; all of up to 20 sites; a third)", whole),
     ] = None,
-    rounds: Annotated[Whole, option("rounds (default: 100; 200 for files)", whole)] = None,
-    epochs: Annotated[Whole, option("local epochs (default: 10; 2 for files)", whole)] = None,
-    batch_size: Annotated[Whole, option("rows in a batch (default: 10; 20 or more for files)", whole)] = None,
+    rounds: Annotated[Whole, training_option("rounds (default: 100; 200 for files)", whole)] = None,
+    epochs: Annotated[Whole, training_option("local epochs (default: 10; 2 for files)", whole)] = None,
+    batch_size: Annotated[
+        Whole, training_option("rows in a batch (default: 10; 20 or more for files)", whole)
+    ] = None,
     learning_rate: Annotated[
-        float | None, option("of the clients' SGD (default: 0.01; 0.03 for files)", number)
+        float | None, training_option("of the clients' SGD (default: 0.01; 0.03 for files)", number)
     ] = None,
     l2: Annotated[
-        float | None, option("weight decay of the clients' SGD (default: 0; 0.01 for wide files)", number)
+        float | None,
+        training_option("weight decay of the clients' SGD (default: 0; 0.01 for wide files)", number),
     ] = None,
     early_stopping: Annotated[
         Whole,
-        option("stop after N rounds without a lower validation loss, keep the best (default: off)", whole),
+        training_option(
+            "stop after N rounds without a lower validation loss, keep the best (default: off)", whole
+        ),
     ] = None,
     hidden: Annotated[
-        Word, option("hidden units: 32,16 for two layers, 0 for none (default: 10; 0 for wide files)")
+        Word,
+        training_option("hidden units: 32,16 for two layers, 0 for none (default: 10; 0 for wide files)"),
     ] = None,
-    model: Annotated[Word, option("your own network: FILE.py:FUNCTION that makes a torch.nn.Module")] = None,
-    post: Annotated[Words, typer.Option(hidden=True)] = None,
-    seeds: Annotated[Word, option("N for the seeds 1..N, or a list such as 3,5,8 (default: 5)")] = None,
+    model: Annotated[
+        Word, training_option("your own network: FILE.py:FUNCTION that makes a torch.nn.Module")
+    ] = None,
+    seeds: Annotated[
+        Word, training_option("N for the seeds 1..N, or a list such as 3,5,8 (default: 5)")
+    ] = None,
     protocol: Protocol = None,
     data_dir: DataDir = None,
-    config: Annotated[Path | None, option("TOML file with these keys; the command line wins")] = None,
+    config: Annotated[Path | None, output_option("TOML file with these keys; the command line wins")] = None,
     jobs: Annotated[
-        Whole, option("processes (default: all cores); results do not depend on it", whole)
+        Whole, output_option("processes (default: all cores); results do not depend on it", whole)
     ] = None,
-    out: Annotated[Path | None, option("folder for the results (default: new, under runs/)")] = None,
-    force: Annotated[bool, option("replace the results that the folder already has")] = False,
-    groups: Annotated[bool, option("show every group under every strategy (also in groups.csv)")] = False,
-    mlflow: Annotated[Word, option("log the run there too: sqlite:///mlflow.db or http://...")] = None,
-    no_baselines: Annotated[bool, option("train no models on the pooled rows for comparison")] = False,
-    no_report: Annotated[bool, option("write no report.html")] = False,
+    out: Annotated[Path | None, output_option("folder for the results (default: new, under runs/)")] = None,
+    force: Annotated[bool, output_option("replace the results that the folder already has")] = False,
+    groups: Annotated[
+        bool, output_option("show every group under every strategy (also in groups.csv)")
+    ] = False,
+    mlflow: Annotated[Word, output_option("log the run there too: sqlite:///mlflow.db or http://...")] = None,
+    no_baselines: Annotated[bool, output_option("train no models on the pooled rows for comparison")] = False,
+    no_report: Annotated[bool, output_option("write no report.html")] = False,
     fair_from: FairFrom = None,
-    live: Annotated[bool, option("show the run in the browser while it goes on; see 'watch'")] = False,
+    live: Annotated[bool, output_option("show the run in the browser while it goes on; see 'watch'")] = False,
 ) -> None:
     """Train strategies on one dataset over several seeds and compare them."""
     others = (

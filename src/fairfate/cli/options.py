@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -34,6 +35,18 @@ class Command(TyperCommand):
                 if isinstance(value, str) and not is_utf8(value):  # no table, no TOML and no JSON can hold it
                     raise UsageError(f"{named} must be in UTF-8, got {value!r}")
         return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments, then options in their sections."""
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                usual = "Arguments" if param.param_type_name == "argument" else "Options"
+                sections.setdefault(getattr(param, "rich_help_panel", None) or usual, []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
 
 
 _PATHS = ("path", "file", "directory")
@@ -117,13 +130,36 @@ def option(
     parser: Callable[[str], Any] | None = None,
     words: Sequence[str] = (),
     names: Sequence[str] = (),
+    section: str | None = None,
 ) -> Any:
-    """An option with its help, in which its default is; words that a shell completes; names, if several."""
+    """An option with its help, in which its default is.
+
+    Parameters
+    ----------
+    text : the help
+    parser : of a number
+    words : that a shell completes
+    names : if it has several
+    section : of the help, if the command has some
+    """
     metavar = "NUMBER" if parser else None
     completion = complete(*words) if words else None
     return typer.Option(
-        *names, help=text, show_default=False, parser=parser, metavar=metavar, autocompletion=completion
+        *names,
+        help=text,
+        show_default=False,
+        parser=parser,
+        metavar=metavar,
+        autocompletion=completion,
+        rich_help_panel=section,
     )
+
+
+data_option = partial(option, section="Data")
+federation_option = partial(option, section="Federation")
+strategy_option = partial(option, section="Strategies")
+training_option = partial(option, section="Training")
+output_option = partial(option, section="Output")
 
 
 def given_options(ctx: typer.Context, *others: str) -> dict[str, Any]:
@@ -152,50 +188,53 @@ Word = str | None
 Words = list[str] | None
 Whole = int | None
 
-Target = Annotated[Word, option("column of the label, for a file of your own")]
+Target = Annotated[Word, data_option("column of the label, for a file of your own")]
 Favourable = Annotated[
     Word,
-    option("value of the label that is the good outcome", names=("--favourable", "--favorable")),
+    data_option("value of the label that is the good outcome", names=("--favourable", "--favorable")),
 ]
 Sensitive = Annotated[
-    Words, option("column of the group, or age:25,40,65 for numbers (repeatable: groups are combinations)")
+    Words,
+    data_option("column of the group, or age:25,40,65 for numbers (repeatable: groups are combinations)"),
 ]
-Privileged = Annotated[Words, option("VALUE or COLUMN=VALUE to set against all others (repeatable)")]
-ClientColumn = Annotated[Word, option("column that says which client holds a row")]
-Drop = Annotated[Words, option("column to leave out (repeatable)")]
-Categorical = Annotated[Words, option("column to read as text (repeatable)")]
-Keep = Annotated[Words, option("column to use although it looks like an identifier (repeatable)")]
-MinGroup = Annotated[Whole, option("groups with fewer rows are merged (default: 50; 0 for never)", whole)]
+Privileged = Annotated[Words, data_option("VALUE or COLUMN=VALUE to set against all others (repeatable)")]
+ClientColumn = Annotated[Word, federation_option("column that says which client holds a row")]
+Drop = Annotated[Words, data_option("column to leave out (repeatable)")]
+Categorical = Annotated[Words, data_option("column to read as text (repeatable)")]
+Keep = Annotated[Words, data_option("column to use although it looks like an identifier (repeatable)")]
+MinGroup = Annotated[
+    Whole, data_option("groups with fewer rows are merged (default: 50; 0 for never)", whole)
+]
 MissingGroup = Annotated[
     Word,
-    option(
+    data_option(
         "rows without a group: report (default: apart)|keep (a group)|drop|refuse",
         words=("report", "keep", "drop", "refuse"),
     ),
 ]
 Missing = Annotated[
-    Words, option("VALUE or COLUMN=VALUE that stands for a missing one, such as 999 (repeatable)")
+    Words, data_option("VALUE or COLUMN=VALUE that stands for a missing one, such as 999 (repeatable)")
 ]
 Encode = Annotated[
     Word,
-    option(
+    data_option(
         "inputs: auto|onehot|ordinal|none (default: auto; ordinal for the paper's datasets)",
         words=("auto", "onehot", "ordinal", "none"),
     ),
 ]
-Sep = Annotated[Word, option("separator of CSV files (default: found out)")]
-Decimal = Annotated[Word, option("decimal mark of numbers in files: . or , (default: found out)")]
-Encoding = Annotated[Word, option("text encoding of files, such as latin-1 (default: found out)")]
+Sep = Annotated[Word, data_option("separator of CSV files (default: found out)")]
+Decimal = Annotated[Word, data_option("decimal mark of numbers in files: . or , (default: found out)")]
+Encoding = Annotated[Word, data_option("text encoding of files, such as latin-1 (default: found out)")]
 Partition = Annotated[
     Word,
-    option(
+    federation_option(
         "random | dirichlet:SIGMA | column:NAME (default: random; dirichlet:0.5 for public data)",
         words=("random", "dirichlet:0.5", "column:"),
     ),
 ]
 Attack = Annotated[
     Word,
-    option(
+    federation_option(
         "NAME[:clients=1,key=value]: what some clients do to the others",
         words=(
             *("accept_all", "reject_all", "scale", "sign_flip", "label_flip"),
@@ -205,22 +244,26 @@ Attack = Annotated[
 ]
 ValidationFrom = Annotated[
     Word,
-    option(
-        "who holds validation rows: server[:rows=N] (default) | clients[:mode=cross|secure|line,...]",
+    federation_option(
+        "who holds validation rows: server[:rows=N] (default) | clients[:mode=cross|secure,...]",
         words=("server", "clients", "clients:mode=secure"),
     ),
 ]
 MinCell = Annotated[
     Whole,
-    option("least count that clients tell, as sites do: smaller strata are excluded (default: 0)", whole),
+    federation_option(
+        "least count that clients tell, as sites do: smaller strata are excluded (default: 0)", whole
+    ),
 ]
-Clients = Annotated[Whole, option("number of clients (default: the paper's, else 10)", whole)]
+Clients = Annotated[Whole, federation_option("number of clients (default: the paper's, else 10)", whole)]
 Protocol = Annotated[
     Word,
-    option("paper (exact) or published (as the printed numbers were made)", words=("paper", "published")),
+    strategy_option(
+        "paper (exact) or published (as the printed numbers were made)", words=("paper", "published")
+    ),
 ]
-DataDir = Annotated[Word, option("folder to look in first for adult.csv etc.")]
-Plugin = Annotated[Words, option("Python file that registers strategies of your own (repeatable)")]
+DataDir = Annotated[Word, data_option("folder to look in first for adult.csv etc.")]
+Plugin = Annotated[Words, strategy_option("Python file that registers strategies of your own (repeatable)")]
 
 Force = Annotated[bool, option("replace a file that exists; never one that is read")]
 

@@ -7,12 +7,14 @@ from typing import Annotated
 
 import typer
 
-from fairfate.cli.options import Force, app, number, option, whole
+from fairfate.cli.options import Force, app, number, option, output_option, whole
 from fairfate.cli.screen import console
 
 FairFrom = Annotated[
     float | None,
-    option("ratio of groups' rates that counts as enough in the report (default: 0.8, four fifths)", number),
+    output_option(
+        "ratio of groups' rates that counts as enough in the report (default: 0.8, four fifths)", number
+    ),
 ]
 
 

@@ -292,14 +292,8 @@ def from_mapping(values: Mapping[str, Any], where: str = "config") -> Config:
             check(isinstance(value, Mapping), f"{where}: {PROVENANCE} must be a table", repr(value))
             continue
         key = option_key(raw)
-        if value is None or (key == "post" and not value):
+        if value is None:
             continue
-        if key == "post":
-            steps = "+".join(map(str, _list(value)))
-            raise InputError(
-                f"{where}: post has become a step of a strategy, as in strategy 'fedavg+{steps}',"
-                f" got {value!r}"
-            )
         if key not in known:
             options = sorted({name.replace("_", "-") for name in known} - {"strategies", "plugins"})
             raise unknown(f"key in {where}", raw, options)
