@@ -229,7 +229,7 @@ LOCAL = Statistics(COUNTS, np.array([[1.5, 3.0], [0.5, 1.0]]), np.array([[9.0, 1
 
 
 def told(change: Callable[[dict[str, Any]], None] = lambda metrics: None) -> MetricRecord:
-    metrics: dict[str, Any] = report_metrics(LOCAL)
+    metrics: dict[str, Any] = {**report_metrics(LOCAL), "num-examples": 12}
     change(metrics)
     return MetricRecord(metrics)
 
@@ -303,20 +303,21 @@ def replies(*metrics: MetricRecord, examples: list[float] | None = None) -> Repl
 def test_reports_are_stacked_without_those_that_are_nonsense() -> None:
     bad = told(lambda m: m.pop("local-loss"))
     good = replies(bad, told(), bad, told())
-    found = read_reports(good, 2)
+    found = read_reports(good, 2, "num-examples")
     assert found is not None
     assert found.counts.tolist() == [COUNTS.tolist()] * 2
     assert good.nodes == [11, 13]
     assert good.deltas.tolist() == [[3, 4, 5], [9, 10, 11]]
     assert [gone.node for gone in good.dropped] == [10, 12]
     assert {gone.reason for gone in good.dropped} == {"'local-loss' is not 4 numbers >= 0"}
-    assert read_reports(replies(bad), 2) is None
+    assert read_reports(replies(bad), 2, "num-examples") is None
 
 
 def test_each_report_is_held_against_its_own_number_of_examples() -> None:
-    good = replies(told(), told(), examples=[12, 13])
-    read_reports(good, 2)
-    assert good.nodes == [10]
+    other = told(lambda metrics: metrics.update({"num-examples": 13}))
+    good = replies(told(), other, told(), examples=[12, 13, 5])  # the last one counts for fewer rows
+    read_reports(good, 2, "num-examples")
+    assert good.nodes == [10, 12]
 
 
 # -- the rows that clients have told of -----------------------------------------------------------------

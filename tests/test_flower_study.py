@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 import stat
 import tomllib
 from collections.abc import Callable, Mapping
@@ -36,7 +37,7 @@ from flwr.superlink.grid.http_grid import HttpGrid
 
 from fairfate.data import Schema
 from fairfate.errors import InputError
-from fairfate.flower import FlowerStrategy
+from fairfate.flower import FlowerStrategy, Validation
 from fairfate.flower.app import site
 from fairfate.flower.app.check import read_node
 from fairfate.flower.app.gate import Gate, state_folder
@@ -1074,6 +1075,30 @@ def test_honest_sites_count_also_where_a_liar_has_led_the_model_to_the_limit(
     assert set(clients[clients["name"] != "south"]["outcome"]) == {"used"}
 
 
+def test_a_heavy_reply_does_not_keep_others_from_judging(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]
+) -> None:
+    changes = {"rounds": 2, "strategy": "fair_fate:keep=0", "validation-from": "clients:mode=cross"}
+    app = StudyApp(tmp_path / "wards", changes)
+
+    def heavy(content: RecordDict) -> None:
+        if "arrays" in content:
+            content["arrays"]["b2"] = Array(np.full(1, 15, np.float32))
+
+    lying(monkeypatch, "south", heavy)
+    config = app.config()
+    app.serve(app.grid(config), config)
+    assert not any("judges nobody" in line for line in lines)
+    assert "south" in set(pd.read_csv(app.result() / "clients.csv")["name"])
+
+
+def test_an_honest_site_at_the_end_of_its_range_may_judge() -> None:
+    ranges = {"north": (400, 1200)}
+    test = Validation(lambda arrays: np.zeros(4), np.array([0, 1, 0, 1]), np.array(["f", "f", "m", "m"]))
+    strategy = FlowerStrategy("fedavg", validation_from="clients:share=0.2", test=test, row_ranges=ranges)
+    assert strategy._most_held("north") >= 300  # of 1,500 rows, of which it trains on 1,200
+
+
 def test_what_sites_are_told_is_cut_to_what_they_accept(app: StudyApp) -> None:
     strategy = FlowerStrategy("fedavg", max_told=100.0)
     np.testing.assert_array_equal(strategy._within_limit(np.array([1e9, -200.0, 3.0])), [100, -100, 3])
@@ -1306,7 +1331,7 @@ def test_a_run_under_another_version_of_the_study_begins_anew(app: StudyApp) -> 
     app.changes["rounds"] = 3
     app.sign_off()
     config = app.config()
-    grid, trained = app.grid(config), []
+    grid, trained = app.grid(config), list[bool]()
 
     def kill_in_the_third_round(message: Message, honest: Message) -> Message:
         trained.append(message.metadata.message_type == MessageType.TRAIN)
@@ -1330,6 +1355,15 @@ def test_a_run_under_another_version_of_the_study_begins_anew(app: StudyApp) -> 
     assert written["study-sha256"] == app.study.checksum
     assert written["study-version"] == 2
     assert checkpoint.exists()  # of the first version's run, for which nobody has asked again
+    config = app.config(min_sites=2, timeout=299.0)
+    trained.clear()
+    grid = app.grid(config)
+    grid.tamper[app.NODES["north"]] = kill_in_the_third_round
+    with pytest.raises(Killed):
+        app.serve(grid, config)
+    shutil.copy(checkpoint, app.result(3) / checkpoint.name)  # of the version in which west took part
+    with pytest.raises(InputError, match="checkpoint"):
+        app.serve(app.grid(config), config)
     with pytest.raises(InputError, match="min-sites must be at most the 2 sites of the study"):
         app.serve(app.grid(config), app.config(min_sites=3))
 
@@ -1360,7 +1394,7 @@ def test_pinning_a_study_writes_three_lines_and_shows_what_changed(app: StudyApp
     node = app.folder / "sites" / "north.toml"
     key = app.parties / "north-study.key"
     assert read_changes(node, app.study) is None
-    assert pin(node, app.file, key, app.folder) == "north"
+    assert pin(node, app.file, app.study, key, app.folder) == "north"
     config = read_node(node)
     assert (config["study-sha256"], config["key"]) == (app.study.checksum, str(key))
     assert Gate(config).name == "north"
@@ -1368,13 +1402,34 @@ def test_pinning_a_study_writes_three_lines_and_shows_what_changed(app: StudyApp
     app.sign_off(amends=before, min_cell=20)
     assert any("min-cell = 20" in line for line in read_changes(node, app.study) or [])
     with pytest.raises(InputError, match="key must be that of a site of the study"):
-        pin(node, app.file, app.parties / "server-study.key")
+        pin(node, app.file, app.study, app.parties / "server-study.key")
     other = ReadyApp(tmp_path / "other").folder
     with pytest.raises(InputError, match="app must be the study's"):
-        pin(node, app.file, app=other)
+        pin(node, app.file, app.study, app=other)
     assert node.read_text() == text
-    pin(node, app.file)
+    pin(node, app.file, app.study)
     assert len(node.read_text().splitlines()) == len(text.splitlines())
+    assert any("does not follow version 2" in line for line in read_changes(node, before) or [])
+    kept = next(app.parties.glob(f"north-study-state/study-{app.study.checksum[:32]}.toml"))
+    kept.write_text(before.text())
+    assert read_changes(node, before) is None  # then the whole study is shown
+
+
+def test_pinning_changes_nothing_else_in_a_sites_settings(app: StudyApp, tmp_path: Path) -> None:
+    key, odd = app.parties / "north-study.key", tmp_path / "odd.toml"
+    for text in ('study = """\nrename = "a=b"\n"""\ndata = "a.csv"\n', '[more]\nstudy = "x"\n'):
+        odd.write_text(text)
+        with pytest.raises(InputError, match="lines of their own"):
+            pin(odd, app.file, app.study, key)
+        assert odd.read_text() == text
+    plain, link = tmp_path / "plain.toml", tmp_path / "link.toml"
+    plain.write_text(f'data = "{app.folder / "data" / "sites" / "north.csv"}"\n')
+    plain.chmod(0o600)
+    link.symlink_to(plain)
+    pin(link, app.file, app.study, key)
+    assert link.is_symlink()
+    assert stat.S_IMODE(plain.stat().st_mode) == 0o600
+    assert read_node(plain)["study-sha256"] == app.study.checksum
 
 
 def test_a_new_key_goes_beside_the_old_one_and_keeps_the_log(app: StudyApp) -> None:
@@ -1384,6 +1439,8 @@ def test_a_new_key_goes_beside_the_old_one_and_keeps_the_log(app: StudyApp) -> N
     private, public = make_key("north", app.parties, node, rotate=True)
     assert (private.name, public.name) == ("north-study-2.key", "north-study-2.pub")
     assert (app.parties / "north-study.key").exists()
+    public.unlink()
+    assert make_key("north", app.parties, node, rotate=True)[0].name == "north-study-3.key"
     before = app.node_config("north")
     assert state_folder(before) == state_folder({**before, "key": str(private)})
     with pytest.raises(InputError, match="out must be a folder"):

@@ -138,8 +138,9 @@ def pin(
     if not sign_off:
         screen.print(f"\nVersion {found.version} of {found.name}; nothing was changed: --sign-off pins it.")
         return
-    name = write(node, study, key, app)
-    screen.print(f"\nPinned version {found.version} of {found.name} in {node}, as site {name}.")
+    name = write(node, study, found, key, app)
+    screen.print(f"\nPinned version {found.version} of {found.name} in {node}, as site {name}:")
+    screen.print(f"    {found.checksum}", markup=False, highlight=False)
 
 
 @flower_app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from logging import WARNING
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.fairness.metrics import Counts, Statistics, Values
-from fairfate.flower.logs import one_line
+from fairfate.flower.logs import log, one_line
 from fairfate.flower.nodes import Client
 from fairfate.flower.records import Layout, MismatchError, blame
-from fairfate.flower.replies import Replies, read_report
+from fairfate.flower.replies import Replies, example_count, read_report
 from fairfate.flower.validation import Measure
 from fairfate.strategies.strategy import Matrix
+
+MUCH_SHORTER = 0.1
+"""Of an update's length, that is worth a warning."""
 
 
 def rows_told(clients: Sequence[Client], max_examples: float | None) -> NDArray[np.int64]:
@@ -35,13 +39,16 @@ def check_rows(good: Replies, known: Mapping[int, Client], max_examples: float |
             good.drop(position, f"{claimed:g} examples where it had told of {told:g} rows")
 
 
-def read_reports(good: Replies, groups: int, min_cell: int = 0) -> Statistics | None:
-    """What the clients tell of the model on their own rows; those who tell nonsense are dropped."""
+def read_reports(good: Replies, groups: int, weight_key: str, min_cell: int = 0) -> Statistics | None:
+    """What the clients tell of the model on their own rows; those who tell nonsense are dropped.
+
+    It is of all rows that they claim, also where they count for fewer.
+    """
     found: list[Statistics] = []
     for metrics in list(good.metrics):
         position = len(found)
         try:
-            found.append(read_report(metrics, groups, float(good.num_examples[position]), min_cell))
+            found.append(read_report(metrics, groups, example_count(metrics, weight_key), min_cell))
         except MismatchError as error:
             good.drop(position, one_line(error))
     return Statistics(*(np.stack(values) for values in zip(*found, strict=True))) if found else None
@@ -57,6 +64,12 @@ def scale_updates(
     if scale is None or not len(good.nodes):
         return
     factors = scale(good.deltas[:, : layout.measured])
+    if (factors < MUCH_SHORTER).any():
+        log(
+            WARNING,
+            "\t> updates were shortened, to %.2g of their length: is one of the others tiny?",
+            factors.min(),
+        )
     for place in np.flatnonzero(factors != 1):
         delta = good.deltas[place]
         delta[: layout.measured] *= delta.dtype.type(factors[place])

@@ -37,8 +37,8 @@ class Limits:
     max_examples: float | None = None
     """Most examples that a client may count for; a larger number is cut to this."""
     max_weight: float | None = None
-    """Largest weight of the server's model, which is cut to it. A client's model with a weight of more than
-    twice that is dropped: honest training of a model at the limit may pass it."""
+    """Largest weight of a model; the server's and the clients' are cut to it. A client's model with a weight
+    of more than twice that is dropped: honest training of a model at the limit may pass it."""
     min_cell: int = 0
     """Clients tell of no stratum or bin of fewer rows, but may of none."""
     max_told: float | None = None
@@ -251,7 +251,11 @@ def _read(
         raise MismatchError(
             f"a weight of {largest:.4g}, over twice the limit of {limits.max_weight:g} (max-weight)"
         )
+    record = layout.tidy(arrays[0])
+    if limits.max_weight is not None and largest > limits.max_weight:  # sites would not score it
+        whole = np.clip(model + delta, -limits.max_weight, limits.max_weight)
+        record, delta[:] = layout.record(whole), whole - model
     length = norm(delta[: layout.measured])
     if limits.max_norm is not None and length > limits.max_norm:
         raise MismatchError(f"an update of norm {length:.4g}, over the limit of {limits.max_norm:g}")
-    return layout.tidy(arrays[0]), metrics[0], count, length
+    return record, metrics[0], count, length

@@ -97,6 +97,7 @@ class FlowerStrategy(Base):
     averaged : last parts of the names of arrays that are averaged by example counts and not moved by the
         strategy, as whole-number arrays always are; the default are a batch norm's running figures
     weighted_by_key, arrayrecord_key, configrecord_key : as in Flower's FedAvg
+    study : checksum of what the clients have agreed to; a checkpoint of another one is not gone on from
     on_round : called by `start` after every round with all rounds so far, once the checkpoint is written
     """
 
@@ -134,6 +135,7 @@ class FlowerStrategy(Base):
         weighted_by_key: str = "num-examples",
         arrayrecord_key: str = "arrays",
         configrecord_key: str = "config",
+        study: str = "",
         on_round: Callable[[Sequence[Round]], None] = lambda history: None,
     ) -> None:
         check(num_rounds is None or num_rounds >= 1, "num_rounds must be >= 1", num_rounds)
@@ -180,7 +182,7 @@ class FlowerStrategy(Base):
         self.averaged = tuple(averaged)
         self.weighted_by_key = weighted_by_key
         self.arrayrecord_key, self.configrecord_key = arrayrecord_key, configrecord_key
-        self.on_round = on_round
+        self.study, self.on_round = study, on_round
         check_individual(self.spec, self.holders)
         needs = self.spec.build(self._setup(num_rounds or 1)).needs
         check_judged(self.spec, needs, self.holders)
@@ -409,33 +411,14 @@ class FlowerStrategy(Base):
         rows: Measure | NDArray[np.int64] | None = self.validation
         question = self.roster.question
 
-        def of_held(client: Client) -> dict[str, Any]:
-            return {**self._held(client), PART: HELD}
+        def ask(most: Callable[[str], float], about: Callable[[Client], dict[str, Any]]) -> NDArray[np.int64]:
+            least = self.limits.min_cell
+            return ask_histograms(grid, clients, result.arrays, question, groups, timeout, most, about, least)
 
         if self.holders.at_clients:
-            rows = ask_histograms(
-                grid,
-                clients,
-                result.arrays,
-                question,
-                groups,
-                timeout,
-                self._most_held,
-                of_held,
-                self.limits.min_cell,
-            )
+            rows = ask(self._most_held, lambda client: {**self._held(client), PART: HELD})
         if step["from"] == "clients":
-            histogram = ask_histograms(
-                grid,
-                clients,
-                result.arrays,
-                question,
-                groups,
-                timeout,
-                self._most,
-                self._held,
-                self.limits.min_cell,
-            )
+            histogram = ask(self._most, self._held)
         assert rows is not None
         fairness = replace(self._setup(self.num_rounds), min_cell=0).fairness(str(step["metric"]))
         self.thresholds, counts = take_thresholds(step, fairness, histogram, rows, self.test, result.arrays)
@@ -519,9 +502,10 @@ class FlowerStrategy(Base):
         return min(self._most_rows(name), self.limits.max_examples or math.inf)
 
     def _most_held(self, name: str) -> float:
-        """How many rows a client may hold out: its share of each group and label, rounded up."""
+        """How many rows a client may hold out beside those that it trains on, rounded up in each stratum."""
         strata = 2 * len(self.grouping) if self.grouping is not None else 0
-        return min(self._most(name), self.holders.share * self._most_rows(name) + strata)
+        share = self.holders.share
+        return min(self._most(name), share / (1 - share) * self._most_rows(name) + strata)
 
     def _least(self, minimum: int) -> int:
         return max(1, minimum if self.per_round is None else self.per_round)
@@ -586,7 +570,7 @@ class FlowerStrategy(Base):
         if self.told_rows:
             check_rows(good, self.roster.known, self.limits.max_examples)
         if self.grouping is not None and Need.REPORTS in self.needs:
-            local = read_reports(good, len(self.grouping), self.limits.min_cell)
+            local = read_reports(good, len(self.grouping), self.weighted_by_key, self.limits.min_cell)
         scale_updates(good, model.server.strategy.scale, model.layout, model.vector)
         if self.validation is not None and Need.SCORES in self.needs:
             rows = self.validation
@@ -715,6 +699,7 @@ class FlowerStrategy(Base):
             "averaged": list(self.averaged),
             "clients": [self.per_round, self.fraction_train, self.min_train_nodes],
             "limits": [self.limits.max_norm, self.limits.max_examples],
+            **({} if not self.study else {"study": self.study}),
             **({} if self.learning_rate is None else {"learning_rate": self.learning_rate}),
             **({} if self.holders == AT_SERVER else {"validation_from": str(self.holders)}),
             "rows": [rows.checksum for rows in (self.validation, self.test) if rows is not None],

@@ -73,7 +73,7 @@ def make_key(name: str, folder: Path, node: Path | None = None, *, rotate: bool 
     if (node is None) != (name == SERVER):
         raise InputError(f"node must be given for a site, and not for the server, got {node or 'none'}")
     number = 1
-    while rotate and (folder / _key_file(name, number, "pub")).exists():
+    while rotate and any((folder / _key_file(name, number, kind)).exists() for kind in ("key", "pub")):
         number += 1
     private, public = (folder / _key_file(name, number, kind) for kind in ("key", "pub"))
     if public.exists():

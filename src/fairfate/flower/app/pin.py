@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import stat
+import tomllib
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,22 +24,28 @@ def read_changes(node: Path, study: Study) -> list[str] | None:
     """What a study changes against the one that a site has pinned; None if it has pinned none."""
     with suppress(InputError):
         config = read_node(node)
-        kept = _kept(state_folder(config), str(config.get("study-sha256")))
-        return changes_from(Study.read(kept), study)
+        pinned = str(config.get("study-sha256"))
+        before = Study.read(_kept(state_folder(config), pinned))
+        if before.checksum != pinned:  # somebody has changed the copy
+            return None
+        follows = study.previous == before.checksum or study.checksum == before.checksum
+        warning = f"! it does not follow version {before.version}, which is pinned here"
+        return [*([] if follows else [warning]), *changes_from(before, study)]
     return None
 
 
-def pin(node: Path, path: Path, key: Path | None = None, app: Path | None = None) -> str:
+def pin(node: Path, path: Path, study: Study, key: Path | None = None, app: Path | None = None) -> str:
     """Write the three lines of a site's settings by which it answers a study's questions; its name there.
 
     Parameters
     ----------
     node : the site's node-config
     path : the study file, which stays where it is
+    study : what was read from it, and shown
     key : the site's private key; the one that its settings name if None
     app : the app that the site has looked through, whose checksum must be the study's
     """
-    config, study = read_node(node), Study.read(path)
+    config, file = read_node(node), node.resolve()
     check_versions(study)
     private = Path(key or str(config.get("key") or "")).expanduser()
     own = PrivateKey.read(private).public
@@ -45,15 +53,23 @@ def pin(node: Path, path: Path, key: Path | None = None, app: Path | None = None
     check(bool(names), "key must be that of a site of the study", f"another in '{private}'")
     if app is not None and app_checksum(app) != study.app:
         raise InputError(f"app must be the study's, got another in '{app}'")
-    lines = node.read_text("utf-8").splitlines()
-    pinned = {"study": str(path.resolve()), "study-sha256": study.checksum, "key": str(private.resolve())}
+    lines = file.read_text("utf-8").splitlines()
+    pinned = {"study": str(path.absolute()), "study-sha256": study.checksum, "key": str(private.absolute())}
     for name, value in pinned.items():
         lines = _with_line(lines, name, f"{name} = {json.dumps(value, ensure_ascii=False)}")
-    write_bytes(node, ("\n".join(lines) + "\n").encode())
-    written = read_node(node)
-    if any(written.get(name) != value for name, value in pinned.items()):
-        raise InputError(f"node must have study, study-sha256 and key at its top level, got '{node}'")
-    folder = SiteFolder(state_folder(written)).path
+    text = "\n".join(lines) + "\n"
+    try:
+        is_right = tomllib.loads(text) == {**tomllib.loads(file.read_text("utf-8")), **pinned}
+    except ValueError:
+        is_right = False
+    if not is_right:
+        raise InputError(
+            f"node must be a file whose study, study-sha256 and key are lines of their own, got '{node}'"
+        )
+    mode = stat.S_IMODE(file.stat().st_mode)
+    write_bytes(file, text.encode())
+    file.chmod(mode)
+    folder = SiteFolder(state_folder(read_node(node))).path
     write_bytes(_kept(folder, study.checksum), study.text().encode())  # to compare the next version with
     return names[0]
 

@@ -238,5 +238,6 @@ def make_strategy(
         averaged=(),  # everything is in the strategy's vector, as in the simulator
         ask_clients=True,
         query_config=ConfigRecord({SCHEMA: data.schema.to_json()}),
+        study="" if study is None else study.checksum,
         on_round=on_round,
     )
