@@ -926,6 +926,11 @@ def test_one_of_two_that_lies_moves_the_model_no_further() -> None:
     assert 0 < np.sqrt(np.square(moved).sum()) <= 2 * largest
 
 
+def test_updates_that_a_tiny_one_shortens_are_logged(lines: list[str]) -> None:
+    five_sites(lambda update: (0.01 * update, 110), {917: 110, 12: 100})
+    assert any("updates were shortened" in line for line in lines)
+
+
 def lying(monkeypatch: pytest.MonkeyPatch, name: str, change: Callable[[RecordDict], None]) -> None:
     """Have one site change its answers before they are sealed."""
     honest = site.answer
