@@ -295,7 +295,6 @@ def test_bad_input_is_refused_without_asserts(tmp_path: Path) -> None:
         ("seeds = [1, true]", "each seed must be a whole number, got True"),
         ("per-round = 1\nper_round = 2", "each key must be given once, got 'per_round' again"),
         ('model = "m.py"\nhidden = 3', "hidden must be left out with model, got '3'"),
-        ('post = "x"', "post has become a step of a strategy, as in strategy 'fedavg+x'"),
         ('test = "x"', "test must be left out without validation, got 'x'"),
         ('schema = "x"', "schema must be left out without validation, got 'x'"),
         ("min-group = -1\ndata = 'p.csv'\ntarget = 'hired'\nsensitive = 'sex'", "min-group must be >= 0"),
