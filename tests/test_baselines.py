@@ -102,3 +102,15 @@ def test_few_real_sites_train_in_every_round(tmp_path: Path) -> None:
     assert plan.notes == ()
     simulated, _ = prepare(Config(**options))
     assert (simulated.clients, simulated.training.per_round) == (10, 3)
+
+
+def test_short_runs_train_baselines_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Importing scikit-learn would be a fifth of their time."""
+
+    def fail(*arguments: object) -> None:
+        raise AssertionError("trained in this process")
+
+    monkeypatch.setattr("fairfate.runs.execute.cores", lambda: 2)
+    monkeypatch.setattr("fairfate.runs.execute.pooled_baselines", fail)
+    finished = library.run(data="synthetic:rows=300", rounds=2, seeds=1, baselines=True)
+    assert next(baseline.name for baseline in finished.baselines) == LOGISTIC

@@ -14,7 +14,7 @@ import pytest
 
 from fairfate.errors import InputError, ProcessDiedError
 from fairfate.runs import pool
-from fairfate.runs.pool import cores, run_tasks
+from fairfate.runs.pool import cores, in_background, run_tasks
 
 
 class OddError(OSError):
@@ -162,4 +162,18 @@ def test_an_error_in_telling_progress_ends_the_processes() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         dict(run_tasks(add, 10, [1, 2, 3], 2, stop))
+    assert not multiprocessing.active_children()
+
+
+def test_task_in_the_background_returns_its_result_and_leaves_no_process() -> None:
+    with in_background(add, 10, 5) as result:
+        assert multiprocessing.active_children()
+        assert result() == 15
+    assert not multiprocessing.active_children()
+
+
+@pytest.mark.parametrize(("how", "error"), [("input", InputError), ("killed", ProcessDiedError)])
+def test_task_that_fails_in_the_background_raises(how: str, error: type[Exception]) -> None:
+    with pytest.raises(error), in_background(fail, how, 2) as result:
+        result()
     assert not multiprocessing.active_children()

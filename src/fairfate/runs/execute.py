@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from fairfate.lazy import pandas as pd
 from fairfate.models.fitted import FairModel
 from fairfate.rounds.simulate import Trace
 from fairfate.runs import results
-from fairfate.runs.baselines import BASELINES, pooled_baselines, write_baselines
+from fairfate.runs.baselines import BASELINES, Baseline, pooled_baselines, write_baselines
 from fairfate.runs.choice import choose
 from fairfate.runs.config import PROVENANCE
 from fairfate.runs.final import LOCAL, SCORES, Final, Released, describe, read_final, write_final
@@ -26,7 +27,7 @@ from fairfate.runs.importances import IMPORTANCES, Importance, importances, writ
 from fairfate.runs.job import Cell, fitted, key_of, perform, ready, run_cell, table_of
 from fairfate.runs.live import Writer, clear_live, header, live_file, seen_since
 from fairfate.runs.plan import Plan, dump_config
-from fairfate.runs.pool import Progress, Report, cores, runs_here
+from fairfate.runs.pool import Progress, Report, cores, in_background, runs_here
 from fairfate.runs.results import BEST, CELLS, CLIENTS, CONFIG, CONFIGS, MODELS, PARTS, ROUNDS, SUMMARY
 from fairfate.runs.store import Store, file_checksum
 from fairfate.runs.tables import frame_of, read_table
@@ -102,7 +103,15 @@ def _execute(
     parts = (MODELS, CELLS, PARTS, CHECKPOINTS)
     here = runs_here(workers, len(rest))
     payload = folder, table if here else sent  # no need to read it again in this process
-    found = perform(_work, payload, folder, rest, workers, lambda done: progress(start + done), *parts)
+    with ExitStack() as stack:
+        if not baselines:
+            pooled: Callable[[], tuple[Baseline, ...]] = tuple
+        elif here and jobs is None and cores() > 1:  # a short run, of which importing scikit-learn is a fifth
+            pooled = stack.enter_context(in_background(_train_baselines, table, plan))
+        else:
+            pooled = partial(pooled_baselines, plan, table)
+        found = perform(_work, payload, folder, rest, workers, lambda done: progress(start + done), *parts)
+        pooled_models = pooled()
     frames |= {rest[number].seed: of_seed for number, of_seed in found.items()}
     rounds = pd.concat([frames[seed].rounds for seed in cells], ignore_index=True)
     clients = pd.concat([frames[seed].clients for seed in cells], ignore_index=True)
@@ -116,13 +125,12 @@ def _execute(
     best = choose(rounds, plan.config.metric, table.grouping)
     final = Final.together([frames[seed].final for seed in cells])
     summary = results.summarise(rounds)
-    pooled = pooled_baselines(plan, table) if baselines else ()
     drops: tuple[Importance, ...] = ()
     if best is not None:
         drops = importances(plan, table, models[names[best.line], best.seed], best.seed)
     if folder is not None:
-        if pooled:
-            write_baselines(folder / BASELINES, pooled)
+        if pooled_models:
+            write_baselines(folder / BASELINES, pooled_models)
         results.write_rounds(folder / ROUNDS, rounds, table.grouping)
         results.write_clients(folder / CLIENTS, clients)
         write_final(folder, final)
@@ -143,7 +151,7 @@ def _execute(
         final,
         drops,
         "" if folder is None else results.read_date(folder),
-        pooled,
+        pooled_models,
         notes=(*table.notes, *plan.notes),
         outcome=f"{table.target} = {table.label_names[1]}",
         plan=plan,
@@ -154,6 +162,13 @@ def _execute(
         results.write_summary(folder / SUMMARY, summary)  # last: now it is finished
         _clear_seeds(folder)
     return run
+
+
+def _train_baselines(table: Table, plan: Plan, report: Report) -> tuple[Baseline, ...]:
+    """In another process, which finds this by its name."""
+    for plugin in plan.config.plugins:
+        load_plugin(plugin)
+    return pooled_baselines(plan, table)
 
 
 def _finished(

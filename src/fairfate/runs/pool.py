@@ -70,6 +70,30 @@ def runs_here(jobs: int, tasks: int) -> bool:
     return jobs == 1 or tasks <= 1
 
 
+@contextmanager
+def in_background(work: Work, payload: Any, task: Any) -> Iterator[Callable[[], Any]]:
+    """Do a task in another process while this one goes on; yields a function that waits for its result."""
+    resource_tracker.ensure_running()
+    with _uninterrupted():
+        worker = _Worker(work, payload)
+    worker.give(0, task)
+
+    def result() -> Any:
+        while True:
+            wait([worker.pipe])
+            for kind, _, value in worker.read():
+                if kind == "error":
+                    raise value
+                if kind == "result":
+                    return value
+
+    try:
+        yield result
+    finally:
+        with _uninterrupted():
+            worker.end()
+
+
 def _here(
     work: Work, payload: Any, tasks: Sequence[Any], jobs: int, progress: Progress
 ) -> Generator[tuple[int, Any]]:
