@@ -88,7 +88,7 @@ def test_a_collapsed_strategy_is_never_recommended() -> None:
     answer = recommend(found)
     assert answer.choice is not None
     assert answer.choice.name == "fedavg"
-    assert dict(answer.rejected)["fair_fate"].startswith("it collapsed in 5 of 5 seeds")
+    assert dict(answer.rejected)["fair_fate"].startswith("it collapsed on the validation rows of 5 of 5 seeds")
     assert "It is fairer" not in " ".join(answer.paragraphs)
     assert found.best("eqo") == [True, False]
     assert found.best("accuracy") == [True, False]

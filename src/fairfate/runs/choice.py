@@ -137,7 +137,7 @@ def _judge(name: str, frame: pd.DataFrame) -> Judged:
     if untrained:
         flaw, against = UNTRAINED, f"no round counted in {untrained} of {len(frame)} seeds"
     elif collapsed:
-        flaw, against = COLLAPSE, f"it collapsed in {collapsed} of {len(frame)} seeds"
+        flaw, against = COLLAPSE, f"it collapsed on the validation rows of {collapsed} of {len(frame)} seeds"
     elif np.isnan(means["fairness"]):
         flaw, against = UNDEFINED, "its fairness is undefined: a group has no such validation rows"
     accuracy, balanced, fairness = (float(value) for value in means)
