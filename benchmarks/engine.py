@@ -32,6 +32,7 @@ import numpy as np
 
 from fairfate.data import Table
 from fairfate.data.groups import Groups
+from fairfate.engine.simulate import simulate
 from fairfate.federation.partition import parse_partition
 from fairfate.federation.split import Federation, build
 from fairfate.federation.streams import Streams
@@ -39,7 +40,6 @@ from fairfate.models.mlp import Mlp
 from fairfate.models.model import Batches, Losses
 from fairfate.models.rows import ClientRows
 from fairfate.models.training import Training
-from fairfate.rounds.simulate import simulate
 from fairfate.strategies import Setup, parse_spec
 
 ROWS, INPUTS, CLIENTS, PER_ROUND, HIDDEN, BATCH, EPOCHS = 48842, 14, 15, 5, 10, 10, 10

@@ -14,12 +14,12 @@ import pandas as pd
 
 from fairfate import FairFederatedClassifier
 from fairfate.data import ONEHOT, Columns, Table, table_from_frame
+from fairfate.engine.simulate import Trace, simulate
 from fairfate.federation.partition import Partition
 from fairfate.federation.split import Holdings, assign, encode
 from fairfate.federation.streams import Streams
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
-from fairfate.rounds.simulate import Trace, simulate
 from fairfate.strategies import Setup, parse_spec
 
 

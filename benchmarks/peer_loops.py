@@ -118,7 +118,6 @@ def layers(params: Any) -> list[Any]:
 def federation(rows: int) -> Any:
     """Adult's shape, split and given to clients by fairfate."""
     import engine
-
     from fairfate.federation.partition import parse_partition
     from fairfate.federation.split import build
 
@@ -128,7 +127,6 @@ def federation(rows: int) -> Any:
 def make_job(rows: int, rounds: int) -> Job:
     """The clients and rows of fairfate's simulator, its batches and its initial model."""
     import engine
-
     from fairfate.models.kernels import batch_order
 
     made, streams, model = federation(rows), engine.STREAMS, engine.MODEL
@@ -163,9 +161,8 @@ def fairfate_stacked(job: Job, clock: Clock) -> Done:
 
 def _simulate(job: Job, clock: Clock, texts: list[str]) -> Done:
     import engine
-
+    from fairfate.engine.simulate import simulate
     from fairfate.models.training import Training
-    from fairfate.rounds.simulate import simulate
     from fairfate.strategies import Setup, parse_spec
 
     specs = [parse_spec(text, "eqo") for text in texts]

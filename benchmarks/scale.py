@@ -94,13 +94,13 @@ def run(
     """CPU seconds of building a federation, of its rounds, and of their training alone; peak memory."""
     import numpy as np
 
+    from fairfate.engine.simulate import simulate
     from fairfate.federation.partition import parse_partition
     from fairfate.federation.split import build
     from fairfate.federation.streams import Streams
     from fairfate.models.mlp import Mlp
     from fairfate.models.model import Batches, Losses
     from fairfate.models.training import Training
-    from fairfate.rounds.simulate import simulate
     from fairfate.strategies import Setup, parse_spec
 
     people, streams = table(rows, inputs), Streams(1)

@@ -22,14 +22,14 @@ import tempfile
 import time
 from pathlib import Path
 
+from fairfate.engine.simulate import simulate
+from fairfate.experiments.job import Cell, run_cell
+from fairfate.experiments.prepare import prepare
+from fairfate.experiments.store import Store
+from fairfate.experiments.sweep import sweep
 from fairfate.federation.split import build
 from fairfate.federation.streams import Streams
-from fairfate.reproduce.grid import DATASETS, configs
-from fairfate.rounds.simulate import simulate
-from fairfate.runs.job import Cell, run_cell
-from fairfate.runs.prepare import prepare
-from fairfate.runs.store import Store
-from fairfate.runs.sweep import sweep
+from fairfate.studies.reproduce.grid import DATASETS, configs
 
 RUNS, CPU_SECONDS, MINUTES, OVERHEAD, MEMORY = 14_400, 75, 10, 0.05, 4.0
 

@@ -6,13 +6,13 @@ python examples/numpy_model.py
 import numpy as np
 
 from fairfate.data import synthetic
+from fairfate.engine.simulate import simulate
 from fairfate.fairness.metrics import Statistics, accuracy, eqo
 from fairfate.federation.partition import parse_partition
 from fairfate.federation.split import build
 from fairfate.federation.streams import Streams
 from fairfate.models.model import batch_rows, statistics_of
 from fairfate.models.training import Training
-from fairfate.rounds.simulate import simulate
 from fairfate.strategies import Setup, parse_spec
 
 

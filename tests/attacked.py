@@ -8,15 +8,15 @@ import numpy as np
 
 from fairfate.data import synthetic
 from fairfate.data.groups import Groups
+from fairfate.engine.attack import Attackers, parse_attack
+from fairfate.engine.server import Replies, Server
+from fairfate.engine.simulation import Simulation
 from fairfate.federation.partition import parse_partition
 from fairfate.federation.split import Federation, build
 from fairfate.federation.streams import Streams
 from fairfate.models.mlp import Mlp
 from fairfate.models.rows import ClientRows
 from fairfate.models.training import Training
-from fairfate.rounds.attack import Attackers, parse_attack
-from fairfate.rounds.server import Replies, Server
-from fairfate.rounds.simulation import Simulation
 from fairfate.strategies import Setup, parse_spec
 
 STREAMS = Streams(1)

@@ -771,7 +771,7 @@ def _odd_json(rng: Rng, value: Any) -> Any:
 
 def _odd_model(rng: Rng, path: Path) -> bytes:
     """A model or a checkpoint that is whole but wrong."""
-    from fairfate.files import read_arrays, write_arrays
+    from fairfate.storage import read_arrays, write_arrays
 
     content = path.read_bytes()
     try:
@@ -1302,8 +1302,8 @@ def make_base(base: Path) -> Path:
 
 def _interrupted(base: Path) -> None:
     """A run that is stopped in its second seed, with a checkpoint and with what those who watch read."""
-    from fairfate.rounds import resume, simulate
-    from fairfate.runs import execute
+    from fairfate.engine import resume, simulate
+    from fairfate.experiments import execute
 
     plain, load, writer = resume.Checkpoint.__init__, execute._work, execute.Writer
     done: list[int] = []

@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 
 from fairfate.data.groups import Groups
+from fairfate.engine.record import MEASURES
+from fairfate.experiments.config import Config, config_text
+from fairfate.experiments.final import Final, write_final
+from fairfate.experiments.results import Line, count_columns, rounds_frame, write_clients, write_rounds
 from fairfate.fairness.objective import metrics_by
 from fairfate.fairness.thresholds import BINS
-from fairfate.rounds.record import MEASURES
-from fairfate.runs.config import Config, config_text
-from fairfate.runs.final import Final, write_final
-from fairfate.runs.results import Line, count_columns, rounds_frame, write_clients, write_rounds
 
 
 class Named(NamedTuple):

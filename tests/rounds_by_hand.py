@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fairfate.rounds.server import Replies
+from fairfate.engine.server import Replies
 from fairfate.strategies import Cohort, Statistics, Strategy
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from fairfate.benchmark.findings import Findings
-from fairfate.benchmark.kept import read_kept
-from fairfate.benchmark.page import page as text
-from fairfate.benchmark.write import interactive as html
-from fairfate.benchmark.write import write_pictures
+from fairfate.studies.benchmark.findings import Findings
+from fairfate.studies.benchmark.kept import read_kept
+from fairfate.studies.benchmark.page import page as text
+from fairfate.studies.benchmark.write import interactive as html
+from fairfate.studies.benchmark.write import write_pictures
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images" / "benchmark"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fairfate.runs.choice import KEEP, TOLERANCE
+from fairfate.experiments.choice import KEEP, TOLERANCE
 
 FILE = Path(__file__).parent.parent / "docs" / "measurements" / "choosing.csv"
 MEASURES = ("accuracy", "balanced_accuracy", "mcc", "acceptance", "sp", "eo", "eqo")
@@ -77,7 +77,7 @@ def _name(strategy: str) -> str:
 
 
 def _to_take(part: pd.DataFrame) -> str:
-    """The strategy that the rule of `fairfate.runs.choice` would take, by these means."""
+    """The strategy that the rule of `fairfate.experiments.choice` would take, by these means."""
     whole = part[part["collapsed"] == 0]
     top = whole.loc[whole["accuracy_mean"].idxmax()]
     skill = whole["balanced_accuracy_mean"] - 0.5

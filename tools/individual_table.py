@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from fairfate.experiments.config import from_mapping
+from fairfate.experiments.job import load_table, run_cell
+from fairfate.experiments.plan import resolve
 from fairfate.fairness.individual import INDIVIDUAL
 from fairfate.fairness.metrics import METRICS
 from fairfate.federation.people import People
 from fairfate.federation.split import split_rows
 from fairfate.federation.streams import Streams
-from fairfate.runs.config import from_mapping
-from fairfate.runs.job import load_table, run_cell
-from fairfate.runs.plan import resolve
 
 FILE = Path(__file__).parent.parent / "docs" / "measurements" / "individual.csv"
 TITLES = {"compas": "COMPAS", "adult": "Adult"}

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from fairfate.benchmark.kept import WHERE, kept_file, read_cells, write_kept
-from fairfate.benchmark.run import CLOCK, machine
+from fairfate.studies.benchmark.kept import WHERE, kept_file, read_cells, write_kept
+from fairfate.studies.benchmark.run import CLOCK, machine
 
 
 def main() -> None:

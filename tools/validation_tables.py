@@ -16,12 +16,12 @@ import numpy as np
 import pandas as pd
 
 from fairfate.data import Table
+from fairfate.engine.simulate import Trace
+from fairfate.experiments.config import from_mapping
+from fairfate.experiments.job import load_table, run_cell
+from fairfate.experiments.plan import Plan, resolve
 from fairfate.fairness.metrics import METRICS
 from fairfate.fairness.objective import bind
-from fairfate.rounds.simulate import Trace
-from fairfate.runs.config import from_mapping
-from fairfate.runs.job import load_table, run_cell
-from fairfate.runs.plan import Plan, resolve
 
 FILE = Path(__file__).parent.parent / "docs" / "measurements" / "validation.csv"
 PICTURE = FILE.parent.parent / "images" / "validation-rows.svg"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Build the parts of Observable Plot that the report draws with, as one file that needs no network.
 # Run it by hand when the version or the list of marks changes, then put the new checksum into
-# tests/test_report_page.py.
+# tests/integration/browser/test_report_page.py.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 work=$(mktemp -d)

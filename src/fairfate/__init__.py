@@ -14,30 +14,30 @@ if TYPE_CHECKING:
     from fairfate.data import Table, load, synthetic
     from fairfate.errors import InputError
     from fairfate.estimator import FairFederatedClassifier
+    from fairfate.experiments.config import Config
+    from fairfate.experiments.finished import Run, load_run
+    from fairfate.experiments.results import read_model, read_rounds
+    from fairfate.experiments.run import run
     from fairfate.fairness.metrics import measure
     from fairfate.models.fitted import FairModel
-    from fairfate.runs.config import Config
-    from fairfate.runs.finished import Run, load_run
-    from fairfate.runs.results import read_model, read_rounds
-    from fairfate.runs.run import run
     from fairfate.strategies import Cohort, Strategy, register
 
 _HOMES = {
     "Cohort": "strategies",
-    "Config": "runs.config",
+    "Config": "experiments.config",
     "FairFederatedClassifier": "estimator",
     "FairModel": "models.fitted",
     "InputError": "errors",
-    "Run": "runs.finished",
+    "Run": "experiments.finished",
     "Strategy": "strategies",
     "Table": "data",
     "load": "data",
-    "load_run": "runs.finished",
+    "load_run": "experiments.finished",
     "measure": "fairness.metrics",
-    "read_model": "runs.results",
-    "read_rounds": "runs.results",
+    "read_model": "experiments.results",
+    "read_rounds": "experiments.results",
     "register": "strategies",
-    "run": "runs.run",
+    "run": "experiments.run",
     "synthetic": "data",
 }
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
@@ -28,7 +29,10 @@ from fairfate.data.arrays import (
 )
 from fairfate.data.schema import Schema
 from fairfate.data.table import Table
+from fairfate.engine.simulate import Trace, simulate
 from fairfate.errors import InputError, check, listing
+from fairfate.experiments.plan import a_third
+from fairfate.experiments.prepare import check_metric
 from fairfate.fairness.grammar import FAIRNESS, individual_terms, parse_objective
 from fairfate.fairness.metrics import Metric, acceptance
 from fairfate.fairness.objective import bind, metrics_by
@@ -37,15 +41,11 @@ from fairfate.federation.people import check_people
 from fairfate.federation.split import Federation, Holdings, assign, encode
 from fairfate.federation.streams import Streams
 from fairfate.federation.weights import copies
-from fairfate.lazy import pandas as pd
 from fairfate.models.fitted import FairModel, Scored
 from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
 from fairfate.models.rows import PackedRows
 from fairfate.models.training import Training
-from fairfate.rounds.simulate import Trace, simulate
-from fairfate.runs.plan import a_third
-from fairfate.runs.prepare import check_metric
 from fairfate.strategies import ON_VALIDATION, THRESHOLDS, Need, Setup, Spec, parse_spec
 
 if TYPE_CHECKING:

@@ -35,10 +35,10 @@ def benchmark(
     ),
 ) -> None:
     """Tune and compare all methods of the field by one rule, or one of your own with them."""
-    from fairfate.benchmark.findings import DATASETS, PARTITIONS, duration
-    from fairfate.benchmark.run import benchmark
-    from fairfate.benchmark.terminal import show
-    from fairfate.benchmark.write import write_all
+    from fairfate.studies.benchmark.findings import DATASETS, PARTITIONS, duration
+    from fairfate.studies.benchmark.run import benchmark
+    from fairfate.studies.benchmark.terminal import show
+    from fairfate.studies.benchmark.write import write_all
 
     def listed(text: str | None, default: tuple[str, ...]) -> tuple[str, ...]:
         return default if text is None else tuple(part.strip() for part in text.split(","))

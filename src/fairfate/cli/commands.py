@@ -63,8 +63,8 @@ from fairfate.cli.watch import watched
 from fairfate.errors import InputError, ProcessDiedError, Stopped, check, is_out_of_memory, shown
 
 if TYPE_CHECKING:
+    from fairfate.experiments.finished import Run
     from fairfate.report.tracking import Tracking
-    from fairfate.runs.finished import Run
 
 __all__ = ["app", "benchmark", "data", "flower", "models", "report", "run_command"]
 
@@ -166,15 +166,15 @@ def run(
         "live",
     )
     given = given_options(ctx, *others)
+    from fairfate.experiments.config import file_options, from_mapping, option_key, read_config
+    from fairfate.experiments.execute import execute
+    from fairfate.experiments.job import ready
+    from fairfate.experiments.plan import changes
+    from fairfate.experiments.prepare import prepare
     from fairfate.report.audit import FOUR_FIFTHS
     from fairfate.report.comparison import Comparison
     from fairfate.report.terminal import show_run
     from fairfate.report.write import report as write_report
-    from fairfate.runs.config import file_options, from_mapping, option_key, read_config
-    from fairfate.runs.execute import execute
-    from fairfate.runs.job import ready
-    from fairfate.runs.plan import changes
-    from fairfate.runs.prepare import prepare
 
     if fair_from is not None:
         check(0 < fair_from <= 1, "fair-from must be in (0, 1]", f"{fair_from:g}")
@@ -266,11 +266,11 @@ def run_sweep(
     ] = None,
 ) -> None:
     """Run the product of datasets, partitions, protocols, settings and seeds; only what is missing."""
+    from fairfate.experiments.config import read_config
+    from fairfate.experiments.job import ready
+    from fairfate.experiments.sweep import expand, sweep
     from fairfate.report.comparison import Comparison
     from fairfate.report.terminal import show_run
-    from fairfate.runs.config import read_config
-    from fairfate.runs.job import ready
-    from fairfate.runs.sweep import expand, sweep
 
     configs = expand(read_config(file), where=str(file))
     ready(out, jobs)
@@ -305,8 +305,8 @@ def reproduce(
     out: Annotated[Path, option("folder (default: runs/paper); goes on where it was")] = Path("runs/paper"),
 ) -> None:
     """Run every experiment of the paper, set the results beside the printed ones, and say what holds."""
-    from fairfate.reproduce import grid
-    from fairfate.reproduce.paper import reproduce
+    from fairfate.studies.reproduce import grid
+    from fairfate.studies.reproduce.paper import reproduce
 
     def listed(text: str | None, default: tuple[str, ...]) -> tuple[str, ...]:
         return default if text is None else tuple(part.strip() for part in text.split(","))
@@ -349,11 +349,11 @@ def show(
     digits: Annotated[Whole, option("after the point (default: 3)", whole)] = None,
 ) -> None:
     """Print the results of finished runs side by side, wherever they ran."""
+    from fairfate.experiments.results import read_clients
     from fairfate.report.clients import show_clients
     from fairfate.report.comparison import Comparison
     from fairfate.report.tables import FORMATS, format_tables
     from fairfate.report.terminal import COLUMNS, show_run
-    from fairfate.runs.results import read_clients
 
     kind = "terminal" if format is None else format
     check(kind in FORMATS, f"format must be one of {'|'.join(FORMATS)}", f"'{kind}'")

@@ -80,7 +80,6 @@ def study(
 ) -> None:
     """Write the study file that every site reads, signs off and pins; it answers nothing else."""
     _need_flower()
-    from fairfate.files import check_output, write_bytes
     from fairfate.flower.app.make_study import (
         changes_from,
         list_parties,
@@ -89,6 +88,7 @@ def study(
         read_party,
     )
     from fairfate.flower.study import Study
+    from fairfate.storage import check_output, write_bytes
 
     if amend is None or out.resolve() != amend.resolve():  # a study may take the place of the one it amends
         check_output(out, app / "pyproject.toml", *party, force=force)
@@ -204,8 +204,8 @@ def schema(
     force: Force = False,
 ) -> None:
     """Write the schema that the server will send, for sites to check their files against."""
-    from fairfate.files import check_output
     from fairfate.flower.app.settings import schema_of, settings_of
+    from fairfate.storage import check_output
 
     settings = settings_of(app)
     read = (settings.config.schema, settings.config.validation, settings.config.test)

@@ -35,7 +35,7 @@ def predict(
 ) -> None:
     """Let a run's model decide on the rows of a file."""
     from fairfate.data import Reading
-    from fairfate.runs.use import find_model, predict_file
+    from fairfate.experiments.use import find_model, predict_file
 
     fitted, file = find_model(run, strategy, seed, model)
     reading = Reading(sep, decimal, encoding)
@@ -63,8 +63,8 @@ def evaluate(
 ) -> None:
     """Measure a run's model on labelled rows, with 95 % intervals."""
     from fairfate.data import Reading
+    from fairfate.experiments.use import evaluate_file, find_model
     from fairfate.report.terminal import show_evaluation
-    from fairfate.runs.use import evaluate_file, find_model
 
     fitted, file = find_model(run, strategy, seed, model)
     found = evaluate_file(fitted, data, Reading(sep, decimal, encoding))
@@ -92,10 +92,10 @@ def export(
     force: Force = False,
 ) -> None:
     """Write a run's model for other programs: ONNX, a scikit-learn classifier for skops, or JSON."""
+    from fairfate.experiments.use import find_model
     from fairfate.export import export as write
     from fairfate.export.write import check_form
-    from fairfate.files import check_output
-    from fairfate.runs.use import find_model
+    from fairfate.storage import check_output
 
     check_form(form)  # it becomes a part of a file's name
     model, file = find_model(run, strategy, seed)

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate.data.columns import Columns, spell, too_few
 from fairfate.data.encode import ONEHOT
 from fairfate.data.table import Table, table_from_frame
 from fairfate.errors import InputError, check, unknown
-from fairfate.lazy import pandas as pd
 
 SENSITIVE = "sensitive_feature"
 

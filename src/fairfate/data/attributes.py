@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate.data import columns as cols
 from fairfate.data.columns import KEEP, MISSING, OTHERS, REFUSE, Columns, complete, match, words
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, listing
-from fairfate.lazy import pandas as pd
 
 MOST_GROUPS = 100
 

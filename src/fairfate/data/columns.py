@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate.data.groups import MISSING as MISSING
 from fairfate.data.groups import SMALL as SMALL
 from fairfate.errors import InputError, check, listing
-from fairfate.lazy import pandas as pd
 
 OTHERS = "(others)"
 LEAST_ROWS = 20

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from fairfate.data.columns import LEAST_ROWS, MISSING, OTHERS, words
 from fairfate.data.encode import Encoder
 from fairfate.data.inputs import finite
 from fairfate.data.schema import Schema, UnfitError
-from fairfate.lazy import pandas as pd
 
 MOST_TOLD = 200
 """More names of categories than this are not told to others, nor added to a schema by all sites together;

@@ -8,12 +8,12 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate.data.columns import MISSING, OTHERS, SMALL, words
 from fairfate.data.schema import Schema, parse_numbers
 from fairfate.errors import InputError, listing
-from fairfate.lazy import pandas as pd
 
 LONGEST = 60
 """Characters that are shown of a value."""

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate.data import columns as cols
 from fairfate.data.columns import MISSING, OTHERS, words
 from fairfate.errors import MOST_LISTED, InputError
-from fairfate.lazy import pandas as pd
 
 LARGEST = 1e30
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate.data.table import TRAINING, Table
 from fairfate.errors import listing
-from fairfate.lazy import pandas as pd
 
 TELLS = 0.9
 """Share of the mistakes of one answer for all that an input alone must avoid to be suspected."""

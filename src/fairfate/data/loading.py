@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate.data.columns import DROP, KEEP, OTHERS, REFUSE, REPORT, Columns, complete
@@ -22,7 +23,6 @@ from fairfate.data.schema import Schema, UnfitError
 from fairfate.data.sources import SOURCES, find, folders
 from fairfate.data.table import TRAINING, VALIDATION, Table, merged_outcomes, table_from_frame
 from fairfate.errors import MOST_LISTED, InputError, check, listing, unknown
-from fairfate.lazy import pandas as pd
 
 AS_IT_COMES = Reading()
 

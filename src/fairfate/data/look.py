@@ -6,9 +6,9 @@ import re
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from fairfate.data import columns as cols
-from fairfate.lazy import pandas as pd
 
 _GROUPS = re.compile(
     r"(?i)(^|[\W_])(sex|gender|race|ethnic\w*|origin|nationality|religion|disab\w*|marital\w*|age|group)($|[\W_])"

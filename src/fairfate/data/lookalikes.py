@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fairfate.data.columns import is_number, words
 from fairfate.errors import listing
-from fairfate.lazy import pandas as pd
 
 _INVISIBLE = {0x034F, *range(0xFE00, 0xFE10)}
 """Characters without a look of their own, beside those that Unicode calls format characters."""

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate.data.columns import is_number, spell
 from fairfate.data.numerals import number
 from fairfate.errors import listing, unknown
-from fairfate.lazy import pandas as pd
 
 SPIKE = 0.01
 """Share of a column's rows that hold the same odd number from which on it is noted."""

@@ -10,10 +10,10 @@ from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate.errors import plain
-from fairfate.lazy import pandas as pd
 
 MARKERS = {"", "?", "-", "--", ".", "n/a", "n.a.", "na", "nan", "none", "null", "unknown", "missing"}
 MARKERS |= {"not available", "#n/a"}

@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pandas as pd
+
 from fairfate.data.columns import is_number
 from fairfate.data.missing import without_codes
 from fairfate.data.numerals import Numbered, numbered
 from fairfate.data.text import decode, names_once, read_csv
 from fairfate.errors import InputError, check, listing
-from fairfate.lazy import pandas as pd
 
 FILE = "(file)"
 """The column that names a row's file, when the data are a folder of files."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from fairfate.lazy import pandas as pd
+import pandas as pd
 
 ADULT_COLUMNS = (
     "age,workclass,fnlwgt,education,educational-num,marital-status,occupation,relationship,race,"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate.data.columns import MISSING, OTHERS, SMALL, into_bands, named_missing, read_dates, words
@@ -21,8 +22,7 @@ from fairfate.data.missing import without_codes
 from fairfate.data.numerals import bound
 from fairfate.data.table import Table
 from fairfate.errors import InputError, listing, unknown
-from fairfate.files import write_bytes
-from fairfate.lazy import pandas as pd
+from fairfate.storage import write_bytes
 
 
 class UnfitError(InputError):

@@ -13,7 +13,7 @@ import platformdirs
 from fairfate.data import recipes
 from fairfate.data.columns import Columns
 from fairfate.errors import InputError
-from fairfate.files import write_bytes
+from fairfate.storage import write_bytes
 
 VARIABLE = "FAIRFATE_DATA"
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate.data import columns as cols
@@ -19,7 +20,6 @@ from fairfate.data.groups import Groups
 from fairfate.data.inputs import Input, plain_input, summed_up, tidy_input
 from fairfate.data.lookalikes import lookalikes
 from fairfate.errors import InputError, listing, unknown
-from fairfate.lazy import pandas as pd
 
 TRAINING, VALIDATION, TEST = range(3)
 MOST_OUTCOMES = 20

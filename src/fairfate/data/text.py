@@ -10,8 +10,9 @@ import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import pandas as pd
+
 from fairfate.errors import InputError, listing
-from fairfate.lazy import pandas as pd
 
 SEPARATORS = (",", ";", "\t", "|")
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))

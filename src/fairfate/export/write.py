@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from fairfate.errors import InputError, check
 from fairfate.export.inputs import MEANING, columns_of
-from fairfate.files import check_output, write_bytes
 from fairfate.models.fitted import FairModel
+from fairfate.storage import check_output, write_bytes
 
 TRUSTED = ("fairfate.export.pipeline.FairPipeline",)
 """What ``skops.io.load`` has to be told to trust: our class, which holds texts and arrays only."""

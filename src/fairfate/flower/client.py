@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fairfate.data.groups import Groups
+from fairfate.engine.local import local_terms
 from fairfate.fairness.metrics import Statistics
 from fairfate.flower.replies import BROADCAST, LEARNING_RATE
-from fairfate.rounds.local import local_terms
 from fairfate.strategies import LossTerms, Setup, Strategy, parse_spec, plain_loss
 
 

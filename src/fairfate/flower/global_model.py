@@ -11,6 +11,8 @@ from flwr.app import ArrayRecord
 from numpy.typing import NDArray
 
 from fairfate.data.groups import Groups
+from fairfate.engine import server as rounds
+from fairfate.engine.server import Server
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import Counts
 from fairfate.flower.logs import log
@@ -18,8 +20,6 @@ from fairfate.flower.receive import ANSWER
 from fairfate.flower.records import Layout, MismatchError, blame
 from fairfate.flower.replies import Replies
 from fairfate.flower.validation import BuiltIn, Measure
-from fairfate.rounds import server as rounds
-from fairfate.rounds.server import Server
 from fairfate.strategies import Average, Loss, Need, Strategy, Vector
 
 Measured = tuple[Counts | None, Counts | None]

@@ -7,15 +7,15 @@ from logging import INFO, WARNING
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from fairfate.data.groups import Groups
+from fairfate.engine.record import DROPPED, FAIR, REFUSED, USED, ClientRound, clients_frame
 from fairfate.errors import listing
+from fairfate.experiments.results import Line, rounds_frame
 from fairfate.fairness.metrics import COLLAPSED, METRICS, Counts, mcc
 from fairfate.fairness.objective import metrics_by
 from fairfate.flower.logs import log
-from fairfate.lazy import pandas as pd
-from fairfate.rounds.record import DROPPED, FAIR, REFUSED, USED, ClientRound, clients_frame
-from fairfate.runs.results import Line, rounds_frame
 from fairfate.strategies import THRESHOLDS, Notes, Spec
 
 SHOWN = ("accuracy", "mcc", "sp", "eo", "eqo")

@@ -11,11 +11,11 @@ from typing import Any
 from flwr.app import MetricRecord
 from flwr.serverapp.strategy import Result
 
+from fairfate.engine.checkpoint import read_checkpoint, unpack, write_checkpoint
 from fairfate.errors import InputError
 from fairfate.flower.global_model import GlobalModel
 from fairfate.flower.history import Round
 from fairfate.flower.logs import log, one_line
-from fairfate.rounds.checkpoint import read_checkpoint, unpack, write_checkpoint
 
 _RESULTS = ("train_metrics_clientapp", "evaluate_metrics_clientapp", "evaluate_metrics_serverapp")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result
@@ -19,7 +20,11 @@ from numpy.typing import NDArray
 
 from fairfate._version import __version__
 from fairfate.data.groups import Groups
+from fairfate.engine import server as rounds
+from fairfate.engine.record import REFUSED, ClientRound, client_rounds
+from fairfate.engine.validators import candidates
 from fairfate.errors import InputError, check, listing
+from fairfate.experiments.prepare import check_individual, check_judged
 from fairfate.fairness.grammar import parse_objective
 from fairfate.fairness.metrics import Counts, Values
 from fairfate.federation.holders import AT_SERVER, parse_holders
@@ -44,11 +49,6 @@ from fairfate.flower.saved import Saved
 from fairfate.flower.steps import ask_histograms, take_thresholds
 from fairfate.flower.validation import BuiltIn, Measure
 from fairfate.flower.validators import HELD, HELD_SEED, HELD_SHARE, PART, ask_counts
-from fairfate.lazy import pandas as pd
-from fairfate.rounds import server as rounds
-from fairfate.rounds.record import REFUSED, ClientRound, client_rounds
-from fairfate.rounds.validators import candidates
-from fairfate.runs.prepare import check_individual, check_judged
 from fairfate.strategies import AVERAGE, ON_VALIDATION, THRESHOLDS, Average, Need, Setup, Spec, parse_spec
 from fairfate.strategies.registry import TWO_GROUPS
 

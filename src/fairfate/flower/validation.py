@@ -11,6 +11,7 @@ from flwr.app import Array, ArrayRecord
 from numpy.typing import ArrayLike, NDArray
 
 from fairfate.data.groups import Groups
+from fairfate.engine.descent import descend
 from fairfate.errors import InputError, check
 from fairfate.fairness.metrics import Counts, Values, count
 from fairfate.fairness.thresholds import Margins
@@ -20,7 +21,6 @@ from fairfate.federation.streams import Streams
 from fairfate.flower.records import MismatchError
 from fairfate.models.model import Model
 from fairfate.models.rows import PackedRows
-from fairfate.rounds.descent import descend
 from fairfate.strategies import Loss
 
 THRESHOLD = 0.5

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.errors import InputError
-from fairfate.files import locked, private_folder, read_private, write_private
+from fairfate.storage import locked, private_folder, read_private, write_private
 
 _PATIENCE = 300.0
 """Seconds to wait for a process that compiles, before doing the same."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate._version import __version__
@@ -18,9 +19,8 @@ from fairfate.data.table import merged_outcomes
 from fairfate.errors import InputError, check, is_utf8, listing, unknown
 from fairfate.fairness.disclosure import MIN_CELL, round_counts
 from fairfate.fairness.metrics import Counts, Values, count
-from fairfate.files import read_arrays, write_arrays
-from fairfate.lazy import pandas as pd
 from fairfate.models.mlp import margins_of
+from fairfate.storage import read_arrays, write_arrays
 
 MEASURED = ("validation", "test")
 """The rows whose counts a model's file tells."""

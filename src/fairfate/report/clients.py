@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
+from fairfate.engine.record import DROPPED, FAIR, REFUSED, USED
 from fairfate.errors import InputError, listing
-from fairfate.lazy import pandas as pd
-from fairfate.rounds.record import DROPPED, FAIR, REFUSED, USED
-from fairfate.runs.results import row_names
+from fairfate.experiments.results import row_names
 
 SIGNS = {FAIR: "F", USED: "o", DROPPED: "x", REFUSED: "-"}
 STYLES = {FAIR: "green", USED: "", DROPPED: "bold red", REFUSED: "dim"}

@@ -15,20 +15,20 @@ from numpy.typing import NDArray
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, listing
+from fairfate.experiments.baselines import Baseline, read_baselines
+from fairfate.experiments.choice import Choice, Judged, judge, pick, spoken_of
+from fairfate.experiments.folders import Held, is_sweep, read_folder
+from fairfate.experiments.groups import rates_by_group
+from fairfate.experiments.importances import Importance, read_importances
+from fairfate.experiments.results import MODELS, counts_of, is_untrained, read_date, row_names, summary_of
+from fairfate.experiments.sheet import Sheet, join
 from fairfate.fairness.grammar import individual_terms
 from fairfate.fairness.metrics import COLLAPSED, FAIRNESS, METRICS, Values
 from fairfate.fairness.objective import MIN_PEOPLE, bind, reported_fairness, small_groups
-from fairfate.runs.baselines import Baseline, read_baselines
-from fairfate.runs.choice import Choice, Judged, judge, pick, spoken_of
-from fairfate.runs.folders import Held, is_sweep, read_folder
-from fairfate.runs.groups import rates_by_group
-from fairfate.runs.importances import Importance, read_importances
-from fairfate.runs.results import MODELS, counts_of, is_untrained, read_date, row_names, summary_of
-from fairfate.runs.sheet import Sheet, join
 from fairfate.strategies import STEPS, THRESHOLDS, entries
 
 if TYPE_CHECKING:
-    from fairfate.runs.finished import Run
+    from fairfate.experiments.finished import Run
 
 RESPLIT = 1 / 3
 """Test rows over training rows, where each seed splits the data anew."""

@@ -8,6 +8,8 @@ from typing import Any
 
 from fairfate._version import __version__
 from fairfate.data.columns import OTHERS
+from fairfate.experiments.config import PROVENANCE
+from fairfate.experiments.results import counts_of
 from fairfate.fairness.disclosure import HIDDEN
 from fairfate.fairness.metrics import COLLAPSED
 from fairfate.fairness.objective import fairness_by
@@ -17,8 +19,6 @@ from fairfate.report.comparison import FLAWS, LEGEND, methods, remarks
 from fairfate.report.material import Material
 from fairfate.report.recommendation import paired_tests
 from fairfate.report.values import finite, interval, seeds_of
-from fairfate.runs.config import PROVENANCE
-from fairfate.runs.results import counts_of
 
 FORMAT = 1
 MOST_COLUMNS = 12

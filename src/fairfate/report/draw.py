@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fairfate.errors import InputError, check
-from fairfate.files import check_output
+from fairfate.experiments.folders import Held, is_sweep, read_folder
 from fairfate.report.figures import over_rounds, save
 from fairfate.report.lines import PERFORMANCE
 from fairfate.report.style import Style
 from fairfate.report.tradeoff import trade_off
-from fairfate.runs.folders import Held, is_sweep, read_folder
+from fairfate.storage import check_output
 
 KINDS = ("rounds", "tradeoff", "both")
 PANELS = ("accuracy", "sp", "eo", "eqo")

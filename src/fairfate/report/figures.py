@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
-from fairfate.files import replacing
-from fairfate.lazy import pandas as pd
+from fairfate.experiments.results import counts_of
 from fairfate.report.canvas import (
     TEXT,
     Canvas,
@@ -34,7 +34,7 @@ from fairfate.report.lines import (
     widened,
 )
 from fairfate.report.style import LEAST_WIDTH, Style
-from fairfate.runs.results import counts_of
+from fairfate.storage import replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,13 +6,14 @@ import colorsys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import pandas as pd
+
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check
+from fairfate.experiments.results import counts_of, is_untrained, row_names
 from fairfate.fairness.grammar import parse_objective
 from fairfate.fairness.metrics import COLLAPSED, METRICS, Values
 from fairfate.fairness.objective import bind
-from fairfate.lazy import pandas as pd
-from fairfate.runs.results import counts_of, is_untrained, row_names
 
 COLOURS = {  # Okabe and Ito
     "fedavg": "#000000",

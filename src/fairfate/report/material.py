@@ -9,23 +9,32 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate.errors import InputError, check
+from fairfate.experiments.choice import Choice
+from fairfate.experiments.config import read_written
+from fairfate.experiments.final import Final, histograms_of, read_final
+from fairfate.experiments.finished import Run
+from fairfate.experiments.folders import Unfinished, is_sweep, measured, read_unfinished
+from fairfate.experiments.results import (
+    BEST,
+    CLIENTS,
+    CONFIG,
+    MODELS,
+    ROUNDS,
+    counts_of,
+    is_untrained,
+    read_clients,
+)
+from fairfate.experiments.sheet import Sheet
 from fairfate.fairness.disclosure import MIN_CELL, is_small, round_histograms, show_counts
 from fairfate.fairness.metrics import METRICS, CellRows, Counts, Values
 from fairfate.fairness.objective import MIN_PEOPLE, bind, fairness_by
 from fairfate.fairness.thresholds import auc
-from fairfate.lazy import pandas as pd
 from fairfate.report.audit import Audit, audits, crossings
 from fairfate.report.comparison import Comparison, text
-from fairfate.runs.choice import Choice
-from fairfate.runs.config import read_written
-from fairfate.runs.final import Final, histograms_of, read_final
-from fairfate.runs.finished import Run
-from fairfate.runs.folders import Unfinished, is_sweep, measured, read_unfinished
-from fairfate.runs.results import BEST, CLIENTS, CONFIG, MODELS, ROUNDS, counts_of, is_untrained, read_clients
-from fairfate.runs.sheet import Sheet
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,20 +8,20 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate.data.groups import Groups
+from fairfate.engine.record import DROPPED, FAIR, REFUSED, USED
+from fairfate.experiments.final import histograms_of
+from fairfate.experiments.results import counts_of
 from fairfate.fairness.disclosure import is_small, merge_bins
 from fairfate.fairness.metrics import COLLAPSED, Values
 from fairfate.fairness.objective import bind, fairness_by
 from fairfate.fairness.thresholds import BINS
-from fairfate.lazy import pandas as pd
 from fairfate.report.audit import Audit, crossings, least_people
 from fairfate.report.lines import COLOURS
 from fairfate.report.material import Material
-from fairfate.rounds.record import DROPPED, FAIR, REFUSED, USED
-from fairfate.runs.final import histograms_of
-from fairfate.runs.results import counts_of
 
 MOST_ROUNDS = 200
 """Points of a curve; of longer runs every second, third, ... round is drawn."""

@@ -19,12 +19,12 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from fairfate._version import __version__
-from fairfate.files import private_folder, read_private, write_private
 from fairfate.report.audit import FOUR_FIFTHS
 from fairfate.report.contents import contents
 from fairfate.report.material import Material
 from fairfate.report.packed import pack
 from fairfate.report.picture import group_rates, tradeoff
+from fairfate.storage import private_folder, read_private, write_private
 
 
 def render(folders: Sequence[Path], *, live: bool = False, line: float = FOUR_FIFTHS) -> str:

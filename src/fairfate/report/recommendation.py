@@ -14,13 +14,22 @@ from typing import Any
 import numpy as np
 
 from fairfate.errors import listing
+from fairfate.experiments.choice import (
+    COLLAPSE,
+    KEEP,
+    MIN_GAIN,
+    TOLERANCE,
+    UNDEFINED,
+    UNTRAINED,
+    Choice,
+    Judged,
+)
+from fairfate.experiments.results import counts_of
 from fairfate.fairness.disclosure import MIN_CELL
 from fairfate.fairness.intervals import holm, paired
 from fairfate.fairness.metrics import COLLAPSED, FAIRNESS
 from fairfate.report.audit import ABOVE, BELOW, FOUR_FIFTHS, UNCLEAR, audits
 from fairfate.report.comparison import Comparison
-from fairfate.runs.choice import COLLAPSE, KEEP, MIN_GAIN, TOLERANCE, UNDEFINED, UNTRAINED, Choice, Judged
-from fairfate.runs.results import counts_of
 
 SIGNIFICANT = 0.05
 """The level of the paired tests."""

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fairfate.errors import check, shown
+from fairfate.experiments.choice import decides_by_group
 from fairfate.report.comparison import Comparison
-from fairfate.runs.choice import decides_by_group
 
 FORMATS = ("terminal", "latex", "markdown", "csv")
 DIGITS = 3

@@ -15,20 +15,20 @@ from rich.text import Text
 
 from fairfate.data import SOURCES
 from fairfate.errors import listing
+from fairfate.experiments.groups import RATES, rates_of
+from fairfate.experiments.results import BEST
+from fairfate.experiments.sheet import Sheet
 from fairfate.fairness.metrics import COLLAPSED, FAIRNESS, mcc
 from fairfate.report.comparison import LEGEND, Comparison, methods, remarks
 from fairfate.report.recommendation import recommend
 from fairfate.report.tables import DIGITS, POOLED, Cell, caption, rows_of
-from fairfate.runs.groups import RATES, rates_of
-from fairfate.runs.results import BEST
-from fairfate.runs.sheet import Sheet
 
 if TYPE_CHECKING:  # most of it is not for showing a finished run
     from fairfate.data import Table
     from fairfate.data.groups import Groups
     from fairfate.data.look import Look
+    from fairfate.experiments.use import Evaluated
     from fairfate.federation.split import Federation
-    from fairfate.runs.use import Evaluated
 
 COLUMNS = {
     "accuracy": "accuracy",

@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fairfate._version import __version__
 from fairfate.errors import InputError, check
+from fairfate.experiments.config import PROVENANCE
+from fairfate.experiments.finished import Run
+from fairfate.experiments.groups import GROUPS
+from fairfate.experiments.results import BEST, CONFIG, KEYS, MODELS, REPORT, SUMMARY, row_names, summary_text
 from fairfate.fairness.metrics import METRICS
-from fairfate.lazy import pandas as pd
-from fairfate.runs.config import PROVENANCE
-from fairfate.runs.finished import Run
-from fairfate.runs.groups import GROUPS
-from fairfate.runs.results import BEST, CONFIG, KEYS, MODELS, REPORT, SUMMARY, row_names, summary_text
 
 EXPERIMENT = "fairfate"
 """Unless MLFLOW_EXPERIMENT_NAME names another."""

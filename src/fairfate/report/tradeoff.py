@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pandas as pd
+
 from fairfate.data.groups import Groups
-from fairfate.lazy import pandas as pd
 from fairfate.report.canvas import (
     Canvas,
     explain_empty,

@@ -58,8 +58,8 @@ _PAGE, _EVENTS = "text/html; charset=utf-8", "text/event-stream"
 
 def folder_stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
     """Something that differs once anything in a run's folder does: names, sizes and times of its files."""
-    from fairfate.runs.live import LIVE  # these load much: not before somebody watches
-    from fairfate.runs.results import CELLS, PARTS
+    from fairfate.experiments.live import LIVE  # these load much: not before somebody watches
+    from fairfate.experiments.results import CELLS, PARTS
 
     found = []
     for part in ("", LIVE, CELLS, PARTS):
@@ -74,7 +74,7 @@ def folder_stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
 
 def is_finished(folder: Path) -> bool:
     """Whether a run is finished."""
-    from fairfate.runs.results import SUMMARY
+    from fairfate.experiments.results import SUMMARY
 
     return (folder / SUMMARY).exists()
 

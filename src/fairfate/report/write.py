@@ -11,14 +11,14 @@ from typing import Any
 
 from fairfate._version import __version__
 from fairfate.errors import InputError, check
+from fairfate.experiments.results import CARD, REPORT
 from fairfate.fairness.disclosure import MIN_CELL
-from fairfate.files import check_output, spreadsheet_cell, write_bytes
 from fairfate.report.audit import FOUR_FIFTHS
 from fairfate.report.card import card
 from fairfate.report.contents import audit_rows, contents
 from fairfate.report.material import Material
 from fairfate.report.page import page
-from fairfate.runs.results import CARD, REPORT
+from fairfate.storage import check_output, spreadsheet_cell, write_bytes
 
 
 def write_report(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from fairfate.data import Schema, Table
 from fairfate.data.encode import ONEHOT
@@ -16,7 +17,6 @@ from fairfate.data.fit import problems, unused
 from fairfate.data.read import stem
 from fairfate.errors import InputError, listing
 from fairfate.flower.app.node import check_keys, data_file, read_rows
-from fairfate.lazy import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from fairfate.data import FILE, Schema
-from fairfate.files import LOCK, csv_text, locked, remove_unfinished, write_bytes
+from fairfate.engine.checkpoint import read_checkpoint
+from fairfate.experiments import results
+from fairfate.experiments.config import Config, config_text
+from fairfate.experiments.final import Final, Released, score_table, write_final
+from fairfate.experiments.groups import GROUPS, group_rates, write_groups
+from fairfate.experiments.live import Seen, Writer, clear_live, header, live_file
 from fairfate.flower.app.server import ServerData
 from fairfate.flower.app.settings import Settings
 from fairfate.flower.history import Round
@@ -20,12 +25,7 @@ from fairfate.flower.strategy import FlowerStrategy
 from fairfate.flower.study import Study
 from fairfate.models.fitted import FairModel
 from fairfate.report.write import report
-from fairfate.rounds.checkpoint import read_checkpoint
-from fairfate.runs import results
-from fairfate.runs.config import Config, config_text
-from fairfate.runs.final import Final, Released, score_table, write_final
-from fairfate.runs.groups import GROUPS, group_rates, write_groups
-from fairfate.runs.live import Seen, Writer, clear_live, header, live_file
+from fairfate.storage import LOCK, csv_text, locked, remove_unfinished, write_bytes
 from fairfate.strategies import THRESHOLDS, labels, parse_spec
 
 CHECKPOINT, CLIENTS, SCHEMA_FILE = "checkpoint.safetensors", "clients.csv", "schema.json"

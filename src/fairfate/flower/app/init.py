@@ -11,6 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate._version import __version__
@@ -18,7 +19,6 @@ from fairfate.data import Table, synthetic
 from fairfate.errors import InputError
 from fairfate.federation.partition import dirichlet
 from fairfate.federation.streams import Streams
-from fairfate.lazy import pandas as pd
 
 SITES = ("north", "south", "west")
 ROWS = 3000

@@ -16,7 +16,6 @@ from fairfate._version import __version__
 from fairfate.data import read_frame
 from fairfate.errors import InputError, check
 from fairfate.fairness.disclosure import MIN_CELL
-from fairfate.files import write_bytes
 from fairfate.flower.app.check import read_node
 from fairfate.flower.app.guard import app_checksum
 from fairfate.flower.app.node import check_keys, data_file, name_of, reading_of
@@ -39,6 +38,7 @@ from fairfate.flower.study import (
     columns_of,
     grouping_checksum,
 )
+from fairfate.storage import write_bytes
 from fairfate.strategies import THRESHOLDS, Need, Setup, parse_spec
 
 STEP = 50

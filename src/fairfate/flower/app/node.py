@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from fairfate.data import Reading, Schema, read_frame
 from fairfate.data.missing import split_code
 from fairfate.data.read import stem
 from fairfate.errors import InputError, unknown
-from fairfate.lazy import pandas as pd
 
 KEYS = (
     *("data", "name", "target", "sensitive", "rename", "sep", "decimal", "encoding"),

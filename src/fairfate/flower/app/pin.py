@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from fairfate.errors import InputError, check
-from fairfate.files import write_bytes
 from fairfate.flower.app.check import read_node
 from fairfate.flower.app.gate import check_versions, state_folder
 from fairfate.flower.app.guard import app_checksum
@@ -18,6 +17,7 @@ from fairfate.flower.app.make_study import changes_from
 from fairfate.flower.app.site_state import SiteFolder
 from fairfate.flower.keys import PrivateKey
 from fairfate.flower.study import Study
+from fairfate.storage import write_bytes
 
 
 def read_changes(node: Path, study: Study) -> list[str] | None:

@@ -11,12 +11,12 @@ from typing import Any
 
 from fairfate.data import AUTO, ENCODINGS, FILE, ONEHOT, Columns, Held, Schema, Table, draft_schema, load_held
 from fairfate.errors import InputError, check, unknown
+from fairfate.experiments.config import HIDDEN, LISTS, PROTOCOLS, SPELLINGS, Config, Shape, from_mapping
 from fairfate.fairness.grammar import parse_objective
 from fairfate.federation.holders import AT_SERVER, Holders, parse_holders
 from fairfate.federation.streams import Streams
 from fairfate.models.mlp import parse_hidden
 from fairfate.models.training import Training
-from fairfate.runs.config import HIDDEN, LISTS, PROTOCOLS, SPELLINGS, Config, Shape, from_mapping
 from fairfate.strategies import parse_spec
 
 VALIDATION, SITES = "validation", "sites"

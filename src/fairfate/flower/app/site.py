@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from flwr.app import (
     Array,
     ArrayRecord,
@@ -31,6 +32,7 @@ from numpy.typing import NDArray
 
 from fairfate.data import Schema, Table, UnfitError, describe_frame
 from fairfate.data.read import list_folder, stem
+from fairfate.engine import local
 from fairfate.errors import InputError
 from fairfate.fairness.disclosure import large_strata, merge_bins, round_counts, round_statistics
 from fairfate.fairness.thresholds import histogram
@@ -52,12 +54,10 @@ from fairfate.flower.study import FIT, HISTOGRAM, ROWS, SCORES, TRAIN
 from fairfate.flower.validation import built_in_arrays
 from fairfate.flower.validators import HELD, HELD_SEED, HELD_SHARE, PART
 from fairfate.flower.validators import SCORES as ASK_SCORES
-from fairfate.lazy import pandas as pd
 from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
 from fairfate.models.own import Network
 from fairfate.models.training import Training
-from fairfate.rounds import local
 from fairfate.strategies import Need, fedavg
 
 DESCRIBE = "describe"

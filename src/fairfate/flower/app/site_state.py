@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fairfate.errors import InputError
-from fairfate.files import write_bytes
+from fairfate.storage import write_bytes
 
 LOG, LOCK = "answers.log", ".lock"
 ANSWERED, REFUSED = "answered", "refused"

@@ -1,0 +1,124 @@
+"""What models of scikit-learn reach on the pooled rows of all clients, for comparison with federated ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from fairfate.data import Table
+from fairfate.errors import InputError
+from fairfate.experiments.plan import Plan
+from fairfate.fairness.metrics import acceptance, count
+from fairfate.fairness.objective import metrics_by, reported_fairness
+from fairfate.federation.split import fit_encoder, share_out
+from fairfate.federation.streams import Streams
+from fairfate.storage import csv_text, write_bytes
+
+BASELINES = "baselines.csv"
+LOGISTIC, BOOSTING = "pooled logistic regression", "pooled gradient boosting"
+COLUMNS = ("accuracy", "balanced_accuracy", "mcc", "auc", "acceptance", "sp", "eo", "eqo")
+_MOST_SEEDS, _MOST_ROWS = 3, 100_000
+"""Seeds that are averaged, as long as they have so many training rows together; one at least."""
+_MOST_CATEGORIES = 255
+"""That gradient boosting takes as such."""
+
+
+class Baseline(NamedTuple):
+    """A model of the pooled rows: means over some seeds, on their test rows."""
+
+    name: str
+    seeds: int
+    metrics: Mapping[str, float]
+    """Rounded to three digits: scikit-learn's sums depend on the CPU."""
+
+
+def pooled_baselines(plan: Plan, table: Table) -> tuple[Baseline, ...]:
+    """Logistic regression and gradient boosting on the training rows of all clients, as seeds split them."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.linear_model import LogisticRegression
+    from threadpoolctl import threadpool_limits
+
+    measured: dict[str, list[dict[str, float]]] = {LOGISTIC: [], BOOSTING: []}
+    with threadpool_limits(1):  # threads that wait for each other cost more than they save
+        for seed in _seeds(plan, table):
+            streams = Streams(seed, plan.published)
+            rows = share_out(table, plan.partition, plan.clients, streams, plan.holders, plan.config.min_cell)
+            encoder = fit_encoder(table, rows.train, streams)
+            inputs = (encoder.transform(table.features, part) for part in (rows.train, rows.test))
+            columns = (table.features[part] for part in (rows.train, rows.test))
+            category = [0 < slots <= _MOST_CATEGORIES for slots in table.slots]
+            models = {
+                LOGISTIC: (LogisticRegression(max_iter=300), *inputs),
+                BOOSTING: (
+                    HistGradientBoostingClassifier(categorical_features=category, random_state=0),
+                    *columns,
+                ),
+            }
+            for name, (model, train, test) in models.items():
+                if len(np.unique(table.label[rows.train])) == 2:
+                    probability = model.fit(train, table.label[rows.train]).predict_proba(test)[:, 1]
+                    measured[name].append(_measure(probability, table, rows.test))
+    return tuple(Baseline(name, len(of), _means(of, COLUMNS)) for name, of in measured.items() if of)
+
+
+def _seeds(plan: Plan, table: Table) -> tuple[int, ...]:
+    number = min(_MOST_SEEDS, max(1, _MOST_ROWS // len(table)))
+    return plan.config.seeds[:number]
+
+
+def _measure(probability: NDArray[np.float64], table: Table, rows: NDArray[np.int64]) -> dict[str, float]:
+    label = table.label[rows]
+    counts = count(label, probability > 0.5, group=table.group[rows], groups=table.groups)
+    known = metrics_by(table.grouping)
+    values = {name: float(known[name](counts)) for name in COLUMNS if name in known}
+    values |= {name: float(value) for name, value in reported_fairness(counts, table.grouping).items()}
+    return {**values, "acceptance": float(acceptance(counts)), "auc": _auc(probability, label)}
+
+
+def _auc(score: NDArray[np.float64], label: NDArray[np.int8]) -> float:
+    from sklearn.metrics import roc_auc_score
+
+    return float(roc_auc_score(label, score)) if len(np.unique(label)) == 2 else math.nan
+
+
+def _means(measured: Iterable[Mapping[str, float]], names: Iterable[str]) -> dict[str, float]:
+    rows = list(measured)
+    return {name: round(math.fsum(row[name] for row in rows) / len(rows), 3) for name in names}
+
+
+def write_baselines(path: Path, baselines: Iterable[Baseline]) -> None:
+    """Write them as CSV."""
+    rows: list[dict[str, Any]] = [
+        {"baseline": one.name, "seeds": one.seeds, **one.metrics} for one in baselines
+    ]
+    frame = pd.DataFrame(rows, columns=["baseline", "seeds", *COLUMNS])
+    write_bytes(path, csv_text(frame).encode())
+
+
+def read_baselines(folder: Path) -> tuple[Baseline, ...]:
+    """Those of a run's folder; none where it was run without."""
+    import csv
+
+    file = folder / BASELINES
+    if not file.is_file():
+        return ()
+    try:
+        with file.open(encoding="utf-8", newline="") as lines:
+            return tuple(
+                Baseline(
+                    row["baseline"],
+                    int(row["seeds"]),
+                    {name: float(row[name] or "nan") for name in COLUMNS},
+                )
+                for row in csv.DictReader(lines)
+            )
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"run must hold a {BASELINES} that a run has written, got '{file}' ({error})"
+        ) from None

@@ -1,0 +1,336 @@
+"""A plan carried out: seeds over processes, files in a folder, and on from where it was interrupted."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from fairfate.data import Table
+from fairfate.engine.simulate import Trace
+from fairfate.errors import InputError
+from fairfate.experiments import results
+from fairfate.experiments.baselines import BASELINES, Baseline, pooled_baselines, write_baselines
+from fairfate.experiments.choice import choose
+from fairfate.experiments.config import PROVENANCE
+from fairfate.experiments.final import LOCAL, SCORES, Final, Released, describe, read_final, write_final
+from fairfate.experiments.finished import Run
+from fairfate.experiments.groups import GROUPS, group_rates, write_groups
+from fairfate.experiments.importances import IMPORTANCES, Importance, importances, write_importances
+from fairfate.experiments.job import Cell, fitted, key_of, perform, ready, run_cell, table_of
+from fairfate.experiments.live import Writer, clear_live, header, live_file, seen_since
+from fairfate.experiments.plan import Plan, dump_config
+from fairfate.experiments.pool import Progress, Report, cores, in_background, runs_here
+from fairfate.experiments.results import BEST, CELLS, CLIENTS, CONFIG, CONFIGS, MODELS, PARTS, ROUNDS, SUMMARY
+from fairfate.experiments.store import Store, file_checksum
+from fairfate.experiments.tables import frame_of, read_table
+from fairfate.models.fitted import FairModel
+from fairfate.storage import locked, remove_unfinished, write_bytes
+from fairfate.strategies import labels, load_plugin
+
+ABOUT = (BASELINES, IMPORTANCES, results.DATE)
+"""What else stands in a run's folder."""
+CHECKPOINTS = "checkpoints"
+"""Folder for what is needed to go on in unfinished seeds."""
+
+
+class Seed(NamedTuple):
+    """What one seed has found."""
+
+    rounds: pd.DataFrame
+    clients: pd.DataFrame
+    models: list[FairModel]
+    """One for each strategy."""
+    final: Final
+
+
+def execute(
+    plan: Plan,
+    table: Table,
+    *,
+    out: str | Path | None = None,
+    jobs: int | None = None,
+    force: bool = False,
+    progress: Progress = lambda done: None,
+    in_memory: bool = False,
+    baselines: bool = False,
+    on_results: Callable[[Run], None] = lambda run: None,
+) -> Run:
+    """Run a plan; see `run`.
+
+    A table that is ``in_memory`` only is sent to the processes. With ``baselines`` models of the pooled rows
+    are trained too. ``on_results`` is called when all results but the summary are in the folder: a run that
+    is killed before it returns is unfinished, and calls it again.
+    """
+    folder = ready(out, jobs)
+    sent = table if in_memory else None
+    if folder is None:
+        return _execute(plan, table, None, jobs, progress, sent, baselines, on_results)
+    with locked(folder):
+        begun = _open(folder, dump_config(plan, table), force)
+        try:
+            return _execute(plan, table, folder, jobs, progress, sent, baselines, on_results)
+        except InputError:
+            if begun and not Store(folder / CELLS).files:
+                _remove_results(folder)  # nothing has come of it
+            raise
+
+
+def _execute(
+    plan: Plan,
+    table: Table,
+    folder: Path | None,
+    jobs: int | None,
+    progress: Progress,
+    sent: Table | None,
+    baselines: bool,
+    on_results: Callable[[Run], None],
+) -> Run:
+    cells = {seed: Cell.of(plan, seed, table) for seed in plan.config.seeds}
+    frames: dict[int, Seed] = {}
+    damaged: list[str] = []
+    if folder is not None:
+        remove_unfinished(folder, folder / MODELS, folder / PARTS, folder / CHECKPOINTS)
+        frames, damaged = _finished(folder, cells, labels(plan.specs))
+    rest = [cell for seed, cell in cells.items() if seed not in frames]
+    start = len(frames) * plan.training.rounds
+    workers = jobs or _jobs(plan, table, len(rest))
+    parts = (MODELS, CELLS, PARTS, CHECKPOINTS)
+    here = runs_here(workers, len(rest))
+    payload = folder, table if here else sent  # no need to read it again in this process
+    with ExitStack() as stack:
+        if not baselines:
+            pooled: Callable[[], tuple[Baseline, ...]] = tuple
+        elif here and jobs is None and cores() > 1:  # a short run, of which importing scikit-learn is a fifth
+            pooled = stack.enter_context(in_background(_train_baselines, table, plan))
+        else:
+            pooled = partial(pooled_baselines, plan, table)
+        found = perform(_work, payload, folder, rest, workers, lambda done: progress(start + done), *parts)
+        pooled_models = pooled()
+    frames |= {rest[number].seed: of_seed for number, of_seed in found.items()}
+    rounds = pd.concat([frames[seed].rounds for seed in cells], ignore_index=True)
+    clients = pd.concat([frames[seed].clients for seed in cells], ignore_index=True)
+    names = labels(plan.specs)
+    models = {(names[n], seed): model for seed in cells for n, model in enumerate(frames[seed].models)}
+    if plan.network is not None:  # no process can send one
+        models = {
+            key: replace(model, network=plan.network.model(model.schema).scores)
+            for key, model in models.items()
+        }
+    best = choose(rounds, plan.config.metric, table.grouping)
+    final = Final.together([frames[seed].final for seed in cells])
+    summary = results.summarise(rounds)
+    drops: tuple[Importance, ...] = ()
+    if best is not None:
+        drops = importances(plan, table, models[names[best.line], best.seed], best.seed)
+    if folder is not None:
+        if pooled_models:
+            write_baselines(folder / BASELINES, pooled_models)
+        results.write_rounds(folder / ROUNDS, rounds, table.grouping)
+        results.write_clients(folder / CLIENTS, clients)
+        write_final(folder, final)
+        write_groups(folder / GROUPS, group_rates(rounds, table.grouping))
+        if best is not None:
+            models[names[best.line], best.seed].save(folder / MODELS / BEST)
+            write_importances(folder / IMPORTANCES, drops)
+    run = Run(
+        tomllib.loads(dump_config(plan, table)),
+        table.grouping,
+        rounds,
+        summary,
+        clients,
+        folder,
+        tuple(damaged),
+        models,
+        best,
+        final,
+        drops,
+        "" if folder is None else results.read_date(folder),
+        pooled_models,
+        notes=(*table.notes, *plan.notes),
+        outcome=f"{table.target} = {table.label_names[1]}",
+        plan=plan,
+        table=table,
+    )
+    on_results(run)
+    if folder is not None:
+        results.write_summary(folder / SUMMARY, summary)  # last: now it is finished
+        _clear_seeds(folder)
+    return run
+
+
+def _train_baselines(table: Table, plan: Plan, report: Report) -> tuple[Baseline, ...]:
+    """In another process, which finds this by its name."""
+    for plugin in plan.config.plugins:
+        load_plugin(plugin)
+    return pooled_baselines(plan, table)
+
+
+def _finished(
+    folder: Path, cells: Mapping[int, Cell], names: Sequence[str]
+) -> tuple[dict[int, Seed], list[str]]:
+    """The rounds of seeds that an interrupted run has finished, models and all, and the damaged files."""
+    store = Store(folder / CELLS)
+    damaged = store.repair()
+    store.index()
+    frames: dict[int, Seed] = {}
+    for seed, cell in cells.items():
+        if store.missing(cell):
+            continue
+        saved = store.saved(cell)
+        bad = [name for name, digest in saved.items() if file_checksum(folder / name) != digest]
+        if bad:
+            damaged += bad
+            store.remove(cell)
+        else:
+            files = [folder / MODELS / results.model_file(name, seed) for name in names]
+            part = results.part_file(folder, seed)
+            clients = frame_of(read_table(part, part.name))
+            models = [FairModel.load(file) for file in files]
+            final = read_final(folder / PARTS, _final_parts(seed))
+            if final is None:
+                raise InputError(f"out must hold the scores of finished seeds, got '{folder}' without")
+            frames[seed] = Seed(store.read(cell), clients, models, final)
+    return frames, damaged
+
+
+def _final_parts(seed: int) -> tuple[str, str]:
+    return f"scores-seed-{seed}.parquet", f"local-seed-{seed}.parquet"
+
+
+def _clear_seeds(folder: Path) -> None:
+    """Remove what single seeds have left, once all of it is in the results."""
+    remove_unfinished(folder, folder / CELLS)
+    Store(folder / CELLS).clear()
+    _clear(folder / PARTS, "*seed-*.parquet")
+    _clear(folder / CHECKPOINTS, "seed-*.safetensors")
+    clear_live(folder)
+
+
+def _clear(folder: Path, pattern: str) -> None:
+    """Remove files of ours, and the folder if that leaves it empty."""
+    for path in folder.glob(pattern):
+        path.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.rmdir()
+
+
+def _work(payload: tuple[Path | None, Table | None], cell: Cell, report: Report) -> Seed:
+    """All strategies of one seed; its results are written at its end, the cell's file last."""
+    folder, sent = payload
+    plan, table = cell.plan, table_of(cell) if sent is None else sent
+    for plugin in plan.config.plugins:
+        load_plugin(plugin)
+    checkpoint = None if folder is None else folder / CHECKPOINTS / f"seed-{cell.seed}.safetensors"
+    outcome = run_cell(
+        plan,
+        table,
+        cell.seed,
+        plan.specs,
+        lambda: report(1),
+        record_clients=True,
+        checkpoint=checkpoint,
+        on_record=None if folder is None else _live(folder, cell, table),
+    )
+    models = fitted(plan, table, cell.seed, outcome)
+    released = [Released(trace.spec, trace.params, trace.thresholds) for trace in outcome.traces]
+    schema = models[0].schema
+    network = plan.model(outcome.federation.inputs, schema)
+    final = describe(network, released, outcome.federation, cell.seed)
+    found = Seed(outcome.rounds, outcome.clients, models, final)
+    if folder is None:
+        return found
+    part = results.part_file(folder, cell.seed)
+    results.write_clients(part, outcome.clients)
+    parts = [part, *write_final(folder / PARTS, final, _final_parts(cell.seed))]
+    saved = {f"{PARTS}/{path.name}": file_checksum(path) or "" for path in parts}
+    for label, model in zip(labels(plan.specs), models, strict=True):
+        file = model.save(folder / MODELS / results.model_file(label, cell.seed))
+        saved[f"{MODELS}/{file.name}"] = file_checksum(file) or ""
+    Store(folder / CELLS).write(cell, plan.specs, outcome.rounds, table.grouping, saved)
+    _clear(folder / CHECKPOINTS, f"seed-{cell.seed}.safetensors")
+    clear_live(folder, cell.seed)
+    return found
+
+
+def _live(folder: Path, cell: Cell, table: Table) -> Callable[[int, Sequence[Trace]], None]:
+    """Writes down now and then how the seed is doing."""
+    plan, seed = cell.plan, cell.seed
+    about = header(key_of(plan, seed), plan.training.rounds, plan.specs, table.grouping)
+    writer = Writer(live_file(folder, seed), about)
+    return lambda t, traces: writer.add(t, lambda first: seen_since(traces, first))
+
+
+def _jobs(plan: Plan, table: Table, cells: int) -> int:
+    """As many processes as there are cores, or one where starting more would take longer than the work."""
+    visits = plan.visits(len(table)) * len(plan.specs) * cells
+    seconds = _SECONDS_PER_VISIT if plan.network is None else _TORCH_SECONDS_PER_VISIT
+    return 1 if visits * seconds < _WORTH_PROCESSES else cores()
+
+
+_SECONDS_PER_VISIT = 4e-8
+"""Roughly, for one model and one row."""
+_TORCH_SECONDS_PER_VISIT = 5e-6
+_WORTH_PROCESSES = 5.0
+
+
+def _open(folder: Path, config: str, force: bool) -> bool:
+    """Make the folder ready: new, or an interrupted run of the same config, or by force.
+
+    Returns
+    -------
+    Whether the run begins anew.
+    """
+    if (folder / CONFIGS).exists():
+        raise InputError(f"out must not be the folder of a sweep, got '{folder}' with {CONFIGS}")
+    names = (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS, SCORES, LOCAL, BASELINES, MODELS, CELLS)
+    ours = [name for name in names if (folder / name).exists()]
+    unfinished = (folder / CONFIG).exists() and not (folder / SUMMARY).exists()
+    if (folder / SUMMARY).exists():
+        _clear_seeds(folder)  # of a run that was killed in its last moment
+    if unfinished and (folder / CONFIG).read_bytes() == config.encode():
+        return False  # the same run, interrupted: it goes on, also when it was begun with --force
+    if ours and not force:
+        if (folder / SUMMARY).exists() or not (folder / CONFIG).exists():
+            raise InputError(
+                f"out must be a folder without results (or give --force), got '{folder}'"
+                f" with {', '.join(ours)}"
+            )
+        differing = _differences((folder / CONFIG).read_bytes().decode(errors="replace"), config)
+        raise InputError(
+            f"out must be new or hold the same run unfinished (or give --force), got '{folder}'"
+            f" with another {', '.join(differing)}"
+        )
+    _remove_results(folder)
+    write_bytes(folder / CONFIG, config.encode())
+    write_bytes(folder / results.DATE, f"{results.today()}\n".encode())
+    return True
+
+
+def _remove_results(folder: Path) -> None:
+    """Remove what an earlier run wrote, and nothing else."""
+    for name in (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS, SCORES, LOCAL, *ABOUT, *results.REPORT_FILES):
+        (folder / name).unlink(missing_ok=True)
+    _clear_seeds(folder)
+    results.clear_models(folder / MODELS)
+
+
+def _differences(old: str, new: str) -> list[str]:
+    """The keys in which two configs differ."""
+
+    def keys(text: str) -> dict[str, Any]:
+        try:
+            values = tomllib.loads(text)
+        except (ValueError, RecursionError):
+            return {"config.toml": text}
+        about = values.pop(PROVENANCE, {})
+        return {**(about if isinstance(about, dict) else {}), **values}
+
+    before, after = keys(old), keys(new)
+    return [key for key in {**before, **after} if before.get(key) != after.get(key)]

@@ -1,0 +1,269 @@
+"""A config with everything decided that depends on the data, and every option checked."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from fairfate.data import FILE, SOURCES, TRAINING, Schema, Table
+from fairfate.data.groups import Groups
+from fairfate.data.read import list_folder
+from fairfate.engine.attack import Attack, parse_attack
+from fairfate.errors import InputError, check
+from fairfate.experiments.config import HIDDEN, PROTOCOLS, Config, Shape, config_text
+from fairfate.fairness.grammar import parse_objective
+from fairfate.federation.holders import AT_SERVER, Holders, parse_holders
+from fairfate.federation.partition import Partition, parse_partition
+from fairfate.models.mlp import Mlp, parse_hidden
+from fairfate.models.model import Model
+from fairfate.models.own import Network
+from fairfate.models.training import Training
+from fairfate.storage import sha256_of
+from fairfate.strategies import Setup, Spec, load_plugin, parse_spec
+from fairfate.strategies.recommended import PUBLISHED, RECOMMENDED
+
+DEFAULT_CLIENTS = 10
+FEW_SITES = 20
+"""Up to so many sites train in every round unless told otherwise."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A config with everything decided: what is run, for each seed alike."""
+
+    config: Config
+    dataset: str
+    partition: Partition
+    clients: int
+    training: Training
+    specs: tuple[Spec, ...]
+    hidden: tuple[int, ...]
+    """Widths of the built-in model's layers."""
+    network: Network | None = None
+    """The user's own model, in its place."""
+    attack: Attack | None = None
+    """What some clients do to the others."""
+    holders: Holders = AT_SERVER
+    """Who holds the validation rows."""
+    notes: tuple[str, ...] = ()
+    """What is done otherwise than a reader may think, for the user to read."""
+
+    def model(self, inputs: int, schema: Schema | None = None) -> Model:
+        """The kind of model that is trained; a network of the user's needs the schema."""
+        if self.network is None:
+            return Mlp(inputs, self.hidden)
+        assert schema is not None
+        return self.network.model(schema)
+
+    def setup(self, table: Table) -> Setup:
+        """What strategies may know of the run."""
+        return setup_of(self.holders, self.training, table.grouping, self.published)
+
+    @property
+    def split(self) -> str:
+        """Who holds what and, where somebody attacks, how: the partition in tables."""
+        return str(self.partition) if self.attack is None else f"{self.partition} {self.attack}"
+
+    def visits(self, rows: int) -> float:
+        """How many rows one strategy's models see in training, expected for a table of so many rows."""
+        training = self.training
+        return 0.6 * rows * training.per_round / self.clients * training.epochs * training.rounds
+
+    @property
+    def published(self) -> bool:
+        """Whether the protocol is that of the published runs."""
+        return self.config.protocol == "published"
+
+
+def setup_of(holders: Holders, training: Training, groups: Groups, published: bool) -> Setup:
+    """What strategies may know of a run."""
+    return Setup(training.rounds, published, groups, training.learning_rate, holders.min_cell)
+
+
+def resolve(config: Config, table: Table) -> Plan:
+    """Decide what depends on the data, and check everything that can be checked before running."""
+    check(
+        config.protocol in PROTOCOLS,
+        f"protocol must be one of {'|'.join(PROTOCOLS)}",
+        f"'{config.protocol}'",
+    )
+    metric = str(parse_objective(config.metric, counted=True))
+    source = None if table.source is None else SOURCES[table.source]
+    partition = _partition(config, table)
+    if partition.kind == "column":
+        clients = len(table.client_names)
+        if config.clients not in (None, clients):
+            raise InputError(
+                f"clients must be left out or {clients}, the values of '{partition.column}',"
+                f" got {config.clients}"
+            )
+        usual: int | None = clients if clients <= FEW_SITES else None
+    else:
+        known = (source.clients, source.per_round) if source else (DEFAULT_CLIENTS, None)
+        clients = known[0] if config.clients is None else config.clients
+        check(clients >= 1, "clients must be >= 1", clients)
+        usual = known[1] if known[1] is not None and config.clients is None else None
+    per_round = config.per_round if config.per_round is not None else usual or a_third(clients)
+    check(config.min_cell >= 0, "min-cell must be >= 0", config.min_cell)
+    check(per_round <= clients, f"per-round must be <= the {clients} clients", per_round)
+    train_rows = round(0.6 * len(table)) if table.part is None else int((table.part == TRAINING).sum())
+    check(
+        partition.kind == "column" or clients <= train_rows,
+        f"clients must be <= the {train_rows} training rows of '{table.name}'",
+        clients,
+    )
+    _check_seeds(config.seeds, config.protocol == "published")
+    for plugin in config.plugins:
+        load_plugin(plugin)
+    published = config.protocol == "published"
+    strategies = config.strategies or (PUBLISHED if published else RECOMMENDED)
+    guard = not published and (not config.strategies or table.is_own)
+    holders = AT_SERVER if config.validation_from is None else parse_holders(config.validation_from)
+    specs = tuple(
+        dict.fromkeys(
+            parse_spec(text, metric, guard=guard, trials=not holders.at_clients) for text in strategies
+        )
+    )
+    attack = parse_attack(config.attack)
+    if attack is not None:
+        number = int(attack["clients"])
+        check(number <= clients, f"attack must be by <= the {clients} clients", number)
+    shape = Shape(table.encode, train_rows, table.features.shape[1], clients)
+    hidden = parse_hidden(shape.hidden if config.hidden is None else config.hidden)
+    is_deep = bool(hidden) or config.model is not None
+    training = config.training(shape, per_round, is_deep=is_deep)
+    network = None if config.model is None else Network.read(config.model)
+    check(network is None or config.hidden is None, "hidden must be left out with model", config.hidden)
+    check(
+        training.early_stopping == 0 or not holders.at_clients,
+        "early-stopping must be left out with validation-from clients, who tell no loss",
+        training.early_stopping,
+    )
+    resolved = replace(
+        config,
+        validation_from=None if holders == AT_SERVER else str(holders),
+        partition=str(partition),
+        attack=None if attack is None else str(attack),
+        clients=clients,
+        per_round=per_round,
+        rounds=training.rounds,
+        epochs=training.epochs,
+        batch_size=training.batch_size,
+        learning_rate=training.learning_rate,
+        l2=training.l2,
+        encode=table.encode,
+        strategies=tuple(spec.text for spec in specs),
+        metric=metric,
+        hidden=None if network is not None else ",".join(map(str, hidden)) or "0",
+    )
+    notes = _shape_notes(resolved, shape, is_deep=is_deep)
+    return Plan(
+        resolved, table.name, partition, clients, training, specs, hidden, network, attack, holders, notes
+    )
+
+
+def _shape_notes(config: Config, shape: Shape, *, is_deep: bool) -> tuple[str, ...]:
+    """Where a resolved config has a default that is due to the data's size or shape."""
+    notes = []
+    if config.hidden == shape.hidden != HIDDEN:
+        notes.append(
+            f"the model has no hidden layer (logistic regression), the default for {shape.rows:,} training"
+            f" rows of {shape.columns:,} columns; --hidden {HIDDEN} adds one"
+        )
+    usual, chosen = (of.training(is_deep=is_deep) for of in (Shape(shape.encode), shape))
+    if config.learning_rate == chosen.learning_rate != usual.learning_rate:
+        notes.append(
+            f"the learning rate is {chosen.learning_rate:g} rather than {usual.learning_rate:g}, the default"
+            f" for {shape.columns:,} columns; --learning-rate sets another"
+        )
+    if config.l2 == chosen.l2 != usual.l2:
+        notes.append(f"weights decay by an L2 of {chosen.l2:g}, the default for wide files; --l2 0 has none")
+    if config.batch_size == chosen.batch_size != usual.batch_size:
+        notes.append(
+            f"batches have {chosen.batch_size:,} rather than {usual.batch_size} rows, the default for clients"
+            f" with about {shape.rows // shape.clients:,}; --batch-size sets another size"
+        )
+    return tuple(notes)
+
+
+def a_third(clients: int) -> int:
+    """How many clients take part in a round unless told otherwise."""
+    return max(1, round(clients / 3))
+
+
+def _check_seeds(seeds: tuple[int, ...], published: bool) -> None:
+    check(len(seeds) > 0, "seeds must be a number >= 1 or a list", "none")
+    end, shown = (2**32 // 10, "2**32 / 10") if published else (2**32, "2**32")
+    for seed in seeds:
+        check(0 <= seed < end, f"each seed must be in [0, {shown})", seed)
+    check(len(set(seeds)) == len(seeds), "seeds must differ", ",".join(map(str, seeds)))
+
+
+def _partition(config: Config, table: Table) -> Partition:
+    if config.client_column is not None:
+        if config.partition not in (None, f"column:{config.client_column}"):
+            raise InputError(f"partition must be left out with client-column, got '{config.partition}'")
+        return Partition("column", column=config.client_column)
+    if config.partition is None:
+        if table.client is not None:
+            return Partition("column", column=FILE)
+        return parse_partition("random" if table.is_own else "dirichlet:0.5")
+    partition = parse_partition(config.partition)
+    if partition.kind == "column" and table.client is None:
+        raise InputError(f"partition must be random or dirichlet:SIGMA for '{table.name}', got '{partition}'")
+    return partition
+
+
+def dump_config(plan: Plan, table: Table) -> str:
+    """The resolved config as TOML, with the version and the data's checksum; `read_config` reads it."""
+    provenance: dict[str, object] = {
+        "software": _software(),
+        "data-checksum": f"sha256:{table.checksum}",
+        "data-rows": len(table),
+        **_file_checksums(plan.config),
+    }
+    for plugin in plan.config.plugins:
+        digest = hashlib.sha256(Path(plugin).read_bytes()).hexdigest()
+        name = f"plugin {Path(plugin).name}"
+        provenance[f"plugin {plugin}" if name in provenance else name] = f"sha256:{digest}"
+    if plan.network is not None:
+        provenance["model"] = f"sha256:{plan.network.digest}"
+    notes = [*(_EXAMPLE.sub("", note) for note in table.notes), *plan.notes]
+    return config_text(plan.config, {**provenance, "data-notes": notes})
+
+
+def _file_checksums(config: Config) -> dict[str, str]:
+    """The SHA-256 of the user's files, as sha256sum prints it."""
+    path = Path(config.data)
+    if config.data.partition(":")[0] in (*SOURCES, "synthetic") or not path.exists():
+        return {}
+    files = {"": path} if path.is_file() else {f" {file.name}": file for file in list_folder(path)}
+    return {f"sha256{name}": sha256_of(file) for name, file in files.items()}
+
+
+def _software() -> str:
+    """The versions that numbers may depend on."""
+    packages = (f"{name} {version(name)}" for name in ("numpy", "numba", "pandas", "scikit-learn"))
+    return ", ".join([f"Python {platform.python_version()}", *packages])
+
+
+_EXAMPLE = re.compile(r",? (such as|got) '.*'( = [^\s,;]+)?")
+"""Values of somebody's, which are for the screen and not for the file."""
+
+
+def changes(provenance: Mapping[str, Any], table: Table, file: Path | None) -> list[str]:
+    """In what the data differ from those that a config file was written for."""
+    found = []
+    if provenance.get("data-checksum", f"sha256:{table.checksum}") != f"sha256:{table.checksum}":
+        found.append(f"the data are not those that {file} was written for (checksum)")
+    sites = provenance.get("server-sites")
+    if isinstance(sites, list) and list(table.client_names) != sites:
+        by, here = ", ".join(map(str, sites)) or "nobody", ", ".join(table.client_names)
+        found.append(f"{file} is of a run by {by}, and these are {here}: the results will differ")
+    return found

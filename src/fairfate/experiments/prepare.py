@@ -1,0 +1,150 @@
+"""Everything that can be found out before anything is trained or written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairfate.data import Schema, Table
+from fairfate.errors import InputError, listing
+from fairfate.experiments.config import Config
+from fairfate.experiments.job import clear_tables, load_table
+from fairfate.experiments.plan import Plan, resolve
+from fairfate.fairness.disclosure import MIN_CELL
+from fairfate.fairness.metrics import CellRows
+from fairfate.fairness.objective import bind_people, check_defined
+from fairfate.federation.holders import AT_SERVER, Holders
+from fairfate.federation.judged import said
+from fairfate.federation.people import check_people
+from fairfate.federation.split import NO_ROWS, share_out, split_rows
+from fairfate.federation.streams import Streams
+from fairfate.strategies import THRESHOLDS, Need, Setup, Spec
+
+
+def prepare(config: Config) -> tuple[Plan, Table]:
+    """Load the data and check every option, without running or writing anything."""
+    clear_tables()  # a file may have changed since it was last read
+    table = load_table(config)
+    return checked(config, table), table
+
+
+def checked(config: Config, table: Table) -> Plan:
+    """The plan of a config for a table, if it can be run and measured."""
+    plan = resolve(config, table)
+    setup = plan.setup(table)
+    if plan.network is not None:
+        plan.network.check(Schema.of(table, table.encoder))
+    needs = Need.NOTHING
+    for spec in plan.specs:
+        check_individual(spec, plan.holders)
+        of = spec.build(setup).needs
+        check_judged(spec, of, plan.holders)
+        needs |= of
+    rows, excluded = zip(*(_check_seed(plan, table, seed, setup) for seed in plan.config.seeds), strict=True)
+    sample = None if plan.holders.at_clients else said(rows[0], plan.training.per_round)
+    small = excluded_note(plan.config.min_cell, excluded) if plan.config.min_cell > 1 else None
+    notes = [*plan.notes, _simulated_note(plan, table), sample if Need.SCORES in needs else None, small]
+    return replace(plan, notes=tuple(note for note in notes if note))
+
+
+def _simulated_note(plan: Plan, table: Table) -> str | None:
+    """That clients are made up, where a user may think of sites of her own."""
+    if plan.partition.kind == "column" or not table.is_own:
+        return None
+    how = "at random" if plan.partition.sigma is None else f"unevenly ({plan.partition})"
+    return (
+        f"clients are simulated: rows are dealt {how} to {plan.clients} of them; if a column says which site"
+        " holds a row, name it with --client-column"
+    )
+
+
+def excluded_note(min_cell: int, excluded: Sequence[NDArray[np.int64]]) -> str | None:
+    """What users are told of the rows that clients exclude: (clients,) numbers of each seed.
+
+    >>> excluded_note(10, [np.array([0, 4, 9]), np.array([4, 0, 1200])])
+    'up to 1,204 rows of 2 of the 3 clients are excluded: a client has fewer than 10 of their group and label'
+    """
+    rows, clients = [int(of.sum()) for of in excluded], [int((of > 0).sum()) for of in excluded]
+    if not any(rows):
+        return None
+    number = f"fewer than {MIN_CELL}" if max(rows) < MIN_CELL else _highest(rows)  # a report shows it
+    return (
+        f"{number} rows of {_highest(clients)} of the {len(excluded[0])} clients are excluded:"
+        f" a client has fewer than {min_cell} of their group and label"
+    )
+
+
+def _highest(of_seeds: Sequence[int]) -> str:
+    return f"{max(of_seeds):,}" if len(set(of_seeds)) == 1 else f"up to {max(of_seeds):,}"
+
+
+def _check_seed(plan: Plan, table: Table, seed: int, setup: Setup) -> tuple[int, NDArray[np.int64]]:
+    """Find out before anything is trained whether a seed's split can be run, and measured.
+
+    Returns how many validation rows there are, and how many rows each client excludes.
+    """
+    streams, min_cell, excluded = Streams(seed, plan.published), plan.config.min_cell, NO_ROWS
+    if _may_fail(plan) or seed == plan.config.seeds[0] or plan.holders != AT_SERVER or min_cell > 1:
+        of = share_out(table, plan.partition, plan.clients, streams, plan.holders, min_cell)
+        train, validation, excluded = of.train, of.validation, of.excluded
+    else:
+        train, validation, _ = split_rows(table, streams)
+    rows: dict[str, CellRows] = {
+        kind: np.bincount(table.cell[numbers], minlength=2 * table.groups).reshape(-1, 2)
+        for kind, numbers in (("validation", validation), ("training", train))
+    }
+    for spec in plan.specs:
+        check_people(spec.individual, table, int(rows["validation"].sum()))
+        step = spec.step(THRESHOLDS)
+        looks = [(spec.base.metric, "validation")] if spec.base.metric else []
+        if step is not None:
+            looks.append((str(step["metric"]), "training" if step["from"] == "clients" else "validation"))
+        for metric, part in looks:
+            where = f"the {part} rows of seed {seed}"
+            where += f" that min-cell {min_cell} leaves" if excluded.any() else ""
+            check_metric(str(metric), rows[part], setup, where, table)
+    return len(validation), excluded
+
+
+def check_metric(metric: str, rows: CellRows, setup: Setup, where: str, table: Table) -> None:
+    """InputError unless a metric is defined on (groups, 2) rows of a table."""
+
+    def said() -> str:
+        names = [f"{group} with {label}" for group in table.group_names for label in table.label_names]
+        counts = dict(zip(names, rows.ravel().tolist(), strict=True))
+        strata = sorted(counts, key=lambda name: counts[name])
+        empty = [name for name in counts if not counts[name]]
+        few = [f"{counts[name]} of {name}" for name in strata]
+        got = f"no rows of {listing(empty)}" if empty else f"too few rows: {listing(few)}"
+        return f"metric '{metric}' must be defined on {where}, got {got}"
+
+    fairness = bind_people(metric, setup.groups, published=setup.published, least=setup.min_cell)
+    check_defined(fairness, rows, said)
+
+
+def _may_fail(plan: Plan) -> bool:
+    """Whether some seed's shares may not be finite: tiny sigmas, with the authors' generator."""
+    return plan.published and plan.partition.sigma is not None and plan.partition.sigma < 0.01
+
+
+def check_individual(spec: Spec, holders: Holders) -> None:
+    """InputError where an objective asks how people are treated whose rows the server does not have."""
+    if spec.individual and holders.at_clients:
+        terms = listing(sorted(spec.individual))
+        raise InputError(
+            f"validation-from must be server for metric '{spec.base.metric}' ({terms} is measured on single"
+            f" rows), got '{holders}'"
+        )
+
+
+def check_judged(spec: Spec, needs: Need, holders: Holders) -> None:
+    """InputError where a strategy cannot do without validation rows at the server."""
+    if not holders.at_clients:
+        return
+    if Need.DESCENT in needs:
+        raise InputError(
+            f"validation-from must be server for {spec.name}, which trains there, got '{holders}'"
+        )

@@ -1,0 +1,220 @@
+"""Many runs: the product of datasets, partitions, protocols, strategies with lists of settings, and seeds.
+
+All settings of one (data, partition, protocol, seed) are one cell: one pass, one file. Adding seeds or
+settings later runs only what is missing.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from fairfate.data import Table
+from fairfate.errors import InputError, check
+from fairfate.experiments import results
+from fairfate.experiments.config import Config, from_mapping
+from fairfate.experiments.job import Cell, perform, ready, run_cell, table_of
+from fairfate.experiments.plan import Plan, dump_config
+from fairfate.experiments.pool import Progress, Report, cores
+from fairfate.experiments.prepare import prepare
+from fairfate.experiments.results import CELLS, CONFIG, CONFIGS, ROUNDS, SUMMARY
+from fairfate.experiments.store import Store
+from fairfate.storage import locked, remove_unfinished, write_bytes
+from fairfate.strategies import Spec, load_plugin, make_spec, parse_spec
+from fairfate.strategies.settings import split_outside
+from fairfate.strategies.steps import split_steps
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """A finished sweep: its cells stay in their files, which may be larger than memory."""
+
+    out: Path
+    plans: tuple[Plan, ...]
+    cells: tuple[Cell, ...]
+    ran: int
+    """How many runs (strategy, setting, seed) this call had to do."""
+    damaged: tuple[str, ...]
+
+    def rounds(self, cell: Cell) -> pd.DataFrame:
+        """The rows of one cell, as in ``rounds.parquet``."""
+        store = Store(self.out / CELLS)
+        store.index()
+        return store.read(cell)
+
+
+def expand(values: Mapping[str, Any], where: str = "sweep") -> list[Config]:
+    """The configs of a sweep file: keys as for a run, where some take lists.
+
+    ``data``, ``partition``, ``attack`` (``"none"`` for no attack), ``protocol``, ``encode``, ``hidden``,
+    ``model``, ``validation-from``, ``min-cell`` and the numbers of the training (``rounds``, ``epochs``,
+    ``batch-size``, ``learning-rate``, ``l2``, ``early-stopping``, ``per-round``, ``clients``) take a value or
+    a list; widths of several layers are a text, ``"32,16"``. ``strategy`` takes a list of texts
+    (``"fedmom:beta=0.8|0.9"``) or of tables (``{name = "fedmom", beta = [0.8, 0.9]}``).
+
+    Examples
+    --------
+    >>> configs = expand({"partition": ["random", "dirichlet:1"], "strategy": ["fedmom:beta=0.8|0.9"]})
+    >>> [(config.partition, len(config.strategies)) for config in configs]
+    [('random', 2), ('dirichlet:1', 2)]
+    """
+    rest = {key: value for key, value in values.items() if key.replace("_", "-") not in AXES}
+    others = {key: value for key, value in rest.items() if key not in ("strategy", "strategies")}
+    known = from_mapping(others, where)
+    metric = known.metric
+    for plugin in known.plugins:
+        load_plugin(plugin)
+    if "strategy" in rest:
+        rest["strategy"] = [
+            spec.text for item in _listed(rest["strategy"]) for spec in read_specs(item, metric, where)
+        ]
+    axes = {key: _listed(value) for key, value in values.items() if key.replace("_", "-") in AXES}
+    for key, several in axes.items():
+        if not several:
+            raise InputError(f"{where}: {key} must have a value, got an empty list")
+    order = sorted(axes, key=lambda key: AXES.index(key.replace("_", "-")))
+    products = itertools.product(*(axes[key] for key in order))
+    return [from_mapping({**rest, **dict(zip(order, chosen, strict=True))}, where) for chosen in products]
+
+
+AXES = (
+    *("data", "partition", "attack", "protocol", "encode", "clients", "per-round", "validation-from"),
+    *("min-cell", "rounds", "epochs", "batch-size", "learning-rate", "l2"),
+    *("early-stopping", "hidden", "model"),
+)
+"""What a sweep may vary beside strategies and seeds."""
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def read_specs(item: Any, metric: str, where: str = "sweep") -> Iterable[Spec]:
+    """All settings of one entry of the strategy list."""
+    if isinstance(item, str):
+        own, steps = split_steps(item)
+        texts = itertools.product(*map(_texts, (own, *steps)))
+        return [parse_spec("+".join(chosen), metric) for chosen in texts]
+    if not isinstance(item, dict) or "name" not in item:
+        raise InputError(f"{where}: strategy must be a text or a table with a name, got {item!r}")
+    grid = {key: _listed(value) for key, value in item.items() if key != "name"}
+    choices = itertools.product(*grid.values())
+    return [make_spec(str(item["name"]), dict(zip(grid, values, strict=True)), metric) for values in choices]
+
+
+def _texts(text: str) -> list[str]:
+    """``name:key=a|b`` as a text for each combination of values."""
+    name, _, rest = text.partition(":")
+    pairs = [pair.partition("=") for pair in filter(None, split_outside(rest, ","))]
+    grid = [[f"{key}{equals}{value}" for value in values.split("|")] for key, equals, values in pairs]
+    return [f"{name}:{','.join(chosen)}" if chosen else name for chosen in itertools.product(*grid)]
+
+
+def sweep(
+    configs: Iterable[Config],
+    out: str | Path,
+    *,
+    jobs: int | None = None,
+    progress: Progress = lambda done: None,
+    on_plan: Progress = lambda total: None,
+) -> Sweep:
+    """Run the cells of several configs that are not yet in the folder.
+
+    Parameters
+    ----------
+    configs : what to run; see `expand`
+    out : folder; one file for each finished cell under ``cells``, and ``summary.csv``
+    jobs : processes; all cores if None. The results do not depend on it.
+    progress : told how much work is done
+    on_plan : told once how much there is to do
+    """
+    folder = ready(out, jobs)
+    if folder is None:
+        raise InputError("out must be a folder, got none")
+    prepared = [prepare(config) for config in configs]
+    check(len(prepared) > 0, "sweep must have at least one cell", "none")
+    for name in (CONFIG, ROUNDS):
+        if (folder / name).exists():
+            raise InputError(f"out must be new or the folder of a sweep, got '{folder}' with {name} of a run")
+    with locked(folder):
+        try:
+            return _sweep(prepared, folder, jobs or cores(), progress, on_plan)
+        except InputError:
+            if not Store(folder / CELLS).files:
+                _clear_configs(folder)  # nothing has come of them
+            raise
+
+
+def _sweep(
+    prepared: list[tuple[Plan, Table]], folder: Path, jobs: int, progress: Progress, on_plan: Progress
+) -> Sweep:
+    remove_unfinished(folder, folder / CONFIGS)
+    _write_configs(folder, prepared)
+    store = Store(folder / CELLS)
+    damaged = store.repair()
+    store.index()
+    cells, tasks, works = [], [], []
+    for plan, table in prepared:
+        for seed in plan.config.seeds:
+            cell = Cell.of(plan, seed, table)
+            cells.append(cell)
+            missing = store.missing(cell)
+            if missing:
+                tasks.append((cell, missing))
+                works.append(plan.visits(len(table)) * len(missing))
+    on_plan(sum(works))
+    order = sorted(range(len(tasks)), key=lambda i: -works[i])  # the longest first, so that none comes last
+    sorted_tasks = [(*tasks[i], works[i]) for i in order]
+    perform(_work, folder, folder, sorted_tasks, jobs, progress, CELLS)
+    done = Sweep(
+        folder,
+        tuple(plan for plan, _ in prepared),
+        tuple(cells),
+        sum(len(missing) for _, missing in tasks),
+        tuple(damaged),
+    )
+    _write_summary(done)
+    return done
+
+
+def _write_configs(folder: Path, prepared: list[tuple[Plan, Table]]) -> None:
+    for file in (folder / CONFIGS).glob("[0-9][0-9][0-9]*.toml"):
+        if file.stem.isdigit() and int(file.stem) > len(prepared):
+            file.unlink()  # of a longer sweep before this one
+    for number, (plan, table) in enumerate(prepared, start=1):
+        write_bytes(folder / CONFIGS / f"{number:03}.toml", dump_config(plan, table).encode())
+
+
+def _clear_configs(folder: Path) -> None:
+    for file in (folder / CONFIGS).glob("[0-9][0-9][0-9]*.toml"):
+        file.unlink(missing_ok=True)
+    for empty in (folder / CONFIGS, folder / CELLS):
+        with suppress(OSError):
+            empty.rmdir()
+
+
+def _work(folder: Path, task: tuple[Cell, list[Spec], float], report: Report) -> None:
+    cell, specs, work = task
+    for plugin in cell.plan.config.plugins:
+        load_plugin(plugin)
+    per_round = work / cell.plan.training.rounds
+    table = table_of(cell)
+    outcome = run_cell(cell.plan, table, cell.seed, specs, lambda: report(per_round))
+    Store(folder / CELLS).write(cell, specs, outcome.rounds, table.grouping)
+
+
+def _write_summary(done: Sweep) -> None:
+    """Mean and standard deviation over seeds, one plan after another so that memory stays small."""
+    store = Store(done.out / CELLS)
+    store.index()
+    parts = []
+    for plan in done.plans:
+        mine = [store.read(cell) for cell in done.cells if cell.plan == plan]
+        parts.append(results.summarise(pd.concat(mine, ignore_index=True)))
+    results.write_summary(done.out / SUMMARY, pd.concat(parts, ignore_index=True))

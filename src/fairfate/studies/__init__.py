@@ -1,0 +1,1 @@
+"""Studies made with the library: the benchmark of the field, and the paper's experiments."""

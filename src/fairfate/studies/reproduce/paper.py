@@ -1,0 +1,174 @@
+"""`fairfate reproduce`: a sweep, its findings, figures and tables, and one page."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+
+from fairfate._version import __version__
+from fairfate.data import SOURCES, load
+from fairfate.errors import unknown
+from fairfate.experiments.pool import Progress, cores
+from fairfate.experiments.results import CELLS
+from fairfate.experiments.store import Store
+from fairfate.experiments.sweep import Sweep, sweep
+from fairfate.report.figures import save
+from fairfate.storage import locked, remove_unfinished, write_bytes
+from fairfate.strategies import entries, make_spec
+from fairfate.studies.reproduce import figures, findings, grid, tables
+from fairfate.studies.reproduce.honest import REFERENCES, TOLERANCE
+from fairfate.studies.reproduce.page import page
+from fairfate.studies.reproduce.printed import COLUMN, TABLES, behind_printed, table_rows
+from fairfate.studies.reproduce.runs import runs_of_sweep
+
+RESULTS, FIGURES, PAGE, CLOCK = "results", "figures", "reproduction.md", "seconds.txt"
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """Where everything is."""
+
+    out: Path
+    page: Path
+    sweep: Sweep
+    found: dict[str, pd.DataFrame]
+
+
+def reproduce(
+    out: str | Path,
+    *,
+    datasets: Sequence[str] = grid.DATASETS,
+    splits: Sequence[str] = tuple(grid.SPLITS),
+    protocols: Sequence[str] = grid.PROTOCOLS,
+    seeds: int | str = 10,
+    jobs: int | None = None,
+    data_dir: str | None = None,
+    tolerance: float = TOLERANCE,
+    reference: str = "fedavg",
+    progress: Progress = lambda done: None,
+    on_plan: Progress = lambda total: None,
+) -> Reproduction:
+    """Run the paper's experiments (or a part of them) and write what was found.
+
+    Cells that the folder already has are not run again. In the `paper` protocol, settings are tuned among
+    those whose validation accuracy is within ``tolerance`` of the ``reference``'s. The other arguments are
+    those of `sweep`.
+    """
+    folder = Path(out)
+    if reference not in REFERENCES:
+        raise unknown("reference", reference, REFERENCES)
+    configs = grid.configs(datasets, splits, protocols, seeds, data_dir)
+    start = time.monotonic()
+    done = sweep(configs, folder, jobs=jobs, progress=progress, on_plan=on_plan)
+    seconds = _clock(folder, time.monotonic() - start if done.ran else 0.0)
+    runs = runs_of_sweep(done)
+    count = {p: int((_trained(runs)["protocol"] == p).sum()) for p in grid.PROTOCOLS}
+    about = {
+        "version": __version__,
+        "datasets": ", ".join(datasets),
+        "splits": ", ".join(splits),
+        "seeds": runs["seed"].nunique(),
+        "runs": sum(count.values()),
+        "published_runs": count["published"],
+        "paper_runs": count["paper"],
+        "minutes": round(max(seconds / 60, 0.1), 1),
+        "cores": jobs or cores(),
+        "tolerance": tolerance,
+        "reference": reference,
+    }
+    found = findings.findings(runs, about, tolerance, reference)
+    with locked(folder):
+        remove_unfinished(folder, folder / RESULTS, folder / FIGURES)
+        findings.write(found, folder / RESULTS)
+        _write_tables(found, folder / RESULTS)
+        _draw(done, runs, found, folder / FIGURES, datasets, data_dir)
+        write_bytes(folder / PAGE, page(findings.read(folder / RESULTS), FIGURES).encode())
+    return Reproduction(folder, folder / PAGE, done, found)
+
+
+def _trained(runs: pd.DataFrame) -> pd.DataFrame:
+    return runs[~runs["strategy"].str.contains("+", regex=False)]
+
+
+def _clock(folder: Path, seconds: float) -> float:
+    """Add to the time that all calls for this folder have taken."""
+    file = folder / CLOCK
+    total = seconds + (float(file.read_text()) if file.is_file() else 0.0)
+    write_bytes(file, f"{total:.1f}\n".encode())
+    return total
+
+
+def _write_tables(found: dict[str, pd.DataFrame], folder: Path) -> None:
+    for number, kind in itertools.product(TABLES, ("md", "tex")):
+        (folder / f"table{number}.{kind}").unlink(missing_ok=True)  # an earlier call's
+    if "comparison" not in found:
+        return
+    for number, datasets in TABLES.items():
+        mine = found["comparison"][found["comparison"]["dataset"].isin(datasets)]
+        if len(mine):
+            write_bytes(folder / f"table{number}.md", tables.markdown(mine, number).encode())
+            write_bytes(folder / f"table{number}.tex", tables.latex(mine, number).encode())
+
+
+def _draw(
+    done: Sweep,
+    runs: pd.DataFrame,
+    found: dict[str, pd.DataFrame],
+    folder: Path,
+    datasets: Sequence[str],
+    data_dir: str | None,
+) -> None:
+    """Every figure as PNG and SVG."""
+    drawn = {}
+    paper = runs[runs["protocol"] == "paper"]
+    any_protocol = paper if len(paper) else runs
+    for dataset in datasets:
+        table = load(dataset, data_dir=data_dir)
+        drawn[f"figure1-{dataset}"] = figures.distributions(table, SOURCES[dataset].clients)
+        drawn[f"figure2-{dataset}"] = figures.over_rounds(dataset, curves(done, runs, dataset))
+        drawn[f"figure3-{dataset}"] = figures.max_tradeoff(dataset, any_protocol)
+        if "honest" in found:
+            drawn[f"tradeoff-{dataset}"] = figures.tradeoff(dataset, found["honest"])
+    if len(paper):
+        drawn["ablation"] = figures.ablation(paper)
+    for name, figure in drawn.items():
+        for kind in ("png", "svg"):
+            save(figure, folder / f"{name}.{kind}")
+
+
+def curves(done: Sweep, runs: pd.DataFrame, dataset: str) -> pd.DataFrame:
+    """For figure 2: mean and spread over seeds of every measure in every round.
+
+    With the settings behind the printed cells and the published metrics where that protocol was run,
+    otherwise with the default settings and exact metrics.
+    """
+    published = "published" in set(runs["protocol"])
+    chosen = behind_printed(runs) if published else _defaults(runs)
+    wanted = chosen[["dataset", "partition", "row", "strategy", "metric", "settings"]].drop_duplicates()
+    columns = COLUMN if published else {name: name for name in COLUMN}
+    store = Store(done.out / CELLS)
+    store.index()
+    parts = []
+    for plan in done.plans:
+        if plan.dataset != dataset or plan.published != published:
+            continue
+        frames = [store.read(cell) for cell in done.cells if cell.plan == plan]
+        rounds = pd.concat(frames, ignore_index=True)
+        rounds = rounds[rounds["split"] == "test"].assign(metric=lambda f: f["metric"].fillna("").astype(str))
+        mine = rounds.merge(wanted, on=["dataset", "partition", "strategy", "metric", "settings"])
+        for measure, column in columns.items():
+            grouped = mine.groupby(["partition", "row", "round"])[column].agg(["mean", "std"]).reset_index()
+            parts.append(grouped.assign(measure=measure))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _defaults(runs: pd.DataFrame) -> pd.DataFrame:
+    """The runs with each strategy's default settings."""
+    usual = {(entry.name, make_spec(entry.name, {}, "eqo").settings_json) for entry in entries()}
+    rows = table_rows(runs)
+    return rows[[pair in usual for pair in zip(rows["strategy"], rows["settings"], strict=True)]]

@@ -1,0 +1,124 @@
+"""Compiled kernels on disk: only in a folder of the user's alone, and never damaged ones."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import fairfate
+from fairfate.experiments.pool import run_tasks
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes of files")
+CODE = """
+import sys
+import numpy as np
+from fairfate.models.kernels import batch_order
+out = np.zeros(6, dtype=np.int64)
+batch_order(np.uint64(7), 1, 2, 3, 2, out)
+compiling = sys.modules.get("fairfate.models.compiling")
+print(out.tolist(), "read" if compiling is None else compiling.COMPILED[0])
+"""
+COMPILED, READ = "batch_order", "read"
+
+
+def start(cache: Path, code: str = CODE) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "XDG_CACHE_HOME": str(cache), "HOME": str(cache)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def end(process: subprocess.Popen[str]) -> list[str]:
+    told, _ = process.communicate()
+    assert process.returncode == 0
+    return told.rsplit(maxsplit=1)
+
+
+def call(cache: Path) -> list[str]:
+    return end(start(cache))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A cache with what a first call has left."""
+    assert call(tmp_path)[1] == COMPILED
+    return tmp_path / "fairfate" / "compiled"
+
+
+def test_what_was_compiled_is_kept_where_only_the_user_can_write(folder: Path, tmp_path: Path) -> None:
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert call(tmp_path)[1] == READ
+
+
+def test_a_damaged_file_is_compiled_again(folder: Path, tmp_path: Path) -> None:
+    expected = call(tmp_path)[0]
+    for damage in (lambda b: b[:100], lambda b: b"", lambda b: b[:500] + bytes([b[500] ^ 1]) + b[501:]):
+        for file in folder.iterdir():
+            file.write_bytes(damage(file.read_bytes()))
+        assert call(tmp_path) == [expected, COMPILED]
+        assert call(tmp_path) == [expected, READ]
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o702])
+def test_a_folder_that_others_can_write_is_not_read(folder: Path, tmp_path: Path, mode: int) -> None:
+    folder.chmod(mode)
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    assert call(tmp_path)[1] == COMPILED
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+def test_a_link_to_somewhere_else_is_not_followed(folder: Path, tmp_path: Path) -> None:
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    assert call(tmp_path)[1] == COMPILED
+
+
+def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
+    together = [start(tmp_path) for _ in range(3)]
+    found = [end(process) for process in together]
+    assert sorted(how for _, how in found) == [COMPILED, READ, READ]
+    assert len({numbers for numbers, _ in found}) == 1
+
+
+def test_a_process_that_is_killed_while_it_compiles_keeps_nobody_waiting(tmp_path: Path) -> None:
+    code = CODE.replace(
+        "out = ",
+        "import fairfate.models.compiling as compiling, time\n"
+        "compiling.machine_code = lambda *args: (print('holding', flush=True), time.sleep(600))\nout = ",
+    )
+    holder = start(tmp_path, code)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "holding\n"
+    waiting = start(tmp_path)
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiting.wait(3)
+    holder.kill()
+    holder.communicate()
+    assert end(waiting)[1] == COMPILED
+    assert call(tmp_path)[1] == READ
+
+
+def compiled_by_a_run(payload: None, seed: int, report: Callable[[float], None]) -> list[str]:
+    """What a process of ours compiles for a run; the work of one."""
+    fairfate.run(data="synthetic:rows=100", rounds=2, seeds=(seed,), jobs=1, strategies=("fedavg",))
+    compiling = sys.modules.get("fairfate.models.compiling")
+    return [] if compiling is None else list(compiling.COMPILED)
+
+
+def test_processes_of_a_run_compile_each_loop_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    loops = ["count_positives", "margins", "train_cohort"]
+    for expected in (loops, []):
+        found = dict(run_tasks(compiled_by_a_run, None, [1, 2], 2, lambda done: None))
+        assert sorted(found[0] + found[1]) == expected
+
+
+def test_nothing_is_written_into_the_package() -> None:
+    assert not list(Path(fairfate.__file__).parent.rglob("*.nb[ic]"))

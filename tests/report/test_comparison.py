@@ -1,0 +1,398 @@
+"""The recommendation of a run is right, and no collapsed model is praised."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from rich.console import Console
+
+import fairfate
+from command import QUICK
+from fairfate.data.groups import Groups
+from fairfate.engine.server import UNTRAINED
+from fairfate.experiments.baselines import COLUMNS, Baseline
+from fairfate.experiments.results import count_columns
+from fairfate.experiments.sheet import Sheet
+from fairfate.fairness import metrics
+from fairfate.fairness.objective import metrics_by
+from fairfate.report.comparison import Comparison, remarks
+from fairfate.report.recommendation import paired_tests, recommend
+from fairfate.report.terminal import results_table, show_run
+
+TWO = Groups.single("sex", ("f", "m"))
+THREE = Groups.single("race", ("a", "b", "c"))
+BOTH = Groups(("sex", "race"), (("f", "m"), ("a", "b")), ((0, 0), (0, 1), (1, 0), (1, 1)))
+
+
+def counts(*groups: tuple[float, float], rows: int = 1000, positives: float = 0.3) -> np.ndarray:
+    """(groups, 2, 2) from each group's true and false positive rate."""
+    found = []
+    for tpr, fpr in groups:
+        ones = round(rows * positives)
+        zeros = rows - ones
+        found.append(
+            [[zeros - round(zeros * fpr), round(zeros * fpr)], [ones - round(ones * tpr), round(ones * tpr)]]
+        )
+    return np.array(found)
+
+
+UNFAIR, FAIR = counts((0.4, 0.05), (0.8, 0.2)), counts((0.7, 0.12), (0.7, 0.13))
+BIT = counts((0.42, 0.06), (0.8, 0.2))
+WEAK = counts((0.45, 0.3), (0.45, 0.3))
+NOBODY, NEARLY = counts((0.0, 0.0), (0.0, 0.0)), counts((0.02, 0.02), (0.02, 0.02))
+
+
+def compare(
+    lines: Mapping[str, list[np.ndarray]],
+    groups: Groups = TWO,
+    metric: str = "eqo",
+    rounds: int = 1,
+    untrained: tuple[str, ...] = (),
+) -> Comparison:
+    """What strategies did in some seeds, in the last of some rounds alike."""
+    rows = []
+    known = metrics_by(groups)
+    for strategy, seeds in lines.items():
+        for seed, found in enumerate(seeds, start=1):
+            for split in ("validation", "test"):
+                for t in range(1, rounds + 1):
+                    row = {"dataset": "d", "partition": "random", "protocol": "paper", "strategy": strategy}
+                    row |= {"metric": None if strategy == "fedavg" else metric, "settings": json.dumps({})}
+                    row |= {"seed": seed, "round": t, "split": split}
+                    row |= {name: float(of(found)) for name, of in known.items()}
+                    row["acceptance"] = float(metrics.acceptance(found))
+                    row["notes"] = json.dumps({UNTRAINED: 1.0}) if strategy in untrained else None
+                    rows.append(row | dict(zip(count_columns(len(groups)), found.ravel(), strict=True)))
+    return Comparison(Sheet.of_frame(pd.DataFrame(rows)), metric, (), groups)
+
+
+def test_a_fairer_strategy_within_the_tolerance_is_recommended_with_its_price() -> None:
+    answer = recommend(compare({"fedavg": [UNFAIR] * 5, "fair_fate": [FAIR] * 5}))
+    assert answer.choice is not None
+    assert answer.choice.name == "fair_fate"
+    assert "EQO 0.375 to 0.962, accuracy 0.792 to 0.823" in answer.comparison
+    assert [name for name, _ in answer.rejected] == ["fedavg"]
+    assert answer.caveats == ()
+
+
+def test_a_collapsed_strategy_is_never_recommended() -> None:
+    found = compare({"fedavg": [UNFAIR] * 5, "fair_fate": [NOBODY] * 5})
+    answer = recommend(found)
+    assert answer.choice is not None
+    assert answer.choice.name == "fedavg"
+    assert dict(answer.rejected)["fair_fate"].startswith(
+        "it collapsed on the validation rows of 5 of 5 seeds"
+    )
+    assert "It is fairer" not in " ".join(answer.paragraphs)
+    assert found.best("eqo") == [True, False]
+    assert found.best("accuracy") == [True, False]
+    some = recommend(
+        compare({"fedavg": [UNFAIR] * 4, "fair_fate": [FAIR] * 4, "fedval": [NOBODY] + [FAIR] * 3})
+    )
+    assert some.choice is not None
+    assert some.choice.name == "fair_fate"
+
+
+def test_a_strategy_that_loses_too_much_skill_is_rejected() -> None:
+    answer = recommend(compare({"fedavg": [UNFAIR] * 3, "fair_fate": [WEAK] * 3}))
+    assert answer.choice is not None
+    assert answer.choice.name == "fedavg"
+    assert "gives up 0.167 accuracy against fedavg" in dict(answer.rejected)["fair_fate"]
+    assert answer.chance == ""
+
+
+def test_one_rule_chooses_what_a_run_saves_and_what_is_said_of_it(tmp_path: Path) -> None:
+    done = fairfate.run(data="synthetic:rows=600", rounds=4, seeds=3, jobs=1, out=tmp_path / "run")
+    (read,) = Comparison.read([tmp_path / "run"])
+    assert recommend(read).choice == recommend(Comparison.of(done)).choice == done.best
+
+
+def test_the_seed_of_the_median_skill_is_taken() -> None:
+    good, bad = counts((0.8, 0.1), (0.8, 0.1)), counts((0.6, 0.2), (0.6, 0.2))
+    choice = compare({"fedavg": [good, FAIR, bad]}).recommended
+    assert choice is not None
+    assert choice.seed == 2
+
+
+def test_thresholds_by_group_are_shown_apart_and_recommended_only_among_their_like() -> None:
+    lines = {"fedavg": [UNFAIR] * 2, "fedavg+thresholds": [FAIR] * 2}
+    answer = recommend(compare(lines))
+    assert answer.choice is not None
+    assert answer.choice.name == "fedavg"
+    (caveat,) = answer.caveats
+    assert "fedavg+thresholds has EQO 0.962" in caveat
+    assert "law" in caveat
+    alone = recommend(compare({"fedavg+thresholds": [FAIR] * 2}))
+    assert alone.choice is not None
+    assert "law" in alone.caveats[0]
+
+
+def test_no_recommendation_says_what_to_try_next() -> None:
+    answer = recommend(compare({"fedavg": [NOBODY] * 2, "fair_fate": [NOBODY] * 2}))
+    assert answer.choice is None
+    assert "--rounds" in answer.reason
+    assert [name for name, _ in answer.rejected] == ["fedavg", "fair_fate"]
+    lonely = FAIR.copy()
+    lonely[0, 1] = 0
+    undefined = recommend(compare({"fedavg": [lonely] * 2, "fair_fate": [lonely] * 2}))
+    assert undefined.choice is None
+    assert "--min-group" in undefined.reason
+    untrained = recommend(compare({"fedavg": [FAIR] * 2}, untrained=("fedavg",)))
+    assert untrained.choice is None
+    assert "--clients" in untrained.reason
+
+
+def test_pooled_model_that_collapsed_is_not_praised() -> None:
+    scores = {"accuracy": 0.958, "mcc": 0.0, "eqo": 1.0}
+    pooled = Baseline("pooled logistic regression", 2, scores)
+    found = replace(compare({"fedavg": [NOBODY] * 2}), baselines=(pooled,))
+    assert "logistic regression collapsed" in recommend(found).pooled
+    assert "1.000" not in recommend(found).pooled
+    skilled = replace(found, baselines=(pooled._replace(metrics=scores | {"mcc": 0.3}),))
+    assert "collapsed" not in recommend(skilled).pooled
+
+
+def test_a_model_below_the_majority_baseline_is_said_to_be() -> None:
+    low = counts((0.5, 0.3), (0.5, 0.3))
+    (caveat,) = recommend(compare({"fedavg": [low] * 2})).caveats
+    assert "majority baseline" in caveat
+    assert "(0.700)" in caveat
+
+
+def test_nothing_gained() -> None:
+    answer = recommend(compare({"fedavg": [FAIR] * 3, "fair_fate": [UNFAIR] * 3}))
+    assert answer.choice is not None
+    assert answer.choice.name == "fedavg"
+    assert "nothing" in answer.comparison
+
+
+def test_plain_training_stays_without_a_clear_gain() -> None:
+    found = compare({"fedavg": [UNFAIR] * 3, "fair_fate": [BIT] * 3})
+    small = recommend(found)
+    assert small.choice is not None
+    assert small.choice.name == "fedavg"
+    assert "0.412 against 0.375" in dict(small.rejected)["fair_fate"]
+    noisy = recommend(compare({"fedavg": [UNFAIR, FAIR, UNFAIR], "fair_fate": [FAIR, UNFAIR, FAIR]}))
+    assert noisy.choice is not None
+    assert noisy.choice.name == "fedavg"
+    assert "standard error" in dict(noisy.rejected)["fair_fate"]
+    settings = recommend(compare({"fedval": [UNFAIR] * 3, "fair_fate": [BIT] * 3}))
+    assert settings.choice is not None
+    assert settings.choice.name == "fair_fate"  # no plain training to stay with
+
+
+def test_what_others_gain_beside_plain_training_is_tested_too() -> None:
+    bit = [counts((0.42 + step / 100, 0.06), (0.8, 0.2)) for step in range(4)]
+    real = recommend(compare({"fedavg": [UNFAIR] * 4, "fair_fate": bit}))
+    assert real.choice is not None
+    assert real.choice.name == "fedavg"
+    assert "fair_fate has 0.0" in real.chance
+    noise = recommend(compare({"fedavg": [UNFAIR, FAIR, UNFAIR], "fair_fate": [FAIR, UNFAIR, UNFAIR]}))
+    assert "may be chance" in noise.chance
+
+
+@pytest.mark.parametrize(
+    ("model", "verdict"),
+    [
+        (UNFAIR, "the whole interval is below 0.8"),
+        (FAIR, "the whole interval is at or above 0.8"),
+        (counts((0.6, 0.15), (0.75, 0.17), rows=300), "inconclusive"),
+    ],
+)
+def test_fairness_of_the_saved_model_is_held_against_four_fifths(model: np.ndarray, verdict: str) -> None:
+    assert verdict in recommend(compare({"fedavg": [model] * 3})).fairness
+
+
+def test_of_several_attributes_the_worst_counts() -> None:
+    codes = np.meshgrid(range(2), range(2), indexing="ij")
+    groups, _ = Groups.cross(("sex", "age"), (("f", "m"), ("old", "young")), [of.ravel() for of in codes])
+    model = counts((0.5, 0.1), (0.6, 0.2), (0.8, 0.3), (0.9, 0.4))
+    found = compare({"fedavg": [model] * 2}, groups)
+    assert found.mean("eqo", 0) == pytest.approx(float(metrics_by(groups)["eqo"](model)))
+    assert found.mean("eqo", 0) == found.judged[0].fairness
+    assert f"EQO {found.mean('eqo', 0):.3f}" in recommend(found).fairness
+
+
+def test_rates_of_few_people_do_not_count_in_any_number() -> None:
+    groups = Groups.single("origin", ("a", "b", "c"))
+    few = np.array([[[8, 1], [0, 50]]])  # c: nine rows without the favourable outcome
+    found = compare({"fedavg": [np.concatenate([FAIR, few])] * 2}, groups)
+    assert found.mean("eqo", 0) == pytest.approx((0.7 + 0.12 / 0.13) / 2, abs=1e-3)
+    assert found.judged[0].fairness == found.mean("eqo", 0)
+    assert any("c (FPR)" in note for note in remarks(found))
+    both = compare({"fedavg": [counts((0.5, 0.2), (0.6, 0.3), rows=20)] * 2})
+    assert not math.isnan(both.mean("eqo", 0))  # where no two groups have enough, all count
+    assert not any("FPR" in note for note in remarks(both))
+
+
+@pytest.mark.parametrize(
+    ("first", "other", "expected"),
+    [
+        ([UNFAIR], [FAIR], "One seed says nothing about chance"),
+        ([UNFAIR] * 3, [FAIR] * 3, "cannot be tested"),
+        ([UNFAIR, FAIR, UNFAIR], [FAIR] * 3, "does not show that it is fairer"),
+        (
+            [UNFAIR, *[BIT] * 2, UNFAIR, BIT, UNFAIR],
+            [FAIR] * 6,
+            "It is fairer: the difference in EQO is unlikely to be",
+        ),
+    ],
+)
+def test_whether_a_gain_may_be_chance(
+    first: list[np.ndarray], other: list[np.ndarray], expected: str
+) -> None:
+    found = compare({"fedavg": first, "fair_fate": other})
+    answer = recommend(found)
+    assert expected in answer.chance
+    if "p = " in answer.chance:
+        assert answer.choice is not None
+        (row,) = [row for row in paired_tests(found, answer.choice.line)["rows"] if row["metric"] == "eqo"]
+        assert f"p = {row['p-adjusted']:.3f}" in answer.chance
+
+
+def test_strategies_of_different_seeds_are_not_tested() -> None:
+    rounds = compare({"fedavg": [UNFAIR] * 2, "fair_fate": [FAIR] * 2}).rounds
+    other = np.where(rounds["strategy"] == "fedavg", rounds["seed"], rounds["seed"] + 5)
+    assert "different seeds" in recommend(Comparison(rounds.assign(seed=other), "eqo", (), TWO)).chance
+
+
+def test_a_strategy_without_a_round_that_counted_is_never_recommended() -> None:
+    lines = {"fedavg": [UNFAIR] * 2, "fedval": [FAIR] * 2, "fair_fate": [UNFAIR] * 2}
+    found = compare(lines, rounds=3, untrained=("fedval",))
+    assert found.flaws == ["", "no round counted in 2 of 2", ""]
+    assert found.recommended is not None
+    assert found.recommended.name != "fedval"
+    assert not found.best("accuracy")[1]
+    assert any(note.startswith("no round counted: fedval in 2 of 2 seeds; ") for note in remarks(found))
+    out = io.StringIO()
+    show_run(Console(file=out, width=140), found)
+    assert "(no round counted in 2 of 2)" in out.getvalue()
+
+
+def test_the_objective_of_the_strategies_is_what_is_compared() -> None:
+    found = compare({"fedavg": [UNFAIR] * 2, "fair_fate": [FAIR] * 2}, metric="0.5*sp+0.5*eo")
+    assert "0.5*sp+0.5*eo" in recommend(found).comparison
+
+
+def test_small_and_missing_groups_do_not_steer() -> None:
+    groups = Groups.single("sex", ("f", "m", "(missing)", "(small groups)"))
+    apart = np.concatenate([FAIR, counts((0.1, 0.1), (1.0, 0.9), rows=10)])
+    known = metrics_by(groups)
+    assert float(known["eqo"](apart)) == float(metrics.METRICS["eqo"](FAIR))
+    assert float(known["accuracy"](apart)) == float(metrics.METRICS["accuracy"](apart))
+    counted = metrics_by(replace(groups, missing_counts=True))
+    assert float(counted["eqo"](apart)) < float(known["eqo"](apart))
+
+
+def test_pooled_baselines_are_shown_and_spoken_of() -> None:
+    found = compare({"fedavg": [UNFAIR] * 2, "fair_fate": [FAIR] * 2})
+    values = dict.fromkeys(COLUMNS, 0.612)
+    pooled = replace(found, baselines=(Baseline("pooled logistic regression", 2, values),))
+    out = io.StringIO()
+    show_run(Console(file=out, width=120), pooled)
+    assert "logistic regression" in out.getvalue()
+    assert "accuracy 0.612" in recommend(pooled).pooled
+    assert recommend(found).pooled == ""
+
+
+@pytest.mark.parametrize("width", [80, 140])
+def test_the_table_has_the_majority_and_the_selection_rate(width: int) -> None:
+    found = compare({"fedavg": [UNFAIR] * 2, "fair_fate": [NOBODY] * 2})
+    assert found.majority == pytest.approx(0.7)
+    grid = results_table(found, width)
+    columns = {str(column.header): [str(cell) for cell in column.cells] for column in grid.columns}
+    assert columns["selected"][:2] == (
+        ["0.268±0.000", "0.000±0.000"] if width > 100 else [".27±.00", ".00±.00"]
+    )
+    assert columns["accuracy"][2].strip() in (".70", "0.700")
+    assert [cell.endswith("*") for cell in columns["strategy"]] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "told"),
+    [((3, 3), "mean ± std over 3 seeds"), ((3, 2), "mean ± std over 2 to 3 seeds"), ((1, 1), "one seed")],
+)
+def test_the_title_says_how_many_seeds_there_are(seeds: tuple[int, int], told: str) -> None:
+    screen = Console(file=io.StringIO(), width=120)
+    show_run(screen, compare({"fedavg": [UNFAIR] * seeds[0], "fair_fate": [FAIR] * seeds[1]}))
+    assert isinstance(screen.file, io.StringIO)
+    assert f"d, split random: test rows, round 1, {told}\n" in screen.file.getvalue()
+
+
+def test_runs_of_one_seed_each_are_titled_so() -> None:
+    rounds = compare({"fedavg": [UNFAIR], "fair_fate": [FAIR]}).rounds
+    other = np.where(rounds["strategy"] == "fedavg", 1, 2)
+    screen = Console(file=io.StringIO(), width=120)
+    show_run(screen, Comparison(rounds.assign(seed=other), "eqo", (), TWO))
+    assert isinstance(screen.file, io.StringIO)
+    assert "round 1, one seed each\n" in screen.file.getvalue()
+
+
+def test_collapsed_models_are_counted_among_their_own_seeds() -> None:
+    lines = {"fedavg": [UNFAIR] * 5, "fair_fate": [NOBODY, FAIR], "fedval": [FAIR] * 5}
+    found = compare(lines)
+    assert found.flaws == ["", "collapsed in 1 of 2", ""]
+    assert any("collapsed: fair_fate in 1 of 2 seeds" in line for line in remarks(found))
+
+
+def test_a_run_that_was_cut_short_is_told() -> None:
+    found = compare({"fedavg": [FAIR]}, rounds=20)
+    assert not [line for line in remarks(found) if "not converged" in line]
+    rising = found.rounds.assign(mcc=found.rounds["round"] / 100 + 0.2)
+    cut = Comparison(rising, "eqo", (), TWO)
+    assert remarks(cut)[-1].startswith("not converged: fedavg; more rounds or a larger learning rate")
+
+
+def scored(curves: Sequence[np.ndarray]) -> bool:
+    """Whether a strategy with these curves of MCC, one for each seed, is said to be still learning."""
+    rounds = compare({"fedavg": [FAIR] * len(curves)}, rounds=len(curves[0])).rounds
+    mcc = [
+        curves[seed - rounds["seed"].min()][t - 1]
+        for seed, t in zip(rounds["seed"], rounds["round"], strict=True)
+    ]
+    found = Comparison(rounds.assign(mcc=np.array(mcc)), "eqo", (), TWO)
+    return any("not converged" in line for line in remarks(found))
+
+
+@pytest.mark.slow
+def test_only_a_gain_above_its_noise_means_not_converged() -> None:
+    rng = np.random.default_rng(1)
+    rising = np.linspace(0.0, 0.3, 50)
+    assert scored([rising + rng.normal(0, 0.01, 50) for _ in range(5)])
+    assert scored([rising])
+    assert not scored([np.minimum(rising, 0.15)] * 5), "has converged"
+    assert not scored([3 * rising, *[0.3 + rising / 100] * 4]), "most of it is one seed's"
+    assert not scored([*[rising] * 7, *[0.3 - rising / 100] * 3]), "three seeds of ten do not rise"
+    assert scored([*[rising] * 8, *[0.3 - rising / 100] * 2]), "eight do"
+    noise = [scored([0.3 + rng.normal(0, 0.1, 50) for _ in range(5)]) for _ in range(40)]
+    assert sum(noise) <= 2
+    alone = [scored([0.3 + rng.normal(0, 0.1, 50)]) for _ in range(40)]
+    assert sum(alone) <= 4
+
+
+def test_an_objective_that_no_strategy_looks_at_is_measured_all_the_same(fairfate) -> None:
+    done = fairfate(
+        "run", *QUICK, "--metric", "worst(eo, sp)", "--strategy", "fedavg", "--strategy", "fedmom"
+    )
+    assert done.code == 0
+    assert "undefined" not in done.out
+
+
+def test_table_has_no_fairness_of_collapsed_models() -> None:
+    pooled = Baseline("pooled logistic regression", 2, dict.fromkeys(COLUMNS, 1.0) | {"mcc": 0.0})
+    found = replace(compare({"fedavg": [NOBODY] * 2, "fair_fate": [FAIR] * 2}), baselines=(pooled,))
+    console = Console(file=io.StringIO(), width=100)
+    console.print(results_table(found, 100))
+    lines = console.file.getvalue().splitlines()
+    start = {line.split()[0]: len(line.split()) for line in lines if line.strip()}
+    assert start["fedavg"] == 1 + 4
+    assert start["fair_fate"] > 1 + 4
+    assert sum("(collapsed" in line for line in lines) == 2

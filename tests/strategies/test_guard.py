@@ -1,0 +1,130 @@
+"""The guard against models that are fair because they give everybody one answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from fairfate import InputError
+from fairfate.data import synthetic
+from fairfate.engine.server import Replies, Server
+from fairfate.experiments.config import Config
+from fairfate.experiments.prepare import prepare
+from fairfate.strategies import Need, Setup, parse_spec
+from fairfate.strategies.guard import able, lowered, skill
+
+GOOD = np.array([[[8, 2], [2, 8]], [[7, 3], [4, 6]]])
+ONE_ANSWER = np.array([[[0, 10], [0, 10]], [[0, 10], [0, 10]]])
+SETUP = Setup(10)
+
+
+def server(text: str, counts: np.ndarray = GOOD) -> Server:
+    found = Server.start(parse_spec(text, "sp").build(SETUP), np.zeros(1))
+    found.counts = counts
+    return found
+
+
+def replies(*counts: np.ndarray) -> Replies:
+    deltas = 10.0 ** np.arange(len(counts))[:, None]
+    return Replies(tuple("abc"[: len(counts)]), deltas, np.arange(1.0, len(counts) + 1), np.array(counts))
+
+
+@pytest.mark.parametrize("of_server", [GOOD, ONE_ANSWER])
+def test_one_answer_for_everybody_is_fair_by_the_paper_and_never_with_the_guard(
+    of_server: np.ndarray,
+) -> None:
+    paper, guarded = server("fair_fate", of_server), server("fair_fate:min_mcc=0.01", of_server)
+    assert paper.take(1, replies(GOOD, ONE_ANSWER)).notes["fair"].tolist()[1]
+    assert not guarded.take(1, replies(GOOD, ONE_ANSWER)).notes["fair"].tolist()[1]
+
+
+def test_zero_is_the_paper_and_is_recorded_where_it_is_given_only() -> None:
+    assert "keep" not in parse_spec("fair_fate", "sp").text
+    spec = parse_spec("fair_fate:min_mcc=0,keep=0", "sp")
+    assert spec.text.endswith("min_mcc=0,keep=0")
+    assert parse_spec(spec.text, "sp", guard=True) == spec
+    assert Need.TRIALS not in spec.build(SETUP).needs
+    guarded = parse_spec("fair_fate:min_mcc=0.05,keep=0.7+thresholds:keep=0.9", "sp")
+    assert guarded.recorded["min_mcc"] == 0.05
+    assert (guarded.recorded["keep"], guarded.recorded["thresholds_keep"]) == (0.7, 0.9)
+
+
+def test_fedval_leaves_out_one_answer_unless_there_is_nothing_else() -> None:
+    one = server("fedval:min_mcc=0.05")
+    one.take(1, replies(GOOD, ONE_ANSWER))
+    assert_array_equal(one.params, [1.0])
+    all_alike = server("fedval:min_mcc=0.05")
+    all_alike.take(1, replies(ONE_ANSWER, ONE_ANSWER))
+    assert_allclose(all_alike.params, [(1 * 1 + 2 * 10) / 3])
+
+
+def test_skill_and_who_is_able() -> None:
+    assert skill(GOOD) == pytest.approx((15 / 20 + 14 / 20) / 2 - 0.5)
+    assert skill(ONE_ANSWER) == skill(np.zeros((2, 2, 2))) == 0
+    assert able(np.array([GOOD, ONE_ANSWER]), 0.05).tolist() == [True, False]
+    assert able(np.array([GOOD, ONE_ANSWER]), 0.0).tolist() == [True, True]
+
+
+@pytest.mark.parametrize(("bound", "found"), [(1.0, 0.8), (0.5, 0.4), (0.06, 0.05), (0.04, 0.0)])
+def test_the_share_is_halved_four_times_at_most(bound: float, found: float) -> None:
+    tried: list[float] = []
+
+    def score(models: np.ndarray) -> np.ndarray:
+        tried.append(float(models[0, 0]))
+        return np.stack([GOOD if params[0] <= bound else ONE_ANSWER for params in models])
+
+    assert lowered(0.8, lambda share: np.array([share]), 0.1, score) == pytest.approx(found)
+    assert len(tried) <= 5
+
+
+def test_fair_fate_lowers_its_share_where_skill_would_be_lost() -> None:
+    fair, unfair = GOOD, np.array([[[9, 1], [0, 10]], [[10, 0], [10, 0]]])
+    text = "fair_fate:lam0=0.8,rho=0,beta0=0"
+    for keep, share in ((0.0, 0.8), (0.8, 0.4)):
+        one = server(f"{text},keep={keep}", unfair)
+        one.score = lambda models: np.stack([ONE_ANSWER if params[0] > 6 else GOOD for params in models])
+        outcome = one.take(1, replies(unfair, fair)._replace(num_examples=np.array([9.0, 1.0])))
+        assert outcome.notes["fair"].tolist() == [True, True]
+        assert outcome.notes["lam"] == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("fair_fate", {"min_mcc": 0.05, "keep": 0.8}),
+        ("fair_fate:keep=0", {"min_mcc": 0.05, "keep": 0.0}),
+        ("fedval+clip", {"min_mcc": 0.05, "clip_norm": 0.0}),
+        ("fedavg", {}),
+    ],
+)
+def test_the_guard_is_on_for_data_of_users(text: str, found: dict[str, float]) -> None:
+    spec = parse_spec(text, "sp", guard=True)
+    assert found.items() <= spec.recorded.items()
+    assert parse_spec(spec.text, "sp") == spec == parse_spec(spec.text, "sp", guard=True)
+
+
+def test_which_data_are_users_own(tmp_path: Path) -> None:
+    table = synthetic(rows=300, seed=1)
+    frame = pd.DataFrame(table.features).assign(y=table.label, s=table.group)
+    frame.columns = frame.columns.astype(str)
+    frame.to_csv(tmp_path / "own.csv", index=False)
+    about = {"data": str(tmp_path / "own.csv"), "target": "y", "favourable": "1", "sensitive": ("s",)}
+    for values, on in (
+        (about, True),
+        ({**about, "protocol": "published", "encode": "ordinal"}, False),
+        ({"data": "synthetic", "strategies": ("fedavg", "fair_fate")}, False),
+        ({"data": "synthetic"}, True),
+    ):
+        plan, _ = prepare(Config(**values, seeds=(1,)))
+        assert ("min_mcc=0.05,keep=0.8" in plan.config.strategies[1]) == on
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(InputError, match=r"fair_fate: min_mcc must be in \[0, 1\], got 2"):
+        parse_spec("fair_fate:min_mcc=2", "sp")
+    with pytest.raises(InputError, match="fedval"):
+        parse_spec("fedval:keep=0.5", "sp")

@@ -1,0 +1,679 @@
+"""The benchmark: who takes part, the rule, that it resumes, what is kept, and what is said."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import io
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from rich.console import Console
+
+from browser import Visit, lacking, started
+from command import Outcome
+from fairfate.errors import InputError
+from fairfate.experiments.config import Config
+from fairfate.experiments.prepare import prepare
+from fairfate.fairness.individual import attribute_flip_rate, consistency, gower_neighbours
+from fairfate.fairness.metrics import eqo
+from fairfate.strategies import entries, parse_spec
+from fairfate.studies.benchmark import baselines, kept, pictures, rule
+from fairfate.studies.benchmark.baselines import BASELINES, CLIENT, POOLED, SERVER
+from fairfate.studies.benchmark.cost import bytes_sent
+from fairfate.studies.benchmark.findings import Findings
+from fairfate.studies.benchmark.kept import WHERE, read_kept
+from fairfate.studies.benchmark.measure import CELLS, COLUMNS, COUNTS, run_methods
+from fairfate.studies.benchmark.methods import LEAD, METRICS, MOST_SETTINGS, REFERENCE, every, find
+from fairfate.studies.benchmark.page import RULE, page, rank_of_lead
+from fairfate.studies.benchmark.run import Benchmark, benchmark
+from fairfate.studies.benchmark.terminal import show
+from fairfate.studies.benchmark.write import interactive, write_all
+
+SMALL: dict[str, Any] = {
+    "data": ["synthetic:rows=400"],
+    "partitions": ["random", "dirichlet:0.5"],
+    "encode": ["auto"],
+    "seeds": 2,
+    "rounds": 3,
+    "jobs": 1,
+}
+FEW = ["fedavg", REFERENCE, "fedmom", "fair_fate", LEAD]
+MINE = """
+from fairfate.strategies import ModelState, Number, Strategy, register, weighted_mean
+
+@register("halved", "half of the mean update", "me 2026", strength=Number(0.5, "share"))
+def build(setup, strength):
+    def aggregate(state, cohort):
+        step = weighted_mean(cohort.deltas, cohort.num_examples)
+        return ModelState(state.params + strength * step)
+    return Strategy(ModelState, aggregate)
+"""
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
+    folder = tmp_path_factory.mktemp("benchmark")
+    return benchmark(folder, methods=[*FEW, CLIENT, POOLED, SERVER], **SMALL)
+
+
+# --- who takes part
+
+
+def test_all_our_strategies_take_part_with_settings_of_their_own() -> None:
+    ours = {entry.name for entry in entries() if entry.build.__module__.startswith("fairfate.")}
+    taking = {method.specs[0].name for method in every()}
+    assert ours == taking
+    assert len(taking) >= 24
+    for method in every():
+        for metric in METRICS:
+            assert 1 <= method.settings(metric) <= MOST_SETTINGS
+    names = [method.name for method in every()]
+    assert len(set(names)) == len(names)
+    assert {REFERENCE, LEAD} <= set(names)
+
+
+def test_methods_are_found_by_name_and_others_by_their_text() -> None:
+    known, own = find(["fedmom", "fedmom:beta=0.5|0.6"])
+    assert [len(known.specs), len(own.specs)] == [3, 2]
+    assert own.name != known.name
+    with pytest.raises(InputError, match="unknown method 'fedmum'"):
+        find(["fedmum"])
+    with pytest.raises(InputError, match="named once each"):
+        find(["fedmom", "fedmom"])
+    with pytest.raises(InputError, match="at most 16 settings"):
+        find([f"fedmom:beta={'|'.join(str(k / 20) for k in range(17))}"])
+
+
+def test_a_metric_is_a_setting_of_each_method_that_has_one() -> None:
+    (method,) = find(["fair_fate:lam0=0.2"])
+    assert sorted(spec.metric or "" for spec in method.specs) == sorted(METRICS)
+
+
+# --- running
+
+
+def test_what_was_run_is_not_run_again_and_the_rest_is(done: Benchmark) -> None:
+    again = benchmark(done.out, methods=[*FEW, CLIENT, POOLED, SERVER], **SMALL)
+    assert again.ran == 0
+    pd.testing.assert_frame_equal(again.rows, done.rows)
+    more = benchmark(done.out, methods=["fedavg", "feddemon"], **SMALL)
+    assert more.ran == 4  # one method in each federation and seed
+    assert more.minutes >= done.minutes
+
+
+def test_results_do_not_depend_on_processes(tmp_path: Path, done: Benchmark) -> None:
+    two = benchmark(tmp_path, methods=FEW, **{**SMALL, "jobs": 2})
+    mine = done.rows[done.rows["method"].isin(FEW)].drop(columns="seconds")
+    keys = [*WHERE, "method", "setting"]
+    pd.testing.assert_frame_equal(
+        two.rows.drop(columns="seconds").sort_values(keys).reset_index(drop=True),
+        mine.sort_values(keys).reset_index(drop=True),
+    )
+
+
+def test_a_damaged_file_is_run_again(tmp_path: Path) -> None:
+    small = {**SMALL, "partitions": ["random"], "seeds": 1}
+    first = benchmark(tmp_path, methods=["fedavg", REFERENCE], **small)
+    (file,) = (tmp_path / "cells").iterdir()
+    content = bytearray(file.read_bytes())
+    content[len(content) // 3] ^= 0xFF
+    file.write_bytes(content)
+    second = benchmark(tmp_path, methods=["fedavg", REFERENCE], **small)
+    assert second.ran == 2
+    columns = ["method", "setting", *COUNTS]
+    pd.testing.assert_frame_equal(first.rows[columns], second.rows[columns])
+
+
+def test_no_damaged_number_is_read(done: Benchmark, tmp_path: Path) -> None:
+    whole = next((done.out / "cells").iterdir()).read_bytes()
+    file = tmp_path / "cell.parquet"
+    file.write_bytes(whole)
+    expected = kept._read(file)[0]
+    for place in range(10, len(whole) * 2 // 3, max(1, len(whole) // 150)):
+        content = bytearray(whole)
+        content[place] ^= 0x11
+        file.write_bytes(content)
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            pd.testing.assert_frame_equal(kept._read(file)[0], expected)
+
+
+def test_counts_are_of_all_rows_and_those_of_a_run(done: Benchmark) -> None:
+    from fairfate import run
+
+    assert set(COLUMNS) | set(WHERE) == set(done.rows.columns)
+    for split in ("validation", "test"):
+        assert (rule.counts_of(done.rows, split).sum(axis=(1, 2, 3)) == 80).all()
+    mine = done.rows[(done.rows["method"] == "fair_fate") & (done.rows["partition"] == "random")]
+    row = mine[(mine["metric"] == "eqo") & (mine["seed"] == 2)].iloc[0]
+    found = run(
+        data="synthetic:rows=400", partition="random", strategies=(row["setting"],), rounds=3, seeds=(2,)
+    )
+    last = found.rounds[(found.rounds["round"] == 3) & (found.rounds["split"] == "test")].iloc[0]
+    assert float(eqo(rule.counts_of(row.to_frame().T, "test"))[0]) == last["eqo"]
+
+
+def test_each_client_alone_has_a_model_and_pooled_rows_are_one(done: Benchmark) -> None:
+    here = done.rows[(done.rows["partition"] == "random") & (done.rows["seed"] == 1)]
+    assert sorted(here[here["method"] == CLIENT]["part"]) == list(range(1, 11))
+    assert len(here[here["method"] == POOLED]) == 1
+    assert len(here[here["method"] == SERVER]) == 1
+
+
+def test_fairlearn_reaches_what_it_promises_on_the_embedded_data(tmp_path: Path) -> None:
+    small = {**SMALL, "data": ["synthetic:rows=2000"], "partitions": ["random"], "seeds": 1, "rounds": 20}
+    found = benchmark(tmp_path, methods=[POOLED, *baselines.FAIRLEARN], **small)
+    measured = rule.measured(found.rows)
+    plain = measured[measured["method"] == POOLED]["validation_sp"].iloc[0]
+    for name in baselines.FAIRLEARN:
+        mine = measured[(measured["method"] == name) & (measured["metric"] == "sp")]
+        assert mine["validation_sp"].max() > plain
+
+
+def test_without_fairlearn_its_baselines_say_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    real = builtins.__import__
+
+    def refuse(name: str, *rest: Any, **more: Any) -> Any:
+        if name.startswith("fairlearn"):
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    monkeypatch.delitem(sys.modules, "fairfate.studies.benchmark.ceilings", raising=False)
+    monkeypatch.delattr("fairfate.studies.benchmark.ceilings", raising=False)
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    small = {**SMALL, "partitions": ["random"], "seeds": 1}
+    with pytest.raises(InputError, match=r"fairlearn must be installed .*fairfate\[benchmark\]"):
+        benchmark(tmp_path, methods=[baselines.REDUCTION], **small)
+
+
+def test_data_that_cannot_be_read_are_refused_before_anything_is_run(people: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="target"):
+        benchmark(tmp_path / "out", methods=["fedavg"], **{**SMALL, "data": [str(people)]})
+    assert not (tmp_path / "out" / "cells").exists()
+
+
+# --- the rule
+
+
+def made(method: str, seed: int, setting: str, metric: str = "", **counts: tuple[int, ...]) -> dict[str, Any]:
+    """A row with counts on the validation and on the test rows."""
+    row: dict[str, Any] = {
+        **{"encode": "ordinal", "dataset": "made", "partition": "random", "seed": seed, "method": method},
+        **{"setting": setting, "metric": metric, "part": 0, "code": "", "seconds": 1.0},
+        **{"consistency": 1.0, "flip": 0.0, "worst_sp": 0.5, "worst_eo": 0.5, "worst_eqo": 0.5},
+    }
+    for split in ("validation", "test"):
+        row |= dict(zip((f"{split}_{cell}" for cell in CELLS), counts[split], strict=True))
+    return row
+
+
+FAIR = (40, 10, 10, 40, 40, 10, 10, 40)
+"""Accuracy 0.8 and all ratios 1."""
+UNFAIR = (45, 5, 20, 30, 30, 20, 5, 45)
+"""Accuracy 0.75, selection rates 0.35 and 0.65."""
+ONE_ANSWER = (0, 50, 0, 50, 0, 50, 0, 50)
+"""Fair, and of no use."""
+
+
+def frame(*rows: dict[str, Any]) -> pd.DataFrame:
+    return pd.DataFrame([{**dict.fromkeys(COLUMNS), **row} for row in rows])
+
+
+def test_settings_are_chosen_on_validation_rows_and_never_on_test_rows() -> None:
+    rows = frame(
+        made(REFERENCE, 1, "a", validation=UNFAIR, test=UNFAIR),
+        made("mine", 1, "fair on validation", validation=FAIR, test=UNFAIR),
+        made("mine", 1, "fair on test", validation=UNFAIR, test=FAIR),
+    )
+    chosen = rule.tune(rule.measured(rows))
+    mine = chosen[chosen["method"] == "mine"]
+    assert set(mine["setting"]) == {"fair on validation"}
+    assert set(mine["settings"]) == {2}
+    assert mine["matched"].all()
+    sp = mine[mine["goal"] == "sp"]["fairness"].item()
+    assert sp == pytest.approx(0.35 / 0.65)
+
+
+def test_a_model_without_skill_is_chosen_only_if_there_is_no_other_and_is_not_matched() -> None:
+    rows = frame(
+        made(REFERENCE, 1, "a", validation=UNFAIR, test=UNFAIR),
+        made("mine", 1, "one answer", validation=ONE_ANSWER, test=ONE_ANSWER),
+        made("mine", 1, "some skill", validation=UNFAIR, test=UNFAIR),
+        made("lost", 1, "one answer", validation=ONE_ANSWER, test=ONE_ANSWER),
+    )
+    chosen = rule.tune(rule.measured(rows)).set_index(["method", "goal"])
+    assert chosen.loc[("mine", "sp"), "setting"] == "some skill"
+    assert not chosen.loc[("lost", "sp"), "matched"]
+
+
+def test_skill_counts_where_one_answer_is_as_accurate() -> None:
+    unfair, all_accepted = (5, 5, 5, 85, 6, 4, 20, 70), (0, 10, 0, 90, 0, 10, 0, 90)
+    rows = frame(
+        made(REFERENCE, 1, "a", validation=unfair, test=unfair),
+        made("mine", 1, "one answer", validation=all_accepted, test=all_accepted),
+        made("mine", 1, "some skill", validation=unfair, test=unfair),
+    )
+    assert rule.measured(rows)["validation_accuracy"][1] > rule.measured(rows)["validation_accuracy"][0]
+    chosen = rule.tune(rule.measured(rows)).set_index(["method", "goal"])
+    assert chosen.loc[("mine", "sp"), "setting"] == "some skill"
+
+
+def test_settings_of_another_metric_are_not_looked_at() -> None:
+    rows = frame(
+        made(REFERENCE, 1, "a", validation=UNFAIR, test=UNFAIR),
+        made("mine", 1, "for sp", "sp", validation=FAIR, test=FAIR),
+        made("mine", 1, "for eo", "eo", validation=UNFAIR, test=UNFAIR),
+    )
+    chosen = rule.tune(rule.measured(rows)).set_index(["method", "goal"])
+    assert chosen.loc[("mine", "sp"), "setting"] == "for sp"
+    assert chosen.loc[("mine", "eo"), "setting"] == "for eo"
+    assert ("mine", "eqo") not in chosen.index
+
+
+def test_what_keeps_neither_accuracy_nor_skill_ranks_last_however_fair() -> None:
+    rows = frame(
+        *(made(REFERENCE, seed, "a", validation=UNFAIR, test=UNFAIR) for seed in (1, 2)),
+        *(made("lost", seed, "b", validation=ONE_ANSWER, test=ONE_ANSWER) for seed in (1, 2)),
+        *(made("good", seed, "c", validation=FAIR, test=FAIR) for seed in (1, 2)),
+        *(made(LEAD, seed, "d", validation=FAIR, test=FAIR) for seed in (1, 2)),
+        *(made(POOLED, seed, "e", validation=FAIR, test=FAIR) for seed in (1, 2)),
+    )
+    found = Findings(rows, 1.0, "")
+    cell = found.cells[found.cells["goal"] == "sp"].set_index("method")
+    assert cell.loc["good", "rank"] == cell.loc[LEAD, "rank"] == 1.5
+    assert cell.loc[REFERENCE, "rank"] == 3
+    assert cell.loc["lost", "rank"] == 4
+    assert cell.loc["lost", "fairness"] == 1
+    assert cell.loc["lost", "collapsed"] == 1
+    assert np.isnan(cell.loc[POOLED, "rank"])
+    assert cell.loc["good", "p"] == 1
+    assert list(found.board["method"])[-1] == POOLED
+
+
+def test_numbers_do_not_depend_on_the_order_of_rows() -> None:
+    rng = np.random.default_rng(0)
+    rows = []
+    for seed in range(1, 6):
+        rows.append(made(REFERENCE, seed, "a", validation=UNFAIR, test=UNFAIR))
+        for name in (LEAD, "one", "two"):
+            counts = [tuple(rng.multinomial(100, np.full(8, 1 / 8)).tolist()) for _ in range(2)]
+            rows.append(made(name, seed, name, validation=counts[0], test=counts[1]))
+    straight, mixed = (
+        Findings(frame(*rows), 1, ""),
+        Findings(frame(*rows).sample(frac=1, random_state=0), 1, ""),
+    )
+    keys = ["goal", "method"]
+    pd.testing.assert_frame_equal(
+        straight.cells.sort_values(keys).reset_index(drop=True),
+        mixed.cells.sort_values(keys).reset_index(drop=True),
+    )
+
+
+def test_the_area_of_a_front_rewards_only_what_beats_one_answer_for_all() -> None:
+    rows = frame(
+        made(REFERENCE, 1, "a", validation=FAIR, test=FAIR),
+        made("lost", 1, "b", validation=ONE_ANSWER, test=ONE_ANSWER),
+    )
+    areas = rule.hypervolumes(rule.measured(rows)).set_index(["method", "goal"])["area"]
+    assert areas[("lost", "sp")] == 0
+    assert areas[(REFERENCE, "sp")] == pytest.approx(1)
+
+
+# --- single people, and what is sent
+
+
+def test_neighbours_leave_out_the_person_and_ignore_the_order_of_columns() -> None:
+    rng = np.random.default_rng(1)
+    x = np.column_stack([rng.normal(size=30), rng.integers(0, 3, 30)])
+    near = gower_neighbours(x, np.array([False, True]))
+    assert (near != np.arange(30)[:, None]).all()
+    turned = gower_neighbours(x[:, ::-1], np.array([True, False]))
+    assert (near == turned).all()
+    assert consistency(np.ones(30, dtype=bool), near) == 1
+
+
+def test_the_flip_rate_is_the_worst_of_the_other_groups_for_each_person() -> None:
+    accepted = np.array([True, True, False, False])
+    flipped = np.array([[True, True, False, True], [False, True, False, False]])
+    assert attribute_flip_rate(accepted, flipped) == 0.5
+
+
+def test_a_model_that_ignores_the_group_flips_nothing(done: Benchmark) -> None:
+    plan, table = prepare(
+        Config(data="synthetic:rows=400", partition="random", strategies=("fedavg",), rounds=1, seeds=(1,))
+    )
+    from fairfate.federation.split import encode, share_out
+    from fairfate.federation.streams import Streams
+    from fairfate.studies.benchmark.probe import Probe
+
+    holdings = share_out(table, plan.partition, plan.clients, Streams(1))
+    federation = encode(table, holdings, Streams(1))
+    model = plan.model(federation.inputs)
+    probe = Probe(table, holdings.test, federation, model)
+    params = np.zeros(model.num_parameters, dtype=np.float32)
+    arrays = model.arrays(params)
+    arrays["w1"][:] = 1
+    arrays["w2"][:] = 1
+    blind = {name: array.copy() for name, array in arrays.items()}
+    names = federation.encoder.names(
+        table.feature_names,
+        dict(table.categories) | dict(zip(table.sensitive, table.grouping.values, strict=True)),
+    )
+    for place, name in enumerate(names):
+        if name.partition("=")[0] in table.sensitive:
+            blind["w1"][place] = 0
+    assert probe.individual(np.asarray(model.flat(blind), dtype=np.float32), None).flip == 0
+    by_group = np.array([-50.0, 50.0])  # all of one group, and nobody of the other
+    assert probe.individual(np.asarray(model.flat(blind), dtype=np.float32), by_group).flip == 1
+
+
+def test_bytes_grow_with_what_is_told() -> None:
+    plain = bytes_sent(parse_spec("fedavg", "eqo"), 161, 100)
+    assert plain == 2 * 4 * 161 + 8
+    assert bytes_sent(parse_spec("fairfed", "eqo"), 161, 100) > plain
+    clients = bytes_sent(parse_spec(LEAD, "eqo"), 161, 100)
+    assert clients == pytest.approx(plain + 2 * 2 * 256 * 8 / 100)
+
+
+# --- the kept results, and a method of one's own
+
+
+def test_kept_results_are_small_whole_and_of_enough_methods() -> None:
+    rows, about = read_kept()
+    assert kept.kept_file().stat().st_size < 5_000_000
+    ordinal = rows[rows["encode"] == "ordinal"]
+    assert ordinal["dataset"].nunique() == 4
+    assert ordinal["partition"].nunique() == 3
+    assert ordinal["seed"].nunique() == 10
+    held = ordinal.groupby(["dataset", "partition", "seed"])["method"].nunique()
+    wanted = {method.name for method in every()} | set(BASELINES)
+    assert set(ordinal["method"]) >= wanted
+    assert (held == held.max()).all()
+    strategies = {name.partition("+")[0].partition(":")[0] for name in set(rows["method"]) - set(BASELINES)}
+    assert len(strategies) >= 24
+    assert about["minutes"] <= 90
+
+
+@pytest.mark.parametrize(
+    ("dataset", "partition", "seed"),
+    [("compas", "random", 3), ("compas", "dirichlet:0.5", 7), ("law", "dirichlet:1", 1)],
+)
+def test_kept_results_are_what_is_computed_now(
+    data_folder: Path, dataset: str, partition: str, seed: int
+) -> None:
+    rows, about = read_kept()
+    config = Config(
+        data=dataset,
+        data_dir=str(data_folder),
+        partition=partition,
+        encode="ordinal",
+        strategies=("fedavg",),
+        seeds=(seed,),
+    )
+    plan, table = prepare(config)
+    from fairfate.experiments.job import Cell
+
+    cell = Cell.of(plan, seed, table)
+    assert kept.same(about, [cell]), "the benchmark must be run again"
+    names = ["fedavg", "fair_fate", "fairgrad", "fedfb", LEAD]
+    now = run_methods(plan, table, seed, find(names), [POOLED])
+    place = pd.DataFrame([kept.where(cell)])
+    then = rows.merge(place, on=list(WHERE))
+    then = then[then["method"].isin([*names, POOLED])]
+    keys = ["method", "setting", "part"]
+    columns = [*keys, *COUNTS]
+    pd.testing.assert_frame_equal(
+        then.sort_values(keys)[columns].reset_index(drop=True),
+        now.sort_values(keys)[columns].reset_index(drop=True),
+        check_dtype=False,
+    )
+    rates = ["worst_sp", "worst_eo", "worst_eqo", "consistency", "flip"]
+    assert np.allclose(
+        then.sort_values(keys)[rates].astype(float),
+        now.sort_values(keys)[rates].astype(float),
+        atol=1e-4,
+        equal_nan=True,
+    )
+
+
+def test_only_ones_own_method_is_run_against_what_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: Benchmark
+) -> None:
+    from fairfate.experiments.job import Cell
+
+    cells = []
+    for plan in done.plans:
+        table = prepare(plan.config)[1]
+        cells += [kept.fingerprint(Cell.of(plan, seed, table)) for seed in plan.config.seeds]
+    file = tmp_path / "kept.parquet"
+    kept.write_kept(file, done.rows, {"cells": cells, "minutes": 1.0, "machine": "here"})
+    monkeypatch.setattr(kept, "kept_file", lambda: file)
+    plugin = tmp_path / "mine.py"
+    plugin.write_text(MINE)
+    found = benchmark(tmp_path / "out", methods=["halved:strength=0.5|1"], plugins=[str(plugin)], **SMALL)
+    assert found.ran == 4
+    assert set(found.rows["method"]) == {*FEW, CLIENT, POOLED, SERVER, "halved"}
+    mine = found.rows[found.rows["setting"] == "halved:strength=1"]
+    plain = found.rows[found.rows["method"] == "fedavg"]
+    keys = list(WHERE)
+    left = mine.sort_values(keys)[[*keys, *COUNTS]].reset_index(drop=True)
+    right = plain.sort_values(keys)[[*keys, *COUNTS]].reset_index(drop=True)
+    pd.testing.assert_frame_equal(left, right, check_dtype=False)  # strength 1 is fedavg
+    assert found.asked == ("halved",)
+    text = page(found.findings)
+    assert "| **`halved`** (yours) |" in text
+    assert (found.new, found.jobs) == (("halved",), 4)
+    assert found.kept == len(done.rows)
+    assert f"{len(found.rows) - found.kept:,} of {len(found.rows):,} results" in text
+    check_is_marked(found.findings, "halved")
+    plugin.write_text(MINE.replace("strength * step", "0 * step"))
+    again = benchmark(tmp_path / "out", methods=["halved:strength=0.5|1"], plugins=[str(plugin)], **SMALL)
+    assert again.ran == 4, "another code is another method"
+
+
+def check_is_marked(found: Findings, own: str) -> None:
+    """One's own method stands out on the terminal, in the pictures and on the interactive page."""
+    screen = io.StringIO()
+    show(Console(file=screen, width=120), found)
+    assert f"{own} (yours)" in screen.getvalue()
+    bars = pictures.ranks(found, found.encodings[0])
+    labels = {text.get_text(): text.get_fontweight() for text in bars.axes[0].get_yticklabels()}
+    assert labels.pop(f"{own} (yours)") == "bold"
+    assert set(labels.values()) == {"normal"}
+    (legend,) = pictures.tradeoffs(found, found.encodings[0]).legends
+    assert f"{own} (yours)" in [text.get_text() for text in legend.get_texts()]
+    assert f'"own": ["{own}"]' in interactive(found) or f'"own":["{own}"]' in interactive(found)
+
+
+def test_other_training_is_not_compared_with_what_is_kept(tmp_path: Path) -> None:
+    small = {**SMALL, "partitions": ["random"], "seeds": 1}
+    found = benchmark(tmp_path, methods=["fedmom"], **small)
+    assert set(found.rows["method"]) == {REFERENCE, "fedmom"}
+
+
+# --- what is said
+
+
+def part(*methods: tuple[str, tuple[int, ...]], minutes: float = 0.003) -> Findings:
+    """Two seeds of a made-up federation."""
+    names = ((REFERENCE, UNFAIR), *methods)
+    rows = [made(name, seed, name, validation=of, test=of) for name, of in names for seed in (1, 2)]
+    return Findings(frame(*rows), minutes, "here")
+
+
+BETTER = (42, 8, 8, 42, 42, 8, 8, 42)
+"""Accuracy 0.84 and all ratios 1."""
+LESS_FAIR = (43, 7, 13, 37, 37, 13, 7, 43)
+"""Accuracy 0.8, selection rates 0.44 and 0.56."""
+
+
+def test_a_part_of_the_benchmark_names_the_best_of_it_and_concludes_nothing() -> None:
+    found = part((LEAD, LESS_FAIR), ("fair_fate", FAIR), ("fedavg", UNFAIR))
+    assert not found.is_whole("ordinal")
+    text = page(found)
+    short = text[text.index("## In short") : text.index("## The leaderboard")]
+    assert "- `fair_fate`: the best mean rank" in short
+    assert LEAD not in short
+    assert "A part of the benchmark" in text
+    for conclusion in (
+        "It has the best rank",
+        "repairs",
+        "COMPAS and Law School",
+        "of 100 rounds",
+        "these four",
+    ):
+        assert conclusion not in text.replace(RULE, "")
+    assert "nan" not in text
+    assert "0 minutes" not in text
+    assert "less than a second" in text
+
+
+def test_a_benchmark_of_one_method_says_nothing_of_differences_between_ranks() -> None:
+    found = part()
+    text = page(found)
+    assert "Nemenyi" not in text
+    assert "nan" not in text
+    assert pictures.ranks(found, "ordinal").axes[0].get_title(loc="left") == "All 1 methods"
+
+
+def test_the_lead_has_the_best_rank_only_where_it_has() -> None:
+    for other, said in ((BETTER, "It has the best rank"), (FAIR, "Its rank is number 2, after `fedmom`'s")):
+        lead = FAIR if other == BETTER else LESS_FAIR
+        found = part((LEAD, lead), ("fedmom", LESS_FAIR if other == BETTER else FAIR))
+        ranks, _, _ = found.ranks("ordinal")
+        assert rank_of_lead(found, ranks) == said
+
+
+def test_the_kept_results_are_the_whole_benchmark_and_a_part_of_them_is_not() -> None:
+    rows, _ = read_kept()
+    whole = Findings(rows, 90, "")
+    assert whole.is_whole("ordinal")
+    assert not Findings(rows, 90, "", usual=False).is_whole("ordinal")
+    for name, value in (("dataset", "law"), ("partition", "random"), ("seed", 3), ("method", "fedmom")):
+        assert not Findings(rows[rows[name] != value], 90, "").is_whole("ordinal")
+
+
+def test_pictures_name_only_what_they_show_and_nothing_is_cut_off() -> None:
+    found = part(("fair_fate", FAIR), (LEAD, LESS_FAIR))
+    figure = pictures.tradeoffs(found, "ordinal")
+    (legend,) = figure.legends
+    assert {text.get_text() for text in legend.get_texts()} == {REFERENCE, "fair_fate", LEAD}
+    FigureCanvasAgg(figure).draw()
+    box = legend.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
+
+
+def test_everything_is_written_and_the_same_twice(done: Benchmark, tmp_path: Path) -> None:
+    first = write_all(tmp_path / "a", done.findings)
+    write_all(tmp_path / "b", done.findings)
+    names = sorted(
+        str(path.relative_to(tmp_path / "a")) for path in (tmp_path / "a").rglob("*") if path.is_file()
+    )
+    assert "benchmark.md" in names
+    assert first.name == "benchmark.html"
+    for name in names:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+    board = pd.read_csv(tmp_path / "a" / "leaderboard.csv")
+    text = (tmp_path / "a" / "benchmark.md").read_text()
+    for row in board[~board["method"].isin(BASELINES)].to_dict("records"):
+        assert f"| `{row['method']}` | {row['rank']:.1f} | {row['fairness']:.3f} |" in text
+
+
+def test_the_command(fairfate: Callable[..., Outcome], tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MINE.replace('"halved"', '"quartered"'))
+    few = ["--data", "synthetic:rows=300", "--partition", "random", "--encode", "auto", "--seeds", "2"]
+    few += ["--rounds", "2", "--jobs", "1"]
+    outcome = fairfate(
+        "benchmark",
+        *few,
+        "--plugin",
+        "mine.py",
+        "--methods",
+        "quartered",
+        "--methods",
+        "fedavg",
+        "--out",
+        "found",
+    )
+    assert outcome.code == 0, outcome.err
+    assert "quartered (yours)" in outcome.out
+    assert "Run now: 3 methods (" in outcome.out  # with the reference
+    assert "2 jobs." in outcome.out
+    assert "minutes" not in outcome.out
+    assert "found/benchmark.html" in outcome.out
+    assert (tmp_path / "found" / "benchmark.html").is_file()
+    for words, said in (
+        (["--methods", "nonsense"], "unknown method 'nonsense'"),
+        (["--seeds", "0"], "seeds must be >= 1"),
+        (["--data", "nowhere"], "nowhere"),
+        (["--partition", "diri"], "partition must be"),
+        (["--encode", "hot"], "encode must be one of"),
+        (["--methods", "fedmom:beta=2"], "beta"),
+    ):
+        options = [*few[:2], *words] if words[0] != "--data" else words
+        bad = fairfate("benchmark", *options, "--jobs", "1", "--out", "bad")
+        assert bad.code == 2, (words, bad)
+        assert said in bad.err
+        assert "Traceback" not in bad.err
+        assert not (tmp_path / "bad" / "cells").exists()
+
+
+@pytest.mark.skipif(bool(lacking()), reason=lacking())
+def test_the_interactive_page(done: Benchmark, tmp_path: Path) -> None:
+    file = tmp_path / "benchmark.html"
+    file.write_text(interactive(done.findings), "utf-8")
+    with started() as browser:
+        opened = Visit(browser).open(file)
+        there = opened.page
+        names = there.locator("#table tbody th").all_inner_texts()
+        assert set(names) == set(FEW)
+        ranks = [float(text) for text in there.locator("#table tbody tr td:nth-child(2)").all_inner_texts()]
+        assert ranks == sorted(ranks)
+        there.get_by_label("baselines").check()
+        assert len(there.locator("#table tbody tr").all()) == len(FEW) + 3
+        there.get_by_label("Metric").select_option("sp")
+        there.get_by_label("Split").select_option("random")
+        cell = done.findings.cells
+        cell = cell[(cell["goal"] == "sp") & (cell["partition"] == "random")].set_index("method")
+        for row in there.locator("#table tbody tr").all():
+            name = row.locator("th").inner_text()
+            shown = row.locator("td").nth(1).inner_text()
+            assert (
+                shown == f"{cell.loc[name, 'fairness']:.3f}"
+                or abs(float(shown) - cell.loc[name, "fairness"]) < 6e-4
+            )
+        there.locator("[data-sort=accuracy]").click()
+        values = [float(text) for text in there.locator("#table tbody tr td:nth-child(4)").all_inner_texts()]
+        assert values == sorted(values, reverse=True)
+        there.get_by_role("button", name="fair_fate", exact=True).click()
+        assert "fair_fate" in there.locator("#front-title").inner_text()
+        assert there.locator("#front svg circle").count() > 1
+        if axe := os.environ.get("FAIRFATE_AXE"):
+            there.evaluate(Path(axe).read_text("utf-8"))
+            for width in (400, 1000):
+                there.set_viewport_size({"width": width, "height": 900})
+                there.wait_for_timeout(300)
+                assert there.evaluate("document.documentElement.scrollWidth") <= width
+                found = there.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
+                assert [one["id"] for one in found] == []
+        opened.close()
+        opened.check()
+
+
+def test_the_data_of_the_page_are_json_without_nan(done: Benchmark) -> None:
+    text = interactive(done.findings)
+    start = text.index('id="data">') + len('id="data">')
+    data = json.loads(text[start : text.index("</script>", start)])
+    assert len(data["cells"]["method"]["places"]) == len(done.findings.cells)
