@@ -75,7 +75,8 @@ def test_defaults_invent_no_unfairness(tmp_path: Path) -> None:
         jobs=1,
     )
     assert str(done.plan.partition) == "random"
-    assert any("simulated" in note for note in done.plan.notes)
+    (note,) = (note for note in done.plan.notes if "simulated" in note)
+    assert "--client-column" in note
     (pooled,) = (one for one in done.baselines if one.name == LOGISTIC)
     assert float(done.summary["eqo_last_mean"].iloc[0]) == pytest.approx(pooled.metrics["eqo"], abs=0.05)
 
@@ -102,6 +103,29 @@ def test_few_real_sites_train_in_every_round(tmp_path: Path) -> None:
     assert plan.notes == ()
     simulated, _ = prepare(Config(**options))
     assert (simulated.clients, simulated.training.per_round) == (10, 3)
+    for sites, in_round in ((20, 20), (21, 7)):
+        frame.assign(site=np.arange(800) % sites).to_csv(tmp_path / "own.csv", index=False)
+        plan, _ = prepare(Config(**options, client_column="site"))
+        assert (plan.clients, plan.training.per_round) == (sites, in_round)
+
+
+def test_baselines_take_few_seeds_and_of_large_files_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that they take a small part of a run's time."""
+    plan, table = prepare(Config(data="synthetic:rows=300", seeds=(1, 2, 3, 4, 5)))
+    assert {one.seeds for one in pooled_baselines(plan, table)} == {3}
+    monkeypatch.setattr("fairfate.runs.baselines._MOST_ROWS", 299)
+    assert {one.seeds for one in pooled_baselines(plan, table)} == {1}
+
+
+def test_half_of_the_validation_rows_are_the_test_rows_of_every_seed(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": np.arange(900.0), "s": ["a", "b"] * 450, "y": ["n", "n", "p"] * 300})
+    frame[:500].to_csv(tmp_path / "sites.csv", index=False)
+    frame[500:].to_csv(tmp_path / "server.csv", index=False)
+    files = {"data": str(tmp_path / "sites.csv"), "validation": str(tmp_path / "server.csv")}
+    _, table = prepare(Config(**files, target="y", favourable="p", sensitive=("s",)))
+    rows = [split_rows(table, Streams(seed)) for seed in (1, 2)]
+    assert set(rows[0][2]) == set(rows[1][2])
+    assert not set(rows[0][2]) & {*rows[0][0], *rows[0][1]}
 
 
 def test_short_runs_train_baselines_in_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
