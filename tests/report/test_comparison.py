@@ -109,6 +109,15 @@ def test_a_strategy_that_loses_too_much_skill_is_rejected() -> None:
     assert answer.chance == ""
 
 
+@pytest.mark.parametrize(("fpr", "lost", "name"), [(0.19, 0.0155, "fair_fate"), (0.204, 0.0255, "fedavg")])
+def test_a_fairer_strategy_may_give_up_two_hundredths_of_accuracy(fpr: float, lost: float, name: str) -> None:
+    found = compare({"fedavg": [UNFAIR] * 3, "fair_fate": [counts((0.7, fpr), (0.7, fpr))] * 3})
+    assert found.mean("accuracy", 0) - found.mean("accuracy", 1) == pytest.approx(lost)
+    choice = recommend(found).choice
+    assert choice is not None
+    assert choice.name == name
+
+
 def test_one_rule_chooses_what_a_run_saves_and_what_is_said_of_it(tmp_path: Path) -> None:
     done = fairfate.run(data="synthetic:rows=600", rounds=4, seeds=3, jobs=1, out=tmp_path / "run")
     (read,) = Comparison.read([tmp_path / "run"])
@@ -165,6 +174,14 @@ def test_a_model_below_the_majority_baseline_is_said_to_be() -> None:
     (caveat,) = recommend(compare({"fedavg": [low] * 2})).caveats
     assert "majority baseline" in caveat
     assert "(0.700)" in caveat
+
+
+def test_outcome_has_the_users_words() -> None:
+    found = replace(compare({"fedavg": [FAIR] * 2}), outcome="readmitted = N")
+    screen = io.StringIO()
+    show_run(Console(file=screen, width=100), found)
+    assert "readmitted = N" in screen.getvalue()
+    assert "accepted" not in screen.getvalue()
 
 
 def test_nothing_gained() -> None:

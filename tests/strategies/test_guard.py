@@ -123,6 +123,15 @@ def test_which_data_are_users_own(tmp_path: Path) -> None:
         assert ("min_mcc=0.05,keep=0.8" in plan.config.strategies[1]) == on
 
 
+def test_what_is_compared_unless_strategies_are_named() -> None:
+    def compared(**options: object) -> list[str]:
+        return [spec.label for spec in prepare(Config(data="synthetic", seeds=(1,), **options))[0].specs]
+
+    assert compared() == ["fedavg", "fair_fate", "fedavg_lr+average", "fedavg+average+thresholds"]
+    assert compared(protocol="published") == ["fedavg", "fair_fate"]
+    assert compared(strategies=("fedval",)) == ["fedval"]
+
+
 def test_settings_are_checked() -> None:
     with pytest.raises(InputError, match=r"fair_fate: min_mcc must be in \[0, 1\], got 2"):
         parse_spec("fair_fate:min_mcc=2", "sp")
