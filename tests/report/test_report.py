@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import re
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,14 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from fairlearn.metrics import demographic_parity_ratio, equalized_odds_ratio
+from sklearn.metrics import roc_auc_score
 from statsmodels.stats.proportion import proportion_confint
 
 import made_up
 from command import QUICK, Outcome
 from fairfate import InputError, Run, run
 from fairfate.data.groups import Groups
+from fairfate.experiments.baselines import COLUMNS, Baseline
 from fairfate.experiments.final import histograms_of, read_final
 from fairfate.experiments.live import Seen, Writer, header, live_file
 from fairfate.experiments.results import REPORT_FILES, counts_of, read_rounds
@@ -40,6 +44,7 @@ from fairfate.report.audit import (
 from fairfate.report.contents import contents
 from fairfate.report.material import Material
 from fairfate.report.packed import natural, pack, quantised
+from fairfate.report.picture import RATES, group_rates, points
 from fairfate.report.write import report, write_card
 from fairfate.strategies import parse_spec
 
@@ -286,6 +291,103 @@ def test_the_users_line_is_the_one_that_counts(folder: Path) -> None:
     strict, lenient = (contents(material, line)["answer"]["fairness"] for line in (0.999, 0.01))
     assert {one["verdict"] for one in strict} <= {BELOW, UNCLEAR, TOO_FEW}
     assert {one["verdict"] for one in lenient if one["low"] and one["low"] > 0.01} == {ABOVE}
+
+
+def scores_of(finished: Run, strategy: str, seed: int, features: np.ndarray) -> np.ndarray:
+    model = finished.model(strategy, seed)
+    return model.margins(model.schema.encoder.transform(features))
+
+
+def test_auc_is_that_of_the_scores_on_the_test_rows(finished: Run, told: dict[str, Any]) -> None:
+    shown, table = told["answer"]["shown"], finished.table
+    _, _, test = split_rows(table, Streams(shown["seed"]))
+    scores = scores_of(finished, shown["strategy"], shown["seed"], table.features[test])
+    expected = roc_auc_score(table.label[test], scores)
+    assert expected > 0.6
+    assert told["answer"]["measures"]["auc"]["value"] == pytest.approx(expected, abs=2e-3)
+
+
+def test_importances_are_falls_of_the_auc_without_a_column(finished: Run, told: dict[str, Any]) -> None:
+    shown, table, rows = told["answer"]["shown"], finished.table, told["importances"]
+    _, _, test = split_rows(table, Streams(shown["seed"]))
+    drops = [row["drop"] for row in rows]
+    assert drops == sorted(drops, reverse=True)
+    rng, falls = np.random.default_rng(1), []
+    for row in (rows[0], rows[-1]):
+        features = table.features[test].copy()
+        column = table.feature_names.index(row["column"])
+        whole = roc_auc_score(
+            table.label[test], scores_of(finished, shown["strategy"], shown["seed"], features)
+        )
+        features[:, column] = rng.permutation(features[:, column])
+        without = scores_of(finished, shown["strategy"], shown["seed"], features)
+        falls.append(whole - roc_auc_score(table.label[test], without))
+    assert falls[0] > 0.03
+    assert [drops[0], drops[-1]] == pytest.approx(falls, abs=0.03)
+
+
+def test_report_names_the_outcome_and_the_day_and_the_users_file(
+    finished: Run, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1900000000")  # a report of a later day
+    page = report([folder], tmp_path / "r.html").read_text("utf-8")
+    told = json.loads((tmp_path / "r.json").read_text("utf-8"))["parts"][0]
+    digest = hashlib.sha256(Path(finished.config["data"]).read_bytes()).hexdigest()
+    assert told["about"]["date"] == "2027-01-15"
+    assert told["settings"][0]["provenance"]["sha256"] == digest
+    facts = page[page.index('<p class="facts">') : page.index("<nav")]
+    for text in ("2027-01-15", "rich = 1"):
+        assert text in facts
+    assert digest in page
+    shown = re.sub(r"(?s)<(script|style).*?</\1>", "", page)
+    assert "accepted" not in shown.lower()
+
+
+def test_day_of_a_run_changes_none_of_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = []
+    for name, day in (("a", "1800000000"), ("b", "1900000000")):
+        monkeypatch.setenv("SOURCE_DATE_EPOCH", day)
+        options: dict[str, Any] = {"data": "synthetic:rows=300", "rounds": 3, "seeds": (1,), "jobs": 1}
+        run(**options, strategies=("fedavg",), out=tmp_path / name)
+        paths = [path for path in (tmp_path / name).rglob("*") if path.is_file()]
+        files.append({str(path.relative_to(tmp_path / name)): path.read_bytes() for path in paths})
+    assert files[0].pop("date.txt") != files[1].pop("date.txt")
+    assert files[0] == files[1]
+
+
+def test_first_screen_is_a_sentence_and_pictures_before_other_text(folder: Path, tmp_path: Path) -> None:
+    page = report([folder], tmp_path / "r.html").read_text("utf-8")
+    answer = page[page.index('class="answer"') :]
+    first, rest = answer.split('<div class="pictures">')
+    assert first.count('<p class="lead">') == 1
+    assert first.count("<p") == 2
+    assert rest.index("<svg") < rest.index("<p")
+    assert rest[: rest.index("</div>")].count("<svg") == 2
+
+
+def test_intervals_say_what_they_are_over(folder: Path, tmp_path: Path) -> None:
+    page = report([folder], tmp_path / "r.html").read_text("utf-8")
+    tiles = page[page.index('<dl class="tiles">') :]
+    tiles = tiles[: tiles.index("</dl>")]
+    for tile in tiles.split("<dt>")[1:]:
+        is_over_rows = [] if tile.startswith("AUC") else ["over test rows"]
+        assert re.findall(r"over [\w ]+", tile) == [*is_over_rows, "over seeds"]
+
+
+def test_picture_has_the_recommended_model_and_pooled_ones(folder: Path) -> None:
+    (found,) = Material.read([folder])
+    scores = dict.fromkeys(COLUMNS, 0.8)
+    pooled = Baseline("pooled logistic regression", 1, scores)
+    collapsed = Baseline("pooled gradient boosting", 1, scores | {"mcc": 0.0})
+    told = contents(replace(found, comparison=replace(found.comparison, baselines=(pooled, collapsed))))
+    kinds = {point.name: point.kind for point in points(told)}
+    assert kinds[told["answer"]["take"]["strategy"]] == "recommended"
+    assert kinds[pooled.name] == "pooled"
+    assert collapsed.name not in kinds
+    assert {"fedavg", "fair_fate"} <= set(kinds)
+    drawn = group_rates(told["audit"][0], "fedavg")
+    for text in (*RATES.values(), *(row["group"] for row in told["audit"][0]["rows"])):
+        assert f">{text}</text>" in drawn
 
 
 # --- what a run keeps for it
