@@ -48,6 +48,15 @@ def test_the_readme_shows_its_main_commands() -> None:
     assert any(block.output is not None for block in runnable(ROOT / "README.md"))
 
 
+def test_the_readme_evaluates_on_rows_that_it_has_not_trained_on() -> None:
+    trained, evaluated = (
+        set(re.findall(rf"fairfate {command} .*?--data (\S+)", README)) for command in ("run", "evaluate")
+    )
+    assert trained
+    assert evaluated
+    assert not trained & evaluated
+
+
 def test_the_page_on_strategies_lists_every_field_of_a_strategy_and_a_cohort() -> None:
     page = (ROOT / "docs" / "add-a-strategy.md").read_text()
     assert f"# {Strategy._fields}\n" in page

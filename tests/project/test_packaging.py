@@ -6,6 +6,7 @@ import fnmatch
 import importlib.util
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -196,3 +197,21 @@ def test_the_site_is_built_with_one_version() -> None:
 
 def test_the_gate_is_a_script_that_bash_understands() -> None:
     subprocess.run(["bash", "-n", str(ROOT / ".ci" / "run")], check=True)
+
+
+def test_pytest_alone_leaves_out_slow_files_and_the_gate_runs_them() -> None:
+    quick, slow = "tests/test_registry.py", ("tests/test_docker.py", "tests/test_golden_cpus.py")
+
+    def collected(*words: str) -> set[str]:
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-n", "0", "-p", "no:cacheprovider"]
+        done = subprocess.run(
+            [*command, *words, quick, *slow], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+        return {
+            name for line in done.stdout.splitlines() if (name := line.partition(":")[0]) in (quick, *slow)
+        }
+
+    assert collected() == {quick}
+    assert collected("-m", "slow or deployment") == set(slow)
+    lines = (ROOT / ".ci" / "run").read_text().splitlines()
+    assert 'pytest -m "slow or deployment"' in lines
