@@ -159,6 +159,18 @@ def test_no_recommendation_says_what_to_try_next() -> None:
     assert "--clients" in untrained.reason
 
 
+@pytest.mark.parametrize("model", [NOBODY, FAIR])
+def test_output_recommends_a_model_everywhere_or_nowhere(model: np.ndarray) -> None:
+    found = replace(compare({"fedavg": [model] * 2, "fair_fate": [model] * 2}), out=Path("run"))
+    out = io.StringIO()
+    show_run(Console(file=out, width=200), found)
+    is_recommended = found.recommended is not None
+    assert is_recommended == (model is FAIR)
+    for text in ("Recommended: ", "Recommended model: ", "fedavg *"):
+        assert (text in out.getvalue()) == is_recommended, text
+    assert ("No model can be recommended" in out.getvalue()) != is_recommended
+
+
 def test_pooled_model_that_collapsed_is_not_praised() -> None:
     scores = {"accuracy": 0.958, "mcc": 0.0, "eqo": 1.0}
     pooled = Baseline("pooled logistic regression", 2, scores)
@@ -315,7 +327,8 @@ def test_pooled_baselines_are_shown_and_spoken_of() -> None:
     pooled = replace(found, baselines=(Baseline("pooled logistic regression", 2, values),))
     out = io.StringIO()
     show_run(Console(file=out, width=120), pooled)
-    assert "logistic regression" in out.getvalue()
+    (row,) = (line for line in out.getvalue().splitlines() if line.startswith("logistic regression "))
+    assert row.count("0.612") == len(COLUMNS) - 1  # the table has no AUC
     assert "accuracy 0.612" in recommend(pooled).pooled
     assert recommend(found).pooled == ""
 
