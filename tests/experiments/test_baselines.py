@@ -113,7 +113,7 @@ def test_baselines_take_few_seeds_and_of_large_files_one(monkeypatch: pytest.Mon
     """So that they take a small part of a run's time."""
     plan, table = prepare(Config(data="synthetic:rows=300", seeds=(1, 2, 3, 4, 5)))
     assert {one.seeds for one in pooled_baselines(plan, table)} == {3}
-    monkeypatch.setattr("fairfate.runs.baselines._MOST_ROWS", 299)
+    monkeypatch.setattr("fairfate.experiments.baselines._MOST_ROWS", 299)
     assert {one.seeds for one in pooled_baselines(plan, table)} == {1}
 
 

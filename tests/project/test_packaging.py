@@ -200,7 +200,8 @@ def test_the_gate_is_a_script_that_bash_understands() -> None:
 
 
 def test_pytest_alone_leaves_out_slow_files_and_the_gate_runs_them() -> None:
-    quick, slow = "tests/test_registry.py", ("tests/test_docker.py", "tests/test_golden_cpus.py")
+    quick = "tests/strategies/test_registry.py"
+    slow = "tests/integration/test_docker.py", "tests/golden/test_golden_cpus.py"
 
     def collected(*words: str) -> set[str]:
         command = [sys.executable, "-m", "pytest", "--collect-only", "-n", "0", "-p", "no:cacheprovider"]

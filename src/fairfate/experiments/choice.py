@@ -169,12 +169,13 @@ def decides_by_group(label: str) -> bool:
 def _too_weak(one: Judged, top: Judged) -> str:
     """What it has lost too much of against the most accurate strategy, if anything."""
     if not one.accuracy >= top.accuracy - TOLERANCE:
-        lost = top.accuracy - one.accuracy
-        return f"it gives up {lost:.3f} accuracy against {top.name}, more than {TOLERANCE}"
+        lost = f"{top.accuracy - one.accuracy:.3f}"
+        return f"on the validation rows it gives up {lost} accuracy against {top.name}, more than {TOLERANCE}"
     if not one.balanced_accuracy - 0.5 >= KEEP * (top.balanced_accuracy - 0.5):
         kept = (one.balanced_accuracy - 0.5) / (top.balanced_accuracy - 0.5)
         return (
-            f"it keeps {kept:.0%} of what {top.name} has in balanced accuracy above one half, less than 80 %"
+            f"on the validation rows it keeps {kept:.0%} of {top.name}'s lead over chance (balanced accuracy"
+            " minus 0.5), less than 80 %"
         )
     return ""
 

@@ -44,7 +44,7 @@ LEGEND = (
     "balanced: balanced accuracy, 0.5 is chance. MCC: 1 is perfect, 0 is chance. selected: share predicted"
     " favourable. SP, EO, EQO: how equal groups are, the lowest group's rate over the highest's, 1 is equal."
     " SP (statistical parity): of selection rates. EO (equality of opportunity): of true positive rates, TPR."
-    " EQO (equalized odds): the mean of EO and the same of false positive rates, FPR."
+    " EQO (equalized odds): the mean of two such ratios, of TPR and of false positive rates, FPR."
 )
 """What the columns of a table are."""
 RISING = 0.01
@@ -338,7 +338,7 @@ def remarks(found: Comparison) -> list[str]:
         lines.append(f"rates of fewer than {MIN_PEOPLE} test rows are not compared: {listing(few)}")
     for what, why in FLAWS.items():
         low = [
-            f"{name}{flaw.removeprefix(what)} seeds"
+            f"{name}{flaw.removeprefix(what)} seeds on the test rows"
             for name, flaw in zip(found.names, found.flaws, strict=True)
             if flaw.startswith(what)
         ]
@@ -356,7 +356,7 @@ def remarks(found: Comparison) -> list[str]:
         )
     rising = [name for line, name in enumerate(found.names) if _is_rising(found, line)]
     if rising:
-        lines.append(f"not converged: {listing(rising)}; more rounds or a larger learning rate would help")
+        lines.append(f"not converged: {listing(rising)}; more rounds or a larger learning rate may help")
     return lines
 
 

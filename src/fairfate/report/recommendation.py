@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from fairfate.data.columns import MISSING, SMALL
 from fairfate.errors import listing
 from fairfate.experiments.choice import (
     COLLAPSE,
@@ -28,15 +29,15 @@ from fairfate.experiments.results import counts_of
 from fairfate.fairness.disclosure import MIN_CELL
 from fairfate.fairness.intervals import holm, paired
 from fairfate.fairness.metrics import COLLAPSED, FAIRNESS
-from fairfate.report.audit import ABOVE, BELOW, FOUR_FIFTHS, UNCLEAR, audits
+from fairfate.report.audit import ABOVE, BELOW, FOUR_FIFTHS, UNCLEAR, Audit, Verdict, audits
 from fairfate.report.comparison import Comparison
 
 SIGNIFICANT = 0.05
 """The level of the paired tests."""
 NAMES = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "mcc": "MCC"}
 RULE = (
-    f"accuracy at most {TOLERANCE} below the best one's, and at least {KEEP:.0%} of what the best one's"
-    " balanced accuracy has above 0.5"
+    f"accuracy at most {TOLERANCE} below the best one's, and at least {KEEP:.0%} of the best one's lead over"
+    " chance (balanced accuracy minus 0.5)"
 )
 NEXT_STEPS = {
     COLLAPSE: (
@@ -115,7 +116,16 @@ def recommend(found: Comparison) -> Recommendation:
         _pooled(found, choice),
         _fairness(found, choice),
         _inputs(found),
-        tuple(filter(None, (_majority(found, choice), _by_group(found, choice, judged)))),
+        tuple(
+            filter(
+                None,
+                (
+                    _majority(found, choice),
+                    _trade_off(found, choice, judged),
+                    _by_group(found, choice, judged),
+                ),
+            )
+        ),
     )
 
 
@@ -128,7 +138,7 @@ def _none(judged: Sequence[Judged]) -> str:
     if not judged:
         return "The records of the run do not say how its models do on the validation rows."
     if any(not one.against for one in judged):
-        return "Only strategies that need each person's group at every decision are left."
+        return "Only strategies that decide by a threshold for each group are left."
     return ""
 
 
@@ -136,22 +146,35 @@ def _reason(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> str:
     chosen, metric = judged[choice.line], name_of(found.fairness)
     alike = [one for one in judged if one.needs_group == chosen.needs_group]
     allowed = [one for one in alike if not one.against]
-    apart = "" if len(alike) == len(judged) else " that do not need the group"
+    apart = "" if len(alike) == len(judged) else " with one threshold for everybody"
     if len(judged) == 1:
         text = "It is the only strategy of the run, and it has not collapsed."
     elif len(allowed) == 1:
-        text = f"Of {len(alike)} strategies{apart}, only this one qualifies: {RULE}."
+        text = f"On the validation rows, of {len(alike)} strategies{apart} only this one qualifies: {RULE}."
     else:
-        verdict = f"It is the fairest of these by {metric}, {chosen.fairness:.3f}."
+        verdict = f"Of these it is the fairest ({_mean(found)}{metric} {chosen.fairness:.3f})"
+        clearly = f"by at least {MIN_GAIN} {metric} and by more than one standard error over seeds"
         if _is_kept(choice, judged):
-            verdict = (
-                f"No other of these is clearly fairer than plain training: by at least {MIN_GAIN} {metric}"
-                " and by more than one standard error over seeds."
-            )
-        text = f"Of {len(alike)} strategies{apart}, {len(allowed)} qualify: {RULE}. {verdict}"
-    saved = f"Of its {found.seeds} seeds, the one with the median MCC is saved." if found.seeds > 1 else ""
-    rows = "All this is by the validation rows." if len(judged) > 1 or saved else ""
-    return " ".join(filter(None, (text, saved, rows)))
+            verdict = f"To replace plain training, a strategy must be fairer {clearly}; none is."
+        elif not judged[0].aims_at_fairness and judged[0] in allowed:
+            verdict += f"; it is fairer than plain training ({judged[0].name}) {clearly}."
+        else:
+            verdict += "."
+        qualify = "qualifies" if len(allowed) == 1 else "qualify"
+        text = (
+            f"On the validation rows, {len(allowed)} of {len(alike)} strategies{apart} {qualify}: {RULE}."
+            f" {verdict}"
+        )
+    saved = (
+        f"Of its {found.seeds} seeds, the one with the median MCC on the validation rows is saved."
+        if found.seeds > 1
+        else ""
+    )
+    return " ".join(filter(None, (text, saved)))
+
+
+def _mean(found: Comparison) -> str:
+    return "mean " if found.seeds > 1 else ""
 
 
 def _is_kept(choice: Choice, judged: Sequence[Judged]) -> bool:
@@ -169,7 +192,7 @@ def _why_not(found: Comparison, choice: Choice, judged: Sequence[Judged], one: J
     if one.against:
         return one.against
     if one.needs_group and not chosen.needs_group:
-        return "it needs each person's group at every decision"
+        return "it decides by a threshold for each group"
     values = f"{one.fairness:.3f} against {chosen.fairness:.3f}"
     gain, error = one.gain_over(chosen)
     if not _is_kept(choice, judged) or gain <= 0:
@@ -198,7 +221,29 @@ def _comparison(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> 
             f"{_means(found)} it has {numbers}."
         )
     changes = _changes(found, choice.line, 0, (metric, *NAMES))
-    return f"From {first} to {choice.name}, on the test rows{_means(found)}: {changes}."
+    text = f"From {first} to {choice.name}, on the test rows{_means(found)}: {changes}."
+    return f"{text}{_worst_loss(found, choice.line)}"
+
+
+def _worst_loss(found: Comparison, line: int) -> str:
+    """The group that loses most accuracy against the first strategy, where it is more than a hundredth."""
+    if found.rates is None:
+        return ""
+    before, after = (found.rates.where(found.is_line(found.rates, number)) for number in (0, line))
+    known = {(a, g): value for a, g, value in zip(*(before[n] for n in _RATES_OF_GROUP), strict=True)}
+    losses = [
+        (known.get((attribute, group), math.nan) - value, attribute, group, value)
+        for attribute, group, value in zip(*(after[name] for name in _RATES_OF_GROUP), strict=True)
+        if group not in (MISSING, SMALL)
+    ]
+    loss, attribute, group, value = max(losses, default=(0.0, "", "", 0.0))
+    if not loss >= _NOTABLE_LOSS:
+        return ""
+    return f" The group that loses most accuracy is {attribute} = {group}: {value + loss:.3f} to {value:.3f}."
+
+
+_RATES_OF_GROUP = ("attribute", "group", "accuracy")
+_NOTABLE_LOSS = 0.01
 
 
 def _means(found: Comparison) -> str:
@@ -222,10 +267,16 @@ def _chance(found: Comparison, choice: Choice) -> str:
         return f"Whether the difference in {metric} is chance cannot be tested: it is the same in all seeds."
     p = f"p = {test['p-adjusted']:.3f}, {_tested(found, test['seeds'])}"
     if test["p-adjusted"] >= SIGNIFICANT:
-        return f"The difference in {metric} may be chance ({p}): the run does not show that it is fairer."
+        return (
+            f"On the test rows the difference in {metric} to {found.names[0]} may be chance ({p}): the run"
+            " does not prove that it is fairer. More seeds (--seeds) or rows would tell."
+        )
     # The test compares the others with the recommended one.
     verdict = "fairer" if test["value"] < 0 else "less fair"
-    return f"It is {verdict}: the difference in {metric} is unlikely to be chance ({p})."
+    return (
+        f"On the test rows it is {verdict} than {found.names[0]}: the difference in {metric} is unlikely to"
+        f" be chance ({p})."
+    )
 
 
 def _chance_of_others(found: Comparison, choice: Choice, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -245,10 +296,10 @@ def _chance_of_others(found: Comparison, choice: Choice, rows: Sequence[Mapping[
         )
     if rest:
         least = min(row["p-adjusted"] for row in rest)
-        others = "the other strategies" if not real else "the remaining strategies"
+        others = "No other strategy's" if not real else "No further strategy's"
         sentences.append(
-            f"The differences in {metric} to {others} on the test rows may be chance (smallest p"
-            f" {least:.3f}, {how})."
+            f"{others} {metric} on the test rows differs from {choice.name}'s by more than chance would"
+            f" explain (smallest p = {least:.3f}, {how})."
         )
     return " ".join(sentences)
 
@@ -266,21 +317,36 @@ def _pooled(found: Comparison, choice: Choice | None) -> str:
     metric = found.fairness if found.fairness in FAIRNESS else "eqo"
     parts = []
     for baseline in found.baselines:
-        name, values = baseline.name.removeprefix("pooled "), baseline.metrics
+        name, values = baseline.name, baseline.metrics
+        reached = f"accuracy {values['accuracy']:.3f}, {name_of(metric)} {values[metric]:.3f}"
         if values["mcc"] < COLLAPSED:
             parts.append(f"{name} collapsed (accuracy {values['accuracy']:.3f}, MCC {values['mcc']:.2f})")
-            continue
-        reached = f"{name} has accuracy {values['accuracy']:.3f} and {name_of(metric)} {values[metric]:.3f}"
-        if choice is not None:
-            gains = (found.mean(key, choice.line) - values[key] for key in ("accuracy", metric))
-            reached += " ({} has {:+.3f} and {:+.3f})".format(choice.name, *gains)
-        parts.append(reached)
-    return f"With the rows of all clients in one place, {'; '.join(parts)}."
+        elif choice is None:
+            parts.append(f"{name} has {reached}")
+        else:
+            accuracy, fairness = (found.mean(key, choice.line) - values[key] for key in ("accuracy", metric))
+            gains = f"{_more(accuracy, 'accurate')} and {_more(fairness, 'fair')}"
+            parts.append(f"beside {name} ({reached}), {choice.name} is {gains}")
+    text = "; ".join(parts)
+    how = "Pooled models are trained on the rows of all clients in one place, without a fairness method."
+    return f"{text[0].upper()}{text[1:]}. {how}"
+
+
+def _more(difference: float, what: str) -> str:
+    """How much more of something it is.
+
+    >>> _more(0.02, "fair"), _more(-0.0001, "fair"), _more(-0.02, "accurate")
+    ('0.020 fairer', 'equally fair', '0.020 less accurate')
+    """
+    if abs(difference) < 0.0005:
+        return f"equally {what}"
+    more = "fairer" if what == "fair" else f"more {what}"
+    return f"{abs(difference):.3f} {more if difference > 0 else f'less {what}'}"
 
 
 VERDICTS = {
-    ABOVE: "the whole interval is at or above {line}",
-    BELOW: "the whole interval is below {line}",
+    ABOVE: "the whole interval is at or above {line}, so it meets it",
+    BELOW: "the whole interval is below {line}, so it does not meet it",
     UNCLEAR: "the interval contains {line}, so this is inconclusive",
 }
 """What is said of a ratio and its interval, by the fairness threshold."""
@@ -295,19 +361,33 @@ def _fairness(found: Comparison, choice: Choice) -> str:
     rows = rows.where((rows["split"] == "test") & (rows["round"] == found.last))
     rows = rows.where(np.argsort(rows["seed"], kind="stable"))
     alone = audits(counts_of(rows)[[place]], found.groups, MIN_CELL)[: len(found.groups.attributes)]
-    verdicts = [one for audit in alone for one in audit.verdicts(0) if one.metric == found.fairness]
-    verdict = min(verdicts, key=lambda one: math.inf if math.isnan(one.value) else one.value)
+    verdict = _lowest(alone, found.fairness)
     numbers = f"{name_of(found.fairness)} {found.per_seed(found.fairness, choice.line)[place]:.3f}"
     accuracy = found.per_seed("accuracy", choice.line)[place]
     saved = f"The saved model (seed {choice.seed}) has {numbers}" if found.seeds > 1 else f"It has {numbers}"
     if verdict.said not in VERDICTS:
         return f"{saved}, of too few people for an interval, and accuracy {accuracy:.3f} on the test rows."
-    ends = f"95 % interval {max(verdict.low, 0):.3f} to {min(verdict.high, 1):.3f}"
-    held = VERDICTS[verdict.said].format(line=FOUR_FIFTHS)
-    return (
-        f"{saved} ({ends}) and accuracy {accuracy:.3f} on the test rows. By the four-fifths convention (a"
-        f" ratio of at least {FOUR_FIFTHS}), {held}."
+    text = (
+        f"{saved} ({_ends(verdict)}) and accuracy {accuracy:.3f} on the test rows. Held against a threshold"
+        f" of {FOUR_FIFTHS}: {VERDICTS[verdict.said].format(line=FOUR_FIFTHS)}."
     )
+    selection = _lowest(alone, "sp")
+    if found.fairness == "sp" or selection.said not in VERDICTS:
+        return text
+    return (
+        f"{text} The four-fifths rule, which is about selection rates: SP {selection.value:.3f}"
+        f" ({_ends(selection)}); {VERDICTS[selection.said].format(line=FOUR_FIFTHS)}."
+    )
+
+
+def _lowest(alone: Sequence[Audit], metric: str) -> Verdict:
+    """A metric for the attribute whose groups differ most."""
+    verdicts = [verdict for audit in alone for verdict in audit.verdicts(0) if verdict.metric == metric]
+    return min(verdicts, key=lambda verdict: math.inf if math.isnan(verdict.value) else verdict.value)
+
+
+def _ends(verdict: Verdict) -> str:
+    return f"95 % interval {max(verdict.low, 0):.3f} to {min(verdict.high, 1):.3f}"
 
 
 def _inputs(found: Comparison) -> str:
@@ -317,7 +397,10 @@ def _inputs(found: Comparison) -> str:
     if not inputs:
         return ""
     drop = " ".join(f"--drop {name}" for name in inputs)
-    return f"It takes {listing(inputs)} as an input, like any other column ({drop} leaves it out)."
+    return (
+        f"It takes {listing(inputs)} as an input, so it is needed at every decision, which the law may forbid"
+        f" ({drop} leaves it out)."
+    )
 
 
 def _majority(found: Comparison, choice: Choice) -> str:
@@ -346,7 +429,26 @@ def _by_group(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> st
     numbers = ", ".join(
         f"{name_of(metric)} {found.mean(metric, best):.3f}" for metric in (found.fairness, "accuracy")
     )
-    return f"Shown apart, since it needs the group: {found.names[best]} has {numbers}. {law}"
+    return f"Shown apart: {found.names[best]} has {numbers}. {law}"
+
+
+def _trade_off(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> str:
+    """A much fairer strategy that is less accurate than the rule allows: for the reader to weigh."""
+    chosen, metric = judged[choice.line], found.fairness
+    fairer = [
+        line
+        for line, other in enumerate(judged)
+        if other.against and not other.flaw and other.needs_group <= chosen.needs_group
+        if other.fairness >= chosen.fairness + MIN_GAIN
+    ]
+    if not fairer:
+        return ""
+    best = max(fairer, key=lambda line: judged[line].fairness)
+    changes = _changes(found, best, choice.line, (metric, "accuracy", "balanced_accuracy"))
+    return (
+        f"A trade-off to weigh: {found.names[best]} is fairer and less accurate than the rule allows. From"
+        f" {choice.name} to it, on the test rows{_means(found)}: {changes}."
+    )
 
 
 def paired_tests(found: Comparison, reference: int) -> dict[str, Any]:

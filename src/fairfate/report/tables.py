@@ -64,7 +64,7 @@ def rows_of(found: Comparison, metrics: Sequence[str]) -> list[Row]:
         for name in metrics:
             std = float(found.summary[f"{name}_last_std"][line])
             cells.append(Cell(found.mean(name, line), std, name in best and best[name][line]))
-        section = "needs the group" if apart and by_group[line] else ""
+        section = "one threshold for each group" if apart and by_group[line] else ""
         is_recommended = found.recommended is not None and found.recommended.line == line
         seeds = int(found.summary["seeds"][line])
         rows.append(Row(found.names[line], tuple(cells), section, found.flaws[line], seeds, is_recommended))

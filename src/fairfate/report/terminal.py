@@ -168,7 +168,9 @@ def show_run(
         console.print(f"\nSaved to {found.out}/", highlight=False, soft_wrap=True)
         if answer.choice is not None:
             model = f"{answer.choice.name}, seed {answer.choice.seed}"
-            console.print(f"Recommended model: models/{BEST} ({model})", highlight=False, soft_wrap=True)
+            console.print(
+                f"Recommended model: {found.out}/models/{BEST} ({model})", highlight=False, soft_wrap=True
+            )
 
 
 def _show_groups(console: Console, found: Comparison, every_group: bool) -> None:
@@ -189,7 +191,7 @@ def _show_groups(console: Console, found: Comparison, every_group: bool) -> None
             console.print(f"\n{found.names[line]}, by {attribute}{means}", style="italic", highlight=False)
             console.print(groups_table(found, line, attribute))
     if attributes:
-        text = "Rates on the test rows, in brackets 95 % intervals for so many people."
+        text = "Rates on the test rows; in brackets, 95 % intervals, given the number of people."
         console.print(text, style="dim", highlight=False)
 
 
