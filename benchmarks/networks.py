@@ -18,11 +18,11 @@ import statistics
 import time
 from collections.abc import Callable
 
-import engine
 import numpy as np
 import torch
 from torch import nn
 
+import engine
 from fairfate.federation.partition import parse_partition
 from fairfate.federation.split import build
 from fairfate.federation.streams import Streams

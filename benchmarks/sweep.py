@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 
 from fairfate.engine.simulate import simulate
-from fairfate.experiments.job import Cell, run_cell
+from fairfate.experiments.job import Job, run_job
 from fairfate.experiments.prepare import prepare
 from fairfate.experiments.store import Store
 from fairfate.experiments.sweep import sweep
@@ -45,9 +45,9 @@ def cell_times(dataset: str) -> tuple[float, float]:
     simulate(federation, plan.specs, model, plan.training, setup, streams)
     rounds = time.process_time() - begin
     begin = time.process_time()
-    outcome = run_cell(plan, table, 1, plan.specs, lambda: None)
+    outcome = run_job(plan, table, 1, plan.specs, lambda: None)
     with tempfile.TemporaryDirectory() as folder:
-        Store(Path(folder)).write(Cell.of(plan, 1, table), plan.specs, outcome.rounds, table.grouping)
+        Store(Path(folder)).write(Job.of(plan, 1, table), plan.specs, outcome.rounds, table.grouping)
     return time.process_time() - begin, rounds
 
 

@@ -24,9 +24,9 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-import engine
 import numpy as np
 
+import engine
 from fairfate.models.mlp import Mlp
 from fairfate.models.model import Batches, Losses, Models, batch_rows
 from fairfate.models.rows import ClientRows

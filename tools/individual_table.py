@@ -13,8 +13,9 @@ import numpy as np
 import pandas as pd
 
 from fairfate.experiments.config import from_mapping
-from fairfate.experiments.job import load_table, run_cell
+from fairfate.experiments.job import run_job
 from fairfate.experiments.plan import resolve
+from fairfate.experiments.prepare import load_table
 from fairfate.fairness.individual import INDIVIDUAL
 from fairfate.fairness.metrics import METRICS
 from fairfate.federation.people import People
@@ -35,7 +36,7 @@ def measure(dataset: str, seed: int) -> list[dict[str, object]]:
     config = from_mapping(options)
     table = load_table(config)
     plan = resolve(config, table)
-    outcome = run_cell(plan, table, seed, plan.specs, lambda: None)
+    outcome = run_job(plan, table, seed, plan.specs, lambda: None)
     federation = outcome.federation
     model = plan.model(federation.inputs)
     models = np.stack([trace.params for trace in outcome.traces])

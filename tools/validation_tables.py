@@ -18,8 +18,9 @@ import pandas as pd
 from fairfate.data import Table
 from fairfate.engine.simulate import Trace
 from fairfate.experiments.config import from_mapping
-from fairfate.experiments.job import load_table, run_cell
+from fairfate.experiments.job import run_job
 from fairfate.experiments.plan import Plan, resolve
+from fairfate.experiments.prepare import load_table
 from fairfate.fairness.metrics import METRICS
 from fairfate.fairness.objective import bind
 
@@ -80,7 +81,7 @@ def measure(task: Task) -> list[dict[str, object]]:
     config = from_mapping({**options, "validation-from": task.validation_from, "seeds": [task.seed]})
     table = load_table(config)
     plan = resolve(config, table)
-    outcome = run_cell(plan, table, task.seed, plan.specs, lambda: None, record_clients=True)
+    outcome = run_job(plan, table, task.seed, plan.specs, lambda: None, record_clients=True)
     held = int(outcome.federation.validation.sizes.sum())
     return [
         {

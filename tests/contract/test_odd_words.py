@@ -30,8 +30,8 @@ from fairfate.experiments.config import (
     read_config,
     read_written,
 )
-from fairfate.experiments.job import ready
 from fairfate.experiments.results import groups_in, model_file, read_clients, read_groups, read_rounds
+from fairfate.experiments.runner import check_request
 from fairfate.storage import short_name
 from fairfate.strategies import Cohort, Setup, parse_spec
 from fairfate.strategies.momentum import MomentumState, momentum
@@ -145,7 +145,7 @@ def test_every_word_of_a_command_is_in_utf8(words: list[str], fairfate, tmp_path
 )
 def test_a_folder_for_results_is_checked_before_anything_is_done(out: str | Path, told: str) -> None:
     with pytest.raises(InputError, match=told):  # not by a run, which would write into the root folder
-        ready(out, None)
+        check_request(out, None)
 
 
 @pytest.mark.parametrize(

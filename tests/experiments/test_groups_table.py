@@ -252,7 +252,7 @@ def test_a_sweep_over_a_list_has_a_table_for_each_value(fairfate: Call, census: 
     assert len(tables(out)) == len(values)
     assert all(len(rows) == 2 for rows in tables(out))
     assert sweep_titles(out, key) == [f"{key} {value}" for value in values]
-    assert f"{4 * len(values)} runs done now, {2 * len(values)} cells in all. Saved to o/" in out
+    assert f"{4 * len(values)} runs done now, {2 * len(values)} jobs in all. Saved to o/" in out
     assert tables(fairfate("show", "o").out) == tables(out)
 
 
@@ -272,7 +272,7 @@ def test_a_sweep_over_several_lists_can_be_shown_and_drawn(fairfate: Call, censu
     assert code == 0, err
     assert [path.name for path in Path("o/configs").iterdir()] == ["001.toml"]
     assert len(tables(out)) == 1
-    assert out.strip().endswith("0 runs done now, 2 cells in all. Saved to o/")
+    assert out.strip().endswith("0 runs done now, 2 jobs in all. Saved to o/")
 
 
 def test_configs_of_a_longer_sweep_are_gone_and_the_users_are_not(tmp_path: Path) -> None:

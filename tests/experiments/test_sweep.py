@@ -42,10 +42,10 @@ def test_the_product_of_lists_is_run(finished) -> None:
     assert set(summary["partition"]) == {"random", "dirichlet:0.5"}
 
 
-def test_cells_hold_what_a_run_finds(finished) -> None:
+def test_jobs_hold_what_a_run_finds(finished) -> None:
     options = {"data": "synthetic:rows=300", "partition": "dirichlet:0.5", "rounds": 3, "epochs": 1}
     alone = run(**options, strategies=("fedmom:beta=0.8",), seeds=(2,), jobs=1).rounds
-    cell = next(c for c in finished.cells if c.seed == 2 and c.plan.partition.kind == "dirichlet")
+    cell = next(c for c in finished.jobs if c.seed == 2 and c.plan.partition.kind == "dirichlet")
     rows = finished.rounds(cell)
     mine = rows[rows["settings"] == '{"beta": 0.8}'].reset_index(drop=True)
     columns = [c for c in alone.columns if alone[c].dtype == float and c not in ("lam", "fair_clients")]
@@ -159,7 +159,7 @@ def test_strategies_keep_the_order_of_the_file_whatever_code_they_come_from(tmp_
         wanted = [text for config in expand({**values, "strategy": strategies}) for text in config.strategies]
         order = [(text.partition(":")[0], "0.8" in text) for text in wanted]
         (held,) = read_folder(tmp_path / "o")
-        tables = [held.rounds.frame, *(done.rounds(cell) for cell in done.cells)]
+        tables = [held.rounds.frame, *(done.rounds(cell) for cell in done.jobs)]
         for rounds in tables:
             for _, rows in rounds.groupby("seed"):
                 lines = rows.drop_duplicates(["strategy", "settings"])
@@ -169,7 +169,7 @@ def test_strategies_keep_the_order_of_the_file_whatever_code_they_come_from(tmp_
                 ]
         summary = pd.read_csv(tmp_path / "o" / "summary.csv")
         assert list(summary["strategy"]) == [name for name, _ in order]
-        assert len(held.rounds) == sum(len(done.rounds(cell)) for cell in done.cells)
+        assert len(held.rounds) == sum(len(done.rounds(cell)) for cell in done.jobs)
 
 
 def test_a_run_that_goes_on_keeps_the_order_of_its_strategies(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_rows_have_the_means_and_deviations_of_the_summary(found: Comparison) ->
             assert cell.mean == found.summary[f"{metric}_last_mean"][line]
             assert cell.std == found.summary[f"{metric}_last_std"][line]
             assert cell.is_best == (metric != "acceptance" and found.best(metric)[line])
-    assert rows["fedavg+average+thresholds"].section == "needs the group"
+    assert rows["fedavg+average+thresholds"].section == "one threshold for each group"
 
 
 def test_the_terminal_and_the_files_show_the_same_numbers(found: Comparison) -> None:

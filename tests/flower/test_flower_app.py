@@ -25,8 +25,8 @@ from fairfate.engine.loop import play
 from fairfate.engine.server import Server
 from fairfate.engine.simulation import Simulation
 from fairfate.experiments.config import from_mapping, read_config
-from fairfate.experiments.job import load_table
 from fairfate.experiments.plan import resolve
+from fairfate.experiments.prepare import load_table
 from fairfate.fairness.disclosure import round_counts
 from fairfate.federation.split import build
 from fairfate.federation.streams import Streams
@@ -39,7 +39,7 @@ from ready_app import ReadyApp, StudyApp, assert_same_as_fairfate_run
 
 
 @pytest.fixture
-def ready(tmp_path: Path) -> ReadyApp:
+def check_request(tmp_path: Path) -> ReadyApp:
     return ReadyApp(tmp_path / "three-wards")
 
 

@@ -19,8 +19,8 @@ from fairfate.engine.loop import play
 from fairfate.engine.server import Server
 from fairfate.engine.simulation import Simulation
 from fairfate.experiments.config import from_mapping, read_config
-from fairfate.experiments.job import load_table
 from fairfate.experiments.plan import resolve
+from fairfate.experiments.prepare import load_table
 from fairfate.federation.split import build
 from fairfate.federation.streams import Streams
 from fairfate.flower import FlowerStrategy, Validation
@@ -32,7 +32,7 @@ NODES = (917, 12, 55, 4, 830, 31)
 
 
 @pytest.fixture
-def ready(tmp_path: Path) -> ReadyApp:
+def check_request(tmp_path: Path) -> ReadyApp:
     """The ready app with six sites: two of each that it comes with."""
     app = ReadyApp(tmp_path / "six-wards")
     for file in sorted(Path(app.config()["sites"]).glob("*.csv")):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import fairfate
-from fairfate.experiments.pool import run_tasks
+from fairfate.experiments.workers import run_tasks
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes of files")
 CODE = """

@@ -422,9 +422,9 @@ def test_kept_results_are_what_is_computed_now(
         seeds=(seed,),
     )
     plan, table = prepare(config)
-    from fairfate.experiments.job import Cell
+    from fairfate.experiments.job import Job
 
-    cell = Cell.of(plan, seed, table)
+    cell = Job.of(plan, seed, table)
     assert kept.same(about, [cell]), "the benchmark must be run again"
     names = ["fedavg", "fair_fate", "fairgrad", "fedfb", LEAD]
     now = run_methods(plan, table, seed, find(names), [POOLED])
@@ -450,12 +450,12 @@ def test_kept_results_are_what_is_computed_now(
 def test_only_ones_own_method_is_run_against_what_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: Benchmark
 ) -> None:
-    from fairfate.experiments.job import Cell
+    from fairfate.experiments.job import Job
 
     cells = []
     for plan in done.plans:
         table = prepare(plan.config)[1]
-        cells += [kept.fingerprint(Cell.of(plan, seed, table)) for seed in plan.config.seeds]
+        cells += [kept.fingerprint(Job.of(plan, seed, table)) for seed in plan.config.seeds]
     file = tmp_path / "kept.parquet"
     kept.write_kept(file, done.rows, {"cells": cells, "minutes": 1.0, "machine": "here"})
     monkeypatch.setattr(kept, "kept_file", lambda: file)

@@ -168,9 +168,9 @@ def run(
     given = given_options(ctx, *others)
     from fairfate.experiments.config import file_options, from_mapping, option_key, read_config
     from fairfate.experiments.execute import execute
-    from fairfate.experiments.job import ready
     from fairfate.experiments.plan import changes
     from fairfate.experiments.prepare import prepare
+    from fairfate.experiments.runner import check_request
     from fairfate.report.audit import FOUR_FIFTHS
     from fairfate.report.comparison import Comparison
     from fairfate.report.terminal import show_run
@@ -181,7 +181,7 @@ def run(
     values = read_config(config) if config is not None else {}
     own_jobs, own_out, own_force = file_options(values, str(config))
     jobs = own_jobs if jobs is None else jobs
-    ready(own_out, own_jobs)
+    check_request(own_out, own_jobs)
     out = Path(own_out) if out is None and own_out is not None else out
     force = force or own_force
     from_mapping(values, where=str(config))
@@ -190,7 +190,7 @@ def run(
     for note in changes(values.get("provenance", {}), table, config):
         say(f"Note: {note}")
     tracking = None if mlflow is None else _tracking(mlflow)
-    ready(out, jobs)
+    check_request(out, jobs)
     folder = out if out is not None else _new_folder(table.name)
     total = len(plan.config.seeds) * plan.training.rounds
     done = []
@@ -267,13 +267,13 @@ def run_sweep(
 ) -> None:
     """Run the product of datasets, partitions, protocols, settings and seeds; only what is missing."""
     from fairfate.experiments.config import read_config
-    from fairfate.experiments.job import ready
+    from fairfate.experiments.runner import check_request
     from fairfate.experiments.sweep import expand, sweep
     from fairfate.report.comparison import Comparison
     from fairfate.report.terminal import show_run
 
     configs = expand(read_config(file), where=str(file))
-    ready(out, jobs)
+    check_request(out, jobs)
     folder = out if out is not None else Path("runs") / file.stem
     with watching(folder) as (progress, on_plan):
         done = sweep(configs, folder, jobs=jobs, progress=progress, on_plan=on_plan)
@@ -282,7 +282,7 @@ def run_sweep(
     for found in Comparison.read([folder]):
         show_run(console(), found)
     screen = console(soft_wrap=True)
-    screen.print(f"\n{done.ran} runs done now, {len(done.cells)} cells in all. Saved to {folder}/")
+    screen.print(f"\n{done.ran} runs done now, {len(done.jobs)} jobs in all. Saved to {folder}/")
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from fairfate.data import Table
+from fairfate.data.groups import Groups
 from fairfate.engine.simulate import Trace
 from fairfate.errors import InputError
 from fairfate.experiments import results
@@ -23,13 +25,14 @@ from fairfate.experiments.final import LOCAL, SCORES, Final, Released, describe,
 from fairfate.experiments.finished import Run
 from fairfate.experiments.groups import GROUPS, group_rates, write_groups
 from fairfate.experiments.importances import IMPORTANCES, Importance, importances, write_importances
-from fairfate.experiments.job import Cell, fitted, key_of, perform, ready, run_cell, table_of
+from fairfate.experiments.job import Job, fitted, key_of, run_job
 from fairfate.experiments.live import Writer, clear_live, header, live_file, seen_since
 from fairfate.experiments.plan import Plan, dump_config
-from fairfate.experiments.pool import Progress, Report, cores, in_background, runs_here
 from fairfate.experiments.results import BEST, CELLS, CLIENTS, CONFIG, CONFIGS, MODELS, PARTS, ROUNDS, SUMMARY
+from fairfate.experiments.runner import Task, check_request, run_jobs
 from fairfate.experiments.store import Store, file_checksum
 from fairfate.experiments.tables import frame_of, read_table
+from fairfate.experiments.workers import Progress, Report, cores, in_background, runs_here
 from fairfate.models.fitted import FairModel
 from fairfate.storage import locked, remove_unfinished, write_bytes
 from fairfate.strategies import labels, load_plugin
@@ -38,6 +41,7 @@ ABOUT = (BASELINES, IMPORTANCES, results.DATE)
 """What else stands in a run's folder."""
 CHECKPOINTS = "checkpoints"
 """Folder for what is needed to go on in unfinished seeds."""
+_PARTS = (MODELS, CELLS, PARTS, CHECKPOINTS)
 
 
 class Seed(NamedTuple):
@@ -56,26 +60,25 @@ def execute(
     *,
     out: str | Path | None = None,
     jobs: int | None = None,
+    executor: Executor | None = None,
     force: bool = False,
     progress: Progress = lambda done: None,
-    in_memory: bool = False,
     baselines: bool = False,
     on_results: Callable[[Run], None] = lambda run: None,
 ) -> Run:
     """Run a plan; see `run`.
 
-    A table that is ``in_memory`` only is sent to the processes. With ``baselines`` models of the pooled rows
-    are trained too. ``on_results`` is called when all results but the summary are in the folder: a run that
-    is killed before it returns is unfinished, and calls it again.
+    With ``baselines`` models of the pooled rows are trained too. ``on_results`` is called when all results
+    but the summary are in the folder: a run that is killed before it returns is unfinished, and calls it
+    again.
     """
-    folder = ready(out, jobs)
-    sent = table if in_memory else None
+    folder = check_request(out, jobs)
     if folder is None:
-        return _execute(plan, table, None, jobs, progress, sent, baselines, on_results)
+        return _execute(plan, table, None, jobs, executor, progress, baselines, on_results)
     with locked(folder):
         begun = _open(folder, dump_config(plan, table), force)
         try:
-            return _execute(plan, table, folder, jobs, progress, sent, baselines, on_results)
+            return _execute(plan, table, folder, jobs, executor, progress, baselines, on_results)
         except InputError:
             if begun and not Store(folder / CELLS).files:
                 _remove_results(folder)  # nothing has come of it
@@ -87,23 +90,29 @@ def _execute(
     table: Table,
     folder: Path | None,
     jobs: int | None,
+    executor: Executor | None,
     progress: Progress,
-    sent: Table | None,
     baselines: bool,
     on_results: Callable[[Run], None],
 ) -> Run:
-    cells = {seed: Cell.of(plan, seed, table) for seed in plan.config.seeds}
+    seeds = plan.config.seeds
+    planned = {seed: Job.of(plan, seed, table) for seed in seeds}
     frames: dict[int, Seed] = {}
     damaged: list[str] = []
     if folder is not None:
-        remove_unfinished(folder, folder / MODELS, folder / PARTS, folder / CHECKPOINTS)
-        frames, damaged = _finished(folder, cells, labels(plan.specs))
-    rest = [cell for seed, cell in cells.items() if seed not in frames]
-    start = len(frames) * plan.training.rounds
-    workers = jobs or _jobs(plan, table, len(rest))
-    parts = (MODELS, CELLS, PARTS, CHECKPOINTS)
-    here = runs_here(workers, len(rest))
-    payload = folder, table if here else sent  # no need to read it again in this process
+        remove_unfinished(folder, *(folder / part for part in _PARTS))
+        frames, damaged = _finished(folder, planned, labels(plan.specs))
+    start, amount = len(frames) * plan.training.rounds, float(plan.training.rounds)
+    live = folder if executor is None else None  # others may not see it
+    tasks = [Task(job, (live,), amount) for seed, job in planned.items() if seed not in frames]
+    workers = jobs or _jobs(plan, table, len(tasks))
+    here = executor is None and runs_here(workers, len(tasks))
+
+    def keep(task: Task, result: Seed) -> None:
+        frames[task.job.seed] = result
+        if folder is not None:
+            _keep(folder, task.job, result, table.grouping)
+
     with ExitStack() as stack:
         if not baselines:
             pooled: Callable[[], tuple[Baseline, ...]] = tuple
@@ -111,20 +120,31 @@ def _execute(
             pooled = stack.enter_context(in_background(_train_baselines, table, plan))
         else:
             pooled = partial(pooled_baselines, plan, table)
-        found = perform(_work, payload, folder, rest, workers, lambda done: progress(start + done), *parts)
+        try:
+            run_jobs(
+                run_seed,
+                tasks,
+                [table],
+                keep,
+                jobs=workers,
+                executor=executor,
+                progress=lambda done: progress(start + done),
+            )
+        finally:
+            if folder is not None:
+                remove_unfinished(*(folder / part for part in _PARTS))
         pooled_models = pooled()
-    frames |= {rest[number].seed: of_seed for number, of_seed in found.items()}
-    rounds = pd.concat([frames[seed].rounds for seed in cells], ignore_index=True)
-    clients = pd.concat([frames[seed].clients for seed in cells], ignore_index=True)
+    rounds = pd.concat([frames[seed].rounds for seed in seeds], ignore_index=True)
+    clients = pd.concat([frames[seed].clients for seed in seeds], ignore_index=True)
     names = labels(plan.specs)
-    models = {(names[n], seed): model for seed in cells for n, model in enumerate(frames[seed].models)}
+    models = {(names[n], seed): model for seed in seeds for n, model in enumerate(frames[seed].models)}
     if plan.network is not None:  # no process can send one
         models = {
             key: replace(model, network=plan.network.model(model.schema).scores)
             for key, model in models.items()
         }
     best = choose(rounds, plan.config.metric, table.grouping)
-    final = Final.together([frames[seed].final for seed in cells])
+    final = Final.together([frames[seed].final for seed in seeds])
     summary = results.summarise(rounds)
     drops: tuple[Importance, ...] = ()
     if best is not None:
@@ -173,21 +193,21 @@ def _train_baselines(table: Table, plan: Plan, report: Report) -> tuple[Baseline
 
 
 def _finished(
-    folder: Path, cells: Mapping[int, Cell], names: Sequence[str]
+    folder: Path, planned: Mapping[int, Job], names: Sequence[str]
 ) -> tuple[dict[int, Seed], list[str]]:
     """The rounds of seeds that an interrupted run has finished, models and all, and the damaged files."""
     store = Store(folder / CELLS)
     damaged = store.repair()
     store.index()
     frames: dict[int, Seed] = {}
-    for seed, cell in cells.items():
-        if store.missing(cell):
+    for seed, job in planned.items():
+        if store.missing(job):
             continue
-        saved = store.saved(cell)
+        saved = store.saved(job)
         bad = [name for name, digest in saved.items() if file_checksum(folder / name) != digest]
         if bad:
             damaged += bad
-            store.remove(cell)
+            store.remove(job)
         else:
             files = [folder / MODELS / results.model_file(name, seed) for name in names]
             part = results.part_file(folder, seed)
@@ -196,7 +216,7 @@ def _finished(
             final = read_final(folder / PARTS, _final_parts(seed))
             if final is None:
                 raise InputError(f"out must hold the scores of finished seeds, got '{folder}' without")
-            frames[seed] = Seed(store.read(cell), clients, models, final)
+            frames[seed] = Seed(store.read(job), clients, models, final)
     return frames, damaged
 
 
@@ -221,55 +241,53 @@ def _clear(folder: Path, pattern: str) -> None:
         folder.rmdir()
 
 
-def _work(payload: tuple[Path | None, Table | None], cell: Cell, report: Report) -> Seed:
-    """All strategies of one seed; its results are written at its end, the cell's file last."""
-    folder, sent = payload
-    plan, table = cell.plan, table_of(cell) if sent is None else sent
-    for plugin in plan.config.plugins:
-        load_plugin(plugin)
-    checkpoint = None if folder is None else folder / CHECKPOINTS / f"seed-{cell.seed}.safetensors"
-    outcome = run_cell(
+def run_seed(task: Task, table: Table, report: Report) -> Seed:
+    """All strategies of one seed; in the run's folder, where there is one, stands how far it is."""
+    job, (folder,) = task.job, task.items
+    plan, seed = job.plan, job.seed
+    outcome = run_job(
         plan,
         table,
-        cell.seed,
+        seed,
         plan.specs,
         lambda: report(1),
         record_clients=True,
-        checkpoint=checkpoint,
-        on_record=None if folder is None else _live(folder, cell, table),
+        checkpoint=None if folder is None else folder / CHECKPOINTS / f"seed-{seed}.safetensors",
+        on_record=None if folder is None else _live(folder, job, table),
     )
-    models = fitted(plan, table, cell.seed, outcome)
+    models = fitted(plan, table, seed, outcome)
     released = [Released(trace.spec, trace.params, trace.thresholds) for trace in outcome.traces]
-    schema = models[0].schema
-    network = plan.model(outcome.federation.inputs, schema)
-    final = describe(network, released, outcome.federation, cell.seed)
-    found = Seed(outcome.rounds, outcome.clients, models, final)
-    if folder is None:
-        return found
-    part = results.part_file(folder, cell.seed)
-    results.write_clients(part, outcome.clients)
-    parts = [part, *write_final(folder / PARTS, final, _final_parts(cell.seed))]
+    network = plan.model(outcome.federation.inputs, models[0].schema)
+    final = describe(network, released, outcome.federation, seed)
+    return Seed(outcome.rounds, outcome.clients, models, final)
+
+
+def _keep(folder: Path, job: Job, result: Seed, groups: Groups) -> None:
+    """Write a finished seed, the job's file last."""
+    plan, seed = job.plan, job.seed
+    part = results.part_file(folder, seed)
+    results.write_clients(part, result.clients)
+    parts = [part, *write_final(folder / PARTS, result.final, _final_parts(seed))]
     saved = {f"{PARTS}/{path.name}": file_checksum(path) or "" for path in parts}
-    for label, model in zip(labels(plan.specs), models, strict=True):
-        file = model.save(folder / MODELS / results.model_file(label, cell.seed))
+    for label, model in zip(labels(plan.specs), result.models, strict=True):
+        file = model.save(folder / MODELS / results.model_file(label, seed))
         saved[f"{MODELS}/{file.name}"] = file_checksum(file) or ""
-    Store(folder / CELLS).write(cell, plan.specs, outcome.rounds, table.grouping, saved)
-    _clear(folder / CHECKPOINTS, f"seed-{cell.seed}.safetensors")
-    clear_live(folder, cell.seed)
-    return found
+    Store(folder / CELLS).write(job, plan.specs, result.rounds, groups, saved)
+    _clear(folder / CHECKPOINTS, f"seed-{seed}.safetensors")
+    clear_live(folder, seed)
 
 
-def _live(folder: Path, cell: Cell, table: Table) -> Callable[[int, Sequence[Trace]], None]:
+def _live(folder: Path, job: Job, table: Table) -> Callable[[int, Sequence[Trace]], None]:
     """Writes down now and then how the seed is doing."""
-    plan, seed = cell.plan, cell.seed
+    plan, seed = job.plan, job.seed
     about = header(key_of(plan, seed), plan.training.rounds, plan.specs, table.grouping)
     writer = Writer(live_file(folder, seed), about)
     return lambda t, traces: writer.add(t, lambda first: seen_since(traces, first))
 
 
-def _jobs(plan: Plan, table: Table, cells: int) -> int:
+def _jobs(plan: Plan, table: Table, seeds: int) -> int:
     """As many processes as there are cores, or one where starting more would take longer than the work."""
-    visits = plan.visits(len(table)) * len(plan.specs) * cells
+    visits = plan.visits(len(table)) * len(plan.specs) * seeds
     seconds = _SECONDS_PER_VISIT if plan.network is None else _TORCH_SECONDS_PER_VISIT
     return 1 if visits * seconds < _WORTH_PROCESSES else cores()
 

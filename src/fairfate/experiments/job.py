@@ -1,77 +1,33 @@
-"""A cell: all strategies of one (data, partition, protocol, seed) in one pass."""
+"""A job: all strategies of one config and one seed in one pass."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from fairfate._version import __version__
-from fairfate.data import AUTO, ENCODINGS, ORDINAL, Schema, Table, load
+from fairfate.data import ORDINAL, Schema, Table
 from fairfate.data.groups import Groups
 from fairfate.engine.record import clients_frame
 from fairfate.engine.simulate import Trace, simulate
-from fairfate.errors import InputError, check, is_utf8
-from fairfate.experiments.config import Config
 from fairfate.experiments.plan import Plan
-from fairfate.experiments.pool import Progress, Work, end_if_imported, run_tasks
 from fairfate.experiments.results import Line, rounds_frame
 from fairfate.fairness.objective import metrics_by
 from fairfate.federation.holders import AT_SERVER
 from fairfate.federation.split import Federation, build
 from fairfate.federation.streams import Streams
 from fairfate.models.fitted import FairModel
-from fairfate.storage import remove_unfinished, short_name
+from fairfate.storage import short_name
 from fairfate.strategies import Spec
-
-_TABLES: dict[tuple[Any, ...], Table] = {}
-"""Tables that this process has loaded, a few at most."""
-
-
-def load_table(config: Config) -> Table:
-    """A config's table, kept for the next cell that needs it."""
-    files = (config.data, config.data_dir, config.columns, config.held)
-    key = (*files, config.encode, config.protocol, config.reading)
-    if key not in _TABLES:
-        while len(_TABLES) >= 2:
-            _TABLES.pop(next(iter(_TABLES)))
-        check(
-            config.encode in ENCODINGS, f"encode must be one of {'|'.join(ENCODINGS)}", f"'{config.encode}'"
-        )
-        encode = ORDINAL if config.encode == AUTO and config.protocol == "published" else config.encode
-        _TABLES[key] = load(
-            config.data,
-            data_dir=config.data_dir,
-            columns=config.columns,
-            held=config.held,
-            encode=encode,
-            reading=config.reading,
-        )
-    return _TABLES[key]
-
-
-def clear_tables() -> None:
-    """Forget the tables."""
-    _TABLES.clear()
-
-
-def table_of(cell: Cell) -> Table:
-    """The cell's table, which must still be what it was when the run was planned."""
-    table = load_table(cell.plan.config)
-    if table.checksum != cell.data_checksum:
-        raise InputError(f"data must not change during a run, got another '{cell.plan.config.data}'")
-    return table
 
 
 @dataclass(frozen=True)
-class Cell:
-    """What a cell's numbers depend on, besides the strategies."""
+class Job:
+    """One config and one seed: all that its numbers depend on, besides the strategies."""
 
     plan: Plan
     seed: int
@@ -80,8 +36,8 @@ class Cell:
     """The public dataset it is: the published runs scale some of them, and other files always."""
 
     @classmethod
-    def of(cls, plan: Plan, seed: int, table: Table) -> Cell:
-        """The cell of a table."""
+    def of(cls, plan: Plan, seed: int, table: Table) -> Job:
+        """The job of a table."""
         return cls(plan, seed, table.checksum, table.source)
 
     @property
@@ -115,7 +71,7 @@ class Cell:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """What a cell's pass found."""
+    """What a job has measured."""
 
     rounds: pd.DataFrame
     traces: list[Trace]
@@ -124,7 +80,7 @@ class Outcome:
     """Who took part in each round; empty unless asked for."""
 
 
-def run_cell(
+def run_job(
     plan: Plan,
     table: Table,
     seed: int,
@@ -161,7 +117,7 @@ def run_cell(
 
 
 def key_of(plan: Plan, seed: int) -> dict[str, Any]:
-    """What every row of a cell's rounds has in common."""
+    """What every row of a job's rounds has in common."""
     return {
         "dataset": plan.dataset,
         "partition": plan.split,
@@ -193,42 +149,6 @@ def fitted(plan: Plan, table: Table, seed: int, outcome: Outcome) -> list[FairMo
         )
         for trace in outcome.traces
     ]
-
-
-def ready(out: str | Path | None, jobs: int | None) -> Path | None:
-    """Check where the results shall go, and by how many processes, before anything is done."""
-    whole = isinstance(jobs, int | np.integer) and not isinstance(jobs, bool)
-    check(jobs is None or (whole and jobs >= 1), "jobs must be >= 1", jobs)
-    end_if_imported()
-    check(out is None or isinstance(out, str | os.PathLike), "out must be a folder's path", repr(out))
-    if out is None:
-        return None
-    check(str(out) != "", "out must be a folder", "an empty text")
-    check(is_utf8(str(out)), "out must be in UTF-8", repr(str(out)))
-    check("\0" not in str(out), "out must be without NUL characters", repr(str(out)))
-    folder = Path(out)
-    check(Path(os.path.abspath(folder)).name != "", "out must be a folder with a name", f"'{out}'")
-    if folder.exists() and not folder.is_dir():
-        raise InputError(f"out must be a folder, got '{folder}' (a file)")
-    return folder
-
-
-def perform(
-    work: Work,
-    payload: Any,
-    folder: Path | None,
-    tasks: Sequence[Any],
-    jobs: int,
-    progress: Progress,
-    *parts: str,
-) -> dict[int, Any]:
-    """Do all tasks and return what each found; half-written files in these parts of the folder go."""
-    try:
-        with closing(run_tasks(work, payload, tasks, jobs, progress)) as finished:
-            return dict(finished)
-    finally:
-        if folder is not None:
-            remove_unfinished(*(folder / part for part in parts))
 
 
 def _clients(traces: Sequence[Trace], seed: int, groups: Groups) -> pd.DataFrame:

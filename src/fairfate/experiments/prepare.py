@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.data import Schema, Table
-from fairfate.errors import InputError, listing
+from fairfate.data import AUTO, ENCODINGS, ORDINAL, Schema, Table, load
+from fairfate.errors import InputError, check, listing
 from fairfate.experiments.config import Config
-from fairfate.experiments.job import clear_tables, load_table
 from fairfate.experiments.plan import Plan, resolve
 from fairfate.fairness.disclosure import MIN_CELL
 from fairfate.fairness.metrics import CellRows
@@ -24,11 +24,37 @@ from fairfate.federation.streams import Streams
 from fairfate.strategies import THRESHOLDS, Need, Setup, Spec
 
 
+def load_table(config: Config) -> Table:
+    """The table of a config."""
+    check(config.encode in ENCODINGS, f"encode must be one of {'|'.join(ENCODINGS)}", f"'{config.encode}'")
+    return load(
+        config.data,
+        data_dir=config.data_dir,
+        columns=config.columns,
+        held=config.held,
+        encode=ORDINAL if config.encode == AUTO and config.protocol == "published" else config.encode,
+        reading=config.reading,
+    )
+
+
 def prepare(config: Config) -> tuple[Plan, Table]:
     """Load the data and check every option, without running or writing anything."""
-    clear_tables()  # a file may have changed since it was last read
     table = load_table(config)
     return checked(config, table), table
+
+
+def prepare_all(configs: Iterable[Config]) -> list[tuple[Plan, Table]]:
+    """The same for several configs; those that read the same data alike share a table."""
+    tables: dict[tuple[Any, ...], Table] = {}
+    prepared = []
+    for config in configs:
+        is_published = config.protocol == "published"
+        files = (config.data, config.data_dir, config.columns, config.held)
+        key = (*files, config.encode, config.encode == AUTO and is_published, config.reading)
+        if key not in tables:
+            tables[key] = load_table(config)
+        prepared.append((checked(config, tables[key]), tables[key]))
+    return prepared
 
 
 def checked(config: Config, table: Table) -> Plan:

@@ -12,8 +12,8 @@ from fairfate.errors import check
 from fairfate.experiments.config import Config, fields_given, from_mapping
 from fairfate.experiments.execute import execute
 from fairfate.experiments.finished import Run
-from fairfate.experiments.pool import Progress
 from fairfate.experiments.prepare import checked, prepare
+from fairfate.experiments.workers import Progress
 
 
 def run(
@@ -161,7 +161,6 @@ def run(
         jobs=jobs,
         force=force,
         progress=progress,
-        in_memory=not held,
         baselines=baselines,
     )
 

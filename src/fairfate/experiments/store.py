@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
-from fairfate.experiments.job import Cell
+from fairfate.experiments.job import Job
 from fairfate.experiments.results import about_groups, read_rounds, rounds_table
 from fairfate.storage import remove_unfinished, replacing
 from fairfate.strategies import Spec
@@ -74,26 +74,26 @@ class Store:
                 if path.stem.rpartition("_")[2] == _digest(path):
                     yield _header(path), read_rounds(path)
 
-    def missing(self, cell: Cell) -> list[Spec]:
+    def missing(self, cell: Job) -> list[Spec]:
         """The cell's strategies that no file holds."""
         held = {(header["code"], text) for _, header in self._of(cell) for text in header["specs"]}
         return [spec for spec in cell.plan.specs if (spec.code, spec.text) not in held]
 
-    def read(self, cell: Cell) -> pd.DataFrame:
+    def read(self, cell: Job) -> pd.DataFrame:
         """The rounds of a finished cell."""
         files = [(header, read_rounds(path)) for path, header in self._of(cell)]
         return join_rounds(files, [spec.text for spec in cell.plan.specs])
 
-    def _of(self, cell: Cell) -> list[tuple[Path, dict[str, Any]]]:
+    def _of(self, cell: Job) -> list[tuple[Path, dict[str, Any]]]:
         """A cell's files, but for those that an older version of a plugin made."""
         codes = {"", *(spec.code for spec in cell.plan.specs)}
         return [found for found in self._files.get(_text(cell.key), []) if found[1]["code"] in codes]
 
-    def saved(self, cell: Cell) -> dict[str, str]:
+    def saved(self, cell: Job) -> dict[str, str]:
         """The files that were saved with a cell, and the SHA-256 of each."""
         return {name: digest for _, header in self._of(cell) for name, digest in header["saved"].items()}
 
-    def remove(self, cell: Cell) -> list[str]:
+    def remove(self, cell: Job) -> list[str]:
         """Forget a cell; returns its files' names."""
         paths = [path for path, _ in self._files.pop(_text(cell.key), [])]
         for path in paths:
@@ -109,7 +109,7 @@ class Store:
 
     def write(
         self,
-        cell: Cell,
+        cell: Job,
         specs: Sequence[Spec],
         rounds: pd.DataFrame,
         groups: Groups,

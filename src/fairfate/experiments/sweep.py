@@ -1,6 +1,6 @@
 """Many runs: the product of datasets, partitions, protocols, strategies with lists of settings, and seeds.
 
-All settings of one (data, partition, protocol, seed) are one cell: one pass, one file. Adding seeds or
+All strategies of one config and one seed are one job: one pass, one file. Adding seeds or
 settings later runs only what is missing.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +20,13 @@ from fairfate.data import Table
 from fairfate.errors import InputError, check
 from fairfate.experiments import results
 from fairfate.experiments.config import Config, from_mapping
-from fairfate.experiments.job import Cell, perform, ready, run_cell, table_of
+from fairfate.experiments.job import Job, run_job
 from fairfate.experiments.plan import Plan, dump_config
-from fairfate.experiments.pool import Progress, Report, cores
-from fairfate.experiments.prepare import prepare
+from fairfate.experiments.prepare import prepare_all
 from fairfate.experiments.results import CELLS, CONFIG, CONFIGS, ROUNDS, SUMMARY
+from fairfate.experiments.runner import Task, check_request, run_jobs
 from fairfate.experiments.store import Store
+from fairfate.experiments.workers import Progress, Report
 from fairfate.storage import locked, remove_unfinished, write_bytes
 from fairfate.strategies import Spec, load_plugin, make_spec, parse_spec
 from fairfate.strategies.settings import split_outside
@@ -33,20 +35,20 @@ from fairfate.strategies.steps import split_steps
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """A finished sweep: its cells stay in their files, which may be larger than memory."""
+    """A finished sweep: its results stay in their files, which may be larger than memory."""
 
     out: Path
     plans: tuple[Plan, ...]
-    cells: tuple[Cell, ...]
+    jobs: tuple[Job, ...]
     ran: int
     """How many runs (strategy, setting, seed) this call had to do."""
     damaged: tuple[str, ...]
 
-    def rounds(self, cell: Cell) -> pd.DataFrame:
-        """The rows of one cell, as in ``rounds.parquet``."""
+    def rounds(self, job: Job) -> pd.DataFrame:
+        """The rows of one job, as in ``rounds.parquet``."""
         store = Store(self.out / CELLS)
         store.index()
-        return store.read(cell)
+        return store.read(job)
 
 
 def expand(values: Mapping[str, Any], where: str = "sweep") -> list[Config]:
@@ -121,30 +123,32 @@ def sweep(
     out: str | Path,
     *,
     jobs: int | None = None,
+    executor: Executor | None = None,
     progress: Progress = lambda done: None,
     on_plan: Progress = lambda total: None,
 ) -> Sweep:
-    """Run the cells of several configs that are not yet in the folder.
+    """Run the jobs of several configs that are not yet in the folder.
 
     Parameters
     ----------
     configs : what to run; see `expand`
-    out : folder; one file for each finished cell under ``cells``, and ``summary.csv``
+    out : folder; one file for each finished job under ``cells``, and ``summary.csv``
     jobs : processes; all cores if None. The results do not depend on it.
+    executor : where to run instead, any of `concurrent.futures`: see `fairfate.experiments.cluster`
     progress : told how much work is done
     on_plan : told once how much there is to do
     """
-    folder = ready(out, jobs)
+    folder = check_request(out, jobs)
     if folder is None:
         raise InputError("out must be a folder, got none")
-    prepared = [prepare(config) for config in configs]
-    check(len(prepared) > 0, "sweep must have at least one cell", "none")
+    prepared = prepare_all(configs)
+    check(len(prepared) > 0, "sweep must have at least one job", "none")
     for name in (CONFIG, ROUNDS):
         if (folder / name).exists():
             raise InputError(f"out must be new or the folder of a sweep, got '{folder}' with {name} of a run")
     with locked(folder):
         try:
-            return _sweep(prepared, folder, jobs or cores(), progress, on_plan)
+            return _sweep(prepared, folder, jobs, executor, progress, on_plan)
         except InputError:
             if not Store(folder / CELLS).files:
                 _clear_configs(folder)  # nothing has come of them
@@ -152,31 +156,42 @@ def sweep(
 
 
 def _sweep(
-    prepared: list[tuple[Plan, Table]], folder: Path, jobs: int, progress: Progress, on_plan: Progress
+    prepared: list[tuple[Plan, Table]],
+    folder: Path,
+    jobs: int | None,
+    executor: Executor | None,
+    progress: Progress,
+    on_plan: Progress,
 ) -> Sweep:
     remove_unfinished(folder, folder / CONFIGS)
     _write_configs(folder, prepared)
     store = Store(folder / CELLS)
     damaged = store.repair()
     store.index()
-    cells, tasks, works = [], [], []
+    planned, tasks = [], []
     for plan, table in prepared:
         for seed in plan.config.seeds:
-            cell = Cell.of(plan, seed, table)
-            cells.append(cell)
-            missing = store.missing(cell)
+            job = Job.of(plan, seed, table)
+            planned.append((job, table))
+            missing = store.missing(job)
             if missing:
-                tasks.append((cell, missing))
-                works.append(plan.visits(len(table)) * len(missing))
-    on_plan(sum(works))
-    order = sorted(range(len(tasks)), key=lambda i: -works[i])  # the longest first, so that none comes last
-    sorted_tasks = [(*tasks[i], works[i]) for i in order]
-    perform(_work, folder, folder, sorted_tasks, jobs, progress, CELLS)
+                tasks.append(Task(job, tuple(missing), plan.visits(len(table)) * len(missing)))
+    on_plan(sum(task.work for task in tasks))
+    groups = {table.checksum: table.grouping for _, table in prepared}
+
+    def keep(task: Task, rounds: pd.DataFrame) -> None:
+        store.write(task.job, task.items, rounds, groups[task.job.data_checksum])
+
+    try:
+        tables = [table for _, table in prepared]
+        run_jobs(run_specs, tasks, tables, keep, jobs=jobs, executor=executor, progress=progress)
+    finally:
+        remove_unfinished(folder / CELLS)
     done = Sweep(
         folder,
         tuple(plan for plan, _ in prepared),
-        tuple(cells),
-        sum(len(missing) for _, missing in tasks),
+        tuple(job for job, _ in planned),
+        sum(len(task.items) for task in tasks),
         tuple(damaged),
     )
     _write_summary(done)
@@ -199,14 +214,10 @@ def _clear_configs(folder: Path) -> None:
             empty.rmdir()
 
 
-def _work(folder: Path, task: tuple[Cell, list[Spec], float], report: Report) -> None:
-    cell, specs, work = task
-    for plugin in cell.plan.config.plugins:
-        load_plugin(plugin)
-    per_round = work / cell.plan.training.rounds
-    table = table_of(cell)
-    outcome = run_cell(cell.plan, table, cell.seed, specs, lambda: report(per_round))
-    Store(folder / CELLS).write(cell, specs, outcome.rounds, table.grouping)
+def run_specs(task: Task, table: Table, report: Report) -> pd.DataFrame:
+    """The rounds of a job's strategies."""
+    job, per_round = task.job, task.work / task.job.plan.training.rounds
+    return run_job(job.plan, table, job.seed, task.items, lambda: report(per_round)).rounds
 
 
 def _write_summary(done: Sweep) -> None:
@@ -215,6 +226,6 @@ def _write_summary(done: Sweep) -> None:
     store.index()
     parts = []
     for plan in done.plans:
-        mine = [store.read(cell) for cell in done.cells if cell.plan == plan]
+        mine = [store.read(job) for job in done.jobs if job.plan == plan]
         parts.append(results.summarise(pd.concat(mine, ignore_index=True)))
     results.write_summary(done.out / SUMMARY, pd.concat(parts, ignore_index=True))

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fairfate.experiments.job import Cell
+from fairfate.experiments.job import Job
 from fairfate.storage import remove_unfinished, replacing
 from fairfate.studies.benchmark.measure import COLUMNS, COUNTS, WORST
 from fairfate.studies.benchmark.methods import Method
@@ -26,12 +26,12 @@ WHERE = ("encode", "dataset", "partition", "seed")
 _RATES = (*WORST, "consistency", "flip")
 
 
-def key_of(cell: Cell) -> dict[str, Any]:
+def key_of(cell: Job) -> dict[str, Any]:
     """All that a cell's numbers depend on, besides methods."""
     return {**cell.key, "encode": cell.plan.config.encode}
 
 
-def where(cell: Cell) -> dict[str, Any]:
+def where(cell: Job) -> dict[str, Any]:
     """The cell in a table's columns."""
     plan = cell.plan
     return {
@@ -48,11 +48,11 @@ class Results:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def path(self, cell: Cell) -> Path:
+    def path(self, cell: Job) -> Path:
         """A cell's file."""
         return self.folder / f"{cell.slug}_{cell.plan.config.encode}.parquet"
 
-    def read(self, cell: Cell) -> pd.DataFrame:
+    def read(self, cell: Job) -> pd.DataFrame:
         """What is there of a cell; nothing if the file is damaged, or of another version or other data."""
         try:
             frame, about = _read(self.path(cell))
@@ -60,7 +60,7 @@ class Results:
             return pd.DataFrame(columns=list(COLUMNS))
         return frame if about == key_of(cell) else frame.iloc[:0]
 
-    def add(self, cell: Cell, rows: pd.DataFrame) -> None:
+    def add(self, cell: Job, rows: pd.DataFrame) -> None:
         """Add rows to a cell's file; those of the same methods are replaced."""
         old = self.read(cell)
         old = old[~old["method"].isin(rows["method"].unique())]
@@ -106,12 +106,12 @@ def write_kept(path: Path, frame: pd.DataFrame, about: dict[str, Any]) -> None:
     _write(path, frame, about)
 
 
-def fingerprint(cell: Cell) -> dict[str, Any]:
+def fingerprint(cell: Job) -> dict[str, Any]:
     """The same for results that are kept from one version to the next; a test guards that they still hold."""
     return {name: value for name, value in key_of(cell).items() if name != "version"}
 
 
-def same(about: dict[str, Any], cells: Iterable[Cell]) -> list[Cell]:
+def same(about: dict[str, Any], cells: Iterable[Job]) -> list[Job]:
     """The cells of which there are kept results, of the same data and training."""
     known = {json.dumps(key, sort_keys=True) for key in about["cells"]}
     return [cell for cell in cells if json.dumps(fingerprint(cell), sort_keys=True) in known]

@@ -6,6 +6,7 @@ import itertools
 import platform
 import time
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ import pandas as pd
 from fairfate.data import Table
 from fairfate.errors import InputError, unknown
 from fairfate.experiments.config import Config, parse_seeds
-from fairfate.experiments.job import Cell, perform, ready, table_of
+from fairfate.experiments.job import Job
 from fairfate.experiments.plan import Plan
-from fairfate.experiments.pool import Progress, Report, cores
 from fairfate.experiments.prepare import prepare
+from fairfate.experiments.runner import Task, check_request, run_jobs
+from fairfate.experiments.workers import Progress, Report, cores
 from fairfate.storage import locked, write_bytes
 from fairfate.strategies import load_plugin
 from fairfate.studies.benchmark import kept as keeping
@@ -71,6 +73,7 @@ def benchmark(
     rounds: int | None = None,
     data_dir: str | None = None,
     jobs: int | None = None,
+    executor: Executor | None = None,
     progress: Progress = lambda done: None,
     on_plan: Progress = lambda total: None,
 ) -> Benchmark:
@@ -86,7 +89,7 @@ def benchmark(
     seeds : how many, or which
     rounds : other than usual, to try something out
     """
-    folder = ready(out, jobs)
+    folder = check_request(out, jobs)
     if folder is None:
         raise InputError("out must be a folder, got none")
     for plugin in plugins:
@@ -119,7 +122,8 @@ def benchmark(
             alone,
             (kept, about),
             tuple(methods),
-            jobs or cores(),
+            jobs,
+            executor,
             progress,
             on_plan,
             started,
@@ -148,19 +152,20 @@ def _run(
     alone: tuple[str, ...],
     kept: tuple[pd.DataFrame | None, dict[str, Any]],
     asked: tuple[str, ...],
-    jobs: int,
+    jobs: int | None,
+    executor: Executor | None,
     progress: Progress,
     on_plan: Progress,
     started: float,
 ) -> Benchmark:
     results = Results(folder / CELLS)
     results.repair()
-    cells = [Cell.of(plan, seed, table) for plan, table in prepared for seed in plan.config.seeds]
+    cells = [Job.of(plan, seed, table) for plan, table in prepared for seed in plan.config.seeds]
     others = {id(cell) for cell in keeping.same(kept[1], cells)}
     rows_of = {id(plan): len(table) for plan, table in prepared}
     reference = find([REFERENCE])
     texts = {find([text])[0].name: text for text in asked if text not in BASELINES}
-    tasks, works = [], []
+    tasks, lacking_in = [], []
     for cell in cells:
         held = results.read(cell)
         wanted = chosen if id(cell) in others else tuple(dict.fromkeys((*reference, *chosen)))
@@ -169,13 +174,23 @@ def _run(
         if lacking or single:
             found_by = [texts.get(method.name, method.name) for method in lacking]
             visits = cell.plan.visits(rows_of[id(cell.plan)])
-            tasks.append((cell, found_by, single, [method.name for method in lacking]))
-            works.append(visits * (sum(len(method.specs) for method in lacking) + len(single)))
-    on_plan(sum(works))
-    order = sorted(range(len(tasks)), key=lambda i: -works[i])
+            settings = sum(len(method.specs) for method in lacking) + len(single)
+            tasks.append(Task(cell, (found_by, single), visits * settings))
+            lacking_in.append([*(method.name for method in lacking), *single])
+    on_plan(sum(task.work for task in tasks))
+    tables = [table for _, table in prepared]
     try:
-        perform(_work, folder, folder, [(*tasks[i][:3], works[i]) for i in order], jobs, progress, CELLS)
+        run_jobs(
+            run_task_methods,
+            tasks,
+            tables,
+            lambda task, rows: results.add(task.job, rows),
+            jobs=jobs,
+            executor=executor,
+            progress=progress,
+        )
     finally:
+        results.repair()
         seconds = _add_time(folder / CLOCK, time.monotonic() - started if tasks else 0.0)
     found = [results.read(cell).assign(**keeping.where(cell)) for cell in cells]
     rows = pd.concat(found, ignore_index=True)
@@ -183,9 +198,9 @@ def _run(
     if kept[0] is not None:
         rows = _with_kept(rows, kept[0], [cell for cell in cells if id(cell) in others])
     plans = tuple(plan for plan, _ in prepared)
-    ran = sum(len(task[1]) + len(task[2]) for task in tasks)
+    ran = sum(len(names) for names in lacking_in)
     names = tuple(method.name for method in chosen) + alone if asked else ()
-    new = tuple(dict.fromkeys(name for task in tasks for name in (*task[3], *task[2])))
+    new = tuple(dict.fromkeys(name for lacking in lacking_in for name in lacking))
     return Benchmark(folder, rows, plans, ran, new, len(tasks), len(rows) - computed, seconds / 60, names)
 
 
@@ -197,7 +212,7 @@ def _add_time(clock: Path, seconds: float) -> float:
     return known + seconds
 
 
-def _with_kept(rows: pd.DataFrame, kept: pd.DataFrame, cells: Sequence[Cell]) -> pd.DataFrame:
+def _with_kept(rows: pd.DataFrame, kept: pd.DataFrame, cells: Sequence[Job]) -> pd.DataFrame:
     """The kept results of the same federations, but for methods that were run now."""
     places = pd.DataFrame([keeping.where(cell) for cell in cells])
     if places.empty:
@@ -208,16 +223,14 @@ def _with_kept(rows: pd.DataFrame, kept: pd.DataFrame, cells: Sequence[Cell]) ->
     return pd.concat([rows, same[same["now"].isna()].drop(columns="now")], ignore_index=True)
 
 
-def _work(folder: Path, task: tuple[Cell, list[str], list[str], float], report: Report) -> None:
-    cell, names, alone, work = task
-    for plugin in cell.plan.config.plugins:
-        load_plugin(plugin)
+def run_task_methods(task: Task, table: Table, report: Report) -> pd.DataFrame:
+    """The rows of a job's methods and baselines."""
+    names, alone = task.items
     methods = find(names)
     settings = sum(len(method.specs) for method in methods) + len(alone)
-    rows = run_methods(
-        cell.plan, table_of(cell), cell.seed, methods, alone, lambda done: report(work * done / settings)
-    )
-    Results(folder / CELLS).add(cell, rows)
+    share = task.work / settings
+    job = task.job
+    return run_methods(job.plan, table, job.seed, methods, alone, lambda done: report(share * done))
 
 
 def machine() -> str:

@@ -13,10 +13,10 @@ import pandas as pd
 from fairfate._version import __version__
 from fairfate.data import SOURCES, load
 from fairfate.errors import unknown
-from fairfate.experiments.pool import Progress, cores
 from fairfate.experiments.results import CELLS
 from fairfate.experiments.store import Store
 from fairfate.experiments.sweep import Sweep, sweep
+from fairfate.experiments.workers import Progress, cores
 from fairfate.report.figures import save
 from fairfate.storage import locked, remove_unfinished, write_bytes
 from fairfate.strategies import entries, make_spec
@@ -157,7 +157,7 @@ def curves(done: Sweep, runs: pd.DataFrame, dataset: str) -> pd.DataFrame:
     for plan in done.plans:
         if plan.dataset != dataset or plan.published != published:
             continue
-        frames = [store.read(cell) for cell in done.cells if cell.plan == plan]
+        frames = [store.read(job) for job in done.jobs if job.plan == plan]
         rounds = pd.concat(frames, ignore_index=True)
         rounds = rounds[rounds["split"] == "test"].assign(metric=lambda f: f["metric"].fillna("").astype(str))
         mine = rounds.merge(wanted, on=["dataset", "partition", "strategy", "metric", "settings"])

@@ -50,10 +50,10 @@ def runs_of(rounds: pd.DataFrame) -> pd.DataFrame:
 
 
 def runs_of_sweep(done: Sweep) -> pd.DataFrame:
-    """The runs of all cells, read one cell after another."""
+    """The runs of all jobs, read one after another."""
     store = Store(done.out / CELLS)
     store.index()
-    return pd.concat([runs_of(store.read(cell)) for cell in done.cells], ignore_index=True)
+    return pd.concat([runs_of(store.read(job)) for job in done.jobs], ignore_index=True)
 
 
 def by_setting(runs: pd.DataFrame) -> pd.DataFrame:

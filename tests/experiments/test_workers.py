@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from fairfate.errors import InputError, ProcessDiedError
-from fairfate.experiments import pool
-from fairfate.experiments.pool import cores, in_background, run_tasks
+from fairfate.experiments import workers as pool
+from fairfate.experiments.workers import cores, in_background, run_tasks
 
 
 class OddError(OSError):
