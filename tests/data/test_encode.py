@@ -261,7 +261,7 @@ def test_unknown_texts_are_others_and_unknown_groups_small_or_an_error() -> None
     assert {schema.categories["job"][int(place)] for place in strange.features[:, job]} == {"(others)"}
     assert {strange.group_names[place] for place in strange.group} == {"(small groups)"}
     alone = Schema.of(tidy(frame[frame["origin"].isin(["A", "B"])], **BANK))
-    with pytest.raises(UnfitError, match="column 'origin' must hold only the schema's 2 values, got 1 more"):
+    with pytest.raises(UnfitError, match="column 'origin' must hold only the schema's 2 values, got 1 other"):
         alone.table(frame.assign(origin="Z"), "site")
     with pytest.raises(UnfitError, match="column 'origin' must have a value in every row, got 1500 missing"):
         alone.table(frame.assign(origin=None), "site")

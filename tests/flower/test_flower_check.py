@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from fairfate import InputError
 from fairfate.cli.commands import run_command
 from fairfate.data import Columns, Schema, UnfitError, table_from_frame
-from fairfate.data.fit import problems
 from fairfate.flower.app.check import check_site, read_node
 from fairfate.flower.app.init import init
 from fairfate.flower.app.node import KEYS
@@ -42,6 +41,10 @@ def changed(column: str, **rows: object) -> pd.DataFrame:
     for row, value in rows.items():
         values.iloc[int(row[1:]) - 1] = value
     return GOOD.assign(**{column: values})
+
+
+def problems(schema: Schema, frame: pd.DataFrame) -> list[str]:
+    return list(schema.apply(frame, on_unknown="collect").problems)
 
 
 # -- the function ----------------------------------------------------------------------------------------

@@ -55,7 +55,7 @@ def describe_frame(schema: Schema, frame: pd.DataFrame) -> dict[str, Any]:
                 )
             inputs[column] = sorted({*names, *([MISSING] if missing else [])})
             continue
-        numbers = schema.column(frame[column])
+        numbers = schema.numbers(frame[column])
         present = numbers[~np.isnan(numbers)]
         if standardised:
             sums = float(present.sum()), float((present * present).sum())

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairfate.data.columns import MISSING, OTHERS, SMALL, into_bands, named_missing, read_dates, words
+from fairfate.data.columns import MISSING, OTHERS, SMALL, into_bands, read_dates, words
 from fairfate.data.encode import NONE, ONEHOT, ORDINAL, Encoder
 from fairfate.data.groups import Groups
 from fairfate.data.inputs import finite
@@ -35,6 +37,146 @@ class UnfitError(InputError):
     def __init__(self, public: str, detail: str = "") -> None:
         super().__init__(f"{public}{detail}")
         self.public = public
+
+
+OnUnknown = Literal["raise", "note", "collect"]
+FAR = 6.0
+"""Standard deviations from the mean beyond which a number is unusual."""
+LONGEST = 60
+"""Characters that are shown of a value."""
+ENOUGH = 10_000
+"""Rows in which a second example is looked for."""
+
+
+class ColumnValues(NamedTuple):
+    """One column as a schema sees it, with what does not fit."""
+
+    values: NDArray[np.float64]
+    """(rows,) numbers, days, or indices of texts; NaN where a row has none."""
+    unusable: tuple[UnfitError, ...] = ()
+    """Values that cannot be read at all."""
+    unknown: tuple[UnfitError, ...] = ()
+    """Texts, or missing ones, that the schema has no index for."""
+    note: str = ""
+    """How many rows hold texts that the schema does not tell apart."""
+
+
+class Applied(NamedTuple):
+    """Rows as a schema sees them; see `Schema.apply`."""
+
+    features: NDArray[np.float64]
+    """(rows, features)"""
+    label: NDArray[np.int8] | None
+    """(rows,) 1 is the favourable outcome; None where it was not looked at."""
+    group: NDArray[np.int64] | None
+    """(rows,) -1 where it is none of the known; None where a sensitive column is not there."""
+    notes: tuple[str, ...]
+    """What is unusual about the rows."""
+    problems: tuple[str, ...]
+    """Why rows do not fit, in a line each. They show values of the file: for its owner, not for others."""
+
+
+class Vocabulary(NamedTuple):
+    """The texts that a schema tells apart in one column, and what stands for all others."""
+
+    names: tuple[str, ...]
+    missing_in: tuple[str, ...] = ()
+    """Names of which one must be known for rows without a text to fit."""
+
+    @property
+    def rest(self) -> int:
+        """The index that stands for any other text; -1 for none."""
+        return next((self.names.index(name) for name in (OTHERS, SMALL) if name in self.names), -1)
+
+    @property
+    def missing(self) -> int:
+        """The index that stands for a missing text; -1 for none."""
+        return self.names.index(MISSING) if MISSING in self.names else self.rest
+
+    @property
+    def indices(self) -> dict[str, int]:
+        """The index of each text."""
+        return {name: number for number, name in enumerate(self.names)}
+
+    def read(self, values: pd.Series[Any]) -> ColumnValues:
+        """The index of each row's text."""
+        codes, names = words(values)
+        index, rest = self.indices, self.rest
+        indices = np.array([index.get(name, rest) for name in names] + [self.missing], dtype=np.float64)
+        indices[indices < 0] = np.nan
+        problems, note = [], ""
+        empty = np.flatnonzero(codes < 0)
+        if len(empty) and not set(self.missing_in) & set(self.names):
+            why = ", since the schema knows no missing one" if OTHERS in self.missing_in else ""
+            rule = f"column '{values.name}' must have a value in every row{why}"
+            problems.append(UnfitError(rule, f", got {len(empty)} missing, the first in row {empty[0] + 1}"))
+        strange = np.array([name not in index for name in names] + [False])
+        if strange.any():
+            rows = np.flatnonzero(strange[codes])
+            example = names[int(np.flatnonzero(strange)[0])]
+            counted = "" if rest < 0 else f", count as {self.names[rest]}"
+            note = (
+                f"{values.name}: {len(rows):,} rows with texts that the model does not tell apart, such as"
+                f" '{example}'{counted}"
+            )
+            if rest < 0:
+                rule = f"column '{values.name}' must hold only the schema's {len(self.names)} values"
+                others = f"{strange.sum()} other{'' if strange.sum() == 1 else 's'} in {_rows(rows)}"
+                shown = _examples(rows, (names[codes[row]] for row in rows))
+                detail = f", got {others}, {shown}; the schema knows {listing(self.names)}"
+                problems.append(UnfitError(rule, detail))
+        return ColumnValues(indices[codes], (), tuple(problems), note)
+
+
+def read_days(values: pd.Series[Any], form: str) -> ColumnValues:
+    """A column that must hold dates, as days since 1970; NaN where one is missing."""
+    try:
+        return ColumnValues(read_dates(values, form))
+    except (ValueError, TypeError) as error:
+        rule = f"column '{values.name}' must hold dates such as {_EXAMPLE:{form}}"
+        raise UnfitError(rule, f" ({str(error).splitlines()[0]})") from None
+
+
+def read_numbers(values: pd.Series[Any]) -> ColumnValues:
+    """A column that must hold numbers, finite and of a usable size; NaN where one is missing."""
+    column, problems = str(values.name), []
+    if values.dtype.kind not in "biufO":
+        raise UnfitError(f"column '{column}' must hold numbers, got {values.dtype}")
+    if values.dtype.kind == "O":
+        numbers = parse_numbers(values)
+        rows = np.flatnonzero((numbers.isna() & values.notna()).to_numpy(dtype=bool))
+        if len(rows):
+            shown = _examples(rows, (values.iloc[row] for row in rows))
+            rule = f"column '{column}' must hold numbers, got text"
+            problems.append(UnfitError(rule, f" in {_rows(rows)}, {shown}"))
+        values = numbers
+    array = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    try:
+        finite(array, column)
+    except InputError as error:
+        rule = f"column '{column}' must hold finite numbers of a usable size"
+        problems.append(UnfitError(rule, f" ({error})"))
+    return ColumnValues(array, tuple(problems))
+
+
+def _rows(rows: NDArray[Any]) -> str:
+    return f"{len(rows)} row{'' if len(rows) == 1 else 's'}"
+
+
+def _examples(rows: Iterable[int], values: Iterable[object]) -> str:
+    """Two different values, each with the first row that has it; rows count from 1, after the header."""
+    first: dict[str, int] = {}
+    for row, value in islice(zip(rows, values, strict=True), ENOUGH):
+        text = str(value)
+        first.setdefault(text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…", row)
+        if len(first) == 2:
+            break
+    return "such as " + " and ".join(f"'{text}' (row {row + 1})" for text, row in first.items())
+
+
+def _one_line(text: str) -> str:
+    """Without line ends and other characters that cannot be shown."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,27 +237,80 @@ class Schema:
         """The rows in which values that stand for a missing one are missing."""
         return without_codes(frame, self.missing)[0]
 
+    def unused(self, frame: pd.DataFrame) -> list[str]:
+        """Columns of a file that the schema does not name."""
+        return [name for name in frame.columns if name not in self.columns]
+
+    def vocabulary(self, column: str) -> Vocabulary | None:
+        """The texts of a column that the schema tells apart; None where it holds numbers or dates."""
+        if column == self.target:
+            return Vocabulary(self.labels)
+        if column in self.sensitive and column not in self.bands:
+            return Vocabulary(self.grouping.values[self.sensitive.index(column)], (MISSING, SMALL))
+        if column in self.categories:
+            return Vocabulary(self.categories[column], (MISSING, OTHERS))
+        return None
+
+    def takes_missing(self, sensitive: str) -> bool:
+        """Whether rows without a value of a sensitive column have a group."""
+        known = self.grouping.values[self.sensitive.index(sensitive)]
+        return MISSING in known or SMALL in known
+
+    def apply(self, frame: pd.DataFrame, on_unknown: OnUnknown = "raise") -> Applied:
+        """A file's rows as the schema sees them; columns that it does not name are left alone.
+
+        Parameters
+        ----------
+        frame : the rows
+        on_unknown : what becomes of rows that do not fit. ``raise``: the first problem is an UnfitError.
+            ``collect``: all problems are in the result. ``note``: for rows to be scored, whose label is not
+            looked at and whose group may be absent; a text that the schema does not know counts as one of the
+            others (or, without such a value, as missing) and is counted in the notes, as are unusual numbers;
+            what cannot be read at all is an InputError
+        """
+        frame = self.without_codes(frame)
+        is_noted = on_unknown == "note"
+        problems = [] if is_noted else list(self._absent_columns(frame))
+        if is_noted:
+            for name in self.features:
+                if name not in frame.columns:
+                    raise unknown("column in the data: the model needs", name, frame.columns)
+        wanted = (*self.features, *self.sensitive) if is_noted else self.columns
+        columns = {name: self._read(frame[name]) for name in dict.fromkeys(wanted) if name in frame.columns}
+        bands = {name: self._read_bands(frame[name], columns[name]) for name in self.bands if name in columns}
+        for name, column in columns.items():
+            band = bands.get(name)
+            problems += column.unusable
+            problems += () if is_noted else column.unknown
+            problems += () if is_noted or band is None or column.unusable else band.unknown
+        group, combinations = self._group({**columns, **bands}, len(frame))
+        problems += () if is_noted else combinations
+        if problems and is_noted:
+            raise InputError(f"data must fit the model: {problems[0]}")
+        if problems and on_unknown == "raise":
+            raise problems[0]
+        empty = ColumnValues(np.full(len(frame), np.nan))
+        inputs = [columns.get(name, empty).values for name in self.features]
+        notes = [note for number, name in enumerate(self.features) for note in self._notes(columns, number)]
+        label = columns.get(self.target, empty).values
+        return Applied(
+            features=np.stack(inputs, axis=1),
+            label=None if is_noted else np.nan_to_num(label, nan=-1).astype(np.int8),
+            group=group,
+            notes=tuple(notes) if is_noted else (),
+            problems=tuple(_one_line(str(problem)) for problem in problems),
+        )
+
     def table(self, frame: pd.DataFrame, name: str) -> Table:
         """A file's rows in this schema; UnfitError if they do not fit. Other columns are left alone."""
-        frame = self.without_codes(frame)
-        for column in self.columns:
-            if column not in frame.columns:
-                hint = str(unknown("column", column, frame.columns)).partition(";")[2]
-                raise UnfitError(f"column '{column}' must be in the file, got none of that name", f";{hint}")
-        label = _codes(frame[self.target], self.labels)
-        coded = {name: self._values(frame[name], number) for number, name in enumerate(self.sensitive)}
-        group = self._group(list(coded.values())) if coded else np.zeros(len(frame), dtype=np.int64)
-        inputs = [
-            coded[column].astype(np.float64)
-            if column in coded and column not in self.bands
-            else self.column(frame[column])
-            for column in self.features
-        ]
+        rows = self.apply(frame)
+        assert rows.label is not None
+        assert rows.group is not None
         return Table(
             name=name,
-            features=np.stack(inputs, axis=1),
-            label=label.astype(np.int8),
-            group=group.astype(np.int16),
+            features=rows.features,
+            label=rows.label,
+            group=rows.group.astype(np.int16),
             feature_names=self.features,
             label_names=self.labels,
             grouping=self.grouping,
@@ -129,75 +324,92 @@ class Schema:
             stratified=self.encode == ONEHOT,
         )
 
-    def takes_missing(self, sensitive: str) -> bool:
-        """Whether rows without a value of a sensitive column have a group."""
-        known = self.grouping.values[self.sensitive.index(sensitive)]
-        return MISSING in known or SMALL in known
-
-    def _values(self, values: pd.Series[Any], attribute: int) -> NDArray[np.int64]:
-        """A sensitive column's values, by their place in the schema."""
-        known, values = self.grouping.values[attribute], self.bands_of(values)
-        if self.takes_missing(self.sensitive[attribute]):
-            values = named_missing(values)
-        if known[0] != OTHERS:
-            return _codes(values, known)
-        codes, names = words(values)
-        _check_complete(codes, values.name)
-        privileged = names.index(known[1]) if known[1] in names else -1
-        return np.asarray(codes == privileged, dtype=np.int64)
-
-    def bands_of(self, values: pd.Series[Any]) -> pd.Series[Any]:
-        """A sensitive column with its numbers cut into bands, if it is cut."""
-        cuts = self.bands.get(str(values.name))
-        return into_bands(self.numbers(values), cuts).rename(str(values.name)) if cuts else values
-
-    def _group(self, coded: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-        """Each row's group, from its values of the sensitive columns."""
-        if len(coded) == 1:
-            return coded[0]
-        place = {member: number for number, member in enumerate(self.grouping.members)}
-        rows = list(zip(*(codes.tolist() for codes in coded), strict=True))
-        strange = sum(row not in place for row in rows)
-        if strange:
-            raise UnfitError(
-                f"columns {listing(self.sensitive)} must hold only the schema's {len(place)} combinations",
-                f", got others in {strange} rows",
-            )
-        return np.array([place[row] for row in rows], dtype=np.int64)
-
-    def column(self, values: pd.Series[Any]) -> NDArray[np.float64]:
-        """An input column: numbers, days, or the places of texts in the schema."""
-        column = str(values.name)
-        if column in self.categories:
-            return _codes(values, self.categories[column], missing=True).astype(np.float64)
-        if column in self.dates:
-            try:
-                return read_dates(values, self.dates[column])
-            except (ValueError, TypeError) as error:
-                public = f"column '{column}' must hold dates such as {_EXAMPLE:{self.dates[column]}}"
-                raise UnfitError(public, f" ({str(error).splitlines()[0]})") from None
-        return self.numbers(values)
-
     def numbers(self, values: pd.Series[Any]) -> NDArray[np.float64]:
-        """A column that must hold numbers; NaN where one is missing."""
-        column = str(values.name)
-        if values.dtype.kind not in "biufO":
-            raise UnfitError(f"column '{column}' must hold numbers, got {values.dtype}")
-        if values.dtype.kind == "O":
-            numbers = parse_numbers(values)
-            odd = np.flatnonzero((numbers.isna() & values.notna()).to_numpy())
-            if len(odd):
-                row = int(odd[0])
-                raise UnfitError(
-                    f"column '{column}' must hold numbers, got text",
-                    f" '{values.iloc[row]}' in row {row + 1} ({len(odd)} such values)",
+        """A column of numbers or dates, as numbers; UnfitError for others, NaN where one is missing."""
+        column = self._read(values)
+        for problem in (*column.unusable, *column.unknown):
+            raise problem
+        return column.values
+
+    def _absent_columns(self, frame: pd.DataFrame) -> Iterator[UnfitError]:
+        """Columns that are not in the file, with the one that may be meant."""
+        spare = {name.strip().casefold(): name for name in self.unused(frame)}
+        for column in self.columns:
+            if column not in frame.columns:
+                near = difflib.get_close_matches(column.strip().casefold(), spare, n=1)
+                hint = (
+                    f"did you mean '{spare[near[0]]}'?" if near else f"the file has {listing(frame.columns)}"
                 )
-            values = numbers
+                yield UnfitError(f"column '{column}' must be in the file, got none of that name", f"; {hint}")
+
+    def _read(self, values: pd.Series[Any], *, as_numbers: bool = False) -> ColumnValues:
+        """One column: indices of texts, days, or numbers."""
+        name = str(values.name)
+        vocabulary = self.vocabulary(name)
         try:
-            return finite(values.to_numpy(dtype=np.float64, na_value=np.nan), column)
-        except InputError as error:
-            public = f"column '{column}' must hold finite numbers of a usable size"
-            raise UnfitError(public, f" ({error})") from None
+            if vocabulary is not None and not as_numbers:
+                return vocabulary.read(values)
+            return read_days(values, self.dates[name]) if name in self.dates else read_numbers(values)
+        except UnfitError as error:
+            problem = error
+        except InputError as error:  # of lists and records, which shows no value
+            problem = UnfitError(str(error))
+        except (TypeError, ValueError, OverflowError) as error:
+            problem = UnfitError(f"column '{name}' must hold numbers or texts", f", got {error}")
+        return ColumnValues(np.full(len(values), np.nan), (problem,))
+
+    def _read_bands(self, values: pd.Series[Any], column: ColumnValues) -> ColumnValues:
+        """The band of each number of a sensitive column."""
+        name = str(values.name)
+        numbers = self._read(values, as_numbers=True) if name in self.categories else column
+        known = Vocabulary(self.grouping.values[self.sensitive.index(name)], (MISSING, SMALL))
+        return known.read(into_bands(numbers.values, self.bands[name]).rename(name))
+
+    def _group(
+        self, columns: Mapping[str, ColumnValues], rows: int
+    ) -> tuple[NDArray[np.int64] | None, list[UnfitError]]:
+        """Each row's group, -1 where its values make none; None where a sensitive column is not there."""
+        if not set(self.sensitive) <= set(columns):
+            return None, []
+        if not self.sensitive:
+            return np.zeros(rows, dtype=np.int64), []
+        codes = np.stack([columns[name].values for name in self.sensitive], axis=1)
+        codes = np.nan_to_num(codes, nan=-1).astype(np.int64)
+        members = self.grouping.members
+        if len(self.sensitive) == 1:
+            position = {member[0]: number for number, member in enumerate(members)}
+            size = len(self.grouping.values[0])
+            return np.array([position.get(code, -1) for code in (*range(size), -1)])[codes[:, 0]], []
+        combinations, inverse = np.unique(codes, axis=0, return_inverse=True)
+        known = {member: number for number, member in enumerate(members)}
+        index = np.array([known.get(tuple(row), -1) for row in combinations.tolist()], dtype=np.int64)
+        group = index[inverse.reshape(-1)]
+        strange = np.flatnonzero((group < 0) & (codes >= 0).all(axis=1))
+        if not len(strange):
+            return group, []
+        values = self.grouping.values
+        shown = (", ".join(values[a][code] for a, code in enumerate(codes[row])) for row in strange)
+        rule = f"columns {listing(self.sensitive)} must hold only the schema's {len(known)} combinations"
+        return group, [UnfitError(rule, f", got others in {_rows(strange)}, {_examples(strange, shown)}")]
+
+    def _notes(self, columns: Mapping[str, ColumnValues], number: int) -> Iterator[str]:
+        """What is unusual about an input: texts that are not told apart, or numbers far from the others."""
+        name, encoder = self.features[number], self.encoder
+        column = columns.get(name)
+        if column is None:
+            return
+        if column.note or self.vocabulary(name) is not None:
+            yield from filter(None, [column.note])
+            return
+        low, span = encoder.low[number], encoder.span[number]
+        if encoder.slots is None:
+            outside = (column.values < low) | (column.values > low + span)
+            limit, is_scaled = "outside the range that inputs are scaled by", self.encode != NONE
+        else:
+            outside, is_scaled = np.abs(column.values - low) > FAR * span, True
+            limit = f"more than {FAR:g} standard deviations from the mean that inputs are scaled by"
+        if is_scaled and outside.any():
+            yield f"{name}: {int(outside.sum()):,} values {limit}"
 
     def to_json(self) -> str:
         """The schema as text, exact to the last digit."""
@@ -345,33 +557,3 @@ def parse_numbers(values: pd.Series[Any]) -> pd.Series[Any]:
 
     rest = values[numbers.isna() & values.notna()]
     return numbers.fillna(rest.map(bound_of).astype(np.float64)) if len(rest) else numbers
-
-
-def _check_complete(codes: NDArray[np.int64], column: object) -> None:
-    missing = int((codes < 0).sum())
-    if missing:
-        raise UnfitError(f"column '{column}' must have a value in every row", f", got {missing} missing")
-
-
-def _codes(values: pd.Series[Any], known: tuple[str, ...], *, missing: bool = False) -> NDArray[np.int64]:
-    """Each row's index among the known words."""
-    codes, names = words(values)
-    if not missing:
-        _check_complete(codes, values.name)
-    lost = int((codes < 0).sum())
-    if lost and MISSING not in known and OTHERS not in known:
-        raise UnfitError(
-            f"column '{values.name}' must have a value in every row, since the schema knows no missing one",
-            f", got {lost} missing",
-        )
-    place = {name: number for number, name in enumerate(known)}
-    rest = next((place[word] for word in (OTHERS, SMALL) if word in place), None)
-    strange = [name for name in names if name not in known]
-    if strange and rest is None:
-        raise UnfitError(
-            f"column '{values.name}' must hold only the schema's {len(known)} values",
-            f", got {len(strange)} more ({listing(strange)}; the schema knows {listing(known)})",
-        )
-    missing_place = place.get(MISSING, -1 if rest is None else rest)
-    index = np.array([place.get(name, rest) for name in names] + [missing_place], dtype=np.int64)
-    return index[codes]

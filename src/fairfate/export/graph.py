@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairfate._version import __version__
-from fairfate.data.columns import MISSING, band_names
+from fairfate.data.columns import band_names
+from fairfate.data.schema import Vocabulary
 from fairfate.errors import InputError, check
-from fairfate.export.inputs import MEANING, TEXT, Column, columns_of, rest_of
+from fairfate.export.inputs import MEANING, TEXT, Column, columns_of
 from fairfate.models.fitted import FairModel
 
 if TYPE_CHECKING:
@@ -130,14 +131,14 @@ class _Graph:
 def _code(graph: _Graph, column: Column) -> str:
     """(rows, 1) the place of each text among the known ones; -1 for none."""
     if column.name not in graph.codes:
-        places = {**column.places, "": column.missing}
+        index = {**column.known.indices, "": column.known.missing}
         graph.codes[column.name] = graph.node(
             "LabelEncoder",
             [column.name],
             domain=ML,
-            keys_strings=list(places),
-            values_int64s=list(places.values()),
-            default_int64=column.rest,
+            keys_strings=list(index),
+            values_int64s=list(index.values()),
+            default_int64=column.known.rest,
         )
     return graph.codes[column.name]
 
@@ -160,9 +161,9 @@ def _encoded(graph: _Graph) -> str:
             order += [(place, 1) for place in flagged]
     for place in texts:
         column = graph.columns[schema.features[place]]
-        every = graph.constant(np.arange(len(column.known))[None], np.int64)
+        every = graph.constant(np.arange(len(column.known.names))[None], np.int64)
         parts.append(graph.cast(graph.node("Equal", [_code(graph, column), every]), np.float32))
-        order += [(place, number) for number in range(len(column.known))]
+        order += [(place, number) for number in range(len(column.known.names))]
     return _in_order(graph, graph.node("Concat", parts, axis=1), order)
 
 
@@ -187,7 +188,7 @@ def _numbers(graph: _Graph, places: Sequence[int]) -> tuple[str, str]:
     for place in places:
         column = graph.columns[schema.features[place]]
         if column.kind == TEXT:
-            known = graph.constant([*range(len(column.known)), np.nan])  # -1 is the last
+            known = graph.constant([*range(len(column.known.names)), np.nan])  # -1 is the last
             raw.append(graph.node("Gather", [known, _code(graph, column)]))
         else:
             raw.append(column.name)
@@ -262,7 +263,7 @@ def _group(graph: _Graph) -> str:
 def _value(graph: _Graph, number: int) -> str:
     """(rows, 1) the place of each person's value of a sensitive column; -1 for none."""
     grouping = graph.schema.grouping
-    column, known = graph.columns[grouping.attributes[number]], grouping.values[number]
+    column, known = graph.columns[grouping.attributes[number]], Vocabulary(grouping.values[number])
     if column.kind == TEXT:
         return _code(graph, column)
     cuts = graph.schema.bands[column.name]
@@ -271,9 +272,8 @@ def _value(graph: _Graph, number: int) -> str:
     band = graph.node("ReduceSum", [graph.cast(over, np.int64), axis], keepdims=1)
     missing = graph.node("IsNaN", [column.name])
     band = graph.node("Where", [missing, graph.constant(len(cuts) + 1, np.int64), band])
-    rest = rest_of(known)
-    places = [known.index(name) if name in known else rest for name in (*band_names(cuts), MISSING)]
-    return graph.node("Gather", [graph.constant(places, np.int64), band])
+    indices = [*(known.indices.get(name, known.rest) for name in band_names(cuts)), known.missing]
+    return graph.node("Gather", [graph.constant(indices, np.int64), band])
 
 
 def _about(graph: _Graph) -> dict[str, str]:

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.data import MISSING, OTHERS, SMALL, Schema, UnfitError, words
+from fairfate.data import Schema, UnfitError, words
+from fairfate.data.schema import Vocabulary
 from fairfate.errors import InputError, check, unknown
 from fairfate.models.fitted import FairModel, Frame, as_frame
 
@@ -25,28 +26,8 @@ class Column(NamedTuple):
     name: str
     kind: str
     """text, number or date."""
-    known: tuple[str, ...] = ()
+    known: Vocabulary
     """The texts that are told apart."""
-
-    @property
-    def places(self) -> dict[str, int]:
-        """Where each text stands."""
-        return {text: place for place, text in enumerate(self.known)}
-
-    @property
-    def rest(self) -> int:
-        """The place of a text that is not known; -1 for none."""
-        return rest_of(self.known)
-
-    @property
-    def missing(self) -> int:
-        """The place of a missing text; -1 for none."""
-        return self.places.get(MISSING, self.rest)
-
-
-def rest_of(known: tuple[str, ...]) -> int:
-    """The place of values that are not among the known; -1 for none."""
-    return next((known.index(word) for word in (OTHERS, SMALL) if word in known), -1)
 
 
 def columns_of(model: FairModel) -> dict[str, Column]:
@@ -59,13 +40,11 @@ def columns_of(model: FairModel) -> dict[str, Column]:
 
 
 def _column(schema: Schema, name: str) -> Column:
-    known = schema.categories.get(name)
-    if name in schema.sensitive and name not in schema.bands:
-        known = schema.grouping.values[schema.sensitive.index(name)]
-    if known is not None:
-        check("" not in known, f"column '{name}' must have no empty text among its values", "one")
-        return Column(name, TEXT, known)
-    return Column(name, DATE if name in schema.dates else NUMBER)
+    known = schema.vocabulary(name)
+    if known is None:
+        return Column(name, DATE if name in schema.dates else NUMBER, Vocabulary(()))
+    check("" not in known.names, f"column '{name}' must have no empty text among its values", "one")
+    return Column(name, TEXT, known)
 
 
 def onnx_inputs(model: FairModel, frame: Frame) -> dict[str, NDArray[Any]]:
@@ -83,7 +62,7 @@ def onnx_inputs(model: FairModel, frame: Frame) -> dict[str, NDArray[Any]]:
             raise unknown("column in the data: the model needs", name, table.columns)
         values = table[name]
         try:
-            tensor = _texts(values) if column.kind == TEXT else model.schema.column(values)
+            tensor = _texts(values) if column.kind == TEXT else model.schema.numbers(values)
         except UnfitError as error:
             raise InputError(f"data must fit the model: {error}") from None
         found[name] = tensor.reshape(-1, 1)

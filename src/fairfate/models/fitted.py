@@ -14,7 +14,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate._version import __version__
-from fairfate.data import MISSING, OTHERS, SMALL, Schema, UnfitError, words
+from fairfate.data import OTHERS, Schema
 from fairfate.data.table import merged_outcomes
 from fairfate.errors import InputError, check, is_utf8, listing, unknown
 from fairfate.fairness.disclosure import MIN_CELL, round_counts
@@ -26,8 +26,6 @@ MEASURED = ("validation", "test")
 """The rows whose counts a model's file tells."""
 BLOCK = 65_536
 """Rows that are encoded and scored at a time."""
-FAR = 6.0
-"""Standard deviations from the mean beyond which a number is unusual."""
 TRAINED_ON = (
     "these rows were used to train or to choose the model, so the numbers are too good;"
     " measure it on rows that its run has not used"
@@ -129,10 +127,13 @@ class FairModel:
         decide : leave the decisions out if False, and then groups are not needed for thresholds
         """
         table = _with_groups(as_frame(frame, self.schema), sensitive_features, self.schema)
-        table = self.schema.without_codes(table)
-        rows = _encode(self.schema, table)
-        if strict and rows.odd:
-            raise InputError(f"data must hold only what the model knows, got {'; '.join(rows.odd)} (strict)")
+        rows = self.schema.apply(table, on_unknown="note")
+        if strict and rows.notes:
+            raise InputError(
+                f"data must hold only what the model knows, got {'; '.join(rows.notes)} (strict)"
+            )
+        is_labelled = self.schema.target in table.columns
+        ignored = [f"the column '{self.schema.target}' is the label, and ignored"] if is_labelled else []
         margins = np.empty(len(table), dtype=np.float64)
         for start in range(0, len(table), BLOCK):
             block = slice(start, start + BLOCK)
@@ -142,7 +143,7 @@ class FairModel:
             probability = 1 / (1 + np.exp(-margins))
         cuts = self._cuts(rows.group, table) if decide else np.zeros(len(table))
         decision = (margins > cuts).astype(np.int8)
-        return Scored(probability, decision, rows.group, tuple(rows.notes), margins - cuts)
+        return Scored(probability, decision, rows.group, (*ignored, *rows.notes), margins - cuts)
 
     def margins(self, x: NDArray[np.float32]) -> NDArray[np.float64]:
         """(rows,) the log-odds of the favourable outcome, of encoded rows."""
@@ -331,81 +332,3 @@ def _with_groups(frame: pd.DataFrame, given: Any, schema: Schema) -> pd.DataFram
             f"shape {np.shape(values)}",
         )
     return frame.assign(**columns)
-
-
-class _Rows(NamedTuple):
-    features: NDArray[np.float64]
-    group: NDArray[np.int64] | None
-    notes: list[str]
-    odd: list[str]
-    """Those of the notes that ``strict`` refuses."""
-
-
-def _encode(schema: Schema, frame: pd.DataFrame) -> _Rows:
-    """Rows as the schema sees them, however odd they are."""
-    for column in schema.features:
-        if column not in frame.columns:
-            raise unknown("column in the data: the model needs", column, frame.columns)
-    notes, odd = [], []
-    if schema.target in frame.columns:
-        notes.append(f"the column '{schema.target}' is the label, and ignored")
-    columns = []
-    for number, name in enumerate(schema.features):
-        values, strange = _column(schema, frame[name], number)
-        columns.append(values)
-        odd += strange
-    group = _groups(schema, frame)
-    return _Rows(np.stack(columns, axis=1), group, [*notes, *odd], odd)
-
-
-def _column(schema: Schema, values: pd.Series[Any], number: int) -> tuple[NDArray[np.float64], list[str]]:
-    name, encoder = schema.features[number], schema.encoder
-    known = schema.categories.get(name)
-    if name in schema.sensitive and name not in schema.bands:
-        known = schema.grouping.values[schema.sensitive.index(name)]
-    if known is not None:
-        return _codes(values, known)
-    try:
-        numbers = schema.column(values)
-    except UnfitError as error:
-        raise InputError(f"data must fit the model: {error}") from None
-    low, span = encoder.low[number], encoder.span[number]
-    if encoder.slots is None:
-        outside = int(((numbers < low) | (numbers > low + span)).sum()) if schema.encode != "none" else 0
-        limit = "outside the range that inputs are scaled by"
-    else:
-        outside = int((np.abs(numbers - low) > FAR * span).sum())
-        limit = f"more than {FAR:g} standard deviations from the mean that inputs are scaled by"
-    return numbers, [f"{name}: {outside:,} values {limit}"] if outside else []
-
-
-def _codes(values: pd.Series[Any], known: tuple[str, ...]) -> tuple[NDArray[np.float64], list[str]]:
-    """Places of texts in a list; those that are not in it are the others or, without such a place, none."""
-    codes, names = words(values)
-    place = {name: float(number) for number, name in enumerate(known)}
-    rest = next((place[word] for word in (OTHERS, SMALL) if word in place), np.nan)
-    index = np.array([place.get(name, rest) for name in names] + [place.get(MISSING, rest)])
-    strange = [number for number, name in enumerate(names) if name not in place]
-    rows = int(np.isin(codes, strange).sum()) if strange else 0
-    if not rows:
-        return index[codes], []
-    said = f"{values.name}: {rows:,} rows with texts that the model does not tell apart, such as"
-    counted = "" if np.isnan(rest) else f", count as {known[int(rest)]}"
-    return index[codes], [f"{said} '{names[strange[0]]}'{counted}"]
-
-
-def _groups(schema: Schema, frame: pd.DataFrame) -> NDArray[np.int64] | None:
-    """Each row's group; -1 where it is none of the known, None where a column is not there."""
-    if not set(schema.sensitive) <= set(frame.columns):
-        return None
-    if not schema.sensitive:
-        return np.zeros(len(frame), dtype=np.int64)
-    coded = []
-    for number, name in enumerate(schema.sensitive):
-        codes, _ = _codes(schema.bands_of(frame[name]), schema.grouping.values[number])
-        coded.append(np.nan_to_num(codes, nan=-1).astype(np.int64))
-    if len(coded) == 1:
-        return coded[0]
-    place = {member: number for number, member in enumerate(schema.grouping.members)}
-    rows = zip(*(codes.tolist() for codes in coded), strict=True)
-    return np.array([place.get(row, -1) for row in rows], dtype=np.int64)

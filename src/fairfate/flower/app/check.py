@@ -13,7 +13,6 @@ import pandas as pd
 
 from fairfate.data import Schema, Table
 from fairfate.data.encode import ONEHOT
-from fairfate.data.fit import problems, unused
 from fairfate.data.read import stem
 from fairfate.errors import InputError, listing
 from fairfate.flower.app.node import check_keys, data_file, read_rows
@@ -49,7 +48,10 @@ def check_site(schema: str | Path, node: str | Path | None = None, data: str | P
     if not file.is_file():
         raise InputError(f"data must be a CSV or Parquet file, got '{file}' (no such file{_where(file)})")
     frame = read_rows(config, file, known)
-    name, found = str(config.get("name") or stem(file)), problems(known, frame)
+    name, found = (
+        str(config.get("name") or stem(file)),
+        list(known.apply(frame, on_unknown="collect").problems),
+    )
     notes = [] if file.is_absolute() or node is None else [_relative(file)]
     return Checked(name, file, found, [] if found else [*_summary(known, frame, name), *notes])
 
@@ -101,7 +103,7 @@ def _relative(file: Path) -> str:
 def _summary(schema: Schema, frame: pd.DataFrame, name: str) -> list[str]:
     """What of the file takes part."""
     table = schema.table(frame, name)
-    others = unused(schema, frame)
+    others = schema.unused(frame)
     return [
         f"{name}: {len(table)} rows fit the schema.",
         f"Rows by {' and '.join(schema.sensitive)} and {schema.target}: {_cells(table)}",
