@@ -15,7 +15,7 @@ import made_up
 from command import Outcome
 from fairfate import InputError, load
 from fairfate.data import Columns, Held, table_from_frame
-from fairfate.data.leaks import leaks, telling_inputs
+from fairfate.data.inspection import leaks, telling_inputs
 
 Call = Callable[..., Outcome]
 COLUMNS = Columns("y", ("s",))

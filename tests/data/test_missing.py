@@ -15,7 +15,8 @@ import pytest
 from command import Outcome
 from fairfate import FairModel, load, run
 from fairfate.data import Columns, Held, Reading, Schema, read_file
-from fairfate.data.missing import spikes, without_codes
+from fairfate.data.inspection import spikes
+from fairfate.data.numbers import without_codes
 from fairfate.flower.app.node import read_rows
 
 Call = Callable[..., Outcome]

@@ -18,7 +18,8 @@ import made_up
 from command import Outcome
 from fairfate import InputError, load, run
 from fairfate.data import Columns, Held, parse_sensitive, synthetic, table_from_frame
-from fairfate.data.columns import band_names, into_bands, least_rows, merge_small, why_no_number_input
+from fairfate.data.columns import least_rows, why_no_number_input
+from fairfate.data.groups import band_names, into_bands, merge_small
 from fairfate.experiments.config import Config, from_mapping
 from fairfate.experiments.plan import resolve
 from fairfate.experiments.prepare import prepare

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairfate.data import Columns, load
-from fairfate.data.numerals import number
-from fairfate.data.read import Read, Reading, list_folder, read_file, read_folder, read_frame
+from fairfate.data.numbers import number
+from fairfate.data.readers import Read, Reading, list_folder, read_file, read_folder, read_frame
 from fairfate.errors import InputError
 
 FRAME = pd.DataFrame({"age": [30, 41, 52], "city": ["Köln", "Łódź", "a,b;c"], "rate": [0.5, 1.25, -3.0]})
@@ -94,7 +94,7 @@ def test_columns_of_one_name_are_refused_in_a_sheet(tmp_path: Path) -> None:
 def test_without_openpyxl_the_error_says_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairfate.data.read.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("fairfate.data.readers.importlib.util.find_spec", lambda name: None)
     (tmp_path / "a.xlsx").write_bytes(b"PK")
     with pytest.raises(InputError, match=r'a\.xlsx.*pip install "fairfate\[excel\]"'):
         read_frame(tmp_path / "a.xlsx")

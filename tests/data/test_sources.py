@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairfate.data import SOURCES, fetch, find, load, recipes, sources
+from fairfate.data import SOURCES, datasets, fetch, find, load
 from fairfate.errors import InputError
 
 RAW = {
@@ -40,7 +40,7 @@ def test_laws_public_file_is_the_prepared_one_and_a_newline(data_folder: Path) -
     prepared = (data_folder / "law.csv").read_bytes()
     public = prepared + b"\n"
     assert hashlib.sha256(public).hexdigest() == SOURCES["law"].raw[0][1]
-    assert recipes.law(public) == prepared
+    assert datasets.prepare_law(public) == prepared
 
 
 @pytest.mark.data
@@ -57,7 +57,7 @@ def test_the_datasets_have_the_papers_groups_labels_and_inputs(name: str, data_f
 def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """No dataset anywhere."""
     monkeypatch.delenv("FAIRFATE_DATA", raising=False)
-    monkeypatch.setattr(sources, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(datasets, "cache_folder", lambda: tmp_path / "cache")
     return tmp_path
 
 

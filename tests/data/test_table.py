@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import MinMaxScaler
 
 from fairfate.data import Columns, Encoder, load, read_frame, synthetic, table_from_frame
-from fairfate.data.read import read_folder
+from fairfate.data.readers import read_folder
 from fairfate.errors import InputError
 
 COLUMNS = Columns(

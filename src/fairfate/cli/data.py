@@ -45,7 +45,7 @@ def list_data(
 ) -> None:
     """List the datasets and where they were found."""
     from fairfate.data import SOURCES, find
-    from fairfate.data.sources import folders
+    from fairfate.data.datasets import folders
     from fairfate.report.lists import show_sources
 
     folders(data_dir)
@@ -86,9 +86,9 @@ def describe(
     Of a file without --target and --sensitive: a first look at its columns.
     """
     given = given_options(ctx, "seed")
-    from fairfate.data.look import look
-    from fairfate.data.missing import note_codes, spikes
-    from fairfate.data.read import read_file, read_folder
+    from fairfate.data.inspection import look, spikes
+    from fairfate.data.numbers import note_codes
+    from fairfate.data.readers import read_file, read_folder
     from fairfate.experiments.config import from_mapping
     from fairfate.experiments.prepare import load_table, prepare
     from fairfate.federation.split import build

@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairfate.data.columns import Columns, spell, too_few
-from fairfate.data.encode import ONEHOT
+from fairfate.data.columns import Columns, spell
+from fairfate.data.encoder import ONEHOT
+from fairfate.data.groups import too_few
 from fairfate.data.table import Table, table_from_frame
 from fairfate.errors import InputError, check, unknown
 

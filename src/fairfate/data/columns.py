@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import re
+import unicodedata
+from bisect import bisect
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,18 +14,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairfate.data.groups import MISSING as MISSING
-from fairfate.data.groups import SMALL as SMALL
-from fairfate.errors import InputError, check, listing
+from fairfate.errors import MOST_LISTED, InputError, check, listing
 
-OTHERS = "(others)"
+MISSING, SMALL, OTHERS = "(missing)", "(small groups)", "(others)"
+"""The values of people whose own is not known, is that of too few, or is not told apart."""
 LEAST_ROWS = 20
 """A text that fewer rows share is one of the others; in files of fewer than 400 rows, less than 5 %."""
 MOST_TEXTS = 1000
-FEWEST = 5
-"""Rows of either label that a group needs to be in the training, the validation and the test rows."""
-MOST_NUMBERS = 12
-"""A sensitive column of numbers with more values is cut into bands."""
 REPORT, KEEP, DROP, REFUSE = MISSING_GROUP = "report", "keep", "drop", "refuse"
 """What becomes of rows without a value of the sensitive column: they are reported apart, or a group like any
 other, or dropped, or an error."""
@@ -229,72 +227,6 @@ _NAMED_LIKE_IDS = re.compile(
 )
 
 
-def band_names(cuts: tuple[float, ...]) -> list[str]:
-    """What the bands between some cuts are called; each begins with its lower cut.
-
-    >>> band_names((25, 40))
-    ['below 25', '25 to 40', '40 and over']
-    """
-    middle = [f"{low:g} to {high:g}" for low, high in itertools.pairwise(cuts)]
-    return [f"below {cuts[0]:g}", *middle, f"{cuts[-1]:g} and over"]
-
-
-def into_bands(numbers: NDArray[np.float64], cuts: tuple[float, ...]) -> pd.Series[Any]:
-    """The band of each number, by its name; none where there is no number."""
-    names = np.array(band_names(cuts), dtype=object)
-    band = np.searchsorted(np.asarray(cuts, dtype=np.float64), numbers, side="right")
-    found = names[np.minimum(band, len(cuts))]
-    found[np.isnan(numbers)] = None
-    return pd.Series(found)
-
-
-def usual_bands(numbers: NDArray[np.float64]) -> tuple[float, ...]:
-    """The quartiles of numbers, to cut them at, as far as they differ."""
-    present = numbers[~np.isnan(numbers)]
-    cuts = np.unique(np.round(np.quantile(present, [0.25, 0.5, 0.75]), 6))
-    return tuple(float(cut) for cut in cuts if cut > present.min())
-
-
-class Merged(NamedTuple):
-    """Groups of which the small ones are one."""
-
-    codes: NDArray[np.int64]
-    """(rows,) each row's group."""
-    names: list[str]
-    merged: list[str]
-    """The names that the small ones had."""
-    alone: str = ""
-    """The only small group, where it stays as it is since there is only one other."""
-
-
-def merge_small(codes: NDArray[np.int64], names: list[str], label: NDArray[np.int8], least: int) -> Merged:
-    """Groups with too few rows, or of one label, as one; two groups at least are left.
-
-    No row is left out. Rows without a value are a group of their own, however few they are.
-    """
-    cells = np.bincount(codes * 2 + label, minlength=2 * len(names)).reshape(-1, 2)
-    known = np.array([name != MISSING for name in names])
-    few = (cells.sum(axis=1) < least) | (cells.min(axis=1) < max(1, least // 5))
-    if few[known].all():  # a small file: only what cannot be split
-        few = cells.min(axis=1) < FEWEST
-    few &= known
-    large = int((known & ~few).sum())
-    if not few.any() or not large:
-        return Merged(codes, names, [])
-    if large + few.sum() == 2:
-        return Merged(codes, names, [], names[int(np.flatnonzero(few)[0])])
-    rest = np.flatnonzero(~few)
-    index = np.full(len(names), len(rest))
-    index[rest] = np.arange(len(rest))
-    merged = sorted(names[number] for number in np.flatnonzero(few))
-    return Merged(index[codes], [*(names[number] for number in rest), SMALL], merged)
-
-
-def too_few(labels: pd.Series[Any], every: pd.Series[Any]) -> bool:
-    """Whether rows with these labels cannot be a group that is in the training, validation and test rows."""
-    return any(int((labels == value).sum()) < FEWEST for value in every.dropna().unique())
-
-
 def match(wanted: str, names: list[str], argument: str, column: object) -> int:
     """Where a value typed by the user stands among the column's (1.0 finds 1)."""
     wanted = wanted.strip()
@@ -309,3 +241,203 @@ def match(wanted: str, names: list[str], argument: str, column: object) -> int:
     if folded.count(wanted.casefold()) == 1:
         return folded.index(wanted.casefold())
     raise InputError(f"{argument} must be a value of column '{column}' ({listing(names)}), got '{wanted}'")
+
+
+LARGEST = 1e30
+
+
+class Input(NamedTuple):
+    """One input column as numbers."""
+
+    values: NDArray[np.float64]
+    categories: tuple[str, ...] | None = None
+    date: str = ""
+    left_out: str = ""
+    """Why it is no input, if it is none."""
+    others: str = ""
+    """How many texts in how many rows are one category."""
+
+    def tell(self, column: pd.Series[Any], notes: list[str]) -> None:
+        """Note what was done, of one column."""
+        many = len(self.categories or ())
+        if many > max(20, len(column) / 2):
+            notes.append(
+                f"{column.name}: {many} different texts in {len(column)} rows, as on an identifier;"
+                " --drop it?"
+            )
+        missing = int(column.isna().sum())
+        if missing:
+            how = "a category" if self.categories is not None else "imputed by the training median"
+            notes.append(f"{column.name}: {missing} missing values, {how}")
+
+
+def summed_up(inputs: Mapping[str, Input], frame: pd.DataFrame, columns: Columns) -> list[str]:
+    """What was done to the columns of a file as it comes, in few lines."""
+    used = {name: of for name, of in inputs.items() if not of.left_out}
+    out = [f"{name} ({of.left_out})" for name, of in inputs.items() if of.left_out]
+    dates = [name for name, of in used.items() if of.date]
+    rare = [f"{name} ({of.others})" for name, of in used.items() if of.others]
+    gaps = {name: int(frame[name].isna().sum()) for name in used if name not in columns.sensitive}
+    texts = [f"{name} ({gaps[name]:,})" for name in gaps if gaps[name] and used[name].categories is not None]
+    numbers = [f"{name} ({gaps[name]:,})" for name in gaps if gaps[name] and used[name].categories is None]
+    least = least_rows(len(frame))
+    lines = {
+        "left out": [*_first(out), "--keep NAME takes one in"] if out else [],
+        "dates, as days since 1970": _first(dates),
+        f"texts that fewer than {least} rows share are {OTHERS}": _first(rare),
+        "missing texts are a category of their own": _first(texts),
+        "missing numbers are replaced, by the mean or median of the training rows": _first(numbers),
+    }
+    return [f"{what}: {'; '.join(said)}" for what, said in lines.items() if said]
+
+
+def _first(names: list[str]) -> list[str]:
+    """Some names, and how many more there are."""
+    rest = len(names) - MOST_LISTED
+    return [*names[:MOST_LISTED], f"and {rest:,} more"] if rest > 0 else names
+
+
+def _categories(values: pd.Series[Any]) -> Input:
+    codes, names = words(values)
+    if (codes < 0).any():  # a missing value is a category like any other, in its sorted place
+        place = bisect(names, MISSING)
+        codes = np.where(codes < 0, place, codes + (codes >= place))
+        names.insert(place, MISSING)
+    return Input(codes.astype(np.float64), tuple(names))
+
+
+def plain_input(values: pd.Series[Any], categorical: bool) -> Input:
+    """One input column as numbers, and its categories if it is text."""
+    if not categorical and is_number(values):
+        return Input(finite(values.to_numpy(dtype=np.float64, na_value=np.nan), values.name))
+    if not categorical:
+        numbers, odd = find_numbers(values)
+        if numbers is not None:
+            return Input(finite(numbers, values.name))
+        _check_odd(values, odd)
+    return _categories(values)
+
+
+def _check_odd(values: pd.Series[Any], odd: list[str]) -> None:
+    """A column that is mostly numbers with some text in it is a mistake more often than a category."""
+    codes, names = words(values)
+    rows = np.flatnonzero(np.isin(codes, [place for place, name in enumerate(names) if name in set(odd)]))
+    if 0 < len(rows) < (codes >= 0).sum() / 2:
+        raise InputError(
+            f"column '{values.name}' must be all numbers or all text, got '{names[codes[rows[0]]]}' in row"
+            f" {rows[0] + 1} among numbers; mend the value, or keep the column as text with"
+            f" --categorical {values.name}"
+        )
+
+
+def tidy_input(values: pd.Series[Any], categorical: bool, keep: bool) -> Input:
+    """An input of a file as it comes."""
+    numbers = None
+    if not categorical:
+        dates = find_dates(values)
+        if dates is not None:
+            why = "" if keep else _same(dates[0])
+            return Input(dates[0], None, dates[1], why)
+        if is_number(values):
+            numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+        else:
+            numbers, _ = find_numbers(values)
+    if numbers is not None:
+        why = "" if keep else why_no_number_input(numbers, str(values.name))
+        return Input(finite(numbers, values.name), left_out=why)
+    found = words(values)
+    why = "" if keep else why_no_text_input(found)
+    if why:
+        return _categories(values)._replace(left_out=why)
+    return _shared(found)
+
+
+def _some(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _same(numbers: NDArray[np.float64]) -> str:
+    return "the same in all rows" if len(np.unique(numbers)) == 1 else ""
+
+
+def _shared(found: Words) -> Input:
+    """Texts that enough rows share, each a category; all others are one more, at the end."""
+    least = least_rows(len(found.codes))
+    kept = [place for place, rows in enumerate(found.rows) if rows >= least]
+    names = [found.names[place] for place in kept]
+    place_of = np.full(len(found.names) + 1, -1)
+    place_of[kept] = np.arange(len(kept))
+    rare = np.setdiff1d(np.arange(len(found.names)), kept).tolist()
+    if (found.codes < 0).any():
+        place_of[-1] = len(names)
+        names.append(MISSING)
+    place_of[rare] = len(names)
+    names.append(OTHERS)
+    said = f"{_some(len(rare), 'text')} in {_some(int(found.rows[rare].sum()), 'row')}" if rare else ""
+    return Input(place_of[found.codes].astype(np.float64), tuple(names), others=said)
+
+
+def finite(numbers: NDArray[np.float64], column: object) -> NDArray[np.float64]:
+    """The numbers, if they are finite and of a usable size; NaN stands for a missing one."""
+    infinite = np.flatnonzero(np.isinf(numbers))
+    if len(infinite):
+        row = int(infinite[0])
+        raise InputError(
+            f"column '{column}' must be finite, got {numbers[row]:g} in row {row + 1}"
+            f" ({len(infinite)} such values)"
+        )
+    huge = np.flatnonzero(np.abs(numbers) > LARGEST)
+    if len(huge):
+        row = int(huge[0])
+        raise InputError(
+            f"column '{column}' must stay within ±{LARGEST:g}, got {numbers[row]:g} in row {row + 1}"
+        )
+    return numbers
+
+
+_INVISIBLE = {0x034F, *range(0xFE00, 0xFE10)}
+"""Characters without a look of their own, beside those that Unicode calls format characters."""
+
+
+def lookalikes(frame: pd.DataFrame, names: Iterable[str]) -> list[str]:
+    """A note for each of some columns that holds texts which hardly differ; nothing is done to them."""
+    notes = []
+    for name in dict.fromkeys(names):
+        if name not in frame.columns or is_number(frame[name]):
+            continue
+        found = words(frame[name])
+        alike: dict[str, list[int]] = {}
+        for index, text in enumerate(found.names):
+            alike.setdefault(fold(text), []).append(index)
+        rows = found.rows
+        several = [indices for indices in alike.values() if len(indices) > 1]
+        several.sort(key=lambda indices: -int(rows[indices].sum()))
+        if several:
+            told = listing((_listed([found.names[i] for i in of], rows[of]) for of in several), limit=3)
+            notes.append(
+                f"{name}: kept apart, though they differ only in capital letters, blanks, invisible"
+                f" characters or the encoding of accents: {told}"
+            )
+    return notes
+
+
+def fold(text: str) -> str:
+    r"""A text without what people overlook.
+
+    >>> fold(" Yes\u200b") == fold("yes"), fold("Z\u00fcrich") == fold("Zu\u0308rich")
+    (True, True)
+    """
+    visible = "".join(character for character in text if not _is_invisible(character))
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", " ".join(visible.split())).casefold())
+
+
+def _is_invisible(character: str) -> bool:
+    return unicodedata.category(character) == "Cf" or ord(character) in _INVISIBLE
+
+
+def _listed(texts: list[str], rows: np.ndarray[Any, Any]) -> str:
+    """Texts with their rows; escaped where they would look the same."""
+    seen = {unicodedata.normalize("NFC", "".join(c for c in text if not _is_invisible(c))) for text in texts}
+    spelled = texts if len(seen) == len(texts) else [ascii(text)[1:-1] for text in texts]
+    parts = [f"'{text}' ({count:,})" for text, count in zip(spelled, rows.tolist(), strict=True)]
+    return " and ".join(parts)

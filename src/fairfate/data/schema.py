@@ -16,12 +16,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairfate.data.columns import MISSING, OTHERS, SMALL, into_bands, read_dates, words
-from fairfate.data.encode import NONE, ONEHOT, ORDINAL, Encoder
-from fairfate.data.groups import Groups
-from fairfate.data.inputs import finite
-from fairfate.data.missing import without_codes
-from fairfate.data.numerals import bound
+from fairfate.data.columns import MISSING, OTHERS, SMALL, finite, read_dates, words
+from fairfate.data.encoder import NONE, ONEHOT, ORDINAL, Encoder
+from fairfate.data.groups import Groups, into_bands
+from fairfate.data.numbers import bound, without_codes
 from fairfate.data.table import Table
 from fairfate.errors import InputError, listing, unknown
 from fairfate.storage import write_bytes

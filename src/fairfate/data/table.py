@@ -12,13 +12,23 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairfate.data import columns as cols
-from fairfate.data.attributes import crossed, read_attribute
-from fairfate.data.columns import DROP, KEEP, OTHERS, REFUSE, Columns, complete, match, words
-from fairfate.data.encode import ALL_ROWS, BLOCK, ONEHOT, ORDINAL, Encoder, Rows
-from fairfate.data.groups import Groups
-from fairfate.data.inputs import Input, plain_input, summed_up, tidy_input
-from fairfate.data.lookalikes import lookalikes
+from fairfate.data.columns import (
+    DROP,
+    KEEP,
+    OTHERS,
+    REFUSE,
+    Columns,
+    Input,
+    complete,
+    lookalikes,
+    match,
+    plain_input,
+    summed_up,
+    tidy_input,
+    words,
+)
+from fairfate.data.encoder import ALL_ROWS, BLOCK, ONEHOT, ORDINAL, Encoder, Rows
+from fairfate.data.groups import Groups, crossed, read_attribute, too_few
 from fairfate.errors import InputError, listing, unknown
 
 TRAINING, VALIDATION, TEST = range(3)
@@ -239,7 +249,7 @@ def _usable_rows(frame: pd.DataFrame, columns: Columns, notes: list[str]) -> pd.
         missing = frame[name].isna()
         dropped = missing.any() and columns.missing_group == DROP
         compared = missing.any() and columns.missing_group == KEEP
-        if dropped or (compared and cols.too_few(frame.loc[missing, columns.target], frame[columns.target])):
+        if dropped or (compared and too_few(frame.loc[missing, columns.target], frame[columns.target])):
             why = "are left out (--missing-group)" if dropped else "are too few for a group, and left out"
             notes.append(f"{name}: {int(missing.sum()):,} rows without a value {why}")
             frame = frame[~missing].reset_index(drop=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from fairfate.data import FILE, SOURCES, TRAINING, Schema, Table
 from fairfate.data.groups import Groups
-from fairfate.data.read import list_folder
+from fairfate.data.readers import list_folder
 from fairfate.engine.attack import Attack, parse_attack
 from fairfate.errors import InputError, check
 from fairfate.experiments.config import HIDDEN, PROTOCOLS, Config, Shape, config_text

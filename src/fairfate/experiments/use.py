@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fairfate.data import Reading, read_file
-from fairfate.data.read import as_written
+from fairfate.data.readers import as_written
 from fairfate.errors import InputError, check, listing
 from fairfate.experiments.choice import find_line
 from fairfate.experiments.folders import read_folder

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairfate._version import __version__
-from fairfate.data.columns import band_names
+from fairfate.data.groups import band_names
 from fairfate.data.schema import Vocabulary
 from fairfate.errors import InputError, check
 from fairfate.export.inputs import MEANING, TEXT, Column, columns_of

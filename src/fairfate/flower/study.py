@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fairfate.data import Schema
-from fairfate.data.encode import ONEHOT
+from fairfate.data.encoder import ONEHOT
 from fairfate.errors import InputError, check, listing
 from fairfate.flower.keys import PublicKey
 

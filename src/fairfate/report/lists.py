@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
-from fairfate.data.sources import SOURCES
+from fairfate.data.datasets import SOURCES
 from fairfate.strategies import STEPS, entries
 
 

@@ -26,7 +26,7 @@ from fairfate.report.tables import DIGITS, POOLED, Cell, caption, rows_of
 if TYPE_CHECKING:  # most of it is not for showing a finished run
     from fairfate.data import Table
     from fairfate.data.groups import Groups
-    from fairfate.data.look import Look
+    from fairfate.data.inspection import Look
     from fairfate.experiments.use import Evaluated
     from fairfate.federation.split import Federation
 
@@ -197,7 +197,7 @@ def _show_groups(console: Console, found: Comparison, every_group: bool) -> None
 
 def _first_and_notable(found: Sequence[Look]) -> list[Look]:
     """All columns of a usual file; of a wide one the first, and some of those that could have a role."""
-    from fairfate.data.look import LEFT_OUT
+    from fairfate.data.inspection import LEFT_OUT
 
     if len(found) <= MOST_COLUMNS:
         return list(found)
@@ -208,7 +208,7 @@ def _first_and_notable(found: Sequence[Look]) -> list[Look]:
 
 def show_look(console: Console, path: Path, found: Sequence[Look], rows: int, notes: Sequence[str]) -> None:
     """Print a first look at a file: its columns, or a summary of many, and what they could be."""
-    from fairfate.data.look import LEFT_OUT
+    from fairfate.data.inspection import LEFT_OUT
 
     console.print(Text(str(path), "bold") + Text(f": {rows:,} rows, {len(found):,} columns"))
     shown = _first_and_notable(found)

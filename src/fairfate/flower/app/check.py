@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 
 from fairfate.data import Schema, Table
-from fairfate.data.encode import ONEHOT
-from fairfate.data.read import stem
+from fairfate.data.encoder import ONEHOT
+from fairfate.data.readers import stem
 from fairfate.errors import InputError, listing
 from fairfate.flower.app.node import check_keys, data_file, read_rows
 

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from fairfate.data import Reading, Schema, read_frame
-from fairfate.data.missing import split_code
-from fairfate.data.read import stem
+from fairfate.data.numbers import split_code
+from fairfate.data.readers import stem
 from fairfate.errors import InputError, unknown
 
 KEYS = (

@@ -31,7 +31,7 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from fairfate.data import Schema, Table, UnfitError, describe_frame
-from fairfate.data.read import list_folder, stem
+from fairfate.data.readers import list_folder, stem
 from fairfate.engine import local
 from fairfate.errors import InputError
 from fairfate.fairness.disclosure import large_strata, merge_bins, round_counts, round_statistics

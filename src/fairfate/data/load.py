@@ -12,15 +12,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairfate.data.columns import DROP, KEEP, OTHERS, REFUSE, REPORT, Columns, complete
-from fairfate.data.encode import AUTO, NONE, ONEHOT, ORDINAL
-from fairfate.data.leaks import leaks
-from fairfate.data.lookalikes import lookalikes
-from fairfate.data.made_up import synthetic
-from fairfate.data.missing import Hits, note_codes, spikes, without_codes
-from fairfate.data.read import FILE, Read, Reading, list_folder, read_file, read_folder, read_frame, stem
+from fairfate.data.columns import DROP, KEEP, OTHERS, REFUSE, REPORT, Columns, complete, lookalikes
+from fairfate.data.datasets import SOURCES, find, folders, synthetic
+from fairfate.data.encoder import AUTO, NONE, ONEHOT, ORDINAL
+from fairfate.data.inspection import leaks, spikes
+from fairfate.data.numbers import Hits, note_codes, without_codes
+from fairfate.data.readers import FILE, Read, Reading, list_folder, read_file, read_folder, read_frame, stem
 from fairfate.data.schema import Schema, UnfitError
-from fairfate.data.sources import SOURCES, find, folders
 from fairfate.data.table import TRAINING, VALIDATION, Table, merged_outcomes, table_from_frame
 from fairfate.errors import MOST_LISTED, InputError, check, listing, unknown
 

@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fairfate.data.columns import LEAST_ROWS, MISSING, OTHERS, words
-from fairfate.data.encode import Encoder
-from fairfate.data.inputs import finite
+from fairfate.data.columns import LEAST_ROWS, MISSING, OTHERS, finite, words
+from fairfate.data.encoder import Encoder
 from fairfate.data.schema import Schema, UnfitError
 
 MOST_TOLD = 200

@@ -1,10 +1,10 @@
-"""Numbers as people write them: decimal commas, thousands, currencies, percent, words for missing values."""
+"""Values as people write them: numbers with commas or currencies, and what stands for a missing one."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple
@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairfate.errors import plain
+from fairfate.data.columns import is_number, spell
+from fairfate.errors import listing, plain, unknown
 
 MARKERS = {"", "?", "-", "--", ".", "n/a", "n.a.", "na", "nan", "none", "null", "unknown", "missing"}
 MARKERS |= {"not available", "#n/a"}
@@ -374,3 +375,96 @@ def _unlike(texts: Texts, best: Fit) -> list[str]:
         if len(kinds) > 1:
             return list(kinds.values())
     return [word for word, _ in found]
+
+
+Hits = Mapping[str, NDArray[np.bool_]]
+"""For each code, (rows,) whether a row holds it."""
+
+
+def split_code(code: str, names: Sequence[str] | pd.Index[Any]) -> tuple[str | None, str]:
+    """The column and the value of ``COLUMN=VALUE``; no column where the text before ``=`` is none.
+
+    >>> split_code("age=-1", ["age"]), split_code("a=b", ["age"])
+    (('age', '-1'), (None, 'a=b'))
+    """
+    for position, character in enumerate(code):
+        if character == "=" and code[:position].strip() in names:
+            return code[:position].strip(), code[position + 1 :].strip()
+    return None, code.strip()
+
+
+def without_codes(
+    frame: pd.DataFrame, codes: Sequence[str], among: Iterable[str] | None = None
+) -> tuple[pd.DataFrame, Hits]:
+    """A frame in which values that stand for a missing one are missing.
+
+    Numbers are compared as numbers, and texts as they are written, without blanks around them.
+
+    Parameters
+    ----------
+    frame : the rows
+    codes : ``VALUE`` for all columns, ``COLUMN=VALUE`` for one
+    among : the columns to look at, all if None
+    """
+    hits = {code: np.zeros(len(frame), dtype=bool) for code in codes}
+    if not hits:
+        return frame, hits
+    known = [(code, *split_code(code, frame.columns)) for code in hits]
+    changed = frame.copy(deep=False)
+    for name in frame.columns if among is None else among:
+        wanted = {code: value for code, column, value in known if column in (None, name)}
+        rows = _rows(frame[name], wanted)
+        for code, held in rows.items():
+            hits[code] |= held
+        together = np.logical_or.reduce(list(rows.values())) if rows else np.zeros(len(frame), dtype=bool)
+        if together.any():
+            changed[name] = frame[name].mask(together)
+    return changed, hits
+
+
+def _rows(values: pd.Series[Any], wanted: Mapping[str, str]) -> dict[str, NDArray[np.bool_]]:
+    """(rows,) of each code, whether a column holds its value."""
+    if is_number(values) and not pd.api.types.is_bool_dtype(values.dtype):
+        numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+        return {code: numbers == _as_number(value) for code, value in wanted.items()}
+    try:
+        codes, distinct = pd.factorize(values)
+    except TypeError:  # lists or records, which are refused later
+        return {}
+    words = [spell(value) for value in distinct]
+    return {
+        code: np.array([*(_is_same(word, value) for word in words), False], dtype=bool)[codes]
+        for code, value in wanted.items()
+    }
+
+
+def _as_number(text: str) -> float:
+    parsed = number(text) or number(text, ",")
+    return np.nan if parsed is None else parsed.value
+
+
+def _is_same(word: str, value: str) -> bool:
+    if word == value:
+        return True
+    return word[-1:].isdigit() and value[-1:].isdigit() and _as_number(word) == _as_number(value)
+
+
+def note_codes(counts: Mapping[str, int], names: Sequence[str] | pd.Index[Any] | None) -> list[str]:
+    """How many rows hold each code; InputError for ``COLUMN=VALUE`` with a column that is none.
+
+    Parameters
+    ----------
+    counts : the rows of each code
+    names : the columns of the file; nothing is refused if None
+    """
+    for code, rows in counts.items():
+        column, equals, _ = code.partition("=")
+        if names is not None and equals and not rows and split_code(code, names)[0] is None:
+            raise unknown("column for missing", column.strip(), names)
+    used = [f"{code} ({rows:,} row{'' if rows == 1 else 's'})" for code, rows in counts.items() if rows]
+    unused = [code for code, rows in counts.items() if not rows]
+    notes = [f"values that count as missing (--missing): {listing(used)}"] if used else []
+    return [
+        *notes,
+        *([f"no row holds a value given as missing (--missing): {listing(unused)}"] * bool(unused)),
+    ]
