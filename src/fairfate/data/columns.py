@@ -120,9 +120,17 @@ def is_number(values: pd.Series[Any]) -> bool:
     return pd.api.types.is_numeric_dtype(values.dtype) or pd.api.types.is_bool_dtype(values.dtype)
 
 
-def find_numbers(values: pd.Series[Any]) -> tuple[NDArray[np.float64] | None, list[str]]:
-    """Numbers that are stored as texts or decimals, None if it is text; and the words that are no numbers."""
-    codes, names = words(values)
+def find_numbers(
+    values: pd.Series[Any], texts: Words | None = None
+) -> tuple[NDArray[np.float64] | None, list[str]]:
+    """Numbers that are stored as texts or decimals, None if it is text; and the words that are no numbers.
+
+    Parameters
+    ----------
+    values : the column
+    texts : its words, where they are known already
+    """
+    codes, names = words(values) if texts is None else texts
     parsed = pd.to_numeric(pd.Series(names, dtype=object), errors="coerce").to_numpy(dtype=np.float64)
     odd = [names[place] for place in np.flatnonzero(np.isnan(parsed))]
     if odd or not names:
@@ -139,13 +147,19 @@ DATES = (
 """The forms in which dates are recognised; where day and month could be either, the day comes first."""
 
 
-def find_dates(values: pd.Series[Any]) -> tuple[NDArray[np.float64], str] | None:
-    """Days since 1970 and the form of the dates, if all values are dates of one form."""
+def find_dates(values: pd.Series[Any], texts: Words | None = None) -> tuple[NDArray[np.float64], str] | None:
+    """Days since 1970 and the form of the dates, if all values are dates of one form.
+
+    Parameters
+    ----------
+    values : the column
+    texts : its words, where they are known already
+    """
     if values.dtype.kind == "M":
         return read_dates(values, DATES[0]), DATES[0]
     if values.dtype.kind not in "OTU" and not isinstance(values.dtype, pd.StringDtype):
         return None
-    codes, names = words(values)
+    codes, names = words(values) if texts is None else texts
     if not names or not re.search(r"\d", names[0]) or not 6 <= len(names[0]) <= 30:
         return None
     for form in DATES:
@@ -297,8 +311,8 @@ def _first(names: list[str]) -> list[str]:
     return [*names[:MOST_LISTED], f"and {rest:,} more"] if rest > 0 else names
 
 
-def _categories(values: pd.Series[Any]) -> Input:
-    codes, names = words(values)
+def _categories(texts: Words) -> Input:
+    codes, names = texts.codes, list(texts.names)
     if (codes < 0).any():  # a missing value is a category like any other, in its sorted place
         place = bisect(names, MISSING)
         codes = np.where(codes < 0, place, codes + (codes >= place))
@@ -311,16 +325,18 @@ def plain_input(values: pd.Series[Any], categorical: bool) -> Input:
     if not categorical and is_number(values):
         return Input(finite(values.to_numpy(dtype=np.float64, na_value=np.nan), values.name))
     if not categorical:
-        numbers, odd = find_numbers(values)
+        texts = words(values)
+        numbers, odd = find_numbers(values, texts)
         if numbers is not None:
             return Input(finite(numbers, values.name))
-        _check_odd(values, odd)
-    return _categories(values)
+        _check_odd(values, texts, odd)
+        return _categories(texts)
+    return _categories(words(values))
 
 
-def _check_odd(values: pd.Series[Any], odd: list[str]) -> None:
+def _check_odd(values: pd.Series[Any], texts: Words, odd: list[str]) -> None:
     """A column that is mostly numbers with some text in it is a mistake more often than a category."""
-    codes, names = words(values)
+    codes, names = texts
     rows = np.flatnonzero(np.isin(codes, [place for place, name in enumerate(names) if name in set(odd)]))
     if 0 < len(rows) < (codes >= 0).sum() / 2:
         raise InputError(
@@ -332,24 +348,23 @@ def _check_odd(values: pd.Series[Any], odd: list[str]) -> None:
 
 def tidy_input(values: pd.Series[Any], categorical: bool, keep: bool) -> Input:
     """An input of a file as it comes."""
+    is_plain = is_number(values) or values.dtype.kind == "M"
+    texts = words(values) if categorical or not is_plain else None
     numbers = None
     if not categorical:
-        dates = find_dates(values)
+        dates = find_dates(values, texts)
         if dates is not None:
-            why = "" if keep else _same(dates[0])
-            return Input(dates[0], None, dates[1], why)
-        if is_number(values):
+            return Input(dates[0], None, dates[1], "" if keep else _same(dates[0]))
+        if texts is None:
             numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
         else:
-            numbers, _ = find_numbers(values)
+            numbers, _ = find_numbers(values, texts)
     if numbers is not None:
         why = "" if keep else why_no_number_input(numbers, str(values.name))
         return Input(finite(numbers, values.name), left_out=why)
-    found = words(values)
-    why = "" if keep else why_no_text_input(found)
-    if why:
-        return _categories(values)._replace(left_out=why)
-    return _shared(found)
+    assert texts is not None
+    why = "" if keep else why_no_text_input(texts)
+    return _categories(texts)._replace(left_out=why) if why else _shared(texts)
 
 
 def _some(count: int, what: str) -> str:

@@ -12,7 +12,7 @@ import json
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +35,8 @@ class Decoded(NamedTuple):
 
     text: str
     notes: tuple[str, ...] = ()
+    utf8: bytes | None = None
+    """The file's own bytes, where they are the text in UTF-8."""
 
 
 def decode(content: bytes, encoding: str | None) -> Decoded:
@@ -51,7 +53,7 @@ def decode(content: bytes, encoding: str | None) -> Decoded:
         name = _without_mark(content)
         return _whole(content.decode(name), f"read as {name.upper()}, as its NUL bytes tell")
     try:
-        return Decoded(content.decode("utf-8"))
+        return Decoded(content.decode("utf-8"), utf8=content)
     except UnicodeDecodeError:
         pass
     try:
@@ -115,7 +117,8 @@ def _first_rows(text: str, sep: str) -> Iterator[list[str]]:
 class Csv(NamedTuple):
     """A text of rows and fields."""
 
-    text: str
+    content: bytes
+    """In UTF-8."""
     sep: str
     longer: int = 0
     """Rows with empty fields beyond the header's."""
@@ -126,7 +129,7 @@ class Csv(NamedTuple):
             warnings.simplefilter("error", pd.errors.ParserWarning)
             try:
                 return pd.read_csv(
-                    io.BytesIO(self.text.encode()),
+                    io.BytesIO(self.content),
                     sep=self.sep,
                     encoding="utf-8",
                     index_col=False,
@@ -140,7 +143,7 @@ class Csv(NamedTuple):
     def written(self) -> pd.DataFrame:
         """Every cell as it is written, empty ones too; only the names of columns lose their blanks."""
         frame = pd.read_csv(
-            io.BytesIO(self.text.encode()),
+            io.BytesIO(self.content),
             sep=self.sep,
             encoding="utf-8",
             index_col=False,
@@ -150,10 +153,11 @@ class Csv(NamedTuple):
         return frame.set_axis([str(name).strip() for name in frame.columns], axis=1)
 
 
-def read_csv(text: str, sep: str | None) -> Csv:
+def read_csv(decoded: Decoded, sep: str | None) -> Csv:
     """Any of the usual separators; every row must have as many fields as the header."""
-    found = separator(text, sep)
-    return Csv(text, found, _check_fields(text, found))
+    text = decoded.text
+    sep = separator(text, sep)
+    return Csv(decoded.utf8 or text.encode(), sep, _check_fields(text, sep))
 
 
 def _check_fields(text: str, sep: str) -> int:
@@ -166,12 +170,18 @@ def _check_fields(text: str, sep: str) -> int:
     rows = csv.reader(io.StringIO(text), delimiter=sep, skipinitialspace=True)
     header = next((row for row in rows if row), [])
     names_once([name.strip() for name in header if name])
-    if '"' in text:  # a field may hold separators and line ends
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    usual = len(header) - 1
+    longer_lines = [number for number, line in enumerate(lines, start=1) if line.count(sep) > usual]
+    suspects: Iterable[tuple[int, list[str]]]
+    if '"' not in text:
+        suspects = ((number, lines[number - 1].split(sep)) for number in longer_lines)
+    elif longer_lines or any(
+        line.count('"') % 2 for line in lines
+    ):  # a field may hold separators and line ends
         suspects = ((rows.line_num, row) for row in rows if len(row) > len(header))
     else:
-        usual = len(header) - 1
-        lines = enumerate(text.splitlines(), start=1)
-        suspects = ((n, line.split(sep)) for n, line in lines if line.count(sep) > usual)
+        suspects = ()
     longer = 0
     for line, row in suspects:
         longer += 1
@@ -334,8 +344,7 @@ def as_written(path: str | Path, reading: Reading = AS_FOUND) -> pd.DataFrame | 
     file = Path(path)
     if _ending(file) in (*PARQUET, *EXCEL, *JSON):
         return None
-    text, _ = decode(_content(file), reading.encoding)
-    return read_csv(text, reading.sep).written()
+    return read_csv(decode(_content(file), reading.encoding), reading.sep).written()
 
 
 def _strip_names(frame: pd.DataFrame) -> None:
@@ -357,10 +366,11 @@ def _raw(file: Path, reading: Reading) -> _Raw:
     content = _content(file)
     if ending in EXCEL:
         return _excel(content, file)
-    text, notes = decode(content, reading.encoding)
+    decoded = decode(content, reading.encoding)
+    notes = decoded.notes
     if ending in JSON:
-        return _Raw(_json(text), notes)
-    rows = read_csv(text, reading.sep)
+        return _Raw(_json(decoded.text), notes)
+    rows = read_csv(decoded, reading.sep)
     if rows.longer:
         notes = (
             *notes,
