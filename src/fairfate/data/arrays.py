@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairfate.data.columns import Columns, spell
+from fairfate.data.columns import Columns, free_name, spell
 from fairfate.data.encoder import ONEHOT
 from fairfate.data.groups import too_few
 from fairfate.data.table import Table, table_from_frame
@@ -128,7 +128,7 @@ class Attributes:
         for place in kept:
             name = str(frame.columns[place])
             shared = name in inputs.columns and same(inputs[name], frame[name])
-            names.append(name if shared else new_name(name, [*inputs.columns, *names]))
+            names.append(name if shared else free_name(name, [*inputs.columns, *names]))
         return cls(tuple(map(str, frame.columns)), kept, tuple(names))
 
     def select(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -159,17 +159,6 @@ def different(one: pd.Series[Any], other: pd.Series[Any]) -> NDArray[np.bool_]:
     return np.asarray(found)
 
 
-def new_name(wanted: str, taken: Sequence[str]) -> str:
-    """A column's name that is not taken.
-
-    >>> new_name("sex", ["age"]), new_name("sex", ["age", "sex"])
-    ('sex', 'sex_')
-    """
-    while wanted in taken:
-        wanted += "_"
-    return wanted
-
-
 def table_from_arrays(
     inputs: pd.DataFrame,
     label: NDArray[np.int8],
@@ -196,8 +185,8 @@ def table_from_arrays(
     names = [str(name) for name in inputs.columns]
     apart = {} if attributes is None else {n: attributes[n] for n in attributes if n not in inputs.columns}
     taken = [*names, *map(str, apart)]
-    target = new_name(target, taken)
-    held = {} if clients is None else {new_name("clients", [*taken, target]): clients}
+    target = free_name(target, taken)
+    held = {} if clients is None else {free_name("clients", [*taken, target]): clients}
     frame = inputs.assign(**{str(name): of for name, of in apart.items()}, **{target: label}, **held)
     columns = Columns(
         target=target,

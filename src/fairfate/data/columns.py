@@ -6,7 +6,7 @@ import itertools
 import re
 import unicodedata
 from bisect import bisect
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -97,6 +97,17 @@ def spell(value: object) -> str:
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value).strip()
+
+
+def free_name(wanted: str, taken: Collection[str]) -> str:
+    """A column's name that is not taken.
+
+    >>> free_name("sex", ["age"]), free_name("sex", ["age", "sex"])
+    ('sex', 'sex_')
+    """
+    while wanted in taken:
+        wanted += "_"
+    return wanted
 
 
 def named_missing(values: pd.Series[Any]) -> pd.Series[Any]:

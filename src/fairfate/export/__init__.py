@@ -9,18 +9,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fairfate.export.graph import to_onnx
-    from fairfate.export.inputs import onnx_inputs
-    from fairfate.export.pipeline import FairPipeline
-    from fairfate.export.plain import to_json
+    from fairfate.export.columns import onnx_inputs
+    from fairfate.export.json import to_json
+    from fairfate.export.onnx import to_onnx
+    from fairfate.export.sklearn import FairPipeline
     from fairfate.export.write import export
 
 _HOMES = {
-    "FairPipeline": "pipeline",
+    "FairPipeline": "sklearn",
     "export": "write",
-    "onnx_inputs": "inputs",
-    "to_json": "plain",
-    "to_onnx": "graph",
+    "onnx_inputs": "columns",
+    "to_json": "json",
+    "to_onnx": "onnx",
 }
 
 __all__ = ["FairPipeline", "export", "onnx_inputs", "to_json", "to_onnx"]

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fairfate.errors import InputError, check
-from fairfate.export.inputs import MEANING, columns_of
+from fairfate.export.columns import MEANING, columns_of
 from fairfate.models.fitted import FairModel
 from fairfate.storage import check_output, write_bytes
 
-TRUSTED = ("fairfate.export.pipeline.FairPipeline",)
+TRUSTED = ("fairfate.export.sklearn.FairPipeline",)
 """What ``skops.io.load`` has to be told to trust: our class, which holds texts and arrays only."""
 
 
@@ -50,7 +50,7 @@ Form = Callable[[FairModel], tuple[bytes, list[str]]]
 
 
 def _onnx(model: FairModel) -> tuple[bytes, list[str]]:
-    from fairfate.export.graph import ML, ML_OPSET, OPSET, to_onnx
+    from fairfate.export.onnx import ML, ML_OPSET, OPSET, to_onnx
 
     made = to_onnx(model)
     probability, prediction = (output.name for output in made.graph.output)
@@ -64,7 +64,7 @@ def _onnx(model: FairModel) -> tuple[bytes, list[str]]:
 
 
 def _skops(model: FairModel) -> tuple[bytes, list[str]]:
-    from fairfate.export.pipeline import FairPipeline
+    from fairfate.export.sklearn import FairPipeline
 
     try:
         from skops.io import dumps
@@ -75,7 +75,7 @@ def _skops(model: FairModel) -> tuple[bytes, list[str]]:
 
 
 def _json(model: FairModel) -> tuple[bytes, list[str]]:
-    from fairfate.export.plain import to_json
+    from fairfate.export.json import to_json
 
     return to_json(model).encode(), [*_inputs(model), f"Outcomes: {_labels(model)}"]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from fairfate._version import __version__
 from fairfate.errors import InputError
-from fairfate.export.graph import layers_of
-from fairfate.export.inputs import MEANING, columns_of
+from fairfate.export.columns import MEANING, columns_of
+from fairfate.export.onnx import layers_of
 from fairfate.models.fitted import FairModel
 
 FORMAT = 1

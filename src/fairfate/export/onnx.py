@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairfate._version import __version__
+from fairfate.data.columns import free_name
 from fairfate.data.groups import band_names
 from fairfate.data.schema import Vocabulary
 from fairfate.errors import InputError, check
-from fairfate.export.inputs import MEANING, TEXT, Column, columns_of
+from fairfate.export.columns import MEANING, TEXT, Column, columns_of
 from fairfate.models.fitted import FairModel
 
 if TYPE_CHECKING:
@@ -86,10 +87,9 @@ class _Graph:
 
     def name(self, wanted: str) -> str:
         """A name that is free."""
-        while wanted in self.taken:
-            wanted += "_"
-        self.taken.add(wanted)
-        return wanted
+        name = free_name(wanted, self.taken)
+        self.taken.add(name)
+        return name
 
     def node(self, kind: str, inputs: Sequence[str], *, output: str = "", **attributes: Any) -> str:
         """Add a node; returns the name of its output."""
