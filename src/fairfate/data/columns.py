@@ -6,7 +6,7 @@ import itertools
 import re
 import unicodedata
 from bisect import bisect
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -99,7 +99,7 @@ def spell(value: object) -> str:
     return str(value).strip()
 
 
-def free_name(wanted: str, taken: Collection[str]) -> str:
+def free_name(wanted: str, taken: Container[str]) -> str:
     """A column's name that is not taken.
 
     >>> free_name("sex", ["age"]), free_name("sex", ["age", "sex"])

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fairfate.data import Reading, read_file
+from fairfate.data.columns import free_name
 from fairfate.data.readers import as_written
 from fairfate.errors import InputError, check, listing
 from fairfate.experiments.choice import find_line
@@ -92,7 +93,7 @@ def predict_file(
     reading = replace(reading or Reading(), missing=model.schema.missing)
     frame, read_notes, _ = read_file(data, reading)
     found = model.score(frame, strict=strict)
-    names = _free(frame, ("probability", "prediction"))
+    names = [free_name(name, frame.columns) for name in ("probability", "prediction")]
     decided = np.array(model.labels, dtype=object)[found.decision]
     written = as_written(data, reading)
     kept = frame if written is None or len(written) != len(frame) else written
@@ -117,16 +118,6 @@ def _arrow_table(frame: pd.DataFrame) -> pa.Table:
                 pa.array([None if value is None or value != value else str(value) for value in column])
             )
     return pa.table(columns, names=[str(name) for name in frame.columns])
-
-
-def _free(frame: pd.DataFrame, wanted: tuple[str, ...]) -> list[str]:
-    """Names of columns that the file does not have yet."""
-    found = []
-    for name in wanted:
-        while name in frame.columns:
-            name += "_"
-        found.append(name)
-    return found
 
 
 class Evaluated(NamedTuple):
