@@ -22,8 +22,10 @@ from fairfate.data import (
     UnfitError,
     cover,
     describe_frame,
-    encode,
     table_from_frame,
+)
+from fairfate.data import (
+    encoder as encoder_module,
 )
 from fairfate.data.columns import DATES, find_dates, read_dates
 
@@ -454,6 +456,6 @@ def test_tables_are_encoded_block_by_block_with_the_same_bits(monkeypatch: pytes
         return found
 
     whole = encoded()
-    monkeypatch.setattr(encode, "BLOCK", 7)
+    monkeypatch.setattr(encoder_module, "BLOCK", 7)
     for one, other in zip(whole, encoded(), strict=True):
         np.testing.assert_array_equal(one, other)
