@@ -15,6 +15,7 @@ SOURCE = Path(fairfate.__file__).parent
 ROOMS = [
     "_version",
     "errors",
+    "options",
     "sums",
     "storage",
     "data",

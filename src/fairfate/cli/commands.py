@@ -61,6 +61,7 @@ from fairfate.cli.report import FairFrom
 from fairfate.cli.screen import Bar, console, say, watching
 from fairfate.cli.watch import watched
 from fairfate.errors import InputError, ProcessDiedError, Stopped, check, is_out_of_memory, shown
+from fairfate.options import read_options
 
 if TYPE_CHECKING:
     from fairfate.experiments.finished import Run
@@ -166,7 +167,7 @@ def run(
         "live",
     )
     given = given_options(ctx, *others)
-    from fairfate.experiments.config import file_options, from_mapping, option_key, read_config
+    from fairfate.experiments.config import Config, file_options, read_config, without_provenance
     from fairfate.experiments.execute import execute
     from fairfate.experiments.plan import changes
     from fairfate.experiments.prepare import prepare
@@ -184,9 +185,8 @@ def run(
     check_request(own_out, own_jobs)
     out = Path(own_out) if out is None and own_out is not None else out
     force = force or own_force
-    from_mapping(values, where=str(config))
-    values = {option_key(key): value for key, value in values.items()}
-    plan, table = prepare(from_mapping({**values, **given}, where="the command line"))
+    in_file = read_options(without_provenance(values, str(config)), str(config))
+    plan, table = prepare(Config(**{**in_file, **read_options(given, "the command line")}))
     for note in changes(values.get("provenance", {}), table, config):
         say(f"Note: {note}")
     tracking = None if mlflow is None else _tracking(mlflow)

@@ -7,7 +7,8 @@ import numpy as np
 from fairfate.engine.local import check_terms, one
 from fairfate.models.model import Batches, Losses, Model
 from fairfate.models.rows import ClientRows, PackedRows
-from fairfate.models.training import MOST_BATCH, Training
+from fairfate.models.training import Training
+from fairfate.options import MOST_BATCH
 from fairfate.strategies import Loss, Vector
 
 

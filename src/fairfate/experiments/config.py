@@ -6,22 +6,19 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from fairfate._version import __version__
-from fairfate.data import AUTO, MISSING_GROUP, ONEHOT, SOURCES, Columns, Held, Reading, parse_sensitive
-from fairfate.errors import InputError, check, is_utf8, listing, unknown
+from fairfate.data import ONEHOT, SOURCES, Columns, Held, Reading, parse_sensitive
+from fairfate.errors import InputError, check, listing
 from fairfate.federation.partition import parse_partition
 from fairfate.models.training import Training
+from fairfate.options import Execution, Options, keys_of, options_of, read_options
+from fairfate.options import parse_seeds as parse_seeds
 
-PROTOCOLS = ("paper", "published")
 PROVENANCE = "provenance"
-MOST_SEEDS = 1_000_000
-_MOST_DIGITS = 20
 USUAL = (
     Training(rounds=100, per_round=1, epochs=10, batch_size=10, learning_rate=0.01),
     Training(rounds=200, per_round=1, epochs=2, batch_size=20, learning_rate=0.03),
@@ -75,49 +72,11 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Config:
-    """The options of a run. None stands for a default that depends on the data."""
+class Config(Options):
+    """The options of a run, and what they say of the data and the training.
 
-    data: str = "synthetic"
-    data_dir: str | None = None
-    validation: str | None = None
-    test: str | None = None
-    schema: str | None = None
-    target: str | None = None
-    favourable: str | None = None
-    sensitive: tuple[str, ...] = ()
-    privileged: tuple[str, ...] = ()
-    client_column: str | None = None
-    drop: tuple[str, ...] = ()
-    categorical: tuple[str, ...] = ()
-    keep: tuple[str, ...] = ()
-    min_group: int = Columns.min_group
-    missing_group: str = Columns.missing_group
-    missing: tuple[str, ...] = ()
-    encode: str = AUTO
-    sep: str | None = None
-    decimal: str | None = None
-    encoding: str | None = None
-    protocol: str = "paper"
-    partition: str | None = None
-    attack: str | None = None
-    clients: int | None = None
-    validation_from: str | None = None
-    min_cell: int = 0
-    strategies: tuple[str, ...] = ()
-    """Empty for those of `fairfate.strategies.recommended`."""
-    metric: str = "eqo"
-    plugins: tuple[str, ...] = ()
-    per_round: int | None = None
-    rounds: int | None = None
-    epochs: int | None = None
-    batch_size: int | None = None
-    learning_rate: float | None = None
-    l2: float | None = None
-    early_stopping: int = 0
-    hidden: str | None = None
-    model: str | None = None
-    seeds: tuple[int, ...] = (1, 2, 3, 4, 5)
+    None stands for a default that depends on the data.
+    """
 
     def training(self, shape: Shape, per_round: int, *, is_deep: bool = True) -> Training:
         """The clients' SGD: what was asked for, else what suits the data and the model."""
@@ -176,22 +135,16 @@ class Config:
         for key in known:
             value = getattr(self, key)
             if value:
-                option = key.replace("_", "-")
-                given = listing(_list(value))
+                given = listing(value) if isinstance(value, tuple) else value
                 raise InputError(
-                    f"{option} must be left out for '{name}', whose columns are known, got '{given}'"
+                    f"{options_of(Config)[key].key} must be left out for '{name}', whose columns are known,"
+                    f" got '{given}'"
                 )
         if name == "synthetic":
             return None
         client = self.client_column
         if client is None and self.partition is not None:
             client = parse_partition(self.partition).column
-        check(
-            self.missing_group in MISSING_GROUP,
-            f"missing-group must be one of {'|'.join(MISSING_GROUP)}",
-            f"'{self.missing_group}'",
-        )
-        check(self.min_group >= 0, "min-group must be >= 0", self.min_group)
         cut = tuple(parse_sensitive(text) for text in self.sensitive)
         return Columns(
             target=self.target or "",
@@ -210,171 +163,33 @@ class Config:
 
 def parse_privileged(given: Sequence[str], sensitive: Sequence[str]) -> tuple[tuple[str, str], ...]:
     """``VALUE``, or ``COLUMN=VALUE`` where there are several sensitive columns."""
-    found: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for text in given:
         column, equals, value = text.partition("=")
         if equals and column in sensitive:
-            found.append((column, value))
+            pairs.append((column, value))
         elif len(sensitive) == 1:
-            found.append((sensitive[0], text))
+            pairs.append((sensitive[0], text))
         else:
             raise InputError(
                 f"privileged must be COLUMN=VALUE with one of the columns {listing(sensitive)}, got '{text}'"
             )
-    if len({column for column, _ in found}) < len(found):
+    if len({column for column, _ in pairs}) < len(pairs):
         raise InputError(f"privileged must be given once for a column, got {listing(given)}")
-    return tuple(found)
-
-
-def _list(value: object) -> tuple[object, ...]:
-    return tuple(value) if isinstance(value, list | tuple) else (value,)
-
-
-def parse_seeds(text: str | int) -> tuple[int, ...]:
-    """Read ``N`` as the seeds 1 .. N, or a list ``3,5,8``.
-
-    >>> parse_seeds("3"), parse_seeds("7,9"), parse_seeds("7,")
-    ((1, 2, 3), (7, 9), (7,))
-    """
-    parts = [part.strip() for part in str(text).split(",")]
-    if not all(part.isascii() and part.isdigit() for part in parts if part) or not any(parts):
-        raise InputError(f"seeds must be a number >= 1 or a list such as 3,5,8, got '{text}'")
-    if any(len(part) > _MOST_DIGITS for part in parts):
-        raise InputError(f"seeds must have at most {_MOST_DIGITS} digits, got '{text}'")
-    if len(parts) == 1:
-        count = int(parts[0])
-        check(count >= 1, "seeds must be >= 1", text)
-        check(count <= MOST_SEEDS, f"seeds must be at most {MOST_SEEDS:,} in number", text)
-        return tuple(range(1, count + 1))
-    return tuple(int(part) for part in parts if part)
-
-
-_KINDS: dict[str, type] = {
-    "clients": int,
-    "min_cell": int,
-    "min_group": int,
-    "per_round": int,
-    "rounds": int,
-    "epochs": int,
-    "batch_size": int,
-    "learning_rate": float,
-    "l2": float,
-    "early_stopping": int,
-}
-LISTS = {
-    "strategy": "strategies",
-    "strategies": "strategies",
-    "plugins": "plugins",
-    "plugin": "plugins",
-    "drop": "drop",
-    "categorical": "categorical",
-    "keep": "keep",
-    "missing": "missing",
-    "sensitive": "sensitive",
-    "privileged": "privileged",
-}
-SPELLINGS = {"favorable": "favourable"}
-"""Other spellings of keys."""
-
-
-def option_key(raw: str) -> str:
-    """The name of a field, or of a list's single value, from a key as it is written."""
-    key = raw.replace("-", "_")
-    return SPELLINGS.get(key, key)
+    return tuple(pairs)
 
 
 def from_mapping(values: Mapping[str, Any], where: str = "config") -> Config:
-    """A config from keys as on the command line (``per-round`` or ``per_round``)."""
-    known = {field.name for field in fields(Config)} | set(LISTS)
-    given: dict[str, Any] = {}
-    for raw, value in values.items():
-        if raw == PROVENANCE:
-            check(isinstance(value, Mapping), f"{where}: {PROVENANCE} must be a table", repr(value))
-            continue
-        key = option_key(raw)
-        if value is None:
-            continue
-        if key not in known:
-            options = sorted({name.replace("_", "-") for name in known} - {"strategies", "plugins"})
-            raise unknown(f"key in {where}", raw, options)
-        key = LISTS.get(key, key)
-        if key in given:
-            raise InputError(f"{where}: each key must be given once, got '{raw}' again")
-        given[key] = _typed(key, value, where)
-    check(given.get("strategies") != (), f"{where}: strategy must be given at least once", "none")
-    if "model" in given and "hidden" in given:
-        raise InputError(f"{where}: hidden must be left out with model, got '{given['hidden']}'")
-    return Config(**given)
+    """A config from keys as in files (``per-round``) or in Python (``per_round``)."""
+    return Config(**read_options(without_provenance(values, where), where))
 
 
-def fields_given(options: Mapping[str, Any]) -> list[str]:
-    """The fields of a config that some options name."""
-    keys = (option_key(raw) for raw in options)
-    return [LISTS.get(key, key) for key in keys]
-
-
-def _typed(key: str, value: Any, where: str) -> Any:
-    value = _plain(value)
-    if key == "seeds":
-        if not _is_list(value):
-            return parse_seeds(value)
-        for seed in value:
-            if not isinstance(seed, int) or isinstance(seed, bool):
-                raise InputError(f"{where}: each seed must be a whole number, got {seed!r}")
-        return tuple(value)
-    name = f"{where}: {key.replace('_', '-')}"
-    if key in LISTS.values():
-        return tuple(_text(of, name) for of in (value if _is_list(value) else (value,)))
-    if isinstance(value, Path):
-        value = str(value)
-    if key in ("favourable", "hidden") and value is not None and not isinstance(value, bool):
-        return ",".join(_text(of, name) for of in (value if _is_list(value) else (value,)))
-    kind = _KINDS.get(key, str)
-    right = isinstance(value, int | float) if kind is float else isinstance(value, kind)
-    if not right or isinstance(value, bool):
-        raise InputError(f"{name} must be {_NAMES[kind]}, got {value!r}")
-    if isinstance(value, str):
-        _check_text(value, name)
-    try:
-        return kind(value)
-    except OverflowError:
-        raise InputError(f"{name} must be {_NAMES[kind]}, got one of {len(str(value))} digits") from None
-
-
-def _text(value: object, name: str) -> str:
-    """A text, or a number or path as one."""
-    if value is None or isinstance(value, dict | list | tuple | set):
-        raise InputError(f"{name} must be a text or a list of texts, got {value!r}")
-    text = str(value)
-    _check_text(text, name)
-    return text
-
-
-def _check_text(text: str, name: str) -> None:
-    """A text that a file, and a file's name, can hold."""
-    check(text != "" or name.rpartition(" ")[2] not in _PLACES, f"{name} must not be empty", "''")
-    check(is_utf8(text), f"{name} must be in UTF-8", repr(text))
-    check("\0" not in text, f"{name} must be without NUL characters", repr(text))
-
-
-def _plain(value: Any) -> Any:
-    """NumPy's numbers and arrays, and ranges, as Python's own."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    if isinstance(value, range | set | frozenset):
-        return (
-            list(value) if isinstance(value, range) else sorted(value, key=lambda one: (str(type(one)), one))
-        )
-    return [_plain(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-_PLACES = ("data", "data-dir", "validation", "test", "schema", "plugins", "model", "out")
-"""What names a file or a folder: an empty text would stand for the folder that one is in."""
-_NAMES = {int: "a whole number", float: "a number", str: "a text"}
-
-
-def _is_list(value: object) -> bool:
-    return isinstance(value, list | tuple)
+def without_provenance(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The options among the keys of a file that a run has written."""
+    options = dict(values)
+    provenance = options.pop(PROVENANCE, {})
+    check(isinstance(provenance, Mapping), f"{where}: {PROVENANCE} must be a table", repr(provenance))
+    return options
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
@@ -384,88 +199,53 @@ def read_config(path: str | Path) -> dict[str, Any]:
         raise InputError(f"config must be a TOML file, got '{file}' (no such file)")
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8-sig"))
+        json.dumps(values, default=str)  # fails where values are nested too deeply for anything to read them
+    except RecursionError:
+        raise InputError(
+            f"config must be a TOML file, got '{file}' (values within values, too many)"
+        ) from None
     except ValueError as error:  # also of a number with thousands of digits
         raise InputError(f"config must be a TOML file, got '{file}' ({error})") from None
-    except RecursionError:
-        values = {"": _too_deep()}
-    if _is_deep(values):
-        raise InputError(f"config must be a TOML file, got '{file}' (values within values, too many)")
-    about = values.get(PROVENANCE, {})
-    if not isinstance(about, dict):
-        raise InputError(f"{file}: {PROVENANCE} must be a table, got {about!r}")
+    without_provenance(values, str(file))
     return values
 
 
-MOST_LEVELS = 20
-"""Of lists and tables in a config."""
-
-
-def _too_deep() -> list[Any]:
-    found: list[Any] = []
-    for _ in range(MOST_LEVELS + 1):
-        found = [found]
-    return found
-
-
-def _is_deep(values: dict[str, Any]) -> bool:
-    """Whether lists and tables are nested as nobody needs them."""
-    level: list[Any] = [values]
-    for _ in range(MOST_LEVELS):
-        inner = [of for one in level for of in (one.values() if isinstance(one, dict) else one)]
-        level = [of for of in inner if isinstance(of, dict | list)]
-    return bool(level)
-
-
 def read_written(path: str | Path) -> dict[str, Any]:
-    """The config of a run's folder, in which every key that is known has a value of its kind.
+    """The config of a run's folder, in which every known key has a value of its type.
 
-    Others, of other versions, are left as they are.
+    Keys of other versions are left as they are.
     """
     values = read_config(path)
-    names = {field.name for field in fields(Config)} | set(LISTS)
-    for raw, value in values.items():
-        key = option_key(raw)
-        if key in names:
-            typed = _typed(LISTS.get(key, key), value, str(path))
-            values[raw] = list(typed) if isinstance(typed, tuple) else typed
-    about = values.get(PROVENANCE, {})
-    for key, kind, name in (("data-notes", list, "a list"), ("data-rows", int, _NAMES[int])):
-        if key in about:
-            check(isinstance(about[key], kind), f"{path}: {key} must be {name}", repr(about[key]))
+    keys = keys_of(options_of(Config).values())
+    for key, value in values.items():
+        if key in keys:
+            typed = keys[key].convert(value, str(path))
+            values[key] = list(typed) if isinstance(typed, tuple) else typed
+    provenance = values.get(PROVENANCE, {})
+    for key, kind, name in (("data-notes", list, "a list"), ("data-rows", int, "a whole number")):
+        if key in provenance:
+            check(isinstance(provenance[key], kind), f"{path}: {key} must be {name}", repr(provenance[key]))
     try:
-        json.dumps(values, allow_nan=False)  # as reports say them
+        json.dumps(values, allow_nan=False)  # as reports write them
     except (TypeError, ValueError) as error:
         raise InputError(f"config must hold values that a run writes, got '{path}' ({error})") from None
     return values
 
 
 def file_options(values: dict[str, Any], where: str) -> tuple[int | None, str | None, bool]:
-    """Take out of a config file what is about carrying it out: jobs, out and force."""
-    kinds: dict[str, tuple[type, str]] = {
-        "jobs": (int, "a whole number"),
-        "out": (str, "a text"),
-        "force": (bool, "true or false"),
-    }
-    found: dict[str, Any] = {}
-    for key, (kind, name) in kinds.items():
-        value = found[key] = values.pop(key, None)
-        right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
-        if value is not None and not right:
-            raise InputError(f"{where}: {key} must be {name}, got {value!r}")
-        if isinstance(value, str):
-            _check_text(value, f"{where}: {key}")
-    return found["jobs"], found["out"], bool(found["force"])
+    """Take jobs, out and force, which do not change the numbers, out of the keys of a config file."""
+    options = options_of(Execution)
+    found = {key: values.pop(key) for key in options if key in values}
+    given = Execution(**read_options(found, where, options.values()))
+    return given.jobs, given.out, given.force
 
 
 def config_text(config: Config, provenance: Mapping[str, object]) -> str:
     """A config as TOML, and where its numbers come from."""
-    names = {"strategies": "strategy", "plugins": "plugin"}
-    given = {field.name: getattr(config, field.name) for field in fields(Config)}
-    lines = [
-        _toml(names.get(name, name).replace("_", "-"), value)
-        for name, value in given.items()
-        if value is not None and not (name == "hidden" and config.model is not None)
-    ]
+    given = {option.key: getattr(config, name) for name, option in options_of(Config).items()}
+    if config.model is not None:
+        given["hidden"] = None
+    lines = [_toml(key, value) for key, value in given.items() if value is not None]
     lines += ["", f"[{PROVENANCE}]", _toml("version", __version__)]
     lines += [_toml(key, value) for key, value in provenance.items()]
     return "\n".join(lines) + "\n"

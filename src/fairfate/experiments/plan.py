@@ -16,7 +16,7 @@ from fairfate.data.groups import Groups
 from fairfate.data.readers import list_folder
 from fairfate.engine.attack import Attack, parse_attack
 from fairfate.errors import InputError, check
-from fairfate.experiments.config import HIDDEN, PROTOCOLS, Config, Shape, config_text
+from fairfate.experiments.config import HIDDEN, Config, Shape, config_text
 from fairfate.fairness.grammar import parse_objective
 from fairfate.federation.holders import AT_SERVER, Holders, parse_holders
 from fairfate.federation.partition import Partition, parse_partition
@@ -88,11 +88,6 @@ def setup_of(holders: Holders, training: Training, groups: Groups, published: bo
 
 def resolve(config: Config, table: Table) -> Plan:
     """Decide what depends on the data, and check everything that can be checked before running."""
-    check(
-        config.protocol in PROTOCOLS,
-        f"protocol must be one of {'|'.join(PROTOCOLS)}",
-        f"'{config.protocol}'",
-    )
     metric = str(parse_objective(config.metric, counted=True))
     source = None if table.source is None else SOURCES[table.source]
     partition = _partition(config, table)
@@ -107,10 +102,8 @@ def resolve(config: Config, table: Table) -> Plan:
     else:
         known = (source.clients, source.per_round) if source else (DEFAULT_CLIENTS, None)
         clients = known[0] if config.clients is None else config.clients
-        check(clients >= 1, "clients must be >= 1", clients)
         usual = known[1] if known[1] is not None and config.clients is None else None
     per_round = config.per_round if config.per_round is not None else usual or a_third(clients)
-    check(config.min_cell >= 0, "min-cell must be >= 0", config.min_cell)
     check(per_round <= clients, f"per-round must be <= the {clients} clients", per_round)
     train_rows = round(0.6 * len(table)) if table.part is None else int((table.part == TRAINING).sum())
     check(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from fairfate.errors import check
+from fairfate.options import Options, options_of
 
 
 @dataclass(frozen=True)
@@ -22,24 +23,8 @@ class Training:
     """Rounds without a lower validation loss after which a strategy stops; 0 for never."""
 
     def __post_init__(self) -> None:
-        for name, most in _MOST.items():
-            value = getattr(self, name)
-            check(value >= 1, f"{name.replace('_', '-')} must be >= 1", value)
-            check(value <= most, f"{name.replace('_', '-')} must be <= {most:,}", value)
-        check(self.early_stopping >= 0, "early-stopping must be >= 0", self.early_stopping)
+        for item in fields(self):
+            options_of(Options)[item.name].check(getattr(self, item.name))
         rate = self.learning_rate
-        check(0 < rate < float("inf"), "learning-rate must be > 0 and finite", rate)
         check(1e-30 < rate < 1e6, "learning-rate must be between 1e-30 and 1e6", rate)
-        check(0 <= self.l2 <= MOST_L2, f"l2 must be in [0, {MOST_L2:g}]", self.l2)
         check(rate * self.l2 < 1, "l2 must be < 1 / learning-rate", self.l2)
-
-
-MOST_BATCH = 1_000_000
-MOST_L2 = 100.0
-_MOST = {
-    "rounds": 10_000_000,
-    "per_round": 10_000_000,
-    "epochs": 10_000,
-    "batch_size": MOST_BATCH,
-}
-"""What fits into memory and a lifetime."""

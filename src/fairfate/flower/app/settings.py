@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fairfate.data import AUTO, ENCODINGS, FILE, ONEHOT, Columns, Held, Schema, Table, draft_schema, load_held
+from fairfate.data import AUTO, FILE, ONEHOT, Columns, Held, Schema, Table, draft_schema, load_held
 from fairfate.errors import InputError, check, unknown
-from fairfate.experiments.config import HIDDEN, LISTS, PROTOCOLS, SPELLINGS, Config, Shape, from_mapping
+from fairfate.experiments.config import HIDDEN, Config, Shape, from_mapping
 from fairfate.fairness.grammar import parse_objective
 from fairfate.federation.holders import AT_SERVER, Holders, parse_holders
 from fairfate.federation.streams import Streams
 from fairfate.models.mlp import parse_hidden
 from fairfate.models.training import Training
+from fairfate.options import Checked, keys_of, option, options_of, read_options
 from fairfate.strategies import parse_spec
 
 VALIDATION, SITES = "validation", "sites"
@@ -29,45 +30,46 @@ NEEDS_FIXED = (
 """What a study asks of the run config."""
 NETWORK = "net.py"
 """A file beside the app's own: its function ``build`` makes the network, in place of the built-in one."""
-_NOT_HERE = {"data", "data-dir", "client-column", "partition", "attack", "clients", "plugin", "seeds"}
-"""Options of `fairfate run` that mean nothing here, or have another name."""
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Flat keys, as `pyproject.toml` and ``flwr run -c`` give them; an empty text or 0 is the default."""
+class Settings(Checked):
+    """The keys of the run config that `fairfate run` does not have; `config` has the others."""
 
-    name: str
-    out: str
     config: Config
     """What `fairfate run` would be asked for."""
-    sites: str = ""
-    schema: str = VALIDATION
-    seed: int = 1
-    min_sites: int = 2
-    min_replies: int = 0
-    study: str = ""
-    timeout: float = 300.0
-    max_wait: float = 600.0
-    max_norm: float = 0.0
-    max_examples: float = 0.0
+    name: str = option("", "name of the federation in tables and reports")
+    out: str = option("", "folder at the server for the results", is_path=True)
+    sites: str = option("", "in a simulation: folder with one file for each site")
+    schema: str = option(VALIDATION, f"how columns become numbers: {VALIDATION}, {SITES} or a schema.json")
+    seed: int = option(1, "of the random numbers", low=0)
+    min_sites: int = option(2, "wait for so many sites before each round", low=1)
+    min_replies: int = option(0, "a round in which fewer count is repeated; 0: as min-sites", low=0)
+    study: str = option("", "of a deployment: the file that the sites have signed off")
+    timeout: float = option(300.0, "seconds that a round waits for a site", low=0, is_above=True)
+    max_wait: float = option(600.0, "seconds that the server waits for min-sites", low=0, is_above=True)
+    max_norm: float = option(0.0, "a longer update is dropped; 0: one far longer than the others'", low=0)
+    max_examples: float = option(0.0, "a site that claims more rows counts for so many; 0: no limit", low=0)
 
     @classmethod
     def read(cls, run_config: Mapping[str, Any], network: str | None = None) -> Settings:
-        """From a run config; every key is checked. A network of the user's own comes with the app."""
-        own = {field.name.replace("_", "-"): field for field in fields(cls) if field.name != "config"}
-        others = {field.name.replace("_", "-") for field in fields(Config)} | set(LISTS) | set(SPELLINGS)
-        others -= {"strategies", "plugins"}
-        known = {*own, *others} - _NOT_HERE
+        """From a run config, whose keys are all checked. A network of the user's own comes with the app."""
+        own = options_of(cls)
+        shared = [item for item in options_of(Config).values() if item.on_flower and item.name not in own]
+        keys = keys_of([*own.values(), *shared])
         given: dict[str, Any] = {}
         options: dict[str, Any] = {"strategy": "fair_fate"}
         for key, value in run_config.items():
-            if key not in known:
-                raise unknown("key in the run config", key, known)
-            if key in own:
-                given[own[key].name] = _typed(key, value, str(own[key].type))
+            if key not in keys or "_" in key:
+                raise unknown("key in the run config", key, sorted(item.key for item in keys.values()))
+            chosen = keys[key]
+            if chosen.name in own:
+                given[chosen.name] = value
             elif value != "" and not (key == "per-round" and value == 0):
-                options[key] = _parts(value) if key in LISTS and key != "strategy" else value
+                is_list = chosen.is_repeatable and chosen.name != "strategies"
+                options[key] = _parts(value) if is_list else value
+        where = "the run config"
+        given = read_options({key: value for key, value in given.items() if value != ""}, where, own.values())
         for key in ("name", "validation", "out"):
             if not (given.get(key) or options.get(key)):
                 raise InputError(f"{key} must be given in the run config, got none")
@@ -77,8 +79,7 @@ class Settings:
             options["schema"] = given["schema"]
         if "model" in options:
             raise InputError(f"model must be the app's own {NETWORK} on Flower, got '{options['model']}'")
-        config = replace(from_mapping(options, "the run config"), model=network)
-        settings = cls(**given, config=config)
+        settings = cls(replace(from_mapping(options, where), model=network), **given)
         settings.check()
         return settings
 
@@ -93,15 +94,6 @@ class Settings:
         parse_objective(config.metric, counted=True)
         parse_hidden(self.hidden)
         check(config.early_stopping == 0, "early-stopping must be left out on Flower", config.early_stopping)
-        check(config.protocol in PROTOCOLS, f"protocol must be one of {'|'.join(PROTOCOLS)}", config.protocol)
-        check(config.encode in ENCODINGS, f"encode must be one of {'|'.join(ENCODINGS)}", config.encode)
-        check(self.min_sites >= 1, "min-sites must be >= 1", self.min_sites)
-        check(self.min_replies >= 0, "min-replies must be >= 0", self.min_replies)
-        check((config.per_round or 1) >= 1, "per-round must be >= 0", config.per_round)
-        for name in ("seed", "max_norm", "max_examples"):
-            check(getattr(self, name) >= 0, f"{name.replace('_', '-')} must be >= 0", getattr(self, name))
-        for name in ("timeout", "max_wait"):
-            check(getattr(self, name) > 0, f"{name.replace('_', '-')} must be > 0", getattr(self, name))
         paths = {"validation": config.validation, "test": config.test, "out": self.out, "sites": self.sites}
         paths["study"] = self.study
         for name, path in paths.items():
@@ -194,14 +186,6 @@ def schema_of(settings: Settings) -> tuple[Schema, bool]:
     given = settings.config.schema
     schema = settings.draft_schema() if given is None else Schema.read(given)
     return schema, settings.schema != SITES
-
-
-def _typed(key: str, value: Any, kind: str) -> Any:
-    wanted: Any = {"str": str, "int": int, "float": int | float}[kind]
-    what = {"str": "a text", "int": "a whole number", "float": "a number"}[kind]
-    if not isinstance(value, wanted) or isinstance(value, bool):
-        raise InputError(f"{key} must be {what}, got {value!r}")
-    return float(value) if kind == "float" else value
 
 
 def _parts(text: Any) -> list[str]:
