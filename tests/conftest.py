@@ -15,7 +15,7 @@ import pytest
 from hypothesis import settings
 
 from command import QUICK, Outcome
-from fairfate.cli.commands import run_command
+from fairfate.cli.main import run_command
 from fairfate.data import Table, synthetic
 
 settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True)

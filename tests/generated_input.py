@@ -1229,7 +1229,7 @@ RAW -= {"\n"}
 
 def command(words: list[str], folder: Path) -> Call:
     """Run the command in this process, in a folder, and look at what it has done."""
-    from fairfate.cli.commands import run_command
+    from fairfate.cli.main import run_command
 
     before = {path.relative_to(folder) for path in folder.rglob("*")}
     out, err = io.StringIO(), io.StringIO()

@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 
 from typer.main import get_command
 
-from fairfate.cli.commands import app
+from fairfate.cli.main import app
 
 HEAD = """\
 # Command line

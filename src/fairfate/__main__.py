@@ -26,7 +26,7 @@ def main() -> None:
     gc.set_threshold(100_000, 20, 100)  # imports make many objects that stay: looking through them takes long
     code = 0
     try:
-        from fairfate.cli.commands import run_command
+        from fairfate.cli.main import run_command
 
         code = run_command()
         if sys.stdout is not None:  # it may be closed

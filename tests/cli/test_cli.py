@@ -17,6 +17,7 @@ from command import QUICK
 from fairfate.cli.screen import Bar, watching
 from fairfate.errors import Stopped
 from fairfate.experiments.run import run
+from fairfate.options import Execution, Options, options_of
 from fairfate.report.comparison import Comparison, remarks
 from fairfate.report.tracking import Tracking
 
@@ -378,10 +379,29 @@ def test_whoever_interrupts_a_sweep_is_told_what_is_kept(tmp_path: Path) -> None
     assert stopped.value.advice == f"Finished cells are kept in {tmp_path / 'o'}; the same command goes on."
 
 
-def test_help_of_a_run_has_sections(fairfate) -> None:
+def test_help_of_a_run_has_a_panel_for_each_section(fairfate) -> None:
     text = fairfate("run", "--help").out
-    sections = re.findall(r"^(\w+):$", text, re.MULTILINE)
-    assert sections == ["Data", "Federation", "Strategies", "Training", "Output", "Options"]
-    training = text.partition("Training:")[2].partition("Output:")[0]
+    panels = re.findall(r"^╭─ (\w+) ─", text, re.MULTILINE)
+    assert panels == ["Options", "Data", "Federation", "Strategy", "Training", "Output"]
+    training = text.partition(" Training ")[2].partition(" Output ")[0]
     assert "--learning-rate" in training
     assert "--sensitive" not in training
+
+
+def test_run_takes_every_option_of_the_table(fairfate) -> None:
+    text = fairfate("run", "--help").out
+    options = [*options_of(Options).values(), *options_of(Execution).values()]
+    assert [option.key for option in options if f"--{option.key} " not in text.replace(",", " ")] == []
+    assert "[paper|published]" in text
+    assert "--no-no-report" not in text
+
+
+def test_a_file_and_the_command_line_may_name_a_list_differently(fairfate) -> None:
+    Path("own.toml").write_text(
+        'data = "synthetic:rows=300"\nrounds = 1\nseeds = 1\nstrategies = ["fedmom"]\n'
+    )
+    code, _, err = fairfate(
+        "run", "--config", "own.toml", "--strategy", "fedavg", "--jobs", "1", "--out", "o"
+    )
+    assert code == 0, err
+    assert 'strategy = ["fedavg"]' in Path("o/config.toml").read_text()

@@ -20,7 +20,7 @@ pytest.importorskip("flwr")
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from fairfate import InputError, read_model, read_rounds, run
-from fairfate.cli import commands as cli
+from fairfate.cli import main as cli
 from fairfate.engine.loop import play
 from fairfate.engine.server import Server
 from fairfate.engine.simulation import Simulation

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairfate import InputError
-from fairfate.cli.commands import run_command
+from fairfate.cli.main import run_command
 from fairfate.data import Columns, Schema, UnfitError, table_from_frame
 from fairfate.flower.app.check import check_site, read_node
 from fairfate.flower.app.init import init

@@ -217,7 +217,7 @@ def busy():
     time.sleep(20)
     return 0
 
-import fairfate.cli.commands as commands
+import fairfate.cli.main as commands
 commands.run_command = busy
 command.main()
 """

@@ -72,10 +72,10 @@ def test_a_call_that_works_or_waits_for_too_long_is_found(
         return 0
 
     monkeypatch.setattr("generated_input.MOST_SECONDS", 0.1)
-    monkeypatch.setattr("fairfate.cli.commands.run_command", works)
+    monkeypatch.setattr("fairfate.cli.main.run_command", works)
     assert command([], tmp_path).broken == ("0 s",)
     monkeypatch.setattr("generated_input.LONGEST", 0.1)
-    monkeypatch.setattr("fairfate.cli.commands.run_command", lambda: time.sleep(60))
+    monkeypatch.setattr("fairfate.cli.main.run_command", lambda: time.sleep(60))
     assert "HangError: more than 0.1 s" in command([], tmp_path).broken[0]
 
 

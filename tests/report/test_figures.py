@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from typer.testing import CliRunner
 
-from fairfate.cli import commands
+from fairfate.cli import main as commands
 from fairfate.errors import InputError
 from fairfate.experiments.results import count_columns
 from fairfate.experiments.run import run

@@ -4,42 +4,29 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from fairfate.cli.completion import DATASETS, complete
-from fairfate.cli.options import (
-    DATA,
-    Categorical,
-    ClientColumn,
-    Clients,
-    DataDir,
-    Decimal,
-    Drop,
-    Encode,
-    Encoding,
-    Favourable,
-    Keep,
-    MinGroup,
-    Missing,
-    MissingGroup,
-    Partition,
-    Privileged,
-    Protocol,
-    Sensitive,
-    Sep,
-    Target,
-    data_app,
-    given_options,
-    option,
-    whole,
-)
+from fairfate.cli.parameters import Command, DataDir, by_section, complete, option, whole, with_options
 from fairfate.cli.screen import console
 from fairfate.errors import InputError, unknown
+from fairfate.options import Options, options_of
+
+app = typer.Typer(help="The datasets: list, describe, fetch.", no_args_is_help=True)
+
+_OPTIONS = options_of(Options)
+_DATASETS = _OPTIONS["data"].suggestions
+_OF_A_TABLE = [
+    item
+    for item in by_section(_OPTIONS.values())
+    if (item.section == "data" and item.name not in ("data", "validation", "test", "schema"))
+    or item.name in ("client_column", "partition", "clients", "protocol")
+]
+"""The options that say how a table is read and shared out."""
 
 
-@data_app.command("list")
+@app.command("list", cls=Command)
 def list_data(
     data_dir: DataDir = None,
 ) -> None:
@@ -49,61 +36,43 @@ def list_data(
     from fairfate.report.lists import show_sources
 
     folders(data_dir)
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for name in SOURCES:
         with suppress(InputError):
-            found[name] = str(find(name, data_dir))
-    show_sources(console(soft_wrap=True), found)
+            paths[name] = str(find(name, data_dir))
+    show_sources(console(soft_wrap=True), paths)
 
 
-@data_app.command()
+@app.command(cls=Command)
+@with_options(_OF_A_TABLE)
 def describe(
-    ctx: typer.Context,
-    data: Annotated[str, typer.Argument(help=DATA, autocompletion=complete(*DATASETS))],
-    target: Target = None,
-    favourable: Favourable = None,
-    sensitive: Sensitive = None,
-    privileged: Privileged = None,
-    client_column: ClientColumn = None,
-    drop: Drop = None,
-    categorical: Categorical = None,
-    keep: Keep = None,
-    min_group: MinGroup = None,
-    missing_group: MissingGroup = None,
-    missing: Missing = None,
-    encode: Encode = None,
-    sep: Sep = None,
-    decimal: Decimal = None,
-    encoding: Encoding = None,
-    partition: Partition = None,
-    clients: Clients = None,
+    given: dict[str, Any],
+    data: Annotated[str, typer.Argument(help=_OPTIONS["data"].help, autocompletion=complete(*_DATASETS))],
     seed: Annotated[int, option("whose split to show (default: 1)", whole)] = 1,
-    protocol: Protocol = None,
-    data_dir: DataDir = None,
 ) -> None:
     """Show a dataset's groups and inputs and, with --partition, the clients' shares of them.
 
     Of a file without --target and --sensitive: a first look at its columns.
     """
-    given = given_options(ctx, "seed")
-    from fairfate.data.inspection import look, spikes
-    from fairfate.data.numbers import note_codes
+    from fairfate.data.inspection import look
+    from fairfate.data.missing import note_codes, spikes
     from fairfate.data.readers import read_file, read_folder
     from fairfate.experiments.config import from_mapping
-    from fairfate.experiments.prepare import load_table, prepare
+    from fairfate.experiments.prepare import load_table
+    from fairfate.experiments.prepare import prepare
     from fairfate.federation.split import build
     from fairfate.federation.streams import Streams
     from fairfate.report.terminal import show_look, show_partition, show_table
 
-    config = from_mapping({**given, "seeds": [seed]}, where="the command line")
+    config = from_mapping({**given, "data": data, "seeds": [seed]}, where="the command line")
     screen = console()
-    if target is None and sensitive is None and Path(data).exists():
-        path = Path(data)
-        found = read_folder(path, config.reading) if path.is_dir() else read_file(path, config.reading)
-        notes = [*found.notes, *note_codes(found.missing, found.frame.columns), *spikes(found.frame)]
-        show_look(screen, path, look(found.frame), len(found.frame), notes)
+    path = Path(data)
+    if config.target is None and not config.sensitive and path.exists():
+        file = read_folder(path, config.reading) if path.is_dir() else read_file(path, config.reading)
+        notes = [*file.notes, *note_codes(file.missing, file.frame.columns), *spikes(file.frame)]
+        show_look(screen, path, look(file.frame), len(file.frame), notes)
         return
-    if partition is None and client_column is None and not Path(data).is_dir():
+    if config.partition is None and config.client_column is None and not path.is_dir():
         show_table(screen, load_table(config))
         return
     plan, table = prepare(config)
@@ -114,10 +83,10 @@ def describe(
     show_partition(screen, table, federation, title)
 
 
-@data_app.command()
+@app.command(cls=Command)
 def fetch(
     name: Annotated[
-        str, typer.Argument(help="adult, compas, law or dutch", autocompletion=complete(*DATASETS[1:]))
+        str, typer.Argument(help="adult, compas, law or dutch", autocompletion=complete(*_DATASETS[1:]))
     ],
     to: Annotated[Path | None, option("folder (default: the cache)")] = None,
 ) -> None:

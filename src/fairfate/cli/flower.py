@@ -7,12 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from fairfate.cli.options import Force, flower_app, option
+from fairfate.cli.parameters import Command, Force, flag, option
 from fairfate.cli.screen import console
 from fairfate.errors import InputError
 
+app = typer.Typer(help="Federations on Flower.", no_args_is_help=True)
 
-@flower_app.command()
+
+@app.command(cls=Command)
 def init(
     folder: Annotated[Path, typer.Argument(help="new folder; its name becomes the app's")],
 ) -> None:
@@ -26,7 +28,7 @@ def init(
     screen.print(f"    python {folder}/deploy_here.py")
 
 
-@flower_app.command()
+@app.command(cls=Command)
 def checksum(
     app: Annotated[Path, typer.Argument(help="folder of a Flower app that you have looked through")],
 ) -> None:
@@ -37,12 +39,12 @@ def checksum(
     console(soft_wrap=True).print(f"{app_checksum(app)}  # {app.resolve().name}")
 
 
-@flower_app.command()
+@app.command(cls=Command)
 def key(
     name: Annotated[str | None, typer.Argument(help="server, where no --node is given")] = None,
     node: Annotated[Path | None, option("a site's node-config: its name, and roughly its rows")] = None,
     out: Annotated[Path, option("folder for the two files")] = Path(),
-    rotate: Annotated[bool, option("make a new key beside the one that is in use")] = False,
+    rotate: Annotated[bool, flag("--rotate", "make a new key beside the one that is in use")] = False,
 ) -> None:
     """Make the keys of the server or a site: NAME-study.key stays there, NAME-study.pub goes around."""
     _need_flower()
@@ -56,7 +58,7 @@ def key(
     screen.print(f"Wrote {private}, which must stay here, and {public}, which goes into the study.")
 
 
-@flower_app.command()
+@app.command(cls=Command)
 def study(
     app: Annotated[Path, typer.Argument(help="folder of an app that fairfate flower init has written")],
     party: Annotated[list[Path], option("a .pub file: the server's and every site's")] = [],  # noqa: B006
@@ -115,13 +117,15 @@ def study(
     screen.print(f'    study-sha256 = "{made.checksum}"', markup=False, highlight=False)
 
 
-@flower_app.command()
+@app.command(cls=Command)
 def pin(
     study: Annotated[Path, typer.Argument(help="the study file, which somebody here has read through")],
     node: Annotated[Path, option("the site's node-config, a .toml file")],
     key: Annotated[Path | None, option("the site's private key (default: the one it has)")] = None,
     app: Annotated[Path | None, option("an app that you have looked through; it must be the study's")] = None,
-    sign_off: Annotated[bool, option("write study, study-sha256 and key into the node-config")] = False,
+    sign_off: Annotated[
+        bool, flag("--sign-off", "write study, study-sha256 and key into the node-config")
+    ] = False,
 ) -> None:
     """Show what a study changes at a site and, with --sign-off, have the site answer its questions."""
     _need_flower()
@@ -143,7 +147,7 @@ def pin(
     screen.print(f"    {found.checksum}", markup=False, highlight=False)
 
 
-@flower_app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+@app.command(cls=Command, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def site(
     context: typer.Context,
     node: Annotated[Path, typer.Argument(help="the site's node-config, a .toml file")],
@@ -155,10 +159,10 @@ def site(
     raise typer.Exit(launch(node, list(context.args)))
 
 
-@flower_app.command()
+@app.command(cls=Command)
 def log(
     node: Annotated[Path, typer.Argument(help="the site's node-config, a .toml file")],
-    refused: Annotated[bool, option("only what was refused")] = False,
+    refused: Annotated[bool, flag("--refused", "only what was refused")] = False,
     json_lines: Annotated[bool, typer.Option("--json", help="the lines as they are kept")] = False,
 ) -> None:
     """Print what a site was asked, by whom, and what left it."""
@@ -197,7 +201,7 @@ def _log_line(line: dict[str, Any]) -> str:
     )
 
 
-@flower_app.command()
+@app.command(cls=Command)
 def schema(
     app: Annotated[Path, typer.Argument(help="folder of an app that fairfate flower init has written")],
     out: Annotated[Path, option("file to write (default: schema.json)")] = Path("schema.json"),
@@ -221,7 +225,7 @@ def schema(
         )
 
 
-@flower_app.command()
+@app.command(cls=Command)
 def check(
     schema: Annotated[Path, option("schema.json of the server's")],
     node: Annotated[Path | None, option("the site's node-config, a .toml file")] = None,

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from fairfate.cli.completion import complete
-from fairfate.cli.options import Decimal, Encoding, Force, Sep, Whole, Word, app, option, whole
+from fairfate.cli.parameters import Decimal, Encoding, Force, Sep, Whole, Word, complete, flag, option, whole
 from fairfate.cli.screen import console, say
 
 RunOrModel = Annotated[Path, typer.Argument(help="folder of a run, or a model's file")]
@@ -17,7 +16,6 @@ Own = Annotated[Word, option("your own network, FILE.py:FUNCTION, as for the run
 Seed = Annotated[Whole, option("of which seed (default: the first, with --strategy)", whole)]
 
 
-@app.command()
 def predict(
     run: RunOrModel,
     data: Annotated[Path, option("file with new rows; the label is not needed")],
@@ -26,7 +24,7 @@ def predict(
     seed: Seed = None,
     model: Own = None,
     strict: Annotated[
-        bool, option("refuse unknown texts, and numbers far from the mean or outside the range")
+        bool, flag("--strict", "refuse unknown texts, and numbers far from the mean or outside the range")
     ] = False,
     force: Force = False,
     sep: Sep = None,
@@ -50,7 +48,6 @@ def predict(
     screen.print(f"{rows:,} rows, '{fitted.labels[1]}' for {accepted:,} of them ({share}). Saved {out}")
 
 
-@app.command()
 def evaluate(
     run: RunOrModel,
     data: Annotated[Path, option("file with labelled rows that the run has never seen")],
@@ -74,7 +71,6 @@ def evaluate(
     show_evaluation(console(), title, fitted.schema.grouping, found)
 
 
-@app.command()
 def export(
     run: RunOrModel,
     form: Annotated[

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fairfate.cli.options import Whole, app, option, whole
+from fairfate.cli.parameters import Whole, option, whole
 from fairfate.cli.screen import console, say
 from fairfate.errors import InputError, Stopped
 
@@ -26,7 +26,6 @@ GRACE, MAKING = 3.0, 20.0
 """Seconds that those who watch have to fetch the last page, and that making it may take on a busy machine."""
 
 
-@app.command()
 def watch(
     run: Annotated[Path, typer.Argument(help="folder of a run, which may not be there yet")],
     port: Annotated[Whole, option("port to listen at (default: one that is free)", whole)] = None,

@@ -1,0 +1,152 @@
+"""``sweep``, ``reproduce`` and ``benchmark``: many runs, from one call each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairfate.cli.parameters import (
+    DataDir,
+    Jobs,
+    Plugins,
+    Whole,
+    Word,
+    Words,
+    complete_strategy,
+    flag,
+    number,
+    option,
+    whole,
+)
+from fairfate.cli.screen import console, say, watching
+from fairfate.errors import InputError, listing
+
+
+def _listed(text: str | None, default: tuple[str, ...]) -> tuple[str, ...]:
+    """The values of a comma-separated option."""
+    return default if text is None else tuple(part.strip() for part in text.split(","))
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(help="TOML file: keys as for 'run', with lists of values")],
+    out: Annotated[Path | None, option("folder (default: runs/ and the file's name)")] = None,
+    jobs: Jobs = None,
+) -> None:
+    """Run the product of datasets, partitions, protocols, settings and seeds; only what is missing."""
+    from fairfate.experiments.config import read_config
+    from fairfate.experiments.runner import check_request
+    from fairfate.experiments.sweep import expand
+    from fairfate.experiments.sweep import sweep as run_sweep
+    from fairfate.report.comparison import Comparison
+    from fairfate.report.terminal import show_run
+
+    configs = expand(read_config(file), where=str(file))
+    check_request(out, jobs)
+    folder = out if out is not None else Path("runs") / file.stem
+    with watching(folder) as (progress, on_plan):
+        done = run_sweep(configs, folder, jobs=jobs, progress=progress, on_plan=on_plan)
+    for name in done.damaged:
+        say(f"Note: {name} was damaged and has been run again")
+    for comparison in Comparison.read([folder]):
+        show_run(console(), comparison)
+    screen = console(soft_wrap=True)
+    screen.print(f"\n{done.ran} runs done now, {len(done.jobs)} jobs in all. Saved to {folder}/")
+
+
+def reproduce(
+    datasets: Annotated[Word, option("comma-separated, of compas,adult,law,dutch (default: all)")] = None,
+    sigmas: Annotated[Word, option("comma-separated, of 0.5,1.0,rnd (default: all)")] = None,
+    protocols: Annotated[Word, option("comma-separated, of published,paper (default: both)")] = None,
+    seeds: Annotated[Word, option("N for the seeds 1..N, or a list (default: 10)")] = None,
+    tolerance: Annotated[
+        float, option("validation accuracy that tuning may give up (default: 0.02)", number)
+    ] = 0.02,
+    reference: Annotated[
+        str, option("strategy whose accuracy tuning starts from (default: fedavg)")
+    ] = "fedavg",
+    quick: Annotated[
+        bool, flag("--quick", "COMPAS and three seeds: about two minutes, the same outputs")
+    ] = False,
+    jobs: Jobs = None,
+    data_dir: DataDir = None,
+    out: Annotated[Path, option("folder (default: runs/paper); goes on where it was")] = Path("runs/paper"),
+) -> None:
+    """Run every experiment of the paper, set the results beside the printed ones, and say what holds."""
+    from fairfate.studies.reproduce import grid
+    from fairfate.studies.reproduce.paper import reproduce as run_paper
+
+    if not 0 <= tolerance <= 1:
+        raise InputError(f"tolerance must be in [0, 1], got {tolerance:g}")
+    with watching(out) as (progress, on_plan):
+        done = run_paper(
+            out,
+            datasets=_listed(datasets, ("compas",) if quick else grid.DATASETS),
+            splits=_listed(sigmas, tuple(grid.SPLITS)),
+            protocols=_listed(protocols, grid.PROTOCOLS),
+            seeds=seeds if seeds is not None else 3 if quick else 10,
+            jobs=jobs,
+            data_dir=data_dir,
+            tolerance=tolerance,
+            reference=reference,
+            progress=progress,
+            on_plan=on_plan,
+        )
+    for name in done.sweep.damaged:
+        say(f"Note: {name} was damaged and has been run again")
+    screen = console(soft_wrap=True)
+    screen.print(f"{done.sweep.ran} runs done now. The page is {done.page}")
+
+
+def benchmark(
+    methods: Annotated[
+        Words,
+        option(
+            "NAME or NAME:key=a|b+STEP to run against the kept results (repeatable; default: run all)",
+            words=complete_strategy,
+        ),
+    ] = None,
+    plugins: Plugins = None,
+    data: Annotated[Word, option("comma-separated (default: compas,adult,law,dutch)")] = None,
+    partition: Annotated[Word, option("comma-separated (default: dirichlet:0.5,dirichlet:1,random)")] = None,
+    encode: Annotated[Word, option("comma-separated, of ordinal,onehot (default: ordinal)")] = None,
+    seeds: Annotated[str, option("N for the seeds 1..N, or a list (default: 10)")] = "10",
+    rounds: Annotated[Whole, option("other than usual, to try something out", whole)] = None,
+    jobs: Jobs = None,
+    data_dir: DataDir = None,
+    out: Annotated[Path, option("folder (default: runs/benchmark); goes on where it was")] = Path(
+        "runs/benchmark"
+    ),
+) -> None:
+    """Tune and compare all methods of the field by one rule, or one of your own with them."""
+    from fairfate.studies.benchmark.findings import DATASETS, PARTITIONS, duration
+    from fairfate.studies.benchmark.run import benchmark as run_benchmark
+    from fairfate.studies.benchmark.terminal import show
+    from fairfate.studies.benchmark.write import write_all
+
+    with watching(out) as (progress, on_plan):
+        done = run_benchmark(
+            out,
+            methods=methods or (),
+            plugins=plugins or (),
+            data=_listed(data, DATASETS),
+            partitions=_listed(partition, PARTITIONS),
+            encode=_listed(encode, ("ordinal",)),
+            seeds=seeds,
+            rounds=rounds,
+            data_dir=data_dir,
+            jobs=jobs,
+            progress=progress,
+            on_plan=on_plan,
+        )
+    findings = done.findings
+    show(console(), findings)
+    page = write_all(out, findings)
+    screen = console(soft_wrap=True)
+    if done.new:
+        count = f"{len(done.new)} method{'s' if len(done.new) > 1 else ''}"
+        screen.print(f"Run now: {count} ({listing(map(findings.label, done.new))}), {done.jobs} jobs.")
+    own = len(findings.rows) - done.kept
+    shares = f"{own:,} results in {duration(done.minutes)}"
+    screen.print(f"{shares}, {done.kept:,} come with the package. Open {page}")
