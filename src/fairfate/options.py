@@ -83,7 +83,7 @@ class Option:
 
     def convert(self, value: Any, where: str) -> Any:
         """A value from a file, a command line or Python in the option's type; ``where`` is for messages."""
-        name = f"{where}: {self.key}"
+        name = f"{where}: {self.name.replace('_', '-')}"
         value = _builtin(value)
         values = value if isinstance(value, list) else [value]
         if self.type == tuple[int, ...]:

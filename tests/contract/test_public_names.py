@@ -63,7 +63,8 @@ def numbers(folder: Path) -> dict[str, Any]:
     """What users read of a run and of a sweep: summaries, rates by group, clients, the recommended model."""
     import pandas as pd
 
-    from fairfate.experiments.sweep import expand, sweep
+    from fairfate.experiments.config import expand
+    from fairfate.experiments.sweep import sweep
 
     run = fairfate.run(**RUN, out=folder / "run")  # type: ignore[arg-type]
     sweep(expand(SWEEP), folder / "sweep", jobs=1)

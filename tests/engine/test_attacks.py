@@ -35,8 +35,8 @@ from fairfate.engine.attack import (
     _wrong_rows,
     parse_attack,
 )
-from fairfate.experiments.config import read_config
-from fairfate.experiments.sweep import expand, sweep
+from fairfate.experiments.config import expand, read_config
+from fairfate.experiments.sweep import sweep
 from fairfate.fairness.metrics import Statistics, eo, eqo, sp
 from fairfate.federation.streams import Streams
 from fairfate.models.rows import ClientRows

@@ -16,11 +16,11 @@ from fairfate.engine.server import Replies, Server
 from fairfate.engine.simulate import simulate
 from fairfate.engine.simulation import Simulation
 from fairfate.errors import InputError
-from fairfate.experiments.config import from_mapping
+from fairfate.experiments.config import expand, from_mapping
 from fairfate.experiments.folders import read_folder
 from fairfate.experiments.prepare import checked
 from fairfate.experiments.run import run
-from fairfate.experiments.sweep import expand, sweep
+from fairfate.experiments.sweep import sweep
 from fairfate.fairness.disclosure import merge_bins, round_counts, round_statistics
 from fairfate.fairness.thresholds import apply_to_histogram, choose_from_histogram, histogram
 from fairfate.federation.holders import parse_holders

@@ -18,10 +18,10 @@ from fairfate.engine.simulate import Trace, simulate
 from fairfate.engine.simulation import Simulation
 from fairfate.engine.validators import candidates
 from fairfate.errors import InputError
-from fairfate.experiments.config import from_mapping, read_config
+from fairfate.experiments.config import expand, from_mapping, read_config
 from fairfate.experiments.folders import read_folder
 from fairfate.experiments.run import run
-from fairfate.experiments.sweep import expand, sweep
+from fairfate.experiments.sweep import sweep
 from fairfate.fairness.objective import bind
 from fairfate.federation.holders import AT_SERVER, Holders, parse_holders
 from fairfate.federation.partition import parse_partition

@@ -17,9 +17,10 @@ from command import Outcome
 from fairfate import InputError, Run, run
 from fairfate.data.groups import Groups
 from fairfate.experiments import results
+from fairfate.experiments.config import expand
 from fairfate.experiments.groups import group_rates
 from fairfate.experiments.results import count_columns, read_model
-from fairfate.experiments.sweep import expand, sweep
+from fairfate.experiments.sweep import sweep
 from fairfate.federation.split import split_rows
 from fairfate.federation.streams import Streams
 from fairfate.models import mlp

@@ -6,14 +6,14 @@ import pandas as pd
 import pytest
 
 from fairfate.errors import InputError
-from fairfate.experiments.config import Config
+from fairfate.experiments.config import Config, expand
 from fairfate.experiments.execute import execute
 from fairfate.experiments.finished import Run
 from fairfate.experiments.folders import read_folder, read_unfinished
 from fairfate.experiments.prepare import prepare
 from fairfate.experiments.run import run
 from fairfate.experiments.store import Store
-from fairfate.experiments.sweep import expand, sweep
+from fairfate.experiments.sweep import sweep
 
 VALUES = {
     "data": ["synthetic:rows=300"],

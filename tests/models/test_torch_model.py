@@ -365,7 +365,8 @@ def test_an_example_trains_the_same_every_time(name: str, jobs: int, people: Pat
 
 
 def test_an_edited_module_runs_again_in_a_sweep(tmp_path: Path) -> None:
-    from fairfate.experiments.sweep import expand, sweep
+    from fairfate.experiments.config import expand
+    from fairfate.experiments.sweep import sweep
     from fairfate.report.comparison import Comparison
 
     file = tmp_path / "net.py"

@@ -13,10 +13,11 @@ from typer.testing import CliRunner
 
 from fairfate.cli import main as commands
 from fairfate.errors import InputError
+from fairfate.experiments.config import expand
 from fairfate.experiments.results import count_columns
 from fairfate.experiments.run import run
 from fairfate.experiments.store import Store
-from fairfate.experiments.sweep import expand, sweep
+from fairfate.experiments.sweep import sweep
 from fairfate.fairness.metrics import METRICS
 from fairfate.report.canvas import text_width, wrap
 from fairfate.report.draw import PANELS, draw

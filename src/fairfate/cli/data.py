@@ -58,8 +58,7 @@ def describe(
     from fairfate.data.missing import note_codes, spikes
     from fairfate.data.readers import read_file, read_folder
     from fairfate.experiments.config import from_mapping
-    from fairfate.experiments.prepare import load_table
-    from fairfate.experiments.prepare import prepare
+    from fairfate.experiments.prepare import load_table, prepare
     from fairfate.federation.split import build
     from fairfate.federation.streams import Streams
     from fairfate.report.terminal import show_look, show_partition, show_table

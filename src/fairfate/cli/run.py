@@ -63,9 +63,9 @@ def run(
     """Train strategies on one dataset over several seeds and compare them."""
     from fairfate.experiments.config import Config, file_options, read_config, without_provenance
     from fairfate.experiments.execute import execute
-    from fairfate.experiments.runner import check_request
     from fairfate.experiments.plan import changes
     from fairfate.experiments.prepare import prepare
+    from fairfate.experiments.runner import check_request
     from fairfate.report.audit import FOUR_FIFTHS
     from fairfate.report.comparison import Comparison
     from fairfate.report.terminal import show_run

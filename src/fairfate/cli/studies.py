@@ -35,9 +35,8 @@ def sweep(
     jobs: Jobs = None,
 ) -> None:
     """Run the product of datasets, partitions, protocols, settings and seeds; only what is missing."""
-    from fairfate.experiments.config import read_config
+    from fairfate.experiments.config import expand, read_config
     from fairfate.experiments.runner import check_request
-    from fairfate.experiments.sweep import expand
     from fairfate.experiments.sweep import sweep as run_sweep
     from fairfate.report.comparison import Comparison
     from fairfate.report.terminal import show_run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import tomllib
@@ -17,6 +18,9 @@ from fairfate.federation.partition import parse_partition
 from fairfate.models.training import Training
 from fairfate.options import Execution, Options, keys_of, options_of, read_options
 from fairfate.options import parse_seeds as parse_seeds
+from fairfate.strategies import Spec, load_plugin, make_spec, parse_spec
+from fairfate.strategies.settings import split_outside
+from fairfate.strategies.steps import split_steps
 
 PROVENANCE = "provenance"
 USUAL = (
@@ -199,15 +203,25 @@ def read_config(path: str | Path) -> dict[str, Any]:
         raise InputError(f"config must be a TOML file, got '{file}' (no such file)")
     try:
         values = tomllib.loads(file.read_text(encoding="utf-8-sig"))
-        json.dumps(values, default=str)  # fails where values are nested too deeply for anything to read them
+        is_too_deep = _is_deeper(values, MOST_LEVELS)
     except RecursionError:
-        raise InputError(
-            f"config must be a TOML file, got '{file}' (values within values, too many)"
-        ) from None
+        is_too_deep = True
     except ValueError as error:  # also of a number with thousands of digits
         raise InputError(f"config must be a TOML file, got '{file}' ({error})") from None
+    if is_too_deep:
+        raise InputError(f"config must be a TOML file, got '{file}' (values within values, too many)")
     without_provenance(values, str(file))
     return values
+
+
+MOST_LEVELS = 20
+"""Of lists and tables in a config."""
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    """Whether lists and tables are nested in more than so many levels."""
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return items is not None and (levels == 0 or any(_is_deeper(item, levels - 1) for item in items))
 
 
 def read_written(path: str | Path) -> dict[str, Any]:
@@ -238,6 +252,69 @@ def file_options(values: dict[str, Any], where: str) -> tuple[int | None, str | 
     found = {key: values.pop(key) for key in options if key in values}
     given = Execution(**read_options(found, where, options.values()))
     return given.jobs, given.out, given.force
+
+
+def expand(values: Mapping[str, Any], where: str = "sweep") -> list[Config]:
+    """The configs of a sweep file: keys as for a run, of which some take lists (docs/options.md says which).
+
+    Widths of several layers are a text, ``"32,16"``, and ``"none"`` is no attack. ``strategy`` takes a list
+    of texts (``"fedmom:beta=0.8|0.9"``) or of tables (``{name = "fedmom", beta = [0.8, 0.9]}``).
+
+    Examples
+    --------
+    >>> configs = expand({"partition": ["random", "dirichlet:1"], "strategy": ["fedmom:beta=0.8|0.9"]})
+    >>> [(config.partition, len(config.strategies)) for config in configs]
+    [('random', 2), ('dirichlet:1', 2)]
+    """
+    keys = {key.replace("-", "_"): option for key, option in keys_of(options_of(Config).values()).items()}
+    lists: dict[str, list[Any]] = {}
+    others: dict[str, Any] = {}
+    for key, value in without_provenance(values, where).items():
+        option = keys.get(key.replace("-", "_"))
+        if option is None or not (option.is_axis or option.name == "strategies"):
+            others[key] = value
+            continue
+        if option.name in lists:
+            raise InputError(f"{where}: each key must be given once, got '{key}' again")
+        lists[option.name] = _listed(value)
+        if not lists[option.name]:
+            raise InputError(f"{where}: {key} must have a value, got an empty list")
+    shared = from_mapping(others, where)
+    for plugin in shared.plugins:
+        load_plugin(plugin)
+    if "strategies" in lists:
+        specs = [spec for entry in lists["strategies"] for spec in read_specs(entry, shared.metric, where)]
+        others["strategies"] = [spec.text for spec in specs]
+    axes = {
+        name: lists[name] for name, option in options_of(Config).items() if option.is_axis and name in lists
+    }
+    points = itertools.product(*axes.values())
+    return [from_mapping({**others, **dict(zip(axes, point, strict=True))}, where) for point in points]
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+def read_specs(entry: Any, metric: str, where: str = "sweep") -> list[Spec]:
+    """Every combination of hyperparameters that one entry of the strategy list stands for."""
+    if isinstance(entry, str):
+        strategy, steps = split_steps(entry)
+        texts = itertools.product(*map(_combinations, (strategy, *steps)))
+        return [parse_spec("+".join(parts), metric) for parts in texts]
+    if not isinstance(entry, dict) or "name" not in entry:
+        raise InputError(f"{where}: strategy must be a text or a table with a name, got {entry!r}")
+    grid = {key: _listed(value) for key, value in entry.items() if key != "name"}
+    points = itertools.product(*grid.values())
+    return [make_spec(str(entry["name"]), dict(zip(grid, point, strict=True)), metric) for point in points]
+
+
+def _combinations(text: str) -> list[str]:
+    """``name:key=a|b`` as a text for each combination of values."""
+    name, _, rest = text.partition(":")
+    pairs = [pair.partition("=") for pair in filter(None, split_outside(rest, ","))]
+    grid = [[f"{key}{equals}{value}" for value in values.split("|")] for key, equals, values in pairs]
+    return [f"{name}:{','.join(point)}" if point else name for point in itertools.product(*grid)]
 
 
 def config_text(config: Config, provenance: Mapping[str, object]) -> str:

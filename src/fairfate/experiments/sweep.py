@@ -6,20 +6,18 @@ settings later runs only what is missing.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from fairfate.data import Table
 from fairfate.errors import InputError, check
 from fairfate.experiments import results
-from fairfate.experiments.config import Config, from_mapping
+from fairfate.experiments.config import Config
 from fairfate.experiments.job import Job, run_job
 from fairfate.experiments.plan import Plan, dump_config
 from fairfate.experiments.prepare import prepare_all
@@ -28,9 +26,6 @@ from fairfate.experiments.runner import Task, check_request, run_jobs
 from fairfate.experiments.store import Store
 from fairfate.experiments.workers import Progress, Report
 from fairfate.storage import locked, remove_unfinished, write_bytes
-from fairfate.strategies import Spec, load_plugin, make_spec, parse_spec
-from fairfate.strategies.settings import split_outside
-from fairfate.strategies.steps import split_steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,73 +46,6 @@ class Sweep:
         return store.read(job)
 
 
-def expand(values: Mapping[str, Any], where: str = "sweep") -> list[Config]:
-    """The configs of a sweep file: keys as for a run, where some take lists.
-
-    ``data``, ``partition``, ``attack`` (``"none"`` for no attack), ``protocol``, ``encode``, ``hidden``,
-    ``model``, ``validation-from``, ``min-cell`` and the numbers of the training (``rounds``, ``epochs``,
-    ``batch-size``, ``learning-rate``, ``l2``, ``early-stopping``, ``per-round``, ``clients``) take a value or
-    a list; widths of several layers are a text, ``"32,16"``. ``strategy`` takes a list of texts
-    (``"fedmom:beta=0.8|0.9"``) or of tables (``{name = "fedmom", beta = [0.8, 0.9]}``).
-
-    Examples
-    --------
-    >>> configs = expand({"partition": ["random", "dirichlet:1"], "strategy": ["fedmom:beta=0.8|0.9"]})
-    >>> [(config.partition, len(config.strategies)) for config in configs]
-    [('random', 2), ('dirichlet:1', 2)]
-    """
-    rest = {key: value for key, value in values.items() if key.replace("_", "-") not in AXES}
-    others = {key: value for key, value in rest.items() if key not in ("strategy", "strategies")}
-    known = from_mapping(others, where)
-    metric = known.metric
-    for plugin in known.plugins:
-        load_plugin(plugin)
-    if "strategy" in rest:
-        rest["strategy"] = [
-            spec.text for item in _listed(rest["strategy"]) for spec in read_specs(item, metric, where)
-        ]
-    axes = {key: _listed(value) for key, value in values.items() if key.replace("_", "-") in AXES}
-    for key, several in axes.items():
-        if not several:
-            raise InputError(f"{where}: {key} must have a value, got an empty list")
-    order = sorted(axes, key=lambda key: AXES.index(key.replace("_", "-")))
-    products = itertools.product(*(axes[key] for key in order))
-    return [from_mapping({**rest, **dict(zip(order, chosen, strict=True))}, where) for chosen in products]
-
-
-AXES = (
-    *("data", "partition", "attack", "protocol", "encode", "clients", "per-round", "validation-from"),
-    *("min-cell", "rounds", "epochs", "batch-size", "learning-rate", "l2"),
-    *("early-stopping", "hidden", "model"),
-)
-"""What a sweep may vary beside strategies and seeds."""
-
-
-def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def read_specs(item: Any, metric: str, where: str = "sweep") -> Iterable[Spec]:
-    """All settings of one entry of the strategy list."""
-    if isinstance(item, str):
-        own, steps = split_steps(item)
-        texts = itertools.product(*map(_texts, (own, *steps)))
-        return [parse_spec("+".join(chosen), metric) for chosen in texts]
-    if not isinstance(item, dict) or "name" not in item:
-        raise InputError(f"{where}: strategy must be a text or a table with a name, got {item!r}")
-    grid = {key: _listed(value) for key, value in item.items() if key != "name"}
-    choices = itertools.product(*grid.values())
-    return [make_spec(str(item["name"]), dict(zip(grid, values, strict=True)), metric) for values in choices]
-
-
-def _texts(text: str) -> list[str]:
-    """``name:key=a|b`` as a text for each combination of values."""
-    name, _, rest = text.partition(":")
-    pairs = [pair.partition("=") for pair in filter(None, split_outside(rest, ","))]
-    grid = [[f"{key}{equals}{value}" for value in values.split("|")] for key, equals, values in pairs]
-    return [f"{name}:{','.join(chosen)}" if chosen else name for chosen in itertools.product(*grid)]
-
-
 def sweep(
     configs: Iterable[Config],
     out: str | Path,
@@ -131,7 +59,7 @@ def sweep(
 
     Parameters
     ----------
-    configs : what to run; see `expand`
+    configs : what to run; see `fairfate.experiments.config.expand`
     out : folder; one file for each finished job under ``cells``, and ``summary.csv``
     jobs : processes; all cores if None. The results do not depend on it.
     executor : where to run instead, any of `concurrent.futures`: see `fairfate.experiments.cluster`

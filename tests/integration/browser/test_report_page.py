@@ -29,8 +29,9 @@ import made_up
 from browser import Visit, lacking, started
 from fairfate import run
 from fairfate.data.groups import Groups
+from fairfate.experiments.config import expand
 from fairfate.experiments.results import read_groups, write_rounds
-from fairfate.experiments.sweep import expand, sweep
+from fairfate.experiments.sweep import sweep
 from fairfate.report import packed
 from fairfate.report.page import render
 from fairfate.report.write import report, write_card

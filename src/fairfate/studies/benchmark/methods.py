@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from fairfate.errors import check, unknown
-from fairfate.experiments.sweep import read_specs
+from fairfate.experiments.config import read_specs
 from fairfate.fairness.metrics import FAIRNESS
 from fairfate.strategies import Spec, entries
 from fairfate.strategies.steps import split_steps

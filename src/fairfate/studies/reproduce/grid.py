@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fairfate.errors import unknown
-from fairfate.experiments.config import Config, parse_seeds
-from fairfate.experiments.sweep import expand
+from fairfate.experiments.config import Config, expand, parse_seeds
 
 DATASETS = ("compas", "adult", "law", "dutch")
 SPLITS = {"0.5": "dirichlet:0.5", "1.0": "dirichlet:1", "rnd": "random"}
