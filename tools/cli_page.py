@@ -108,6 +108,8 @@ def _option_row(param: Any) -> str:
 
 def _value(param: Any) -> str:
     """What follows an option."""
+    if param.metavar and param.metavar.startswith("["):
+        return str(param.metavar).replace("|", "\\|")
     annotation = {"INTEGER": "N", "WHOLE": "N", "FLOAT": "X", "NUMBER": "X", "PATH": "PATH"}
     return annotation.get(str(param.type.name).upper(), "TEXT")
 

@@ -17,12 +17,14 @@ import cli_page
 import individual_table
 import methods_page
 import needs_table
+import options_page
 import performance_tables
 import validation_tables
 
 DOCS = Path(__file__).parent.parent / "docs"
 WHOLE: dict[str, Callable[[], str]] = {
     "cli.md": cli_page.page,
+    "options.md": options_page.page,
     "methods.md": methods_page.page,
     "benchmark.md": benchmark_page.page,
     "benchmark.html": benchmark_page.interactive,

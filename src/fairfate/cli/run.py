@@ -77,9 +77,11 @@ def run(
     values = {} if config is None else read_config(config)
     jobs, out, force = file_options(values, str(config))
     in_file = read_options(without_provenance(values, str(config)), str(config))
-    typed = {name: given.pop(name) for name in options_of(Execution) if name in given}
+    where, table_of_execution = "the command line", options_of(Execution)
+    typed = {name: given.pop(name) for name in table_of_execution if name in given}
+    typed = read_options(typed, where, table_of_execution.values())
     execution = Execution(**{"jobs": jobs, "out": out, "force": force, **typed})
-    plan, table = prepare(Config(**{**in_file, **read_options(given, "the command line")}))
+    plan, table = prepare(Config(**{**in_file, **read_options(given, where)}))
     for note in changes(values.get("provenance", {}), table, config):
         say(f"Note: {note}")
     tracking = None if mlflow is None else open_tracking(mlflow)  # before training: a bad address fails now
