@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -178,6 +179,8 @@ def _is_given(value: Any) -> bool:
 
 def _parameter(item: Option) -> inspect.Parameter:
     kind: Any = list[str] if item.is_repeatable else item.type if item.type in (int, float, bool) else str
+    if item.name == "out":  # a path in any case, where --data may also name a dataset
+        kind = Path
     is_flag = item.type is bool
     return inspect.Parameter(
         item.name,
