@@ -61,6 +61,8 @@ def run(
     ] = False,
 ) -> None:
     """Train strategies on one dataset over several seeds and compare them."""
+    import numpy  # noqa: F401  # before pandas, whose import hides that memory ran out in NumPy's
+
     from fairfate.experiments.config import Config, file_options, read_config, without_provenance
     from fairfate.experiments.execute import execute
     from fairfate.experiments.plan import changes
