@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from fairfate.experiments.results import read_model, read_rounds
     from fairfate.experiments.run import run
     from fairfate.fairness.metrics import measure
-    from fairfate.models.fitted import FairModel
+    from fairfate.models.fair_model import FairModel
     from fairfate.strategies import Cohort, Strategy, register
 
 _HOMES = {
     "Cohort": "strategies",
     "Config": "experiments.config",
     "FairFederatedClassifier": "estimator",
-    "FairModel": "models.fitted",
+    "FairModel": "models.fair_model",
     "InputError": "errors",
     "Run": "experiments.finished",
     "Strategy": "strategies",

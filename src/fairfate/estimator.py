@@ -41,7 +41,7 @@ from fairfate.federation.people import check_people
 from fairfate.federation.split import Federation, Holdings, assign, encode
 from fairfate.federation.streams import Streams
 from fairfate.federation.weights import copies
-from fairfate.models.fitted import FairModel, Scored
+from fairfate.models.fair_model import FairModel, Scored
 from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
 from fairfate.models.rows import PackedRows

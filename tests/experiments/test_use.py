@@ -18,7 +18,7 @@ from command import Outcome
 from fairfate import FairModel
 from fairfate.experiments.run import run
 from fairfate.fairness.intervals import bootstrap, wilson
-from fairfate.models.fitted import TRAINED_ON
+from fairfate.models.fair_model import TRAINED_ON
 
 FILES = {
     "bank": ("subscribed", "yes", "origin"),

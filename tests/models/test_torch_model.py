@@ -24,9 +24,9 @@ from fairfate.federation.split import Federation, build
 from fairfate.federation.streams import Streams
 from fairfate.models.mlp import Mlp
 from fairfate.models.model import Batches, Losses
-from fairfate.models.own import Network
 from fairfate.models.torch import TorchModel
 from fairfate.models.training import Training
+from fairfate.models.user_network import Network
 from fairfate.strategies import Setup, parse_spec
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

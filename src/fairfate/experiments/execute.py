@@ -33,7 +33,7 @@ from fairfate.experiments.runner import Task, check_request, run_jobs
 from fairfate.experiments.store import Store, file_checksum
 from fairfate.experiments.tables import frame_of, read_table
 from fairfate.experiments.workers import Progress, Report, cores, in_background, runs_here
-from fairfate.models.fitted import FairModel
+from fairfate.models.fair_model import FairModel
 from fairfate.storage import locked, remove_unfinished, write_bytes
 from fairfate.strategies import labels, load_plugin
 

@@ -36,8 +36,8 @@ from fairfate.experiments.results import (
     summarise,
 )
 from fairfate.fairness.disclosure import MIN_CELL
-from fairfate.models.fitted import FairModel
-from fairfate.models.own import Network
+from fairfate.models.fair_model import FairModel
+from fairfate.models.user_network import Network
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

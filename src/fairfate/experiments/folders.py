@@ -29,8 +29,8 @@ from fairfate.experiments.results import (
 )
 from fairfate.experiments.sheet import Sheet
 from fairfate.models.mlp import parse_hidden
-from fairfate.models.own import split
 from fairfate.models.training import Training
+from fairfate.models.user_network import split
 
 if TYPE_CHECKING:
     from fairfate.experiments.store import Store

@@ -15,7 +15,7 @@ from fairfate.experiments.plan import Plan
 from fairfate.fairness.thresholds import auc, histogram
 from fairfate.federation.split import share_out
 from fairfate.federation.streams import Streams
-from fairfate.models.fitted import FairModel
+from fairfate.models.fair_model import FairModel
 from fairfate.models.rows import PackedRows
 from fairfate.storage import csv_text, write_bytes
 

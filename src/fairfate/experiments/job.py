@@ -20,7 +20,7 @@ from fairfate.fairness.objective import metrics_by
 from fairfate.federation.holders import AT_SERVER
 from fairfate.federation.split import Federation, build
 from fairfate.federation.streams import Streams
-from fairfate.models.fitted import FairModel
+from fairfate.models.fair_model import FairModel
 from fairfate.storage import short_name
 from fairfate.strategies import Spec
 

@@ -22,8 +22,8 @@ from fairfate.federation.holders import AT_SERVER, Holders, parse_holders
 from fairfate.federation.partition import Partition, parse_partition
 from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
-from fairfate.models.own import Network
 from fairfate.models.training import Training
+from fairfate.models.user_network import Network
 from fairfate.storage import sha256_of
 from fairfate.strategies import Setup, Spec, load_plugin, parse_spec
 from fairfate.strategies.recommended import PUBLISHED, RECOMMENDED

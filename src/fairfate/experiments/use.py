@@ -21,8 +21,8 @@ from fairfate.experiments.results import BEST, MODELS, model_file
 from fairfate.fairness.intervals import bootstrap
 from fairfate.fairness.metrics import Counts, Values
 from fairfate.fairness.objective import metrics_by
-from fairfate.models.fitted import TRAINED_ON, FairModel, Scored
-from fairfate.models.own import Network
+from fairfate.models.fair_model import TRAINED_ON, FairModel, Scored
+from fairfate.models.user_network import Network
 from fairfate.storage import check_output, csv_text, replacing, write_bytes
 from fairfate.strategies import labels, parse_spec
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fairfate.data import Schema, UnfitError, words
 from fairfate.data.schema import Vocabulary
 from fairfate.errors import InputError, check, unknown
-from fairfate.models.fitted import FairModel, Frame, as_frame
+from fairfate.models.fair_model import FairModel, Frame, as_frame
 
 TEXT, NUMBER, DATE = "text", "number", "date"
 MEANING = {

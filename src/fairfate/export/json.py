@@ -9,7 +9,7 @@ from fairfate._version import __version__
 from fairfate.errors import InputError
 from fairfate.export.columns import MEANING, columns_of
 from fairfate.export.onnx import layers_of
-from fairfate.models.fitted import FairModel
+from fairfate.models.fair_model import FairModel
 
 FORMAT = 1
 

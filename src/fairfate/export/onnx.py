@@ -15,7 +15,7 @@ from fairfate.data.groups import band_names
 from fairfate.data.schema import Vocabulary
 from fairfate.errors import InputError, check
 from fairfate.export.columns import MEANING, TEXT, Column, columns_of
-from fairfate.models.fitted import FairModel
+from fairfate.models.fair_model import FairModel
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from fairfate.data import Schema
 from fairfate.errors import InputError
-from fairfate.models.fitted import FairModel, Frame
+from fairfate.models.fair_model import FairModel, Frame
 
 
 class FairPipeline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn carries no types

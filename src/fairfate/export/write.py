@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from fairfate.errors import InputError, check
 from fairfate.export.columns import MEANING, columns_of
-from fairfate.models.fitted import FairModel
+from fairfate.models.fair_model import FairModel
 from fairfate.storage import check_output, write_bytes
 
 TRUSTED = ("fairfate.export.sklearn.FairPipeline",)

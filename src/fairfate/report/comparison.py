@@ -293,7 +293,7 @@ def _told_apart(sheets: list[Sheet], folders: Sequence[Path]) -> list[str]:
 
 def _read_outcome(folder: Path) -> str:
     """The favourable outcome, as a model of the run has it."""
-    from fairfate.models.fitted import FairModel
+    from fairfate.models.fair_model import FairModel
 
     for file in sorted((folder / MODELS).glob("*.safetensors"))[:1]:
         with suppress(InputError, OSError):

@@ -23,7 +23,7 @@ from fairfate.flower.history import Round
 from fairfate.flower.logs import log, one_line
 from fairfate.flower.strategy import FlowerStrategy
 from fairfate.flower.study import Study
-from fairfate.models.fitted import FairModel
+from fairfate.models.fair_model import FairModel
 from fairfate.report.write import report
 from fairfate.storage import LOCK, csv_text, locked, remove_unfinished, write_bytes
 from fairfate.strategies import THRESHOLDS, labels, parse_spec

@@ -56,8 +56,8 @@ from fairfate.flower.validators import HELD, HELD_SEED, HELD_SHARE, PART
 from fairfate.flower.validators import SCORES as ASK_SCORES
 from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
-from fairfate.models.own import Network
 from fairfate.models.training import Training
+from fairfate.models.user_network import Network
 from fairfate.strategies import Need, fedavg
 
 DESCRIBE = "describe"
