@@ -12,8 +12,8 @@ from fairfate.errors import check
 from fairfate.experiments.config import Config
 from fairfate.experiments.execute import execute
 from fairfate.experiments.finished import Run
-from fairfate.experiments.pool import Progress
 from fairfate.experiments.prepare import checked, prepare
+from fairfate.experiments.workers import Progress
 from fairfate.options import Options, options_of, read_options
 
 IN_MEMORY = "(frame)"
