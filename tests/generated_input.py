@@ -1337,11 +1337,11 @@ def _interrupted(base: Path) -> None:
 
 def forget_plugins() -> None:
     """Strategies of plugins are gone again."""
-    from fairfate.strategies import registry
+    from fairfate.strategies import plugins, registry
 
     for name in [name for name, entry in registry._ENTRIES.items() if "_plugin_" in entry.build.__module__]:
         del registry._ENTRIES[name]
-    registry._PLUGINS.clear()
+    plugins._LOADED.clear()
 
 
 def calls(family: str, seed: int, number: int, base: Path, scratch: Path) -> Iterator[Call]:

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fairfate.engine.server import Replies
-from fairfate.strategies import Cohort, Statistics, Strategy
+from fairfate.strategies import Cohort, Setup, Spec, Statistics, Strategy
+
+
+@dataclass(frozen=True)
+class FixedSetup(Setup):
+    """A run whose fairness is a given function, whatever the metric."""
+
+    function: Callable[..., Any] | None = None
+
+    def fairness(self, metric: str) -> Any:
+        return self.function or super().fairness(metric)
+
+    def objective(self, metric: str, min_mcc: float) -> Any:
+        return self.function or super().objective(metric, min_mcc)
+
+
+def rule(spec: Spec, fairness: Callable[..., Any] | None = None, **setup: Any) -> Strategy:
+    """The strategy itself, where a function of counts may stand for fairness."""
+    given = {"num_rounds": 10, "learning_rate": 0.1, **setup}
+    return spec.build(FixedSetup(**given, function=fairness))
 
 
 def report(rows: np.ndarray, loss: object = 0.0, probability: object = 0.0) -> Statistics:

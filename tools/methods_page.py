@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from fairfate.errors import plain
 from fairfate.strategies import STEPS, Need, Setup, entries, parse_spec
+from fairfate.strategies.hyperparameters import ObjectiveSetting, Setting
 from fairfate.strategies.registry import Entry
-from fairfate.strategies.settings import ObjectiveSetting, Setting
 
 HEAD = """\
 # Methods

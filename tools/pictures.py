@@ -19,7 +19,16 @@ from matplotlib.figure import Figure
 import fairfate
 from fairfate.federation.split import build
 from fairfate.federation.streams import Streams
-from fairfate.strategies import METRIC, Cohort, Number, Setup, Strategy, make_spec, register, weighted_mean
+from fairfate.strategies import (
+    RUN_METRIC,
+    Cohort,
+    Objective,
+    Setup,
+    Strategy,
+    fair_fate,
+    register,
+    weighted_mean,
+)
 
 OUT = Path(__file__).parent.parent / "docs" / "images" / "fair-fate"
 ROUND = 25
@@ -44,10 +53,10 @@ mpl.rcParams |= {
 }
 
 
-@register("watched", "fair_fate, with the lengths of its updates", "", metric=METRIC, lam0=Number(0.1, ""))
-def watched(setup: Setup, metric: str, lam0: float) -> Strategy:
+@register("watched", "fair_fate, with the lengths of its updates")
+def watched(setup: Setup, *, metric: Objective = RUN_METRIC, lam0: float = 0.1) -> Strategy:
     """FAIR-FATE itself; what it adds up is noted."""
-    own = make_spec("fair_fate", {"metric": metric, "lam0": lam0}, metric).build(setup)
+    own = fair_fate(metric=metric, lam0=lam0).build(setup)
     fairness = setup.fairness(metric)
 
     def aggregate(state: object, cohort: Cohort) -> object:

@@ -46,7 +46,8 @@ from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
 from fairfate.models.rows import PackedRows
 from fairfate.models.training import Training
-from fairfate.strategies import ON_VALIDATION, THRESHOLDS, Need, Setup, Spec, parse_spec
+from fairfate.strategies import THRESHOLDS, Need, Setup, Spec, Strategy, parse_spec
+from fairfate.strategies.strategy import ON_VALIDATION
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -464,9 +465,10 @@ def _fitted(table: Table, federation: Federation, model: Model, trace: Trace, se
 
 
 def _spec(strategy: object, metric: object) -> Spec:
-    check(isinstance(strategy, str), "strategy must be a text such as fair_fate", repr(strategy))
+    if not isinstance(strategy, str | Spec | Strategy):
+        raise InputError(f"strategy must be a text such as fair_fate, or its object, got {strategy!r}")
     check(isinstance(metric, str), "metric must be a text such as eqo", repr(metric))
-    return parse_spec(str(strategy), str(parse_objective(str(metric), counted=True)))
+    return parse_spec(strategy, str(parse_objective(str(metric), counted=True)))
 
 
 def _objective(spec: Spec, metric: str) -> str:

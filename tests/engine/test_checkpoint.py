@@ -27,7 +27,8 @@ from fairfate.federation.split import Federation, build
 from fairfate.federation.streams import Streams
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
-from fairfate.strategies import Average, ModelState, Setup, fedavg, parse_spec
+from fairfate.strategies import Average, ModelState, Setup, parse_spec
+from fairfate.strategies.fedavg import AVERAGING
 from fairfate.strategies.momentum import MomentumState
 
 TRAINING = Training(rounds=4, per_round=3, epochs=1)
@@ -305,7 +306,7 @@ def test_a_file_is_written_again_when_its_time_has_come(
     monkeypatch.setattr(resume.time, "monotonic", lambda: now[0])
     file = tmp_path / "c.safetensors"
     saved = Checkpoint(file, {})
-    server = Server.start(fedavg(), np.zeros(3, np.float32))
+    server = Server.start(AVERAGING, np.zeros(3, np.float32))
     for seconds, rounds in ((29, None), (30, "2"), (59, "2"), (60, "4"), (89.9, "4"), (90, "6")):
         now[0] = 100.0 + seconds
         saved.save(int(seconds // 15) + (seconds < 30) * 9, [server], [])
@@ -352,7 +353,7 @@ def recorded(average: Average | None = None) -> Line:
 
 
 def server(value: float = 0.0, size: int = 3) -> Server:
-    return Server.start(fedavg(), np.full(size, value, np.float32))
+    return Server.start(AVERAGING, np.full(size, value, np.float32))
 
 
 def written(file: Path, servers: list[Server], lines: list[Line]) -> Saved:

@@ -36,9 +36,9 @@ from fairfate.strategies import (
     ModelState,
     Need,
     Strategy,
-    fedavg,
-    plain_loss,
 )
+from fairfate.strategies.fedavg import AVERAGING
+from fairfate.strategies.strategy import plain_loss
 from rounds_by_hand import replies
 
 STREAMS = Streams(1)
@@ -80,7 +80,7 @@ def test_losses_of_lists_and_whole_numbers_are_taken() -> None:
 
 
 def test_without_a_loss_of_its_own_a_strategy_has_the_usual_one() -> None:
-    assert local.local_terms(fedavg(), None, ROWS, None).weight.tolist() == [[1, 1], [1, 1]]
+    assert local.local_terms(AVERAGING, None, ROWS, None).weight.tolist() == [[1, 1], [1, 1]]
 
 
 def trained(strategy: Strategy, training: Training) -> np.ndarray:
@@ -99,9 +99,9 @@ def test_a_loss_is_asked_for_again_after_so_many_epochs(refresh: int | None, cal
         return plain_loss(rows)
 
     training = replace(TRAINING, epochs=5, batch_size=1)
-    watching = fedavg()._replace(local_loss=loss, refresh=refresh, needs=Need.LOCAL)
+    watching = AVERAGING._replace(local_loss=loss, refresh=refresh, needs=Need.LOCAL)
     found = trained(watching, training)
-    assert_array_equal(found, trained(fedavg(), training))
+    assert_array_equal(found, trained(AVERAGING, training))
     assert len(seen) == calls * len(found)
     assert len({of.tobytes() for of in seen}) == len(seen)  # of the model as it is by then
 
@@ -112,7 +112,7 @@ def test_each_client_of_each_strategy_has_its_own_loss() -> None:
     def told(told: Any, rows: np.ndarray, now: Any) -> LossTerms:
         return LossTerms(rows / 7.0, rows / 9.0, prejudice=0.5, prox=0.25 + float(rows[0, 0]))
 
-    strategies = [fedavg(), fedavg()._replace(local_loss=told), fedavg()]
+    strategies = [AVERAGING, AVERAGING._replace(local_loss=told), AVERAGING]
     clients, cells = np.array([0, 2]), np.array([ROWS, ROWS + 1])
     sent = np.arange(6.0, dtype=np.float32).reshape(3, 2)
     losses = local._losses(MODEL, strategies, sent, sent, [None] * 3, clients, cells, {}, 0.0)
@@ -174,34 +174,34 @@ def test_rows_that_clients_hold_out_count_in_the_place_of_the_servers() -> None:
 
 
 def test_what_is_broadcast_must_be_finite() -> None:
-    server = Server.start(fedavg()._replace(broadcast=lambda state, rows: [1, np.nan]), np.zeros(3))
+    server = Server.start(AVERAGING._replace(broadcast=lambda state, rows: [1, np.nan]), np.zeros(3))
     with pytest.raises(InputError, match="a strategy must broadcast finite numbers, got"):
         server.broadcast(None)
     rows_of: list[Any] = []
-    told = fedavg()._replace(broadcast=lambda state, rows: rows_of.append(rows) or [1, 2])
+    told = AVERAGING._replace(broadcast=lambda state, rows: rows_of.append(rows) or [1, 2])
     found = Server.start(told, np.zeros(3)).broadcast(ROWS)
     assert found is not None
     assert (found.tolist(), found.dtype) == ([1, 2], np.float64)
     assert rows_of[0] is ROWS
-    assert Server.start(fedavg(), np.zeros(3)).broadcast(ROWS) is None
+    assert Server.start(AVERAGING, np.zeros(3)).broadcast(ROWS) is None
 
 
 def test_the_released_model_may_be_another() -> None:
-    server = Server.start(fedavg()._replace(release=lambda state: state.params + 5), np.zeros(3))
+    server = Server.start(AVERAGING._replace(release=lambda state: state.params + 5), np.zeros(3))
     assert server.params.tolist() == [0, 0, 0]
     assert server.released.tolist() == [5, 5, 5]
-    assert Server.start(fedavg(), np.ones(3)).released.tolist() == [1, 1, 1]
+    assert Server.start(AVERAGING, np.ones(3)).released.tolist() == [1, 1, 1]
 
 
 def test_a_server_has_a_model_of_its_own() -> None:
     start = np.zeros(3)
-    server = Server.start(fedavg(), start)
+    server = Server.start(AVERAGING, start)
     start += 1
     assert server.params.tolist() == [0, 0, 0]
 
 
 def test_a_server_has_no_counts_before_it_is_measured() -> None:
-    counts = Server.start(fedavg(), np.zeros(3)).counts
+    counts = Server.start(AVERAGING, np.zeros(3)).counts
     assert (counts.shape, counts.dtype) == ((0, 2, 2), np.int64)
 
 
@@ -214,7 +214,7 @@ def test_a_model_with_one_number_that_is_none_is_discarded() -> None:
 
 
 def test_a_discarded_round_after_one_that_counted_does_not_make_a_model_untrained() -> None:
-    server = Server.start(fedavg(), np.zeros(3))
+    server = Server.start(AVERAGING, np.zeros(3))
     nothing = replies()._replace(clients=())
     assert server.take(1, nothing) == Outcome({UNTRAINED: 1.0}, "no usable reply")
     assert not server.take(2, replies()).problem
@@ -222,7 +222,7 @@ def test_a_discarded_round_after_one_that_counted_does_not_make_a_model_untraine
 
 
 def test_one_of_several_needs_is_enough() -> None:
-    server = Server.start(fedavg()._replace(needs=Need.LOCAL | Need.ROWS), np.zeros(3))
+    server = Server.start(AVERAGING._replace(needs=Need.LOCAL | Need.ROWS), np.zeros(3))
     assert server.needs(Need.LOCAL)
     assert server.needs(Need.LOCAL | Need.SCORES)
     assert not server.needs(Need.SCORES | Need.TRIALS)
@@ -269,7 +269,7 @@ def test_rounds_are_played_from_the_first_to_the_last_and_measured_after_each() 
     assert [of[0].descend is not None for of in seen] == [False, True, False]
     assert [of[0].score is not None for of in seen] == [False, False, True]
     other = Noted()
-    assert len(list(play(other, [Server.start(fedavg(), np.zeros(3))], 2))) == 2
+    assert len(list(play(other, [Server.start(AVERAGING, np.zeros(3))], 2))) == 2
 
 
 def test_numbers_that_overflow_are_a_round_without_a_result() -> None:

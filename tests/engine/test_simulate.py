@@ -23,7 +23,8 @@ from fairfate.federation.streams import Streams
 from fairfate.models.mlp import Mlp
 from fairfate.models.rows import PackedRows
 from fairfate.models.training import Training
-from fairfate.strategies import LossTerms, Setup, Strategy, fedavg, parse_spec, register, registry
+from fairfate.strategies import LossTerms, Setup, Strategy, parse_spec, register, registry
+from fairfate.strategies.fedavg import AVERAGING
 from fairfate.strategies.registry import _ENTRIES
 from simulated import fair_clients, simulated
 
@@ -249,13 +250,13 @@ def broken():
 
 
 def test_a_strategy_that_changes_the_models_shape_is_stopped(small: Table, broken) -> None:
-    shrink = Strategy(fedavg().init, lambda state, cohort: state._replace(params=state.params[:3]))
-    with pytest.raises(InputError, match="a strategy must keep the model's shape"):
+    shrink = Strategy(AVERAGING.init, lambda state, cohort: state._replace(params=state.params[:3]))
+    with pytest.raises(InputError, match="must keep the model's shape"):
         simulated(federate(small), [broken("shrinks", shrink)], TRAINING, Streams(1))
 
 
 def test_a_round_whose_model_would_not_be_finite_is_discarded(small: Table, broken) -> None:
-    explode = Strategy(fedavg().init, lambda state, cohort: state._replace(params=state.params * np.nan))
+    explode = Strategy(AVERAGING.init, lambda state, cohort: state._replace(params=state.params * np.nan))
     (trace,) = simulated(federate(small), [broken("explodes", explode)], TRAINING, Streams(1))
     assert np.isfinite(trace.params).all()
     assert {client.outcome for client in trace.clients} == {"dropped"}
@@ -279,13 +280,13 @@ def test_a_client_whose_update_is_not_finite_is_dropped(small: Table) -> None:
     ],
 )
 def test_a_client_half_that_returns_nonsense_is_named(small: Table, broken, terms: LossTerms) -> None:
-    name = broken("nonsense", fedavg()._replace(local_loss=lambda told, rows, local: terms))
+    name = broken("nonsense", AVERAGING._replace(local_loss=lambda told, rows, local: terms))
     with pytest.raises(InputError, match="a strategy's local_loss must give a finite"):
         simulated(federate(small), [name], TRAINING, Streams(1))
 
 
 def test_without_a_reply_everything_stays() -> None:
-    server = Server.start(fedavg(), np.zeros(3, np.float32))
+    server = Server.start(AVERAGING, np.zeros(3, np.float32))
     nothing = Replies((), np.empty((0, 3)), np.empty(0), np.zeros((0, 2, 2, 2), np.int64))
     assert server.take(1, nothing).problem == "no usable reply"
     assert server.params.tolist() == [0, 0, 0]

@@ -27,10 +27,10 @@ from fairfate.models.training import Training
 from fairfate.strategies import (
     Setup,
     Spec,
-    fedavg,
     parse_spec,
-    plain_loss,
 )
+from fairfate.strategies.fedavg import AVERAGING
+from fairfate.strategies.strategy import plain_loss
 from rounds_by_hand import replies
 
 STREAMS = Streams(1)
@@ -46,9 +46,9 @@ ROWS = np.array([[3, 4], [5, 6]])
 
 
 def test_servers_with_one_model_and_the_usual_loss_are_trained_once() -> None:
-    other = fedavg()._replace(local_loss=lambda told, rows, now: plain_loss(rows))
+    other = AVERAGING._replace(local_loss=lambda told, rows, now: plain_loss(rows))
     models = stack([np.zeros(2), np.ones(2), np.zeros(2), np.zeros(2), np.zeros(2)])
-    strategies = (fedavg(), fedavg(), fedavg(), other, other)
+    strategies = (AVERAGING, AVERAGING, AVERAGING, other, other)
     servers = [Server.start(of, model) for of, model in zip(strategies, models, strict=True)]
     assert _distinct(models, servers) == ([0, 1, 3, 4], [0, 1, 0, 2, 3])
 
@@ -206,7 +206,7 @@ def test_what_is_released_is_what_is_measured() -> None:
 
 
 def test_a_strategy_that_releases_another_model_is_measured_by_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    released = fedavg()._replace(release=lambda state: -state.params)
+    released = AVERAGING._replace(release=lambda state: -state.params)
     monkeypatch.setattr(Spec, "build", lambda spec, setup: released)
     (trace,) = traced(["fedavg"], training=FAST)
     clients = Simulation(FEDERATION, MODEL, FAST, STREAMS)

@@ -31,7 +31,7 @@ from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
 from fairfate.strategies import Cohort, Setup, fair_fate, parse_spec
 from fairfate.strategies.registry import TWO_GROUPS
-from fairfate.strategies.schedules import constant
+from rounds_by_hand import rule
 
 TRAINING = Training(rounds=6, per_round=5, epochs=2)
 STRATEGIES = ["fair_fate", "fair_fate:metric=sp", "fedval", "fair_best", "fedavg", "fair_fate+average"]
@@ -171,7 +171,7 @@ def test_the_worked_example_of_buckets() -> None:
 
     counts = np.zeros((3, 2, 2, 2))
     counts[:, 0, 0, 0] = (6, 9, 7)
-    strategy = fair_fate(fairness, beta=constant(0.0), lam=constant(0.5))
+    strategy = rule(fair_fate(beta0=0.0, momentum="constant", lam0=0.5, growth="constant", max=1.0), fairness)
     cohort = Cohort(1, found.models, found.num_examples, counts[:2], counts[2])
     state = strategy.aggregate(strategy.init(np.zeros(2)), cohort)
     np.testing.assert_allclose(state.params, [0.625, 2.25])

@@ -363,16 +363,18 @@ def test_the_guard_of_ones_own_data_is_enough(tmp_path: Path) -> None:
 
 
 PLUGIN = """
-from fairfate.strategies import METRIC, ModelState, Need, Number, Strategy, needs_of, register, scores
+from fairfate.strategies import (
+    RUN_METRIC, ModelState, Need, Objective, Strategy, needs_of, register, scores
+)
 
-@register("by_counts", "by counts alone", "me 2026", metric=METRIC)
-def build(setup, metric):
+@register("by_counts", "by counts alone", "me 2026")
+def build(setup, *, metric: Objective = RUN_METRIC):
     fairness = setup.fairness(metric)
     step = lambda state, cohort: ModelState(state.params + cohort.mean(fairness(cohort.client_counts)))
     return Strategy(ModelState, step, needs=Need.SCORES)
 
-@register("by_people", "by people too", "me 2026", metric=METRIC, min_mcc=Number(0.1, "guard"))
-def build_people(setup, metric, min_mcc):
+@register("by_people", "by people too", "me 2026")
+def build_people(setup, *, metric: Objective = RUN_METRIC, min_mcc: float = 0.1):
     fairness = setup.objective(metric, min_mcc)
     step = lambda state, cohort: ModelState(state.params + cohort.mean(scores(fairness, cohort)[0]))
     return Strategy(ModelState, step, needs=needs_of(fairness))

@@ -14,8 +14,8 @@ from fairfate.data import synthetic
 from fairfate.engine.server import Replies, Server
 from fairfate.experiments.config import Config
 from fairfate.experiments.prepare import prepare
-from fairfate.strategies import Need, Setup, parse_spec
-from fairfate.strategies.guard import able, lowered, skill
+from fairfate.strategies import Cohort, ModelState, Need, Setup, Strategy, parse_spec
+from fairfate.strategies.guards import guard, skill
 
 GOOD = np.array([[[8, 2], [2, 8]], [[7, 3], [4, 6]]])
 ONE_ANSWER = np.array([[[0, 10], [0, 10]], [[0, 10], [0, 10]]])
@@ -62,23 +62,40 @@ def test_fedval_leaves_out_one_answer_unless_there_is_nothing_else() -> None:
     assert_allclose(all_alike.params, [(1 * 1 + 2 * 10) / 3])
 
 
-def test_skill_and_who_is_able() -> None:
+def test_skill_is_balanced_accuracy_above_one_half() -> None:
     assert skill(GOOD) == pytest.approx((15 / 20 + 14 / 20) / 2 - 0.5)
     assert skill(ONE_ANSWER) == skill(np.zeros((2, 2, 2))) == 0
-    assert able(np.array([GOOD, ONE_ANSWER]), 0.05).tolist() == [True, False]
-    assert able(np.array([GOOD, ONE_ANSWER]), 0.0).tolist() == [True, True]
+
+
+def moved_by_caution(state: ModelState, cohort: Cohort) -> ModelState:
+    """0.8 away from the FedAvg step, times caution."""
+    return ModelState(np.array([0.8 * cohort.caution]), {"eligible": cohort.eligible})
+
+
+@pytest.mark.parametrize(("min_mcc", "eligible"), [(None, True), (0.05, [True, False]), (-1.0, [True, True])])
+def test_clients_below_the_least_mcc_are_not_eligible(min_mcc, eligible) -> None:
+    strategy = guard(Strategy(ModelState, moved_by_caution), min_mcc=min_mcc)
+    cohort = Cohort(1, np.zeros((2, 1)), np.ones(2), np.array([GOOD, ONE_ANSWER]), GOOD)
+    assert np.all(strategy.aggregate(ModelState(np.zeros(1)), cohort).notes["eligible"] == np.array(eligible))
+    best = np.array([[[5, 0], [0, 5]]] * 2)
+    at_bound = guard(Strategy(ModelState, moved_by_caution), min_mcc=1.0)
+    cohort = cohort._replace(client_counts=np.array([best, GOOD]))
+    assert at_bound.aggregate(ModelState(np.zeros(1)), cohort).notes["eligible"].tolist() == [True, False]
 
 
 @pytest.mark.parametrize(("bound", "found"), [(1.0, 0.8), (0.5, 0.4), (0.06, 0.05), (0.04, 0.0)])
-def test_the_share_is_halved_four_times_at_most(bound: float, found: float) -> None:
+def test_caution_is_halved_four_times_at_most(bound: float, found: float) -> None:
     tried: list[float] = []
 
     def score(models: np.ndarray) -> np.ndarray:
         tried.append(float(models[0, 0]))
         return np.stack([GOOD if params[0] <= bound else ONE_ANSWER for params in models])
 
-    assert lowered(0.8, lambda share: np.array([share]), 0.1, score) == pytest.approx(found)
-    assert len(tried) <= 5
+    strategy = guard(Strategy(ModelState, moved_by_caution), keep=1.0)
+    assert strategy.needs == Need.TRIALS
+    cohort = Cohort(1, np.zeros((1, 1)), np.ones(1), GOOD[None], GOOD, score=score)
+    assert strategy.aggregate(ModelState(np.zeros(1)), cohort).params == pytest.approx(found)
+    assert len(tried) <= 6  # the FedAvg step first
 
 
 def test_fair_fate_lowers_its_share_where_skill_would_be_lost() -> None:

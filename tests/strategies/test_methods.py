@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairfate.fairness import metrics
 from fairfate.strategies import Cohort, Statistics, Strategy, fairfed, fairgrad, ffalm, prejudice
 from fairfate.strategies.fairgrad import constraints
 from fairfate.strategies.ffalm import loss_gap
 from fairfate.strategies.prejudice import group_push
+from rounds_by_hand import rule
 
 # FairFed: three clients' counts [group][label][prediction] on their own rows; the third has one group only
 OWN = np.array(
@@ -46,7 +46,7 @@ def shares(strategy: Strategy, t: int = 1) -> np.ndarray:
 
 def test_fairfed_gaps_and_weights() -> None:
     assert ROWS.tolist() == [50, 30, 20]
-    strategy = fairfed(metrics.eo_gap, beta=1)
+    strategy = rule(fairfed(metric="eo", beta=1))
     state = strategy.aggregate(strategy.init(np.zeros(3)), cohort(of(OWN)))
     assert state.notes["gap"] == pytest.approx([0.000658, 0.200658, 0.09], abs=1e-6)
     assert state.params == pytest.approx([0.596447, 0.196447, 0.207105], abs=1e-6)
@@ -54,7 +54,7 @@ def test_fairfed_gaps_and_weights() -> None:
 
 
 def test_fairfed_clips_and_lets_clients_return() -> None:
-    strategy = fairfed(metrics.eo_gap, beta=5)
+    strategy = rule(fairfed(metric="eo", beta=5))
     assert shares(strategy) == pytest.approx([0.806591, 0, 0.193409], abs=1e-6)
     state = strategy.aggregate(strategy.init(np.zeros(3)), cohort(of(OWN)))
     even = np.stack([OWN[0]] * 3)
@@ -63,13 +63,13 @@ def test_fairfed_clips_and_lets_clients_return() -> None:
 
 
 def test_fairfed_exp_has_no_memory() -> None:
-    assert shares(fairfed(metrics.eo_gap, beta=1, variant="exp")) == pytest.approx(
+    assert shares(rule(fairfed(metric="eo", beta=1, variant="exp"))) == pytest.approx(
         [0.538488, 0.264526, 0.196986], abs=1e-6
     )
 
 
 def test_fairfed_without_any_weight_averages_by_rows() -> None:
-    strategy = fairfed(metrics.eo_gap, beta=0)
+    strategy = rule(fairfed(metric="eo", beta=0))
     assert shares(strategy) == pytest.approx([0.5, 0.3, 0.2])
 
 
@@ -86,7 +86,7 @@ def test_prejudice_with_one_group_is_plain() -> None:
 
 
 def test_prejudice_global_tells_what_the_round_before_found() -> None:
-    strategy = prejudice(1.0, scope="global")
+    strategy = rule(prejudice(eta=1.0, scope="global"))
     state = strategy.init(np.zeros(3))
     assert strategy.broadcast(state, None).tolist() == []
     rows = np.ones((2, 2), dtype=np.int64)
@@ -107,7 +107,7 @@ def test_ffalm_by_hand() -> None:
     gap = float(loss_gap(local, slice(0, 2))[0])
     assert gap == pytest.approx(0.3)
     assert 0.1 * gap + 5 / 2 * gap**2 == pytest.approx(0.255)
-    strategy = ffalm(beta=5, rate=2, growth=1.05)
+    strategy = rule(ffalm(beta=5, rate=2, growth=1.05))
     state = strategy.init(np.zeros(1))._replace(lam=0.1)
     after = strategy.aggregate(state, cohort(local))
     assert after.lam == pytest.approx(0.7)
@@ -121,7 +121,7 @@ def test_ffalm_by_hand() -> None:
 def test_ffalm_without_a_group_is_plain() -> None:
     rows = np.array([[0, 0], [5, 5]])
     local = Statistics(np.stack([rows, rows * 0], axis=-1), np.ones((2, 2)), np.ones((2, 2)))
-    strategy = ffalm(beta=5, rate=2, growth=1.05)
+    strategy = rule(ffalm(beta=5, rate=2, growth=1.05))
     assert (strategy.local_loss(np.array([0.1, 5.0]), rows, local).weight == 1).all()
 
 
@@ -141,14 +141,14 @@ def test_fairgrad_by_hand(metric: str, better, weights) -> None:
     error = np.array([0.1, 0.5, 0.2, 0.3])  # by (group, label)
     found = (constant + matrix @ error).reshape(2, 2)
     assert found.T.ravel() == pytest.approx(better, abs=1e-6)
-    strategy = fairgrad(metric, rate=0.1, epsilon=0.0)
+    strategy = rule(fairgrad(metric=metric, rate=0.1, epsilon=0.0))
     state = strategy.aggregate(strategy.init(np.zeros(1)), cohort(of(FAIRGRAD[None])))
     told = strategy.broadcast(state, None).reshape(2, 2)
     assert told.T.ravel() == pytest.approx(weights, abs=1e-6)
 
 
 def test_fairgrad_eo_moves_only_label_one() -> None:
-    strategy = fairgrad("eo", rate=0.1, epsilon=0.0)
+    strategy = rule(fairgrad(metric="eo", rate=0.1, epsilon=0.0))
     state = strategy.aggregate(strategy.init(np.zeros(1)), cohort(of(FAIRGRAD[None])))
     told = strategy.broadcast(state, None).reshape(2, 2)
     assert told[:, 0].tolist() == [1, 1]

@@ -12,21 +12,18 @@ from fairfate.strategies import (
     Setup,
     Statistics,
     Strategy,
-    adam,
-    adaptive,
     afl,
-    best_ratio,
-    f3,
-    fairest,
+    fedadam,
     fedval,
+    fedyogi,
     parse_spec,
     qffl,
     server_step,
-    yogi,
 )
-from fairfate.strategies.f3 import VIOLATIONS, Order
+from fairfate.strategies.f3 import VIOLATIONS, Order, best_ratio, f3, fairest
 from fairfate.strategies.server_step import unfairness_slope
-from fairfate.strategies.simplex import project
+from fairfate.strategies.strategy import project
+from rounds_by_hand import rule
 
 
 def cohort(
@@ -160,16 +157,16 @@ SCORES = np.array([[0.9, 0.6], [0.5, 0.8], [0.2, 0.7]])
 )
 def test_fedval_with_one_and_with_several_metrics(metric, floor: float, expected) -> None:
     three = cohort(np.eye(3), np.array([10, 20, 30]), scores=SCORES)
-    assert step(fedval(metric, floor=floor), three, 3) == pytest.approx(expected, abs=1e-6)
+    assert step(rule(fedval(floor=floor), metric), three, 3) == pytest.approx(expected, abs=1e-6)
 
 
 def test_fedval_is_sharper_with_a_power_and_falls_back_to_rows() -> None:
     three = cohort(np.eye(3), np.array([10, 20, 30]), scores=SCORES)
     squared = (SCORES[:, 0] + 0.001) ** 2
-    found = step(fedval(lambda scores: scores[:, 0], sharpness=2.0), three, 3)
+    found = step(rule(fedval(sharpness=2.0), lambda scores: scores[:, 0]), three, 3)
     assert found == pytest.approx(squared / squared.sum())
     nobody = cohort(np.eye(3), np.array([10, 20, 30]), scores=SCORES * np.nan)
-    found = step(fedval(lambda scores: scores[:, 0], floor=0.0), nobody, 3)
+    found = step(rule(fedval(floor=0.0), lambda scores: scores[:, 0]), nobody, 3)
     assert found == pytest.approx([1 / 6, 2 / 6, 3 / 6])
 
 
@@ -192,19 +189,19 @@ def two_rounds(strategy: Strategy) -> list[float]:
 
 
 def test_fedadam_by_hand() -> None:
-    assert two_rounds(adaptive(adam, rate=0.1)) == pytest.approx([0.090909, 0.210515], abs=1e-6)
+    assert two_rounds(rule(fedadam())) == pytest.approx([0.090909, 0.210515], abs=1e-6)
 
 
 def test_fedadam_with_flowers_correction() -> None:
     first = 0.1 * (1 - 0.99**2) ** 0.5 / (1 - 0.9**2) * 0.01 / (0.01 + 1e-3)
-    assert two_rounds(adaptive(adam, rate=0.1, bias_correction=True))[0] == pytest.approx(first)
+    assert two_rounds(rule(fedadam(rate=0.1, correction="flower")))[0] == pytest.approx(first)
 
 
 def test_fedyogi_by_hand() -> None:
     # v: 0 + .01 * .01 = .0001, then .0001 + .01 * .09 = .001; m: .01, then .039
     first = 0.01 * 0.01 / (0.01 + 1e-3)
     second = first + 0.01 * 0.039 / (0.001**0.5 + 1e-3)
-    assert two_rounds(adaptive(yogi, rate=0.01)) == pytest.approx([first, second])
+    assert two_rounds(rule(fedyogi())) == pytest.approx([first, second])
 
 
 # -- q-FFL and AFL -------------------------------------------------------------------------------------------
@@ -216,7 +213,7 @@ TWO = cohort(np.array([[0.1, 0.0], [0.0, 0.2]]), np.array([10, 30]), loss=np.arr
     ("q", "expected"), [(0, (0.05, 0.1)), (1, (0.016667, 0.133333)), (5, (0.000049, 0.099902))]
 )
 def test_qffl_by_hand(q: float, expected) -> None:
-    assert step(qffl(q, 0.1), TWO, 2) == pytest.approx(expected, abs=1e-6)
+    assert step(rule(qffl(q=q), learning_rate=0.1), TWO, 2) == pytest.approx(expected, abs=1e-6)
 
 
 def test_qffl_must_know_the_learning_rate() -> None:
@@ -229,19 +226,19 @@ def test_qffl_must_know_the_learning_rate() -> None:
 
 
 def test_afl_moves_weights_towards_larger_losses() -> None:
-    strategy = afl(0.1)
+    strategy = rule(afl(rate=0.1))
     first = strategy.aggregate(strategy.init(np.zeros(2)), TWO)
     assert first.params == pytest.approx([0.025, 0.15])  # by rows
     # lambda = project(.25 + .05, .75 + .2) = (.175, .825)
     second = strategy.aggregate(first, TWO._replace(round=2))
     assert second.notes["weight"] == pytest.approx([0.175, 0.825])
     assert second.params - first.params == pytest.approx([0.0175, 0.165])
-    equal = afl(0.1, equal=True)
+    equal = rule(afl(rate=0.1, start="equal"))
     assert step(equal, TWO, 2) == pytest.approx([0.05, 0.1])
 
 
 def test_afl_changes_shares_among_the_clients_of_a_round() -> None:
-    strategy = afl(10.0)
+    strategy = rule(afl(rate=10.0))
     state = strategy.aggregate(strategy.init(np.zeros(2)), TWO)
     assert state.moved == pytest.approx({"A": -0.25, "B": 0.25})
     others = TWO._replace(clients=("C", "A"), num_examples=np.array([30, 10]), round=2)
@@ -290,7 +287,7 @@ def test_the_slope_of_unfairness_without_a_group() -> None:
 
 
 def test_a_step_at_the_server_has_the_length_it_is_told() -> None:
-    strategy = server_step("sp", metrics.sp, rho=0.5, target=0.9)
+    strategy = rule(server_step(metric="sp", rho=0.5, target=0.9))
     unfair = np.array([[[9, 1], [9, 1]], [[1, 9], [1, 9]]])
     two = cohort(np.array([[3.0, 0.0], [3.0, 8.0]]), np.array([10, 10]))._replace(
         server_counts=unfair, descend=lambda params, loss: np.array([0.0, -7.0])
@@ -300,44 +297,3 @@ def test_a_step_at_the_server_has_the_length_it_is_told() -> None:
     assert step(strategy, fair, 2) == pytest.approx([3.0, 4.0])
     flat = two._replace(descend=lambda params, loss: np.zeros(2))
     assert step(strategy, flat, 2) == pytest.approx([3.0, 4.0])
-
-
-EVERYTHING = FOUR._replace(
-    local=cohort(np.zeros((4, 1)), N, loss=np.array([0.5, 2.0, 0.1, 1.0])).local,
-    server_counts=np.array([[[9, 1], [9, 1]], [[1, 9], [1, 9]]]),
-    descend=lambda params, loss: np.array([-7.0]),
-)
-
-
-@pytest.mark.parametrize(
-    ("text", "strategy"),
-    [
-        ("fair_best:metric=eo", f3(metrics.eo_diff, fairest, min_mcc=0.05)),
-        ("fair_avg:metric=eo", f3(metrics.eo_diff, fairest, alpha=0.5, min_mcc=0.05)),
-        (
-            "fair_avg:metric=eo,alpha=0.7,weights=equal,min_mcc=-1",
-            f3(metrics.eo_diff, fairest, alpha=0.7, equal=True),
-        ),
-        ("fair_acc_avg:metric=eo", f3(metrics.eo_diff, best_ratio, alpha=0.5, min_mcc=0.05)),
-        (
-            "fair_acc_avg:metric=sp,weights=equal,against=overall",
-            f3(VIOLATIONS["overall"]["sp"], best_ratio, alpha=0.5, min_mcc=0.05, equal=True),
-        ),
-        ("fedval:metric=eo,floor=0.2,sharpness=3", fedval(metrics.eo, floor=0.2, sharpness=3.0)),
-        ("fedadam", adaptive(adam, rate=0.1)),
-        ("fedyogi", adaptive(yogi, rate=0.01)),
-        ("qffl", qffl(0.1, 0.05)),
-        ("afl:rate=0.3,start=equal", afl(0.3, equal=True)),
-        ("afl", afl(0.01)),
-        ("server_step:metric=eo", server_step("eo", metrics.eo, rho=0.3)),
-        ("server_step:metric=sp,target=0.1", server_step("sp", metrics.sp, rho=0.3, target=0.1)),
-    ],
-)
-def test_a_name_with_settings_is_that_rule(text: str, strategy: Strategy) -> None:
-    named = parse_spec(text, "eqo").build(Setup(3, learning_rate=0.05))
-    one, other = named.init(np.zeros(1)), strategy.init(np.zeros(1))
-    for t in (1, 2):
-        one, other = (
-            of.aggregate(s, EVERYTHING._replace(round=t)) for of, s in ((named, one), (strategy, other))
-        )
-    assert one.params == other.params

@@ -12,8 +12,9 @@ import pytest
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
-from fairfate.strategies import Setup, fedavg, labels, load_plugin, parse_spec, register, short_names
-from fairfate.strategies.registry import _ENTRIES, _PLUGINS
+from fairfate.strategies import Setup, fedavg, labels, load_plugin, parse_spec, register
+from fairfate.strategies.plugins import _LOADED
+from fairfate.strategies.registry import _ENTRIES, short_names
 
 PLUGIN = """
 from fairfate.strategies import fedavg, register
@@ -25,7 +26,7 @@ def build(setup):
 
 @pytest.fixture
 def plugin(tmp_path: Path) -> Iterator[Callable[[str, str], Path]]:
-    before, known = dict(_ENTRIES), dict(_PLUGINS)
+    before, known = dict(_ENTRIES), dict(_LOADED)
 
     def write(file: str, name: str, more: str = "") -> Path:
         path = tmp_path / file
@@ -34,7 +35,7 @@ def plugin(tmp_path: Path) -> Iterator[Callable[[str, str], Path]]:
         return path
 
     yield write
-    for entries_, old in ((_ENTRIES, before), (_PLUGINS, known)):
+    for entries_, old in ((_ENTRIES, before), (_LOADED, known)):
         entries_.clear()
         entries_.update(old)
 
@@ -102,13 +103,6 @@ def test_a_plugin_that_fails_leaves_everything_as_it_was(plugin) -> None:
 def test_what_a_strategy_is_called_is_checked(given, said: str) -> None:
     with pytest.raises(InputError, match=said):
         register(*given)
-
-
-def test_settings_of_a_strategy_are_settings() -> None:
-    with pytest.raises(
-        InputError, match="setting 'rate' of strategy 'a' must be a Number, a Choice or a metric"
-    ):
-        register("a", "s", "r", rate=0.5)
 
 
 def test_short_names_show_what_tells_strategies_apart() -> None:

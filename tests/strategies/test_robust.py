@@ -21,7 +21,7 @@ from fairfate.strategies import (
     parse_spec,
     weighted_mean,
 )
-from fairfate.strategies.robust import clip, each, krum, krum_scores, median, scaled, trimmed
+from fairfate.strategies.steps import clip, each, krum, krum_scores, median, scaled, trimmed
 
 DELTAS = np.array([[1, 0], [1.2, 0.1], [0.9, -0.1], [10, 10]])
 NOTHING = np.zeros((0, 2, 2, 2), dtype=np.int64)
@@ -161,9 +161,9 @@ def test_all_strategies_run_with_all_steps(tmp_path: Path) -> None:
 def test_the_example_of_a_strategy_takes_every_robust_step(step: str) -> None:
     plugin = Path(__file__).parents[2] / "examples" / "own_strategy.py"
     options = {"data": "synthetic:rows=300", "rounds": 2, "per_round": 5, "seeds": 1, "jobs": 1}
-    rounds = run(**options, plugins=[plugin], strategies=["trimmed", f"trimmed+{step}"]).rounds
+    rounds = run(**options, plugins=[plugin], strategies=["drop_unfair", f"drop_unfair+{step}"]).rounds
     last = rounds[(rounds["split"] == "test") & (rounds["round"] == 2)]
-    assert list(last["strategy"]) == ["trimmed", f"trimmed+{step}"]
+    assert list(last["strategy"]) == ["drop_unfair", f"drop_unfair+{step}"]
 
 
 def test_on_flower_whole_numbers_neither_count_nor_change() -> None:
@@ -193,7 +193,7 @@ def test_on_flower_whole_numbers_neither_count_nor_change() -> None:
 def test_the_middle_is_taken_in_pieces_of_any_size(
     parameters: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairfate.strategies.robust._BLOCK", block)
+    monkeypatch.setattr("fairfate.strategies.steps._BLOCK", block)
     deltas = np.random.default_rng(0).normal(size=(3, parameters))
     assert_allclose(median(deltas), np.median(deltas, axis=0))
     assert_allclose(trimmed(deltas, 0.2), deltas.mean(axis=0))

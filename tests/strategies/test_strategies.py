@@ -6,28 +6,31 @@ import numpy as np
 import pytest
 
 from fairfate.errors import InputError
-from fairfate.fairness.metrics import FAIRNESS, PUBLISHED_FAIRNESS, Metric, sp
+from fairfate.fairness.metrics import FAIRNESS, PUBLISHED_FAIRNESS, sp
 from fairfate.strategies import (
     Cohort,
     Need,
     Setup,
     Strategy,
-    at_least_as_fair,
+    constant,
+    demon,
+    exponential,
     fair_fate,
-    fairer_normalised,
     fedavg,
     fedavg_gr,
     fedavg_lr,
     fedval,
     labels,
+    linear,
     load_plugin,
     momentum,
     parse_spec,
     register,
     reweigh,
 )
+from fairfate.strategies.fair_fate import at_least_as_fair, fairer_normalised
 from fairfate.strategies.registry import _ENTRIES
-from fairfate.strategies.schedules import Schedule, constant, demon, exponential, linear
+from rounds_by_hand import rule
 
 
 def counts(low: int, high: int) -> np.ndarray:
@@ -48,7 +51,8 @@ ALPHA_N = 0.1 * 1 + 0.3 * 2 + 0.6 * 4  # 3.1
 
 
 def test_fedavg_adds_the_mean_update() -> None:
-    assert fedavg().aggregate(fedavg().init(ZERO), COHORT).params == pytest.approx(ALPHA_N)
+    strategy = rule(fedavg())
+    assert strategy.aggregate(strategy.init(ZERO), COHORT).params == pytest.approx(ALPHA_N)
 
 
 def test_momentum_carries_updates_over() -> None:
@@ -71,13 +75,13 @@ def test_decaying_momentum_ends_as_fedavg() -> None:
 
 
 def test_fedval_weighs_clients_by_fairness() -> None:
-    strategy = fedval(sp)
+    strategy = rule(fedval(), sp)
     expected = (0.201 * 1 + 0.501 * 2 + 1.001 * 4) / (0.201 + 0.501 + 1.001)
     assert strategy.aggregate(strategy.init(ZERO), COHORT).params == pytest.approx(expected)
 
 
 def test_fair_fate_mixes_fair_momentum_with_fedavg() -> None:
-    strategy = fair_fate(sp, beta=constant(0.9), lam=constant(0.4))
+    strategy = rule(fair_fate(beta0=0.9, momentum="constant", lam0=0.4, growth="constant", max=1.0), sp)
     state = strategy.aggregate(strategy.init(ZERO), COHORT)
     # fair: the clients with SP 0.5 and 1.0, as fair as the server or fairer
     alpha_f = (0.5 * 2 + 1.0 * 4) / 1.5
@@ -88,12 +92,8 @@ def test_fair_fate_mixes_fair_momentum_with_fedavg() -> None:
 
 
 def test_fair_fate_published_is_strict_normalised_and_corrected() -> None:
-    strategy = fair_fate(
-        sp,
-        beta=constant(0.9),
-        lam=constant(0.4),
-        fair_set=fairer_normalised,
-        bias_correction=True,
+    strategy = rule(
+        fair_fate(beta0=0.9, momentum="constant", lam0=0.4, growth="constant", max=1.0), sp, published=True
     )
     state = strategy.aggregate(strategy.init(ZERO), COHORT)
     # only the client with SP 1.0 is fairer; v = 0.1 * 4, divided by 1 - 0.9
@@ -114,12 +114,12 @@ def test_equal_scores_leave_the_published_fair_set_empty() -> None:
 
 
 def test_reduces_to_fedavg_when_lambda_is_zero() -> None:
-    strategy = fair_fate(sp, beta=constant(0.9), lam=constant(0.0))
+    strategy = rule(fair_fate(beta0=0.9, momentum="constant", lam0=0.0, growth="constant", max=1.0), sp)
     assert strategy.aggregate(strategy.init(ZERO), COHORT).params == pytest.approx(ALPHA_N)
 
 
 def test_leaves_momentum_at_zero_when_no_client_is_fairer() -> None:
-    strategy = fair_fate(sp, beta=constant(0.0), lam=constant(1.0))
+    strategy = rule(fair_fate(beta0=0.0, momentum="constant", lam0=1.0, growth="constant", max=1.0), sp)
     fairest = COHORT._replace(client_counts=np.stack([counts(1, 5)] * 3), server_counts=counts(6, 6))
     state = strategy.aggregate(strategy.init(ZERO), fairest)
     assert state.params == state.momentum == 0
@@ -134,7 +134,7 @@ def test_an_undefined_score_never_counts_as_fair(fair_set) -> None:
 
 
 def test_a_fair_set_of_zero_scores_gives_no_update() -> None:
-    strategy = fair_fate(sp, beta=constant(0.0), lam=constant(1.0))
+    strategy = rule(fair_fate(beta0=0.0, momentum="constant", lam0=1.0, growth="constant", max=1.0), sp)
     unfair = np.stack([counts(0, 5)] * 3)
     state = strategy.aggregate(
         strategy.init(ZERO), COHORT._replace(client_counts=unfair, server_counts=counts(0, 3))
@@ -144,7 +144,7 @@ def test_a_fair_set_of_zero_scores_gives_no_update() -> None:
 
 
 def test_local_weights_are_each_clients_own_and_nobody_is_told() -> None:
-    strategy = fedavg_lr()
+    strategy = rule(fedavg_lr())
     # P(s) P(y) / P(s, y) = 0.5 * 0.5 / (30/80)
     terms = strategy.local_loss(None, np.array([[30, 10], [10, 30]]), None)
     assert terms.weight[0].tolist() == pytest.approx([2 / 3, 2])
@@ -154,7 +154,7 @@ def test_local_weights_are_each_clients_own_and_nobody_is_told() -> None:
 
 
 def test_global_weights_are_those_of_all_rows_together() -> None:
-    strategy = fedavg_gr()
+    strategy = rule(fedavg_gr())
     rows = np.array([[[30, 10], [10, 30]], [[0, 20], [20, 0]]])
     # together 30, 30 / 30, 30: independent already
     told = strategy.broadcast(None, rows)
@@ -219,41 +219,40 @@ def final(strategy: Strategy, rounds: int = 3) -> float:
     return float(state.params[0])
 
 
-def corrected(beta: Schedule, lam: Schedule, metric: Metric) -> Strategy:
-    return fair_fate(metric, beta=beta, lam=lam, fair_set=fairer_normalised, bias_correction=True)
-
-
-EXACT, OLD = FAIRNESS, PUBLISHED_FAIRNESS
-
-
 @pytest.mark.parametrize(
-    ("text", "paper", "published"),
+    ("text", "beta", "lam"),
     [
-        ("fedmom:beta=0.7", momentum(constant(0.7)), momentum(constant(0.7), bias_correction=True)),
-        ("feddemon:beta0=0.7", momentum(demon(0.7, 5)), momentum(demon(0.7, 5), bias_correction=True)),
-        ("fedval:metric=sp", fedval(EXACT["sp"]), fedval(OLD["sp"])),
-        ("fedval:metric=eo", fedval(EXACT["eo"]), fedval(OLD["eo"])),
+        ("lam0=0.2,rho=0.3,max=0.5,beta0=0.7", demon(0.7, 5), exponential(0.2, 0.3, 0.5)),
+        ("lam0=0.2,rho=0.3,momentum=none,growth=linear", constant(0.0), linear(0.2, 0.3, 0.9)),
         (
-            "fair_fate:metric=sp,lam0=0.2,rho=0.3,max=0.5,beta0=0.7",
-            fair_fate(EXACT["sp"], beta=demon(0.7, 5), lam=exponential(0.2, 0.3, 0.5)),
-            corrected(demon(0.7, 5), exponential(0.2, 0.3, 0.5), OLD["sp"]),
-        ),
-        (
-            "fair_fate:metric=sp,lam0=0.2,rho=0.3,momentum=none,growth=linear",
-            fair_fate(EXACT["sp"], beta=constant(0.0), lam=linear(0.2, 0.3, 0.9)),
-            corrected(constant(0.0), linear(0.2, 0.3, 0.9), OLD["sp"]),
-        ),
-        (
-            "fair_fate:metric=eo,lam0=0.2,momentum=constant,growth=constant,beta0=0.7",
-            fair_fate(EXACT["eo"], beta=constant(0.7), lam=constant(0.2)),
-            corrected(constant(0.7), constant(0.2), OLD["eo"]),
+            "metric=eo,lam0=0.2,momentum=constant,growth=constant,beta0=0.7",
+            constant(0.7),
+            constant(0.2),
         ),
     ],
 )
-def test_a_name_with_settings_is_that_strategy_under_both_protocols(text, paper, published) -> None:
-    spec = parse_spec(text, "eqo")
-    assert final(spec.build(Setup(5))) == pytest.approx(final(paper))
-    assert final(spec.build(Setup(5, published=True))) == pytest.approx(final(published))
+def test_fair_fate_has_the_schedules_it_is_asked_for(text: str, beta, lam) -> None:
+    strategy = parse_spec(f"fair_fate:{text}", "sp").build(Setup(5))
+    for t in range(1, 6):
+        notes = strategy.aggregate(strategy.init(ZERO), COHORT._replace(round=t)).notes
+        assert (notes["beta"], notes["lam"]) == (beta(t), lam(t))
+
+
+@pytest.mark.parametrize(
+    ("text", "beta"), [("fedmom:beta=0.7", constant(0.7)), ("feddemon:beta0=0.7", demon(0.7, 5))]
+)
+@pytest.mark.parametrize("published", [False, True])
+def test_server_momentum_has_the_schedule_of_its_name(text: str, beta, published: bool) -> None:
+    named = parse_spec(text, "eqo").build(Setup(5, published=published))
+    assert final(named) == pytest.approx(final(momentum(beta, bias_correction=published)))
+
+
+@pytest.mark.parametrize("metric", ["sp", "eo"])
+def test_fairness_is_that_of_the_protocol(metric: str) -> None:
+    spec = parse_spec("fedval", metric)
+    for published, known in ((False, FAIRNESS), (True, PUBLISHED_FAIRNESS)):
+        named = spec.build(Setup(5, published=published))
+        assert final(named) == pytest.approx(final(rule(fedval(), known[metric])))
 
 
 def test_published_fair_fate_differs_from_the_papers() -> None:
@@ -282,9 +281,10 @@ def test_settings_keep_every_digit() -> None:
 def test_a_plugin_file_brings_its_own_strategy(tmp_path) -> None:
     file = tmp_path / "mine.py"
     file.write_text(
-        "from fairfate.strategies import Number, fedavg, register\n"
-        "@register('mine', 'half of fedavg', 'me', step=Number(0.5, 'how much'))\n"
-        "def build(setup, step):\n"
+        "from typing import Annotated\n"
+        "from fairfate.strategies import Range, fedavg, register\n"
+        "@register('mine', 'half of fedavg', 'me')\n"
+        "def build(setup, step: Annotated[float, Range(0, 1), 'how much'] = 0.5):\n"
         "    return fedavg()\n"
     )
     try:

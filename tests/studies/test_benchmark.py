@@ -47,10 +47,11 @@ SMALL: dict[str, Any] = {
 }
 FEW = ["fedavg", REFERENCE, "fedmom", "fair_fate", LEAD]
 MINE = """
-from fairfate.strategies import ModelState, Number, Strategy, register, weighted_mean
+from typing import Annotated
+from fairfate.strategies import ModelState, Range, Strategy, register, weighted_mean
 
-@register("halved", "half of the mean update", "me 2026", strength=Number(0.5, "share"))
-def build(setup, strength):
+@register("halved", "half of the mean update", "me 2026")
+def build(setup, *, strength: Annotated[float, Range(0, 1), "share"] = 0.5):
     def aggregate(state, cohort):
         step = weighted_mean(cohort.deltas, cohort.num_examples)
         return ModelState(state.params + strength * step)

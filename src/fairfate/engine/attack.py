@@ -18,8 +18,7 @@ from fairfate.models.mlp import Mlp
 from fairfate.models.model import Model, Models
 from fairfate.models.rows import ClientRows
 from fairfate.models.training import Training
-from fairfate.strategies import Choice, Number
-from fairfate.strategies.settings import Setting, read_settings, resolve_settings
+from fairfate.strategies.hyperparameters import Choice, Number, Setting, read_settings, resolve_settings
 from fairfate.sums import norm
 
 NO_ATTACK = "none"

@@ -13,7 +13,8 @@ from fairfate.fairness.metrics import CellRows, Statistics
 from fairfate.models.model import Batches, Losses, Model, Models
 from fairfate.models.rows import ClientRows, PackedRows
 from fairfate.models.training import Training
-from fairfate.strategies import LossTerms, Need, Strategy, Vector, plain_loss
+from fairfate.strategies import LossTerms, Need, Strategy, Vector
+from fairfate.strategies.strategy import plain_loss
 
 
 def local_terms(

@@ -16,7 +16,6 @@ from fairfate.errors import InputError
 from fairfate.fairness.metrics import CellRows, Counts, Metric, Statistics, Values
 from fairfate.strategies import (
     NO_NOTES,
-    OF_PEOPLE,
     Cohort,
     Descend,
     Need,
@@ -26,7 +25,7 @@ from fairfate.strategies import (
     Vector,
     weighted_means,
 )
-from fairfate.strategies.strategy import Matrix, judged
+from fairfate.strategies.strategy import OF_PEOPLE, Matrix, judged
 
 UNTRAINED = "untrained"
 """The note of a round that does not count, where none before it did."""

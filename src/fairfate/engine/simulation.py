@@ -23,7 +23,8 @@ from fairfate.federation.streams import Streams
 from fairfate.models.model import Model, Models
 from fairfate.models.rows import PackedRows
 from fairfate.models.training import Training
-from fairfate.strategies import Loss, Need, Vector, scaled
+from fairfate.strategies import Loss, Need, Vector
+from fairfate.strategies.steps import scaled
 
 _OWN_ROWS = Need.LOCAL | Need.REPORTS
 """Where clients look at their own rows again."""

@@ -18,8 +18,9 @@ from fairfate.federation.partition import parse_partition
 from fairfate.models.training import Training
 from fairfate.options import Execution, Options, keys_of, options_of, read_options
 from fairfate.options import parse_seeds as parse_seeds
-from fairfate.strategies import Spec, load_plugin, make_spec, parse_spec
-from fairfate.strategies.settings import split_outside
+from fairfate.strategies import Spec, Strategy, load_plugin, make_spec, parse_spec
+from fairfate.strategies.hyperparameters import split_outside
+from fairfate.strategies.registry import strategy_texts
 from fairfate.strategies.steps import split_steps
 
 PROVENANCE = "provenance"
@@ -185,7 +186,9 @@ def parse_privileged(given: Sequence[str], sensitive: Sequence[str]) -> tuple[tu
 
 def from_mapping(values: Mapping[str, Any], where: str = "config") -> Config:
     """A config from keys as in files (``per-round``) or in Python (``per_round``)."""
-    return Config(**read_options(without_provenance(values, where), where))
+    options = without_provenance(values, where)
+    options |= {key: strategy_texts(options[key]) for key in ("strategy", "strategies") if key in options}
+    return Config(**read_options(options, where))
 
 
 def without_provenance(values: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -293,7 +296,8 @@ def expand(values: Mapping[str, Any], where: str = "sweep") -> list[Config]:
 
 
 def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else [value]
+    is_list = isinstance(value, list | tuple) and not isinstance(value, Spec | Strategy)
+    return list(value) if is_list else [value]
 
 
 def read_specs(entry: Any, metric: str, where: str = "sweep") -> list[Spec]:
@@ -302,6 +306,8 @@ def read_specs(entry: Any, metric: str, where: str = "sweep") -> list[Spec]:
         strategy, steps = split_steps(entry)
         texts = itertools.product(*map(_combinations, (strategy, *steps)))
         return [parse_spec("+".join(parts), metric) for parts in texts]
+    if isinstance(entry, Spec | Strategy) or callable(entry):
+        return [parse_spec(entry, metric)]
     if not isinstance(entry, dict) or "name" not in entry:
         raise InputError(f"{where}: strategy must be a text or a table with a name, got {entry!r}")
     grid = {key: _listed(value) for key, value in entry.items() if key != "name"}

@@ -26,7 +26,7 @@ from fairfate.models.training import Training
 from fairfate.models.user_network import Network
 from fairfate.storage import sha256_of
 from fairfate.strategies import Setup, Spec, load_plugin, parse_spec
-from fairfate.strategies.recommended import PUBLISHED, RECOMMENDED
+from fairfate.strategies.registry import PUBLISHED, RECOMMENDED
 
 DEFAULT_CLIENTS = 10
 FEW_SITES = 20

@@ -35,7 +35,8 @@ from fairfate.experiments.tables import (
 )
 from fairfate.fairness.metrics import METRICS, Counts, Metric, acceptance
 from fairfate.storage import csv_text, read_arrays, replacing, short_name, write_bytes
-from fairfate.strategies import Notes, short_names
+from fairfate.strategies import Notes
+from fairfate.strategies.registry import short_names
 
 CONFIG, ROUNDS, SUMMARY, MODELS, CELLS = (
     "config.toml",

@@ -15,6 +15,8 @@ from fairfate.experiments.finished import Run
 from fairfate.experiments.prepare import checked, prepare
 from fairfate.experiments.workers import Progress
 from fairfate.options import Options, options_of, read_options
+from fairfate.strategies import StrategyLike
+from fairfate.strategies.registry import strategy_texts
 
 IN_MEMORY = "(frame)"
 """The name of data that are in no file."""
@@ -61,7 +63,7 @@ def run(
     clients: int | None = None,
     validation_from: str | None = None,
     min_cell: int | None = None,
-    strategies: str | Sequence[str] | None = None,
+    strategies: StrategyLike | Sequence[StrategyLike] | None = None,
     metric: str | None = None,
     plugins: str | Path | Sequence[str | Path] | None = None,
     per_round: int | None = None,
@@ -117,6 +119,7 @@ def run(
     """
     arguments = locals()
     options = {name: arguments[name] for name in (*options_of(Options), "favorable")}
+    options["strategies"] = strategy_texts(strategies)
     in_memory = data is not None and not isinstance(data, str | Path)
     if in_memory:
         options["data"] = IN_MEMORY

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fairfate.errors import InputError, check, plain, unknown
-from fairfate.strategies.settings import Choice, Number, read_settings
+from fairfate.strategies.hyperparameters import Choice, Number, read_settings
 
 SERVER, CLIENTS = "server", "clients"
 CROSS, SECURE = "cross", "secure"

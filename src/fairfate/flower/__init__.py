@@ -9,19 +9,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fairfate.flower.aliases import FairFate, FedAvg, FedAvgGR, FedAvgLR, FedDemon, FedMom, FedVal
     from fairfate.flower.client import loss_terms
-    from fairfate.flower.siblings import FairFate, FedAvg, FedAvgGR, FedAvgLR, FedDemon, FedMom, FedVal
     from fairfate.flower.strategy import FlowerStrategy
     from fairfate.flower.validation import Validation
 
 _HOMES = {
-    "FairFate": "siblings",
-    "FedAvg": "siblings",
-    "FedAvgGR": "siblings",
-    "FedAvgLR": "siblings",
-    "FedDemon": "siblings",
-    "FedMom": "siblings",
-    "FedVal": "siblings",
+    "FairFate": "aliases",
+    "FedAvg": "aliases",
+    "FedAvgGR": "aliases",
+    "FedAvgLR": "aliases",
+    "FedDemon": "aliases",
+    "FedMom": "aliases",
+    "FedVal": "aliases",
     "FlowerStrategy": "strategy",
     "Validation": "validation",
     "loss_terms": "client",

@@ -12,7 +12,8 @@ from fairfate.data.groups import Groups
 from fairfate.engine.local import local_terms
 from fairfate.fairness.metrics import Statistics
 from fairfate.flower.replies import BROADCAST, LEARNING_RATE
-from fairfate.strategies import LossTerms, Setup, Strategy, parse_spec, plain_loss
+from fairfate.strategies import LossTerms, Setup, Strategy, parse_spec
+from fairfate.strategies.strategy import plain_loss
 
 
 def strategy_of(config: Mapping[str, Any], groups: Groups) -> Strategy:

@@ -49,8 +49,9 @@ from fairfate.flower.saved import Saved
 from fairfate.flower.steps import ask_histograms, take_thresholds
 from fairfate.flower.validation import BuiltIn, Measure
 from fairfate.flower.validators import HELD, HELD_SEED, HELD_SHARE, PART, ask_counts
-from fairfate.strategies import AVERAGE, ON_VALIDATION, THRESHOLDS, Average, Need, Setup, Spec, parse_spec
+from fairfate.strategies import AVERAGE, THRESHOLDS, Average, Need, Setup, Spec, StrategyLike, parse_spec
 from fairfate.strategies.registry import TWO_GROUPS
+from fairfate.strategies.strategy import ON_VALIDATION
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -64,7 +65,7 @@ class FlowerStrategy(Base):
 
     Parameters
     ----------
-    strategy : ``name[:key=value,...][+step...]`` as on the command line
+    strategy : ``name[:key=value,...][+step...]`` as on the command line, or an object such as ``fedavg()``
     num_rounds : needed by schedules that end with the run; may be left to `start`
     validation : the server's labelled rows, for strategies that look at fairness
     test : other labelled rows to measure the model on after every round
@@ -103,7 +104,7 @@ class FlowerStrategy(Base):
 
     def __init__(
         self,
-        strategy: str,
+        strategy: StrategyLike,
         *,
         num_rounds: int | None = None,
         validation: Measure | None = None,

@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
 from fairfate.data.datasets import SOURCES
 from fairfate.strategies import STEPS, entries
+from fairfate.strategies.hyperparameters import Setting
 
 
 def show_strategies(console: Console) -> None:
-    """Print every strategy with its settings, defaults and reference."""
+    """Print every strategy with its hyperparameters, defaults and reference."""
     for entry in entries():
-        console.print(Text(entry.name, "bold") + Text(f"  {entry.summary} ({entry.reference})"))
-        grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 1))
-        grid.add_column(width=2)
-        for key, setting in entry.settings.items():
-            default = "--metric" if setting.default is None else f"{setting.default}"
-            grid.add_row("", key, f"{setting.help}; {setting.rule}, default {default}")
-        if entry.settings:
-            console.print(grid)
+        reference = f" ({entry.reference})" if entry.reference else ""
+        _show(console, entry.name, f"{entry.summary}{reference}", entry.settings)
     console.print("\nSteps, after a +:", style="italic")
     for name, step in STEPS.items():
-        console.print(Text(f"+{name}", "bold") + Text(f"  {step.summary}"))
-        grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 1))
-        grid.add_column(width=2)
-        for key, setting in step.settings.items():
-            default = "--metric" if setting.default is None else f"{setting.default}"
-            grid.add_row("", key, f"{setting.help}; {setting.rule}, default {default}")
+        _show(console, f"+{name}", step.summary, step.settings)
+
+
+def _show(console: Console, name: str, summary: str, settings: Mapping[str, Setting]) -> None:
+    """One of them, with a line for each hyperparameter."""
+    console.print(Text(name, "bold") + Text(f"  {summary}"))
+    grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 1))
+    grid.add_column(width=2)
+    for key, setting in settings.items():
+        default = "--metric" if setting.default is None else f"{setting.default}"
+        grid.add_row("", key, f"{setting.help}; {setting.rule}, default {default}")
+    if settings:
         console.print(grid)
 
 

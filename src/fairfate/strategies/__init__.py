@@ -1,51 +1,49 @@
 """How a federation learns: one paper, one file. Importing this registers all of them."""
 
-from fairfate.strategies.adaptive import adam, adaptive, yogi
+from fairfate.strategies.adaptive import fedadam, fedyogi
 from fairfate.strategies.afl import afl
 from fairfate.strategies.dual_reweighing import dual_reweighing
-from fairfate.strategies.f3 import best_ratio, f3, fairest
-from fairfate.strategies.fair_fate import at_least_as_fair, fair_fate, fairer_normalised
+from fairfate.strategies.f3 import fair_acc_avg, fair_avg, fair_best
+from fairfate.strategies.fair_fate import fair_fate
 from fairfate.strategies.fairbatch import fairbatch
 from fairfate.strategies.fairfed import fairfed
 from fairfate.strategies.fairgrad import fairgrad
-from fairfate.strategies.fedavg import fedavg
-from fairfate.strategies.fedfb import fedfb_odds, fedfb_parity
+from fairfate.strategies.fedavg import fedavg, fedprox
+from fairfate.strategies.fedfb import fedfb
 from fairfate.strategies.fedgft import fedgft
 from fairfate.strategies.fedminmax import fedminmax
-from fairfate.strategies.fedprox import fedprox
 from fairfate.strategies.fedval import fedval
 from fairfate.strategies.ffalm import ffalm
-from fairfate.strategies.momentum import momentum
+from fairfate.strategies.guards import guard
+from fairfate.strategies.hyperparameters import (
+    EXTENSION,
+    RUN_METRIC,
+    GroupMetric,
+    Guarded,
+    Objective,
+    Range,
+)
+from fairfate.strategies.momentum import feddemon, fedmom, momentum
 from fairfate.strategies.prejudice import prejudice
 from fairfate.strategies.qffl import qffl
 from fairfate.strategies.registry import (
     Entry,
     Setup,
     Spec,
+    StrategyLike,
     entries,
     labels,
     load_plugin,
     make_spec,
     parse_spec,
     register,
-    short_names,
 )
 from fairfate.strategies.reweighing import fedavg_gr, fedavg_lr, local_reweighing, reweigh
-from fairfate.strategies.robust import krum, median, scaled, trimmed
+from fairfate.strategies.schedules import Schedule, constant, demon, exponential, linear
 from fairfate.strategies.server_step import server_step
-from fairfate.strategies.settings import (
-    METRIC,
-    ONE_METRIC,
-    Choice,
-    MetricSetting,
-    Number,
-    ObjectiveSetting,
-)
 from fairfate.strategies.steps import AVERAGE, ROBUST, STEPS, THRESHOLDS, Average, Step
 from fairfate.strategies.strategy import (
     NO_NOTES,
-    OF_PEOPLE,
-    ON_VALIDATION,
     CellRows,
     Cohort,
     Combine,
@@ -60,41 +58,38 @@ from fairfate.strategies.strategy import (
     Statistics,
     Strategy,
     Vector,
-    divide,
+    broadcast_weights,
     needs_of,
-    plain_loss,
     rows_so_far,
     scores,
-    told_weights,
     weighted_mean,
     weighted_means,
 )
 
 __all__ = [
     "AVERAGE",
-    "METRIC",
+    "EXTENSION",
     "NO_NOTES",
-    "OF_PEOPLE",
-    "ONE_METRIC",
-    "ON_VALIDATION",
     "ROBUST",
+    "RUN_METRIC",
     "STEPS",
     "THRESHOLDS",
     "Average",
     "CellRows",
-    "Choice",
     "Cohort",
     "Combine",
     "Descend",
     "Entry",
+    "GroupMetric",
+    "Guarded",
     "Loss",
     "LossTerms",
-    "MetricSetting",
     "ModelState",
     "Need",
     "Notes",
-    "Number",
-    "ObjectiveSetting",
+    "Objective",
+    "Range",
+    "Schedule",
     "Score",
     "Setup",
     "Spec",
@@ -102,54 +97,51 @@ __all__ = [
     "Statistics",
     "Step",
     "Strategy",
+    "StrategyLike",
     "Vector",
-    "adam",
-    "adaptive",
     "afl",
-    "at_least_as_fair",
-    "best_ratio",
-    "divide",
+    "broadcast_weights",
+    "constant",
+    "demon",
     "dual_reweighing",
     "entries",
-    "f3",
+    "exponential",
+    "fair_acc_avg",
+    "fair_avg",
+    "fair_best",
     "fair_fate",
     "fairbatch",
-    "fairer_normalised",
-    "fairest",
     "fairfed",
     "fairgrad",
+    "fedadam",
     "fedavg",
     "fedavg_gr",
     "fedavg_lr",
-    "fedfb_odds",
-    "fedfb_parity",
+    "feddemon",
+    "fedfb",
     "fedgft",
     "fedminmax",
+    "fedmom",
     "fedprox",
     "fedval",
+    "fedyogi",
     "ffalm",
-    "krum",
+    "guard",
     "labels",
+    "linear",
     "load_plugin",
     "local_reweighing",
     "make_spec",
-    "median",
     "momentum",
     "needs_of",
     "parse_spec",
-    "plain_loss",
     "prejudice",
     "qffl",
     "register",
     "reweigh",
     "rows_so_far",
-    "scaled",
     "scores",
     "server_step",
-    "short_names",
-    "told_weights",
-    "trimmed",
     "weighted_mean",
     "weighted_means",
-    "yogi",
 ]

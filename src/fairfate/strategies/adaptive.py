@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
+from fairfate.strategies.hyperparameters import Range
 from fairfate.strategies.registry import Setup, register
-from fairfate.strategies.settings import Choice, Number
 from fairfate.strategies.strategy import NO_NOTES, Cohort, Notes, Strategy, Vector
 
 
@@ -33,11 +33,11 @@ def yogi(squares: Vector, update: Vector, beta: float) -> Vector:
 
 def adaptive(
     squares_of: Callable[[Vector, Vector, float], Vector],
-    *,
     rate: float,
-    beta1: float = 0.9,
-    beta2: float = 0.99,
-    tau: float = 1e-3,
+    beta1: float,
+    beta2: float,
+    tau: float,
+    *,
     bias_correction: bool = False,
 ) -> Strategy:
     r"""Move each parameter by the mean of its updates, relative to their size.
@@ -69,37 +69,29 @@ def adaptive(
     return Strategy(init, aggregate)
 
 
-_BETA1 = Number(0.9, "share of the old mean of updates that is kept", below_high=True)
-_BETA2 = Number(0.99, "share of the old mean of squares that is kept", below_high=True)
-_TAU = Number(1e-3, "the larger, the less adaptive", high=1000.0, above_low=True)
+Rate = Annotated[float, Range(0, 1000), "the server's learning rate"]
+Beta1 = Annotated[float, Range(0, 1, below_high=True), "share of the old mean of updates that is kept"]
+Beta2 = Annotated[float, Range(0, 1, below_high=True), "share of the old mean of squares that is kept"]
+Tau = Annotated[float, Range(0, 1000, above_low=True), "the larger, the less adaptive"]
 
 
-@register(
-    "fedadam",
-    "fedavg with Adam at the server",
-    "Reddi et al. 2021",
-    rate=Number(0.1, "the server's learning rate", high=1000.0),
-    beta1=_BETA1,
-    beta2=_BETA2,
-    tau=_TAU,
-    correction=Choice("none", "of the rate in the first rounds", ("none", "flower")),
-)
-def _build_adam(
-    setup: Setup, rate: float, beta1: float, beta2: float, tau: float, correction: str
+@register("fedadam", "fedavg with Adam at the server", "Reddi et al. 2021")
+def fedadam(
+    setup: Setup,
+    *,
+    rate: Rate = 0.1,
+    beta1: Beta1 = 0.9,
+    beta2: Beta2 = 0.99,
+    tau: Tau = 1e-3,
+    correction: Annotated[Literal["none", "flower"], "of the rate in the first rounds"] = "none",
 ) -> Strategy:
-    return adaptive(
-        adam, rate=rate, beta1=beta1, beta2=beta2, tau=tau, bias_correction=correction == "flower"
-    )
+    """`adaptive` with the squares of `adam`."""
+    return adaptive(adam, rate, beta1, beta2, tau, bias_correction=correction == "flower")
 
 
-@register(
-    "fedyogi",
-    "fedavg with Yogi at the server",
-    "Reddi et al. 2021",
-    rate=Number(0.01, "the server's learning rate", high=1000.0),
-    beta1=_BETA1,
-    beta2=_BETA2,
-    tau=_TAU,
-)
-def _build_yogi(setup: Setup, rate: float, beta1: float, beta2: float, tau: float) -> Strategy:
-    return adaptive(yogi, rate=rate, beta1=beta1, beta2=beta2, tau=tau)
+@register("fedyogi", "fedavg with Yogi at the server", "Reddi et al. 2021")
+def fedyogi(
+    setup: Setup, *, rate: Rate = 0.01, beta1: Beta1 = 0.9, beta2: Beta2 = 0.99, tau: Tau = 1e-3
+) -> Strategy:
+    """`adaptive` with the squares of `yogi`."""
+    return adaptive(yogi, rate, beta1, beta2, tau)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
+from fairfate.strategies.hyperparameters import Range
 from fairfate.strategies.registry import Setup, register
-from fairfate.strategies.settings import Choice, Number
-from fairfate.strategies.simplex import project
 from fairfate.strategies.strategy import (
     NO_NOTES,
     Cohort,
@@ -18,6 +17,7 @@ from fairfate.strategies.strategy import (
     Strategy,
     Vector,
     client_losses,
+    project,
 )
 
 
@@ -32,7 +32,13 @@ class AflState(NamedTuple):
     notes: Notes = NO_NOTES
 
 
-def afl(rate: float, *, equal: bool = False) -> Strategy:
+@register("afl", "weights of clients follow their losses", "Mohri et al. 2019")
+def afl(
+    setup: Setup,
+    *,
+    rate: Annotated[float, Range(0, 100), "step of the weights"] = 0.01,
+    start: Annotated[Literal["rows", "equal"], "what clients count at first"] = "rows",
+) -> Strategy:
     r"""Train for the mixture of clients that the model does worst on.
 
     .. math::
@@ -41,16 +47,12 @@ def afl(rate: float, *, equal: bool = False) -> Strategy:
 
     L are the losses of the model that was sent out on the clients' own rows. In a round, its clients'
     shares change among themselves. The paper releases the mean of all models: ``afl+average:share=1``.
-
-    Parameters
-    ----------
-    rate : eta
-    equal : shares start alike, as in a public implementation, and not by rows
+    With ``start=equal`` shares start alike, as in a public implementation.
     """
 
     def aggregate(state: AflState, cohort: Cohort) -> AflState:
         assert cohort.local is not None
-        own = np.ones(len(cohort.clients)) if equal else cohort.num_examples.astype(np.float64)
+        own = np.ones(len(cohort.clients)) if start == "equal" else cohort.num_examples.astype(np.float64)
         base = {**state.base, **dict(zip(cohort.clients, own.tolist(), strict=True))}
         total = sum(base.values())
         before = np.array([state.moved.get(name, 0.0) for name in cohort.clients])
@@ -66,14 +68,3 @@ def afl(rate: float, *, equal: bool = False) -> Strategy:
         return AflState(params, base, {**state.moved, **moved}, notes)
 
     return Strategy(lambda params: AflState(params, {}, {}), aggregate, needs=Need.REPORTS, group_blind=True)
-
-
-@register(
-    "afl",
-    "weights of clients follow their losses",
-    "Mohri et al. 2019",
-    rate=Number(0.01, "step of the weights", high=100.0),
-    start=Choice("rows", "what clients count at first", ("rows", "equal")),
-)
-def _build(setup: Setup, rate: float, start: str) -> Strategy:
-    return afl(rate, equal=start == "equal")

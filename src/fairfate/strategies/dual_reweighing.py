@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from fairfate.fairness.metrics import Counts, Values, balanced_accuracy
+from fairfate.strategies.hyperparameters import RUN_METRIC, GroupMetric, Range
 from fairfate.strategies.registry import Setup, register
-from fairfate.strategies.settings import ONE_METRIC, Number
 from fairfate.strategies.strategy import (
     NO_NOTES,
     Cohort,
@@ -16,8 +16,9 @@ from fairfate.strategies.strategy import (
     Notes,
     Strategy,
     Vector,
+    broadcast_weights,
     divide,
-    told_weights,
+    over_labels,
 )
 
 MOST = 3.0
@@ -43,9 +44,7 @@ def rates(counts: Counts, metric: str) -> Values:
     """(groups, 2) share of accepted rows among those of each label; with ``sp`` among both; NaN if none."""
     accepted, rows = counts[..., 1], counts.sum(axis=-1)
     if metric == "sp":
-        accepted, rows = (
-            np.broadcast_to(of.sum(axis=-1, keepdims=True), of.shape) for of in (accepted, rows)
-        )
+        accepted, rows = over_labels(accepted), over_labels(rows)
     return divide(accepted, rows)
 
 
@@ -58,7 +57,20 @@ def weights(multiplier: Values) -> Values:
     return np.exp(multiplier * [1.0, -1.0])
 
 
-def dual_reweighing(metric: str, *, rate: float = 1.0, keep: float = 0.8) -> Strategy:
+@register(
+    "dual_reweighing",
+    "fedavg; loss weights that follow the groups' rates, as long as the model stays useful",
+    "this project",
+)
+def dual_reweighing(
+    setup: Setup,
+    *,
+    metric: GroupMetric = RUN_METRIC,
+    rate: Annotated[float, Range(0, 100), "step of the multipliers"] = 1.0,
+    keep: Annotated[
+        float, Range(0, 1), "share of the best skill below which they shrink; 0 for no guard"
+    ] = 0.8,
+) -> Strategy:
     r"""FedAvg on losses whose weights grow against the difference of the groups' rates.
 
     .. math::
@@ -70,12 +82,6 @@ def dual_reweighing(metric: str, *, rate: float = 1.0, keep: float = 0.8) -> Str
 
     Guard: while the model's skill, its balanced accuracy above one half, is less than ``keep`` of the best so
     far (both as running means), multipliers shrink and do not grow.
-
-    Parameters
-    ----------
-    metric : ``sp``, ``eo`` or ``eqo``
-    rate : eta
-    keep : share of the best skill that must be kept
     """
     labels = np.array([0.0, 1.0]) if metric == "eo" else np.ones(2)
 
@@ -83,12 +89,12 @@ def dual_reweighing(metric: str, *, rate: float = 1.0, keep: float = 0.8) -> Str
         assert cohort.local is not None
         params = state.params + cohort.mean(cohort.num_examples)
         counts = cohort.local.counts.sum(axis=0)
-        found = rates(counts, metric)
-        step = np.nan_to_num(rate * (found - found.mean(axis=0)) * labels)
+        rate_of = rates(counts, metric)
+        step = np.nan_to_num(rate * (rate_of - rate_of.mean(axis=0)) * labels)
         now = np.nan_to_num(float(balanced_accuracy(counts)) - 0.5)
         skill = SMOOTH * state.skill + (1 - SMOOTH) * now
         best = max(state.best, skill)
-        before = state.multiplier.reshape(found.shape) if len(state.multiplier) else np.zeros(found.shape)
+        before = state.multiplier.reshape(-1, 2) if len(state.multiplier) else np.zeros(rate_of.shape)
         useful = skill >= keep * best
         after = np.clip(before + step, -MOST, MOST) if useful else SMOOTH * before
         notes = {"multiplier": float(np.abs(after).max()), "skill": skill, "guarded": float(not useful)}
@@ -98,18 +104,6 @@ def dual_reweighing(metric: str, *, rate: float = 1.0, keep: float = 0.8) -> Str
         lambda params: DualState(params, np.empty(0)),
         aggregate,
         broadcast=lambda state, rows: weights(state.multiplier.reshape(-1, 2)),
-        local_loss=told_weights,
+        local_loss=broadcast_weights,
         needs=Need.REPORTS,
     )
-
-
-@register(
-    "dual_reweighing",
-    "fedavg; loss weights that follow the groups' rates, as long as the model stays useful",
-    "this project",
-    metric=ONE_METRIC,
-    rate=Number(1.0, "step of the multipliers", high=100.0),
-    keep=Number(0.8, "share of the best skill below which they shrink; 0 for no guard"),
-)
-def _build(setup: Setup, metric: str, rate: float, keep: float) -> Strategy:
-    return dual_reweighing(metric, rate=rate, keep=keep)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +17,13 @@ from fairfate.fairness.metrics import (
     accuracy,
     eo_diff,
     false_positive_rates,
-    mcc,
     selection_rates,
     sp_diff,
     true_positive_rates,
 )
+from fairfate.strategies.guards import guard
+from fairfate.strategies.hyperparameters import RUN_METRIC, Objective, Range
 from fairfate.strategies.registry import Setup, register
-from fairfate.strategies.settings import METRIC, Choice, Number
 from fairfate.strategies.strategy import Cohort, ModelState, Need, Strategy, Vector
 
 Order = Callable[[Values, Values], Values]
@@ -41,7 +42,7 @@ def _above_all(rates: Callable[[Counts], Values], counts: Counts) -> Values:
 
 
 def _misses_above_all(counts: Counts) -> Values:
-    return _above_all(lambda of: 1 - true_positive_rates(of), counts)
+    return _above_all(lambda counts: 1 - true_positive_rates(counts), counts)
 
 
 def _odds_above_all(counts: Counts) -> Values:
@@ -77,9 +78,9 @@ def best_ratio(violation: Values, correct: Values) -> Values:
 
 def chosen(order: Values, correct: Values, usable: NDArray[np.bool_], names: Vector, keep: int) -> Vector:
     """The first of the usable clients; ties go to the more accurate one, then by name."""
-    places = np.lexsort((names, -correct, order, ~usable))[:keep]
+    first = np.lexsort((names, -correct, order, ~usable))[:keep]
     mask = np.zeros(len(order), dtype=bool)
-    mask[places] = True
+    mask[first] = True
     return mask & usable
 
 
@@ -109,7 +110,7 @@ def f3(
     def aggregate(state: ModelState, cohort: Cohort) -> ModelState:
         counts, n = cohort.client_counts, cohort.num_examples
         violation, correct = violation_of(counts), np.nan_to_num(accuracy(counts))
-        usable = ~np.isnan(violation) & (mcc(counts) >= min_mcc)
+        usable = ~np.isnan(violation) & cohort.eligible
         keep = max(1, math.ceil(alpha * len(n) - 1e-9))
         names = np.array(cohort.clients or range(len(n)))
         kept = chosen(order(violation, correct), correct, usable, names, keep)
@@ -119,57 +120,55 @@ def f3(
         params = state.params + cohort.mean(weights)
         return ModelState(params, {"fair": kept, "violation": violation})
 
-    return Strategy(ModelState, aggregate, needs=Need.SCORES)
+    return guard(Strategy(ModelState, aggregate, needs=Need.SCORES), min_mcc=min_mcc)
 
 
-_ALPHA = Number(0.5, "share of the round's clients that count", above_low=True)
-_MIN_MCC = Number(COLLAPSED, "least MCC of a client that counts; -1 for the paper's rule", low=-1.0)
-_AGAINST = Choice("groups", "each other, or everybody: what rates are held against", ("groups", "overall"))
-_WEIGHTS = Choice("rows", "by which the kept models count", ("rows", "equal"))
-_REFERENCE = "Kanaparthy et al. 2023"
+Alpha = Annotated[float, Range(0, 1, above_low=True), "share of the round's clients that count"]
+MinMcc = Annotated[float, Range(-1, 1), "least MCC of a client that counts; -1 for the paper's rule"]
+Against = Annotated[Literal["groups", "overall"], "each other, or everybody: what rates are held against"]
+Weights = Annotated[Literal["rows", "equal"], "by which the kept models count"]
+REFERENCE = "Kanaparthy et al. 2023"
 
 
-@register(
-    "fair_best",
-    "the model of the fairest client",
-    _REFERENCE,
-    metric=METRIC,
-    against=_AGAINST,
-    min_mcc=_MIN_MCC,
-)
-def _build_best(setup: Setup, metric: str, against: str, min_mcc: float) -> Strategy:
+@register("fair_best", "the model of the fairest client", REFERENCE)
+def fair_best(
+    setup: Setup,
+    *,
+    metric: Objective = RUN_METRIC,
+    against: Against = "groups",
+    min_mcc: MinMcc = COLLAPSED,
+) -> Strategy:
+    """`f3` with the one client of the least violation."""
     return f3(setup.gap(metric, VIOLATIONS[against]), fairest, min_mcc=min_mcc)
 
 
-@register(
-    "fair_avg",
-    "mean of the fairest clients' models",
-    _REFERENCE,
-    metric=METRIC,
-    alpha=_ALPHA,
-    against=_AGAINST,
-    weights=_WEIGHTS,
-    min_mcc=_MIN_MCC,
-)
-def _build_avg(
-    setup: Setup, metric: str, alpha: float, against: str, weights: str, min_mcc: float
+@register("fair_avg", "mean of the fairest clients' models", REFERENCE)
+def fair_avg(
+    setup: Setup,
+    *,
+    metric: Objective = RUN_METRIC,
+    alpha: Alpha = 0.5,
+    against: Against = "groups",
+    weights: Weights = "rows",
+    min_mcc: MinMcc = COLLAPSED,
 ) -> Strategy:
+    """`f3` with the clients of the least violations."""
     gap = setup.gap(metric, VIOLATIONS[against])
     return f3(gap, fairest, alpha=alpha, min_mcc=min_mcc, equal=weights == "equal")
 
 
 @register(
-    "fair_acc_avg",
-    "mean of the models of clients with the best accuracy for their unfairness",
-    _REFERENCE,
-    metric=METRIC,
-    alpha=_ALPHA,
-    against=_AGAINST,
-    weights=_WEIGHTS,
-    min_mcc=_MIN_MCC,
+    "fair_acc_avg", "mean of the models of clients with the best accuracy for their unfairness", REFERENCE
 )
-def _build_acc_avg(
-    setup: Setup, metric: str, alpha: float, against: str, weights: str, min_mcc: float
+def fair_acc_avg(
+    setup: Setup,
+    *,
+    metric: Objective = RUN_METRIC,
+    alpha: Alpha = 0.5,
+    against: Against = "groups",
+    weights: Weights = "rows",
+    min_mcc: MinMcc = COLLAPSED,
 ) -> Strategy:
+    """`f3` with the clients of the best ratios."""
     gap = setup.gap(metric, VIOLATIONS[against])
     return f3(gap, best_ratio, alpha=alpha, min_mcc=min_mcc, equal=weights == "equal")

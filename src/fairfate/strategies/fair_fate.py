@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Annotated, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.fairness.individual import Fairness
 from fairfate.fairness.metrics import Values
-from fairfate.strategies.guard import KEEP, MIN_MCC, able, lowered, skill
+from fairfate.strategies.guards import KeepSkill, MinMcc, guard
+from fairfate.strategies.hyperparameters import RUN_METRIC, Objective, Range
 from fairfate.strategies.momentum import MomentumState
 from fairfate.strategies.registry import Setup, register
-from fairfate.strategies.schedules import Schedule, constant, demon, exponential, linear
-from fairfate.strategies.settings import METRIC, Choice, Number
-from fairfate.strategies.strategy import Cohort, Need, Strategy, Vector, needs_of, scores
-
-FairSet = Callable[[Values, Values], tuple[NDArray[np.bool_], Values]]
+from fairfate.strategies.schedules import constant, demon, exponential, linear
+from fairfate.strategies.strategy import Cohort, Strategy, Vector, needs_of, scores
 
 
 def at_least_as_fair(scores: Values, server: Values) -> tuple[NDArray[np.bool_], Values]:
@@ -31,15 +28,21 @@ def fairer_normalised(scores: Values, server: Values) -> tuple[NDArray[np.bool_]
     return scores > server, normalised
 
 
+@register("fair_fate", "mixes fair clients' momentum with fedavg by a growing weight", "Salazar et al. 2023")
 def fair_fate(
-    fairness: Fairness,
+    setup: Setup,
     *,
-    beta: Schedule,
-    lam: Schedule,
-    fair_set: FairSet = at_least_as_fair,
-    bias_correction: bool = False,
-    min_mcc: float = 0.0,
-    keep: float = 0.0,
+    metric: Objective = RUN_METRIC,
+    lam0: Annotated[float, Range(0, 1), "share of fairness at the start"] = 0.1,
+    rho: Annotated[float, Range(0, 1), "growth rate of that share"] = 0.05,
+    max: Annotated[float, Range(0, 1), "upper bound of that share"] = 0.9,  # noqa: A002  # the paper's name
+    beta0: Annotated[float, Range(0, 1, below_high=True), "momentum at the start"] = 0.9,
+    momentum: Annotated[Literal["none", "constant", "decaying"], "for ablation"] = "decaying",
+    growth: Annotated[
+        Literal["constant", "linear", "exponential"], "of the share, for ablation"
+    ] = "exponential",
+    min_mcc: MinMcc = 0.0,
+    keep: KeepSkill = 0.0,
 ) -> Strategy:
     r"""Mix the momentum of the fair clients' updates (share lambda) with the FedAvg update.
 
@@ -49,91 +52,45 @@ def fair_fate(
         v &\leftarrow \beta_t v + (1 - \beta_t) \alpha_F \\
         \theta &\leftarrow \theta + \lambda_t v + (1 - \lambda_t) \alpha_N
 
-    In a round in which nobody was judged, the mean of all clients stands for that of the fair ones.
+    A client is fair if its F on the validation rows is at least the server's. In a round in which no model
+    was validated, the mean of all clients stands for that of the fair ones. The published runs normalise F,
+    demand more than the server's, and apply ``v / (1 - beta_t ** t)``. For ``min_mcc``, ``keep`` see `guard`.
 
-    Parameters
-    ----------
-    fairness : F, on the validation rows
-    beta, lam : schedules of the momentum and of the share of fairness
-    fair_set : which clients are fair, and by what weights they count
-    bias_correction : apply ``v / (1 - beta_t ** t)`` instead of ``v``, as the published runs did
-    min_mcc : clients whose model has a lower MCC on the validation rows are never fair; 0 for no such rule
-    keep : lambda is lowered in rounds in which less than this share of the skill of the FedAvg step, its
-        balanced accuracy above one half, would be left; 0 for no such rule
+    Examples
+    --------
+    >>> fair_fate(metric="eo", lam0=0.2).text
+    'fair_fate:metric=eo,lam0=0.2'
     """
+    fairness = setup.objective(metric, min_mcc)
+    fair_set = fairer_normalised if setup.published else at_least_as_fair
+    beta = {
+        "none": constant(0.0),
+        "constant": constant(beta0),
+        "decaying": demon(beta0, setup.num_rounds),
+    }[momentum]
+    lam = {
+        "constant": linear(lam0, 0.0, max),
+        "linear": linear(lam0, rho, max),
+        "exponential": exponential(lam0, rho, max),
+    }[growth]
 
     def init(params: Vector) -> MomentumState:
         return MomentumState(params, np.zeros_like(params))
 
     def aggregate(state: MomentumState, cohort: Cohort) -> MomentumState:
-        t, b, share = cohort.round, beta(cohort.round), lam(cohort.round)
+        t, b = cohort.round, beta(cohort.round)
+        share = lam(t) * cohort.caution
         is_fair, fairness_of = fair_set(*scores(fairness, cohort))
-        if min_mcc > 0:
-            is_fair = is_fair & able(cohort.client_counts, min_mcc)
+        is_fair = is_fair & cohort.eligible
 
-        fairness_of_the_fair = np.where(is_fair, fairness_of, 0.0)
-        alpha_f, alpha_n = cohort.means(fairness_of_the_fair, cohort.num_examples)
-        if not cohort.server_counts.any():  # nobody was judged: FedAvg with momentum
+        alpha_f, alpha_n = cohort.means(np.where(is_fair, fairness_of, 0.0), cohort.num_examples)
+        if not cohort.server_counts.any():  # no model was validated: FedAvg with momentum
             alpha_f = alpha_n
 
         v = b * state.momentum + (1 - b) * alpha_f
-        correction = 1 - b**t if bias_correction else 1.0
+        correction = 1 - b**t if setup.published else 1.0
+        params = state.params + share * (v / correction) + (1 - share) * alpha_n
+        return MomentumState(params, v, {"lam": share, "beta": b, "fair": is_fair})
 
-        def at(share: float) -> Vector:
-            moved: Vector = state.params + share * (v / correction) + (1 - share) * alpha_n
-            return moved
-
-        if keep > 0 and cohort.score is not None:
-            least = keep * skill(cohort.score((state.params + alpha_n)[None])[0])
-            share = share if least <= 0 else lowered(share, at, least, cohort.score)
-        return MomentumState(at(share), v, {"lam": share, "beta": b, "fair": is_fair})
-
-    needs = needs_of(fairness) | (Need.TRIALS if keep > 0 else Need.NOTHING)
-    return Strategy(init, aggregate, needs=needs)
-
-
-@register(
-    "fair_fate",
-    "mixes fair clients' momentum with fedavg by a growing weight",
-    "Salazar et al. 2023",
-    metric=METRIC,
-    lam0=Number(0.1, "share of fairness at the start"),
-    rho=Number(0.05, "growth rate of that share"),
-    max=Number(0.9, "upper bound of that share"),
-    beta0=Number(0.9, "momentum at the start", below_high=True),
-    momentum=Choice("decaying", "for ablation", ("none", "constant", "decaying")),
-    growth=Choice("exponential", "of the share, for ablation", ("constant", "linear", "exponential")),
-    min_mcc=MIN_MCC,
-    keep=KEEP,
-)
-def _build(
-    setup: Setup,
-    metric: str,
-    lam0: float,
-    rho: float,
-    max: float,  # noqa: A002  # the paper's name
-    beta0: float,
-    momentum: str,
-    growth: str,
-    min_mcc: float = 0.0,
-    keep: float = 0.0,
-) -> Strategy:
-    betas = {
-        "none": constant(0.0),
-        "constant": constant(beta0),
-        "decaying": demon(beta0, setup.num_rounds),
-    }
-    lams = {
-        "constant": linear(lam0, 0.0, max),
-        "linear": linear(lam0, rho, max),
-        "exponential": exponential(lam0, rho, max),
-    }
-    return fair_fate(
-        setup.objective(metric, min_mcc),
-        beta=betas[momentum],
-        lam=lams[growth],
-        fair_set=fairer_normalised if setup.published else at_least_as_fair,
-        bias_correction=setup.published,
-        min_mcc=min_mcc,
-        keep=keep,
-    )
+    strategy = Strategy(init, aggregate, needs=needs_of(fairness))
+    return guard(strategy, min_mcc=min_mcc or None, keep=keep)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from fairfate.fairness.metrics import CellRows, Statistics, Values
+from fairfate.strategies.hyperparameters import RUN_METRIC, GroupMetric, Range
 from fairfate.strategies.registry import Setup, register
-from fairfate.strategies.settings import ONE_METRIC, Number
 from fairfate.strategies.strategy import (
     NO_NOTES,
     Cohort,
@@ -17,9 +17,10 @@ from fairfate.strategies.strategy import (
     Notes,
     Strategy,
     Vector,
+    broadcast_weights,
     divide,
+    over_labels,
     rows_so_far,
-    told_weights,
 )
 
 Moves = Callable[[Statistics], Values]
@@ -70,7 +71,7 @@ def moving_shares(moves: Moves) -> Strategy:
         lambda params: ShareState(params, {}, np.empty(0), np.empty(0)),
         aggregate,
         broadcast=lambda state, rows: state.weight,
-        local_loss=told_weights,
+        local_loss=broadcast_weights,
         needs=Need.REPORTS,
     )
 
@@ -81,40 +82,34 @@ def loss_gaps(sums: Values, rows: CellRows) -> Values:
     return np.asarray(np.nan_to_num(means[1] - means[0]))
 
 
-def fairbatch(metric: str, alpha: float) -> Strategy:
+@register(
+    "fairbatch",
+    "fedavg; loss weights by shares of (group, label) that follow their losses",
+    "Roh et al. 2021",
+)
+def fairbatch(
+    setup: Setup,
+    *,
+    metric: GroupMetric = RUN_METRIC,
+    alpha: Annotated[float, Range(0, 1), "step of the shares"] = 0.005,
+) -> Strategy:
     """FedAvg; in each round one label's share of the group with the larger loss grows by ``alpha``.
 
     With ``eo`` that is label 1, else the label with the larger gap. With ``sp`` losses are taken as if every
     label were 1, a sum for each label over all rows of the group, and by P(0) in the place of its
     logarithm: the group that is favoured less gets a larger share of label 1, or a smaller one of label 0.
     """
+    setup.check_two_groups("fairbatch")
 
     def moves(now: Statistics) -> Values:
         if metric == "sp":
             rejected = now.rows - now.probability
-            gap = np.nan_to_num(np.subtract(*divide(rejected, _of_group(now.rows))[::-1])) * [-1, 1]
+            gap = np.nan_to_num(np.subtract(*divide(rejected, over_labels(now.rows))[::-1])) * [-1, 1]
         else:
             gap = loss_gaps(now.loss, now.rows) * (1 if metric == "eqo" else np.array([0, 1]))
         label = 0 if abs(gap[0]) > abs(gap[1]) else 1
-        found = np.zeros(2)
-        found[label] = alpha * np.sign(gap[label])
-        return found
+        step = np.zeros(2)
+        step[label] = alpha * np.sign(gap[label])
+        return step
 
     return moving_shares(moves)
-
-
-def _of_group(rows: CellRows) -> CellRows:
-    """(groups, 2) the rows of each group, for each label."""
-    return np.broadcast_to(rows.sum(axis=-1, keepdims=True), rows.shape)
-
-
-@register(
-    "fairbatch",
-    "fedavg; loss weights by shares of (group, label) that follow their losses",
-    "Roh et al. 2021",
-    metric=ONE_METRIC,
-    alpha=Number(0.005, "step of the shares"),
-)
-def _build(setup: Setup, metric: str, alpha: float) -> Strategy:
-    setup.check_two_groups("fairbatch")
-    return fairbatch(metric, alpha)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
-from fairfate.fairness.metrics import Metric, accuracy
+from fairfate.fairness.metrics import accuracy
+from fairfate.strategies.hyperparameters import RUN_METRIC, Objective, Range
 from fairfate.strategies.registry import Setup, register
 from fairfate.strategies.reweighing import local_reweighing
-from fairfate.strategies.settings import METRIC, Choice, Number
 from fairfate.strategies.strategy import NO_NOTES, Cohort, Need, Notes, Strategy, Vector
 
 
@@ -25,7 +25,17 @@ class FairFedState(NamedTuple):
     notes: Notes = NO_NOTES
 
 
-def fairfed(gap_of: Metric, *, beta: float, variant: str = "paper", reweigh: bool = True) -> Strategy:
+@register(
+    "fairfed", "weighs clients by how near their own fairness is to everybody's", "Ezzeldin et al. 2023"
+)
+def fairfed(
+    setup: Setup,
+    *,
+    metric: Objective = RUN_METRIC,
+    beta: Annotated[float, Range(0), "how fast weights move"] = 1.0,
+    variant: Annotated[Literal["paper", "exp"], "weights with memory, or exp(-beta gap)"] = "paper",
+    local: Annotated[Literal["reweigh", "none"], "the clients' own losses"] = "reweigh",
+) -> Strategy:
     r"""Lower the weight of clients whose fairness differs from that of all clients together.
 
     .. math::
@@ -33,13 +43,10 @@ def fairfed(gap_of: Metric, *, beta: float, variant: str = "paper", reweigh: boo
         w_k &\leftarrow \max(w_k - \beta (g_k - \bar g), 0), \quad w_k^0 = n_k / n \\
         \theta &\leftarrow \theta + \sum_k w_k \Delta_k / \sum_k w_k
 
-    Parameters
-    ----------
-    gap_of : F, a signed difference between groups, from counts
-    beta : how fast weights move
-    variant : ``paper`` as above, or ``exp``: w_k = n_k exp(-beta g_k), without memory
-    reweigh : clients reweigh their own losses, as in the published method
+    F is a signed difference between groups. With ``variant=exp``, w_k = n_k exp(-beta g_k), without memory.
+    Clients reweigh their own losses, as in the published method, unless ``local=none``.
     """
+    gap_of = setup.gap(metric)
 
     def init(params: Vector) -> FairFedState:
         return FairFedState(params, {}, {})
@@ -64,17 +71,6 @@ def fairfed(gap_of: Metric, *, beta: float, variant: str = "paper", reweigh: boo
         params = state.params + cohort.mean(used)
         return FairFedState(params, examples, moved, {"gap": gap, "weight": used / used.sum()})
 
-    return Strategy(init, aggregate, local_loss=local_reweighing if reweigh else None, needs=Need.REPORTS)
-
-
-@register(
-    "fairfed",
-    "weighs clients by how near their own fairness is to everybody's",
-    "Ezzeldin et al. 2023",
-    metric=METRIC,
-    beta=Number(1.0, "how fast weights move", high=float("inf")),
-    variant=Choice("paper", "weights with memory, or exp(-beta gap)", ("paper", "exp")),
-    local=Choice("reweigh", "the clients' own losses", ("reweigh", "none")),
-)
-def _build(setup: Setup, metric: str, beta: float, variant: str, local: str) -> Strategy:
-    return fairfed(setup.gap(metric), beta=beta, variant=variant, reweigh=local == "reweigh")
+    return Strategy(
+        init, aggregate, local_loss=local_reweighing if local == "reweigh" else None, needs=Need.REPORTS
+    )

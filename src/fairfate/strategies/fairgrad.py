@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from fairfate.fairness.metrics import Values
+from fairfate.strategies.hyperparameters import RUN_METRIC, GroupMetric, Range
 from fairfate.strategies.registry import Setup, register
-from fairfate.strategies.settings import ONE_METRIC, Number
 from fairfate.strategies.strategy import (
     NO_NOTES,
     CellRows,
@@ -17,7 +17,7 @@ from fairfate.strategies.strategy import (
     Notes,
     Strategy,
     Vector,
-    told_weights,
+    broadcast_weights,
 )
 from fairfate.sums import product
 
@@ -54,19 +54,23 @@ def constraints(metric: str, rows: CellRows) -> tuple[Values, Values]:
     return matrix.reshape(2 * groups, -1), constant.ravel()
 
 
-def fairgrad(metric: str, *, rate: float, epsilon: float, floor: float = -1.0) -> Strategy:
+@register(
+    "fairgrad", "fedavg; loss weights that follow the groups' error rates", "Maheshwari and Perrot 2023"
+)
+def fairgrad(
+    setup: Setup,
+    *,
+    metric: GroupMetric = RUN_METRIC,
+    rate: Annotated[float, Range(0, 10), "step of the multipliers"] = 0.01,
+    epsilon: Annotated[float, Range(0, 1), "tolerated gap"] = 0.0,
+    floor: Annotated[float, Range(-100, 1), "least weight of a row; below 0 its loss is raised"] = -1.0,
+) -> Strategy:
     r"""FedAvg on losses whose weights rise for the (group, label) cells that are worse off.
 
     .. math::
         f &= c + C \,\text{err}, \quad u \leftarrow \max(0, u + \eta (f - \epsilon)), \quad
              l \leftarrow \max(0, l - \eta (f + \epsilon)) \\
         w_k &= (P_k + ((u - l)^T C)_k) / P_k
-
-    Parameters
-    ----------
-    metric : ``sp``, ``eo`` or ``eqo``
-    rate, epsilon : step of the multipliers, and the gap that is put up with
-    floor : least weight; below 0 a row's loss is raised
     """
 
     def init(params: Vector) -> FairGradState:
@@ -101,19 +105,6 @@ def fairgrad(metric: str, *, rate: float, epsilon: float, floor: float = -1.0) -
         init,
         aggregate,
         broadcast=lambda state, rows: state.weight,
-        local_loss=told_weights,
+        local_loss=broadcast_weights,
         needs=Need.REPORTS,
     )
-
-
-@register(
-    "fairgrad",
-    "fedavg; loss weights that follow the groups' error rates",
-    "Maheshwari and Perrot 2023",
-    metric=ONE_METRIC,
-    rate=Number(0.01, "step of the multipliers", high=10.0),
-    epsilon=Number(0.0, "gap that is put up with"),
-    floor=Number(-1.0, "least weight of a row", low=-100.0),
-)
-def _build(setup: Setup, metric: str, rate: float, epsilon: float, floor: float) -> Strategy:
-    return fairgrad(metric, rate=rate, epsilon=epsilon, floor=floor)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import numpy as np
 
 from fairfate.fairness.metrics import Statistics, Values
 from fairfate.strategies.fairbatch import ShareState, loss_gaps, moving_shares
+from fairfate.strategies.hyperparameters import RUN_METRIC, GroupMetric, Range
 from fairfate.strategies.registry import Setup, register
-from fairfate.strategies.settings import ONE_METRIC, Choice, Number
 from fairfate.strategies.strategy import (
     Cohort,
     Need,
     Strategy,
+    broadcast_weights,
     divide,
     rows_so_far,
-    told_weights,
 )
 from fairfate.sums import norm
 
@@ -69,7 +71,7 @@ def fedfb_parity(alpha: float, surrogate: str = "loss") -> Strategy:
         lambda params: ShareState(params, {}, np.empty(0), np.empty(0)),
         aggregate,
         broadcast=lambda state, rows: state.weight,
-        local_loss=told_weights,
+        local_loss=broadcast_weights,
         needs=Need.REPORTS,
     )
 
@@ -93,8 +95,8 @@ def fedfb_odds(
     """
 
     def moves(now: Statistics) -> Values:
-        found, rows = surrogate_sums(now, surrogate), now.rows
-        gaps = found[1] - found[0] if sums else loss_gaps(found, rows)
+        losses, rows = surrogate_sums(now, surrogate), now.rows
+        gaps = losses[1] - losses[0] if sums else loss_gaps(losses, rows)
         d = np.array([gaps[label] if label in labels else 0.0 for label in (0, 1)])
         d = np.where((rows > 0).all(axis=0), d, 0.0)
         length = norm(d)
@@ -104,16 +106,20 @@ def fedfb_odds(
 
 
 @register(
-    "fedfb",
-    "fedavg; loss weights of (group, label) that follow the groups' losses",
-    "Zeng et al. 2021",
-    metric=ONE_METRIC,
-    alpha=Number(0.3, "step in the first round, with sp", high=10.0),
-    step=Number(0.005, "step of the shares, with eo and eqo"),
-    surrogate=Choice("loss", "of a rate: losses, or wrong predictions", ("loss", "error")),
-    gaps=Choice("means", "what is compared with eo and eqo: means or sums of losses", ("means", "sums")),
+    "fedfb", "fedavg; loss weights of (group, label) that follow the groups' losses", "Zeng et al. 2021"
 )
-def _build(setup: Setup, metric: str, alpha: float, step: float, surrogate: str, gaps: str) -> Strategy:
+def fedfb(
+    setup: Setup,
+    *,
+    metric: GroupMetric = RUN_METRIC,
+    alpha: Annotated[float, Range(0, 10), "step in the first round, with sp"] = 0.3,
+    step: Annotated[float, Range(0, 1), "step of the shares, with eo and eqo"] = 0.005,
+    surrogate: Annotated[Literal["loss", "error"], "of a rate: losses, or wrong predictions"] = "loss",
+    gaps: Annotated[
+        Literal["means", "sums"], "what is compared with eo and eqo: means or sums of losses"
+    ] = "means",
+) -> Strategy:
+    """`fedfb_parity` for statistical parity, `fedfb_odds` for the others."""
     if metric == "sp":
         return fedfb_parity(alpha, surrogate)
     setup.check_two_groups("fedfb with eo or eqo")

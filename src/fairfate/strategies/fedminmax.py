@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
+from fairfate.strategies.hyperparameters import Range
 from fairfate.strategies.registry import Setup, register
-from fairfate.strategies.settings import Choice, Number
-from fairfate.strategies.simplex import project
 from fairfate.strategies.strategy import (
     NO_NOTES,
     Cohort,
@@ -17,9 +16,10 @@ from fairfate.strategies.strategy import (
     Notes,
     Strategy,
     Vector,
+    broadcast_weights,
     divide,
+    project,
     rows_so_far,
-    told_weights,
 )
 
 
@@ -38,7 +38,13 @@ class MinMaxState(NamedTuple):
     notes: Notes = NO_NOTES
 
 
-def fedminmax(rate: float, *, cells: bool = False) -> Strategy:
+@register("fedminmax", "fedavg; loss weights of groups that follow their losses", "Papadaki et al. 2022")
+def fedminmax(
+    setup: Setup,
+    *,
+    rate: Annotated[float, Range(0, 100), "step of the weights"] = 0.01,
+    risks: Annotated[Literal["groups", "cells"], "of groups, or of groups by label"] = "groups",
+) -> Strategy:
     r"""FedAvg on losses in which the groups that the model does worse on count more.
 
     .. math:: \mu \leftarrow \text{project}(\mu + \eta r), \quad \mu^0_g = \rho_g = m_g / n,
@@ -47,12 +53,8 @@ def fedminmax(rate: float, *, cells: bool = False) -> Strategy:
     r are the groups' mean losses under the model that was sent out, on the clients' own rows; rho is of all
     clients that have reported so far. A group without rows in a round keeps its risk. The paper releases the
     mean of all models: ``fedminmax+average:share=1``.
-
-    Parameters
-    ----------
-    rate : eta
-    cells : of groups by label, in the place of groups
     """
+    cells = risks == "cells"
 
     def aggregate(state: MinMaxState, cohort: Cohort) -> MinMaxState:
         assert cohort.local is not None
@@ -61,30 +63,19 @@ def fedminmax(rate: float, *, cells: bool = False) -> Strategy:
         now = cohort.local.total()
         over: tuple[int, ...] = () if cells else (-1,)
         risk = divide(now.loss.sum(axis=over), now.rows.sum(axis=over)).ravel()
-        last, moved = (of if len(of) else np.zeros(len(risk)) for of in (state.risk, state.moved))
+        last, moved = (each if len(each) else np.zeros(len(risk)) for each in (state.risk, state.moved))
         risk = np.where(np.isfinite(risk), risk, last)
         rho = rows.sum(axis=over).ravel() / max(rows.sum(), 1.0)
         mu = project(rho + moved + rate * (risk - risk.mean()), float(rho.sum()))
         weight = np.where(rho > 0, mu / np.where(rho > 0, rho, 1.0), 1.0)
         notes = {"risk_gap": float(risk.max() - risk.min())}
-        each = weight if cells else np.repeat(weight, 2)
-        return MinMaxState(params, known, risk, mu - rho, each, notes)
+        weight = weight if cells else np.repeat(weight, 2)
+        return MinMaxState(params, known, risk, mu - rho, weight, notes)
 
     return Strategy(
         lambda params: MinMaxState(params, {}, np.empty(0), np.empty(0), np.empty(0)),
         aggregate,
         broadcast=lambda state, rows: state.weight,
-        local_loss=told_weights,
+        local_loss=broadcast_weights,
         needs=Need.REPORTS,
     )
-
-
-@register(
-    "fedminmax",
-    "fedavg; loss weights of groups that follow their losses",
-    "Papadaki et al. 2022",
-    rate=Number(0.01, "step of the weights", high=100.0),
-    risks=Choice("groups", "of groups, or of groups by label", ("groups", "cells")),
-)
-def _build(setup: Setup, rate: float, risks: str) -> Strategy:
-    return fedminmax(rate, cells=risks == "cells")

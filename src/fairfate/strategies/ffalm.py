@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
+from fairfate.strategies.hyperparameters import Range
 from fairfate.strategies.registry import Setup, register
-from fairfate.strategies.settings import Choice, Number
 from fairfate.strategies.strategy import (
     NO_NOTES,
     CellRows,
@@ -44,18 +44,31 @@ def loss_gap(statistics: Statistics, labels: slice) -> Vector:
     return np.asarray(means[..., 0] - means[..., 1])
 
 
-def ffalm(*, beta: float, rate: float, growth: float, only_label_one: bool = False) -> Strategy:
+@register(
+    "ffalm",
+    "fedavg; losses with an augmented Lagrangian on the gap between two groups",
+    "Dunda and Song 2023",
+)
+def ffalm(
+    setup: Setup,
+    *,
+    beta: Annotated[float, Range(0, MOST_PENALTY), "penalty at the start"] = 1.0,
+    rate: Annotated[float, Range(0, 100), "step of the multiplier at the start"] = 0.2,
+    growth: Annotated[float, Range(1, 2), "of the penalty, each round"] = 1.05,
+    labels: Annotated[Literal["all", "favourable"], "rows whose losses are compared"] = "all",
+) -> Strategy:
     r"""FedAvg on ``BCE + lambda (L_0 - L_1) + beta/2 (L_0 - L_1)^2``, with L_s the mean loss of group s.
 
     The gap is that of the client's own rows, measured again before every epoch. The server moves the
     multiplier by the clients' gaps: ``lambda <- lambda + rate * sum_k n_k/n (L_0 - L_1)_k``; a client
     without one of the groups adds nothing. ``beta`` grows and ``rate`` shrinks by ``growth`` each round.
     """
-    labels = slice(1, 2) if only_label_one else slice(0, 2)
+    setup.check_two_groups("ffalm")
+    compared = slice(1, 2) if labels == "favourable" else slice(0, 2)
 
     def aggregate(state: FfalmState, cohort: Cohort) -> FfalmState:
         assert cohort.local is not None
-        gaps = np.nan_to_num(loss_gap(cohort.local, labels), nan=0.0, posinf=0.0, neginf=0.0)
+        gaps = np.nan_to_num(loss_gap(cohort.local, compared), nan=0.0, posinf=0.0, neginf=0.0)
         gaps = np.clip(gaps, -MOST_GAP, MOST_GAP)
         lam = state.lam + state.rate * dot(gaps, cohort.num_examples) / float(cohort.num_examples.sum())
         return FfalmState(
@@ -66,14 +79,14 @@ def ffalm(*, beta: float, rate: float, growth: float, only_label_one: bool = Fal
             {"lam": lam, "gap": gaps},
         )
 
-    def local_loss(told: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
-        assert told is not None
+    def local_loss(message: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
+        assert message is not None
         assert local is not None
-        weight, gap = np.ones(rows.shape), float(loss_gap(local, labels))
+        weight, gap = np.ones(rows.shape), float(loss_gap(local, compared))
         if not np.isnan(gap):
-            slope = (told[0] + told[1] * gap) * np.array([1.0, -1.0])
-            share = rows[:, labels].sum(axis=1) / rows.sum()
-            weight[:, labels] = np.clip(1 + slope / share, 0.0, 10.0)[:, None]
+            slope = (message[0] + message[1] * gap) * np.array([1.0, -1.0])
+            share = rows[:, compared].sum(axis=1) / rows.sum()
+            weight[:, compared] = np.clip(1 + slope / share, 0.0, 10.0)[:, None]
         return LossTerms(weight)
 
     return Strategy(
@@ -84,17 +97,3 @@ def ffalm(*, beta: float, rate: float, growth: float, only_label_one: bool = Fal
         needs=Need.LOCAL | Need.REPORTS,
         refresh=1,
     )
-
-
-@register(
-    "ffalm",
-    "fedavg; losses with an augmented Lagrangian on the gap between two groups",
-    "Dunda and Song 2023",
-    beta=Number(1.0, "penalty at the start", high=MOST_PENALTY),
-    rate=Number(0.2, "step of the multiplier at the start", high=100.0),
-    growth=Number(1.05, "of the penalty, each round", low=1.0, high=2.0),
-    labels=Choice("all", "rows whose losses are compared", ("all", "favourable")),
-)
-def _build(setup: Setup, beta: float, rate: float, growth: float, labels: str) -> Strategy:
-    setup.check_two_groups("ffalm")
-    return ffalm(beta=beta, rate=rate, growth=growth, only_label_one=labels == "favourable")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
+from fairfate.strategies.hyperparameters import Range
 from fairfate.strategies.registry import Setup, register
 from fairfate.strategies.schedules import Schedule, constant, demon
-from fairfate.strategies.settings import Number
 from fairfate.strategies.strategy import NO_NOTES, Cohort, Notes, Strategy, Vector
 
 
@@ -43,24 +43,21 @@ def momentum(beta: Schedule, *, bias_correction: bool = False) -> Strategy:
     return Strategy(init, aggregate)
 
 
-_BETA_HELP = "share of the old momentum that is kept"
-
-
-@register(
-    "fedmom",
-    "fedavg with server momentum",
-    "Liu et al. 2020",
-    beta=Number(0.9, _BETA_HELP, below_high=True),
-)
-def _build_fedmom(setup: Setup, beta: float) -> Strategy:
+@register("fedmom", "fedavg with server momentum", "Liu et al. 2020")
+def fedmom(
+    setup: Setup,
+    *,
+    beta: Annotated[float, Range(0, 1, below_high=True), "share of the old momentum that is kept"] = 0.9,
+) -> Strategy:
+    """`momentum` with the same beta in every round."""
     return momentum(constant(beta), bias_correction=setup.published)
 
 
-@register(
-    "feddemon",
-    "fedavg with decaying server momentum",
-    "Fernandes et al. 2021",
-    beta0=Number(0.9, "momentum at the start", below_high=True),
-)
-def _build_feddemon(setup: Setup, beta0: float) -> Strategy:
+@register("feddemon", "fedavg with decaying server momentum", "Fernandes et al. 2021")
+def feddemon(
+    setup: Setup,
+    *,
+    beta0: Annotated[float, Range(0, 1, below_high=True), "momentum at the start"] = 0.9,
+) -> Strategy:
+    """`momentum` with a beta that falls to 0 in the last round."""
     return momentum(demon(beta0, setup.num_rounds), bias_correction=setup.published)

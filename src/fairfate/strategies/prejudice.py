@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
 from fairfate.fairness.metrics import Values
+from fairfate.strategies.hyperparameters import Range
 from fairfate.strategies.registry import Setup, register
-from fairfate.strategies.settings import Choice, Number
 from fairfate.strategies.strategy import (
     NO_NOTES,
     CellRows,
@@ -42,21 +42,28 @@ def group_push(eta: float, probability: Values, rows: CellRows) -> Values:
     >>> group_push(1.0, np.array([[0.1, 0.3], [0.4, 0.8]]), np.array([[1, 1], [1, 1]])).round(6).tolist()
     [-0.980829, 0.81093]
     """
-    of, count = probability.sum(axis=-1), rows.sum(axis=-1)
-    q = np.clip(of / np.maximum(count, 1), _LEAST, 1 - _LEAST)
-    r = np.clip(of.sum() / max(count.sum(), 1), _LEAST, 1 - _LEAST)
+    total, count = probability.sum(axis=-1), rows.sum(axis=-1)
+    q = np.clip(total / np.maximum(count, 1), _LEAST, 1 - _LEAST)
+    r = np.clip(total.sum() / max(count.sum(), 1), _LEAST, 1 - _LEAST)
     push = eta * (np.log(q / (1 - q)) - np.log(r / (1 - r)))
     return np.where(count > 0, push, 0.0) if (count > 0).sum() > 1 else np.zeros(len(count))
 
 
-def prejudice(eta: float, *, scope: str = "client") -> Strategy:
+@register(
+    "prejudice",
+    "fedavg; losses that penalise mutual information between prediction and group",
+    "Abay et al. 2020, Kamishima et al. 2012",
+)
+def prejudice(
+    setup: Setup,
+    *,
+    eta: Annotated[float, Range(0, 1000), "strength; from about 10 on, models tend to collapse"] = 1.0,
+    scope: Annotated[Literal["batch", "client", "global"], "rows that rates are taken over"] = "client",
+) -> Strategy:
     r"""FedAvg on losses to which the mutual information of prediction and group is added, times eta.
 
-    Parameters
-    ----------
-    eta : strength; from about 10 on, models tend to give everybody one answer
-    scope : rows that rates are taken over: each ``batch``, the ``client``'s own rows (again before every
-        epoch), or those of all clients of the round before (``global``)
+    Rates are taken over each ``batch``, over the ``client``'s own rows (again before every epoch), or over
+    those of all clients of the round before (``global``).
     """
 
     def aggregate(state: PrejudiceState, cohort: Cohort) -> PrejudiceState:
@@ -67,7 +74,7 @@ def prejudice(eta: float, *, scope: str = "client") -> Strategy:
         together = cohort.local.total()
         return PrejudiceState(params, group_push(eta, together.probability, together.rows))
 
-    def local_loss(told: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
+    def local_loss(message: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
         ones = np.ones(rows.shape)
         if scope == "batch":
             return LossTerms(ones, prejudice=eta)
@@ -75,7 +82,7 @@ def prejudice(eta: float, *, scope: str = "client") -> Strategy:
             assert local is not None
             push = group_push(eta, local.probability, rows)
         else:
-            push = np.zeros(len(rows)) if told is None or not len(told) else told
+            push = np.zeros(len(rows)) if message is None or not len(message) else message
         return LossTerms(ones, np.broadcast_to(push[:, None], rows.shape))
 
     needs = {"batch": Need.NOTHING, "client": Need.LOCAL, "global": Need.REPORTS}[scope]
@@ -87,14 +94,3 @@ def prejudice(eta: float, *, scope: str = "client") -> Strategy:
         needs=needs,
         refresh=1 if scope == "client" else None,
     )
-
-
-@register(
-    "prejudice",
-    "fedavg; losses with a price on what predictions say of the group",
-    "Abay et al. 2020, Kamishima et al. 2012",
-    eta=Number(1.0, "strength", high=1000.0),
-    scope=Choice("client", "rows that rates are taken over", ("batch", "client", "global")),
-)
-def _build(setup: Setup, eta: float, scope: str) -> Strategy:
-    return prejudice(eta, scope=scope)

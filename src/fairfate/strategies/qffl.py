@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from fairfate.errors import InputError
+from fairfate.strategies.hyperparameters import Range
 from fairfate.strategies.registry import Setup, register
-from fairfate.strategies.settings import Number
 from fairfate.strategies.strategy import Cohort, ModelState, Need, Strategy, client_losses
 
 LEAST_LOSS = 1e-10
 
 
-def qffl(q: float, learning_rate: float) -> Strategy:
+@register("qffl", "clients with a larger loss count more", "Li et al., ICLR 2020")
+def qffl(setup: Setup, *, q: Annotated[float, Range(0, 100), "how much more"] = 0.1) -> Strategy:
     r"""Step along the gradient of :math:`\sum_k L_k^{q+1} / (q + 1)`, by an estimate of its curvature.
 
     .. math::
@@ -22,12 +25,11 @@ def qffl(q: float, learning_rate: float) -> Strategy:
 
     With q = 0 it is the mean of the updates, each client counting alike. Many local steps make the updates
     long and this step short: the note ``step`` is its share of their mean, weighted by the losses.
-
-    Parameters
-    ----------
-    q : how much more a larger loss counts
-    learning_rate : eta, of the clients
+    eta is the learning rate of the clients.
     """
+    learning_rate = setup.learning_rate
+    if learning_rate is None:
+        raise InputError("learning_rate must be given for qffl, which needs the clients' own, got none")
 
     def aggregate(state: ModelState, cohort: Cohort) -> ModelState:
         assert cohort.local is not None
@@ -40,15 +42,3 @@ def qffl(q: float, learning_rate: float) -> Strategy:
         return ModelState(params, {"step": float(step), "loss": loss})
 
     return Strategy(ModelState, aggregate, needs=Need.REPORTS, group_blind=True)
-
-
-@register(
-    "qffl",
-    "clients with a larger loss count more",
-    "Li et al., ICLR 2020",
-    q=Number(0.1, "how much more", high=100.0),
-)
-def _build(setup: Setup, q: float) -> Strategy:
-    if setup.learning_rate is None:
-        raise InputError("learning_rate must be given for qffl, which needs the clients' own, got none")
-    return qffl(q, setup.learning_rate)

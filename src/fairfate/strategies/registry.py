@@ -1,28 +1,56 @@
-"""Strategies by name, and how a text with settings and steps becomes something that can be run."""
+"""Strategies by name, and how a text or an object becomes something that can be run.
+
+A factory is a function ``(setup, *, hyperparameters) -> Strategy`` under `register`. Its call gives a `Spec`,
+which is the same as the text of the command line: ``fedmom(beta=0.8)`` is ``"fedmom:beta=0.8"``.
+"""
 
 from __future__ import annotations
 
-import hashlib
+import functools
+import inspect
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from types import ModuleType
+from typing import Any, Concatenate, ParamSpec
 
 from fairfate.data.groups import Groups
-from fairfate.errors import InputError, check, listing, plain, unknown
+from fairfate.errors import InputError, check, listing, plain, reason_of, unknown
 from fairfate.fairness.grammar import individual_terms, is_individual
 from fairfate.fairness.individual import Fairness
 from fairfate.fairness.metrics import GAPS, Metric
 from fairfate.fairness.objective import bind, bind_people
-from fairfate.strategies.foreign import calling, checked
-from fairfate.strategies.robust import robust
-from fairfate.strategies.settings import Setting, read_settings, resolve_settings
-from fairfate.strategies.steps import ROBUST, THRESHOLDS, Step, parse_steps, split_steps
+from fairfate.strategies.hyperparameters import (
+    RUN_METRIC,
+    Number,
+    Setting,
+    read_settings,
+    read_signature,
+    resolve_settings,
+)
+from fairfate.strategies.plugins import (
+    checked,
+    code_checksum,
+    is_built_in,
+    is_in_plugin,
+    load_module,
+    module_of,
+    user_code,
+)
+from fairfate.strategies.steps import ROBUST, THRESHOLDS, Step, parse_steps, robust, split_steps
 from fairfate.strategies.strategy import Strategy
+
+RECOMMENDED = (
+    "fedavg",  # what everything else is compared with
+    "fair_fate",  # the paper's method, guarded against collapsed models
+    "fedavg_lr+average",  # reweighing: most of the gain, and no group is needed at decisions
+    "fedavg+average+thresholds:from=clients",  # the largest gain, and the group is needed at every decision
+)
+"""What a run compares unless told otherwise; docs/choosing.md and docs/benchmark.md have the measurements."""
+PUBLISHED = ("fedavg", "fair_fate")
+"""The same under the protocol of the published runs."""
 
 TWO_GROUPS = Groups.single("group", ("0", "1"))
 
@@ -72,6 +100,9 @@ class Setup:
         check(len(self.groups) == 2, f"{name} must be run with two groups", len(self.groups))
 
 
+Hyperparameters = ParamSpec("Hyperparameters")
+
+
 @dataclass(frozen=True)
 class Entry:
     """A registered strategy."""
@@ -80,35 +111,82 @@ class Entry:
     summary: str
     reference: str
     settings: Mapping[str, Setting]
-    build: Callable[..., Strategy]
+    build: Callable[..., Strategy | Spec]
+    """``(setup, **settings)``"""
+    code: str = ""
+    """A checksum of a user's code, on which results depend; "" for this library's own."""
+
+    def make(self, setup: Setup, settings: Mapping[str, float | str]) -> Strategy:
+        """The strategy itself."""
+        values: dict[str, Any] = dict(settings)
+        for key, setting in self.settings.items():
+            if setting.default is None and values.get(key, RUN_METRIC) == RUN_METRIC:
+                values[key] = "eqo"  # nobody has said which
+            if isinstance(setting, Number) and setting.whole and key in values:
+                values[key] = int(values[key])
+        if is_built_in(self.build):
+            strategy = self.build(setup, **values)
+        else:
+            with user_code(f"strategy '{self.name}'"):
+                strategy = self.build(setup, **values)
+        if isinstance(strategy, Spec):
+            return strategy.build(setup)
+        return strategy if is_built_in(self.build) else checked(strategy, self.name)
 
 
 _ENTRIES: dict[str, Entry] = {}
-_PLUGINS: dict[str, str] = {}
-"""The SHA-256 of each plugin's file, by the name of its module."""
 
 
 def register(
-    name: str, summary: str, reference: str, **settings: Setting
-) -> Callable[[Callable[..., Strategy]], Callable[..., Strategy]]:
-    """Make ``build(setup, **settings) -> Strategy`` available under a name, with its settings."""
+    name: str, summary: str = "", reference: str = ""
+) -> Callable[
+    [Callable[Concatenate[Setup, Hyperparameters], Strategy | Spec]], Callable[Hyperparameters, Spec]
+]:
+    """Make ``build(setup, *, hyperparameters) -> Strategy`` available under a name.
+
+    What is decorated becomes a factory: it is called with hyperparameters only, and gives a `Spec`.
+
+    >>> from fairfate.strategies import fedprox
+    >>> fedprox(mu=0.5).text
+    'fedprox:mu=0.5'
+    """
     for what, value in (("name", name), ("summary", summary), ("reference", reference)):
         check(isinstance(value, str), f"a strategy's {what} must be a text", repr(value))
     check(re.fullmatch(r"[A-Za-z]\w*", name) is not None, "a strategy's name must be a word", f"'{name}'")
-    for key, setting in settings.items():
-        rule = f"setting '{key}' of strategy '{name}' must be a Number, a Choice or a metric"
-        check(isinstance(setting, Setting), rule, repr(setting))
 
-    def add(build: Callable[..., Strategy]) -> Callable[..., Strategy]:
-        known = _ENTRIES.get(name)
-        if known is not None and known.build.__module__ != build.__module__:
-            raise InputError(
-                f"a strategy's name must be new, got '{name}', which is taken by: {known.summary}"
-            )
-        _ENTRIES[name] = Entry(name, summary, reference, settings, build)
-        return build
+    def add(
+        build: Callable[Concatenate[Setup, Hyperparameters], Strategy | Spec],
+    ) -> Callable[Hyperparameters, Spec]:
+        entry = Entry(name, summary, reference, read_signature(build, name), build, code_checksum(build))
+        _add(entry)
+
+        @functools.wraps(build)
+        def factory(*args: Hyperparameters.args, **given: Hyperparameters.kwargs) -> Spec:
+            values = {**dict(zip(entry.settings, args, strict=False)), **given}
+            return Spec(name, given_settings(entry, values))
+
+        signature = inspect.signature(build)
+        factory.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=list(signature.parameters.values())[1:], return_annotation=Spec
+        )
+        return factory
 
     return add
+
+
+def _add(entry: Entry) -> None:
+    known = _ENTRIES.get(entry.name)
+    if known is not None and module_of(known.build) != module_of(entry.build):
+        raise InputError(
+            f"a strategy's name must be new, got '{entry.name}', which is taken by: {known.summary}"
+        )
+    _ENTRIES[entry.name] = entry
+
+
+def given_settings(entry: Entry, given: Mapping[str, object]) -> tuple[tuple[str, float | str], ...]:
+    """Hyperparameters that were given, checked; the others are for the run to decide."""
+    every = resolve_settings(entry.name, entry.settings, given, RUN_METRIC, "strategy")
+    return tuple((key, value) for key, value in every if key in given)
 
 
 def entries() -> list[Entry]:
@@ -116,9 +194,19 @@ def entries() -> list[Entry]:
     return sorted(_ENTRIES.values(), key=lambda entry: entry.name)
 
 
+def entry_of(name: str) -> Entry:
+    """One of them."""
+    if name not in _ENTRIES:
+        raise unknown("strategy", name, _ENTRIES)
+    return _ENTRIES[name]
+
+
 @dataclass(frozen=True)
 class Spec:
-    """A strategy's name with every setting and step resolved: what a run compares and a file records."""
+    """A strategy by name, with its hyperparameters and steps: what a run compares and a file records.
+
+    `parse_spec` decides what is left open: the metric, and guards.
+    """
 
     name: str
     settings: tuple[tuple[str, float | str], ...]
@@ -162,20 +250,28 @@ class Spec:
         own = f"{self.name}:{','.join(pairs)}" if pairs else self.name
         return "+".join([own, *(step.text for step in self.steps)])
 
+    def __str__(self) -> str:
+        return self.text
+
+    def __add__(self, step: str) -> Spec:
+        """The strategy with one more step: ``fedavg() + "average:share=0.3"``."""
+        texts = [*(known.text for known in self.steps), *split_steps(f"+{step}")[1]]
+        return replace(self, steps=parse_steps(texts, RUN_METRIC))
+
     @property
     def recorded(self) -> dict[str, float | str]:
         """The settings other than the metric, as files have them."""
-        found: dict[str, float | str] = {}
+        record: dict[str, float | str] = {}
         if self.step(THRESHOLDS) is not None and self.base.metric is not None:
-            found["of"] = self.base.metric
-        found |= {key: value for key, value in self.settings if key != "metric"}
+            record["of"] = self.base.metric
+        record |= {key: value for key, value in self.settings if key != "metric"}
         for step in self.steps:
-            usual = _FIRST_RULE if step.name == THRESHOLDS else {}
+            usual = _USUAL_THRESHOLDS if step.name == THRESHOLDS else {}
             for key, value in step.settings:
                 if key != "metric" and usual.get(key) != value:
-                    own = step.name not in ROBUST and key not in found
-                    found[key if own else f"{step.name}_{key}"] = value
-        return found
+                    is_free = step.name not in ROBUST and key not in record
+                    record[key if is_free else f"{step.name}_{key}"] = value
+        return record
 
     @property
     def settings_json(self) -> str:
@@ -184,9 +280,8 @@ class Spec:
 
     @property
     def code(self) -> str:
-        """For a strategy that is not ours, a checksum of its code, on which its results depend; else ""."""
-        entry = _ENTRIES.get(self.name)
-        return "" if entry is None else _code_checksum(entry.build)
+        """For a user's strategy, a checksum of its code, on which its results depend; else ""."""
+        return _ENTRIES[self.name].code if self.name in _ENTRIES else ""
 
     def build(self, setup: Setup) -> Strategy:
         """The strategy itself, with the steps that change its training; the others are taken elsewhere."""
@@ -195,52 +290,106 @@ class Spec:
                 f"strategy '{self.name}' must be registered in every process: put it into a file and name"
                 " that file with --plugin (plugins=...)"
             )
-        entry = _ENTRIES[self.name]
-        if _is_ours(entry.build):
-            strategy = entry.build(setup, **dict(self.settings))
-        else:
-            with calling(f"strategy '{self.text}'", "must be buildable"):
-                strategy = entry.build(setup, **dict(self.settings))
-            strategy = checked(strategy, self.name)
+        strategy = _ENTRIES[self.name].make(setup, dict(self.settings))
         for step in self.base.steps:
             strategy = robust(strategy, step)
         return strategy
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For another process, which knows this library and plugins, but no notebook."""
+        entry = _ENTRIES.get(self.name)
+        sent = (
+            None if entry is None or is_built_in(entry.build) or is_in_plugin(entry.build) else _pack(entry)
+        )
+        return _unpack, (sent, self.name, self.settings, self.steps)
 
-_FIRST_RULE = {"keep": 0.0, "against": "best", "from": "validation"}
-"""How thresholds were chosen before they had these settings; not recorded, so that old results compare."""
-
-
-def _is_ours(build: Callable[..., Strategy]) -> bool:
-    return (build.__module__ or "").startswith("fairfate.")
-
-
-def _code_checksum(build: Callable[..., Strategy]) -> str:
-    """The SHA-256 of the file that a strategy comes from, or of its code if there is none; "" for ours."""
-    module = build.__module__ or ""  # none in code that was run as a text
-    if module in _PLUGINS or module.startswith("fairfate."):
-        return _PLUGINS.get(module, "")
-    file = Path(getattr(sys.modules.get(module), "__file__", None) or "")
-    code = getattr(build, "__code__", None)
-    content = file.read_bytes() if file.is_file() else repr(code and (code.co_code, code.co_consts)).encode()
-    return hashlib.sha256(content).hexdigest()
+    def __deepcopy__(self, memo: object) -> Spec:
+        return self
 
 
-def parse_spec(text: str, metric: str, *, guard: bool = False, trials: bool = True) -> Spec:
-    """Read ``name[:key=value,...][+step[:key=value,...]]...``; settings not named take their defaults.
+_USUAL_THRESHOLDS = {"keep": 0.0, "against": "best", "from": "validation"}
+"""What is not recorded of thresholds; kept results of studies are known by their records."""
 
-    With ``guard`` these are the ones against models that give everybody one answer; without ``trials``, only
-    those that need no further models to be tried.
+StrategyLike = str | Spec | Strategy | Callable[[], Spec | Strategy]
+"""What stands for a strategy: a text, what a factory gives, a factory itself, or a bare `Strategy`."""
+
+
+def _pack(entry: Entry) -> bytes:
+    import cloudpickle
+
+    try:
+        packed: bytes = cloudpickle.dumps(entry)
+    except Exception as error:
+        raise InputError(
+            f"strategy '{entry.name}' must be one that other processes can be sent, with jobs > 1,"
+            f" got {reason_of(error)}; put it into a file and name that file with plugins"
+        ) from error
+    return packed
+
+
+def _unpack(
+    sent: bytes | None, name: str, settings: tuple[tuple[str, float | str], ...], steps: tuple[Step, ...]
+) -> Spec:
+    """In a process that this library has started, from its pipe."""
+    if sent is not None:
+        import cloudpickle
+
+        entry: Entry = cloudpickle.loads(sent)
+        _ENTRIES[name] = entry
+    return Spec(name, settings, steps)
+
+
+def as_spec(strategy: StrategyLike) -> Spec | None:
+    """An object that stands for a strategy as a spec; None for a text."""
+    if not isinstance(strategy, str | Spec | Strategy) and callable(strategy):
+        strategy = strategy()
+    if isinstance(strategy, Strategy):
+        return _spec_of(strategy)
+    return strategy if isinstance(strategy, Spec) else None
+
+
+def strategy_texts(strategies: object) -> object:
+    """Texts in place of objects, in a list or alone; whatever is no strategy is left as it is."""
+    if isinstance(strategies, list | tuple) and not isinstance(strategies, Strategy):
+        return [strategy_texts(strategy) for strategy in strategies]
+    is_object = isinstance(strategies, Spec | Strategy) or callable(strategies)
+    return str(as_spec(strategies)) if is_object else strategies  # type: ignore[arg-type]
+
+
+def _spec_of(strategy: Strategy) -> Spec:
+    """A bare strategy under the name of the function that made it."""
+    functions = [function for function in strategy if callable(function)]
+    own = next((function for function in functions if not is_built_in(function)), strategy.aggregate)
+    word = getattr(own, "__qualname__", "").partition(".")[0]
+    base = word if re.fullmatch(r"[A-Za-z]\w*", word) else "strategy"
+    code, name, number = code_checksum(*functions, deep=True), base, 1
+    while name in _ENTRIES and _ENTRIES[name].code != code:
+        number += 1
+        name = f"{base}_{number}"
+
+    def build(setup: Setup) -> Strategy:
+        return strategy
+
+    build.__module__ = module_of(own)
+    _ENTRIES[name] = Entry(name, "a strategy of yours", "", {}, build, code)
+    return Spec(name, ())
+
+
+def parse_spec(strategy: StrategyLike, metric: str, *, guard: bool = False, trials: bool = True) -> Spec:
+    """Read ``name[:key=value,...][+step[:key=value,...]]...``, or an object that stands for a strategy.
+
+    Settings that are not named take their defaults. With ``guard`` these are the ones against models that
+    give everybody one answer; without ``trials``, only those that need no further models to be tried.
 
     >>> parse_spec("fedmom:beta=0.8", "eqo").text
     'fedmom:beta=0.8'
     >>> parse_spec("fedavg+average", "eqo").text
     'fedavg+average:share=0.5'
     """
+    text = str(as_spec(strategy) or strategy)
     own, steps = split_steps(text)
     name, _, rest = own.partition(":")
-    if name not in _ENTRIES:
-        raise unknown("strategy", name, _ENTRIES)
+    entry_of(name)
     given = read_settings(rest, text, "strategy")
     spec = make_spec(name, given, metric, guard=guard, trials=trials)
     return replace(spec, steps=parse_steps(steps, metric))
@@ -250,9 +399,7 @@ def make_spec(
     name: str, given: Mapping[str, object], metric: str, *, guard: bool = False, trials: bool = True
 ) -> Spec:
     """A spec from a name and some of its settings; the others are as for `parse_spec`."""
-    if name not in _ENTRIES:
-        raise unknown("strategy", name, _ENTRIES)
-    settings = _ENTRIES[name].settings
+    settings = entry_of(name).settings
     if guard and not trials and "keep" in settings:
         given = {"keep": "0", **given}
     return Spec(name, resolve_settings(name, settings, given, metric, "strategy", guard=guard))
@@ -260,31 +407,21 @@ def make_spec(
 
 def load_plugin(path: str | Path) -> None:
     """Run a Python file that registers strategies of its own."""
-    file = Path(path)
-    if not file.is_file():
-        raise InputError(f"plugin must be a Python file, got '{file}' (no such file)")
-    place = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]  # others may have the same name
-    name = f"fairfate_plugin_{re.sub(r'[^A-Za-z0-9_]', '_', file.stem)}_{place}"
-    content = file.read_bytes()
-    digest = hashlib.sha256(content).hexdigest()
-    if _PLUGINS.get(name) == digest:
-        return
-    loaded = ModuleType(name)
-    loaded.__file__ = str(file)
     before = dict(_ENTRIES)
-    for known in [known for known, entry in _ENTRIES.items() if entry.build.__module__ == name]:
-        del _ENTRIES[known]  # an older version of the file
-    sys.modules[name], _PLUGINS[name] = loaded, digest
-    try:
-        with calling(f"plugin '{file}'"):
-            exec(compile(content, str(file), "exec"), loaded.__dict__)
-        if not any(entry.build.__module__ == name for entry in entries()):
-            raise InputError(f"plugin '{file}' must register a strategy; known: {listing(_ENTRIES)}")
-    except BaseException:
-        _ENTRIES.clear()
-        _ENTRIES.update(before)
-        del _PLUGINS[name]
-        raise
+
+    def run(module: str, execute: Callable[[], None]) -> None:
+        try:
+            for name in [name for name, entry in _ENTRIES.items() if module_of(entry.build) == module]:
+                del _ENTRIES[name]  # an older version of the file
+            execute()
+            if not any(module_of(entry.build) == module for entry in entries()):
+                raise InputError(f"plugin '{path}' must register a strategy; known: {listing(_ENTRIES)}")
+        except BaseException:
+            _ENTRIES.clear()
+            _ENTRIES.update(before)
+            raise
+
+    load_module(path, run)
 
 
 def labels(specs: Iterable[Spec]) -> list[str]:

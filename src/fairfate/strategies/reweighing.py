@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.strategies.fedavg import fedavg
+from fairfate.strategies.fedavg import AVERAGING
+from fairfate.strategies.hyperparameters import EXTENSION
 from fairfate.strategies.registry import Setup, register
-from fairfate.strategies.settings import Choice
 from fairfate.strategies.strategy import (
     CellRows,
     LossTerms,
@@ -16,7 +18,7 @@ from fairfate.strategies.strategy import (
     Statistics,
     Strategy,
     Vector,
-    told_weights,
+    broadcast_weights,
 )
 
 
@@ -40,42 +42,33 @@ def reweigh(rows: CellRows) -> NDArray[np.float64]:
     return np.where(observed > 0, expected / np.maximum(observed, 1), 1.0)
 
 
-def local_reweighing(broadcast: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
+def local_reweighing(message: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
     """A client's loss with the weights of its own rows; nobody else hears of them."""
     return LossTerms(reweigh(rows))
 
 
-def fedavg_lr() -> Strategy:
+@register("fedavg_lr", "fedavg; losses reweighed by each client's own counts", "Abay et al. 2020")
+def fedavg_lr(setup: Setup) -> Strategy:
     """FedAvg; every client reweighs its loss by its own rows."""
-    return fedavg()._replace(local_loss=local_reweighing)
+    return AVERAGING._replace(local_loss=local_reweighing)
 
 
-def fedavg_gr(*, once: bool = False) -> Strategy:
+@register("fedavg_gr", "fedavg; losses reweighed by the round's counts", "Abay et al. 2020")
+def fedavg_gr(
+    setup: Setup,
+    *,
+    counts: Annotated[
+        Literal["round", "once"], EXTENSION, "of the round's clients, or once of all"
+    ] = "round",
+) -> Strategy:
     """FedAvg; the clients of a round reweigh their losses by all their rows together.
 
-    Parameters
-    ----------
-    once : by the rows of all clients, so that weights never change, and not of those of the round
+    With ``counts=once`` it is by the rows of all clients, so that weights never change.
     """
 
     def broadcast(state: ModelState, rows: CellRows | None) -> Vector:
         assert rows is not None
         return reweigh(rows.sum(axis=0))
 
-    needs = Need.ALL_ROWS if once else Need.ROWS
-    return fedavg()._replace(broadcast=broadcast, local_loss=told_weights, needs=needs)
-
-
-@register("fedavg_lr", "fedavg; losses reweighed by each client's own counts", "Abay et al. 2020")
-def _build_local(setup: Setup) -> Strategy:
-    return fedavg_lr()
-
-
-@register(
-    "fedavg_gr",
-    "fedavg; losses reweighed by the round's counts",
-    "Abay et al. 2020",
-    counts=Choice("round", "of the round's clients, or once of all", ("round", "once"), later=True),
-)
-def _build_global(setup: Setup, counts: str = "round") -> Strategy:
-    return fedavg_gr(once=counts == "once")
+    needs = Need.ALL_ROWS if counts == "once" else Need.ROWS
+    return AVERAGING._replace(broadcast=broadcast, local_loss=broadcast_weights, needs=needs)

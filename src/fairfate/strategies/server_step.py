@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
-from fairfate.fairness.metrics import Metric, Statistics, Values
+from fairfate.fairness.metrics import Statistics, Values
+from fairfate.strategies.hyperparameters import RUN_METRIC, GroupMetric, Range
 from fairfate.strategies.registry import Setup, register
-from fairfate.strategies.settings import ONE_METRIC, Number
 from fairfate.strategies.strategy import (
     Cohort,
     LossTerms,
@@ -14,6 +16,7 @@ from fairfate.strategies.strategy import (
     Need,
     Strategy,
     divide,
+    over_labels,
 )
 from fairfate.sums import norm
 
@@ -26,28 +29,33 @@ def unfairness_slope(now: Statistics, metric: str) -> Values:
     """
     p, rows = now.probability, now.rows
     if metric == "sp":
-        p, rows = (np.broadcast_to(of.sum(axis=-1, keepdims=True), of.shape) for of in (p, rows))
+        p, rows = over_labels(p), over_labels(rows)
     means, there = divide(p, rows), rows > 0
     middle = np.where(there, means, 0.0).sum(axis=0) / np.maximum(there.sum(axis=0), 1)
     slope = np.where(there, 2 * (means - middle) * now.rows.sum() / np.maximum(rows, 1), 0.0)
     return np.asarray(slope * (np.array([0.0, 1.0]) if metric == "eo" else 1.0))
 
 
-def server_step(metric: str, fairness: Metric, *, rho: float, target: float = 1.0) -> Strategy:
+@register(
+    "server_step",
+    "fedavg, and after each round a step towards fairness on the server's rows",
+    "after arXiv 2601.05352",
+)
+def server_step(
+    setup: Setup,
+    *,
+    metric: GroupMetric = RUN_METRIC,
+    rho: Annotated[float, Range(0, 10), "length of the step, as a share of the round's update"] = 0.3,
+    target: Annotated[float, Range(0, 1), "fairness from which on no step is taken"] = 1.0,
+) -> Strategy:
     r"""FedAvg, and then a step down the spread of the groups' mean predictions on the validation rows.
 
     .. math:: \theta \leftarrow \theta + \alpha_N - \rho \lVert \alpha_N \rVert \, g / \lVert g \rVert,
         \quad g = \nabla \textstyle\sum_s (q_s - \bar q)^2 \text{ at } \theta + \alpha_N
 
     EquFL has such a step on a set of made-up rows, and no rows at the server; only the step is taken over.
-
-    Parameters
-    ----------
-    metric : ``sp``, ``eo`` or ``eqo``: what q is a mean over
-    fairness : F, from counts
-    rho : length of the step, as a share of that of the round's update
-    target : no step is taken while the server's model has an F of so much
     """
+    fairness = setup.fairness(metric)
 
     def loss(now: Statistics) -> LossTerms:
         return LossTerms(np.zeros(now.rows.shape), unfairness_slope(now, metric))
@@ -67,15 +75,3 @@ def server_step(metric: str, fairness: Metric, *, rho: float, target: float = 1.
         return ModelState(params + step, {"stepped": 1.0})
 
     return Strategy(ModelState, aggregate, needs=Need.DESCENT)
-
-
-@register(
-    "server_step",
-    "fedavg, and after each round a step towards fairness on the server's rows",
-    "after arXiv 2601.05352",
-    metric=ONE_METRIC,
-    rho=Number(0.3, "length of the step, as a share of the round's update", high=10.0),
-    target=Number(1.0, "fairness from which on no step is taken"),
-)
-def _build(setup: Setup, metric: str, rho: float, target: float) -> Strategy:
-    return server_step(metric, setup.fairness(metric), rho=rho, target=target)

@@ -1,9 +1,11 @@
 """Steps that any strategy can take, written after a ``+``.
 
-Some change how the server combines updates, so that a few wrong clients do less harm (`strategies.robust`):
+Some change how the server combines updates, so that a few wrong clients do less harm:
 
 - ``clip``: long updates are scaled down;
-- ``median``, ``trimmed``, ``krum``: something else in place of the mean.
+- ``median``, ``trimmed``, ``krum``: something else in place of the mean. All clients whose weight is not zero
+  count alike. The less clients resemble each other, the more of what the honest ones know is lost too: those
+  with rare groups first.
 
 The others change what is released, never the training:
 
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,15 +25,17 @@ import numpy as np
 
 from fairfate.errors import InputError, plain, unknown
 from fairfate.fairness.grammar import WORDS
-from fairfate.strategies.settings import (
-    COUNTED_METRIC,
+from fairfate.fairness.metrics import Values
+from fairfate.strategies.hyperparameters import (
     Choice,
     Number,
+    ObjectiveSetting,
     Setting,
     read_settings,
     resolve_settings,
 )
-from fairfate.strategies.strategy import Vector
+from fairfate.strategies.strategy import Combine, Matrix, Strategy, Vector
+from fairfate.sums import squared_norm
 
 CLIP, MEDIAN, TRIMMED, KRUM = "clip", "median", "trimmed", "krum"
 AVERAGE, THRESHOLDS = "average", "thresholds"
@@ -57,7 +61,7 @@ STEPS: dict[str, StepEntry] = {
         {"share": Number(0.2, "of the clients that is left out at each end", high=0.5, below_high=True)},
     ),
     KRUM: StepEntry(
-        "takes the updates that have others nearby",
+        "keeps the updates that are closest to the others",
         {
             "attackers": Number(1.0, "clients of a round that may be wrong", high=1e6, whole=True),
             "keep": Number(1.0, "updates that are taken, as their mean", low=1.0, high=1e6, whole=True),
@@ -70,7 +74,7 @@ STEPS: dict[str, StepEntry] = {
     THRESHOLDS: StepEntry(
         "decides by one threshold for each group, chosen after training",
         {
-            "metric": COUNTED_METRIC,
+            "metric": ObjectiveSetting("fairness it looks at", counted=True),
             "tolerance": Number(0.02, "accuracy that may be given up"),
             "keep": Number(0.8, "share of the balanced accuracy above one half that must be kept"),
             "against": Choice("own", "whose accuracy may not fall: its own, or the best", ("own", "best")),
@@ -110,19 +114,19 @@ def split_steps(text: str) -> tuple[str, list[str]]:
     ('fair_fate:metric=0.5*sp+0.5*eo', ['average', 'thresholds:keep=1'])
     """
     parts, depth, quoted, start = [], 0, False, 0
-    for place, character in enumerate(text):
+    for index, character in enumerate(text):
         quoted ^= character == '"'
         depth += 0 if quoted else {"(": 1, ")": -1}.get(character, 0)
         if character == "+" and depth <= 0 and not quoted:
-            word = re.match(r"\s*([A-Za-z_]\w*)", text[place + 1 :])
+            word = re.match(r"\s*([A-Za-z_]\w*)", text[index + 1 :])
             if word is not None and word.group(1) not in WORDS:
-                parts.append(text[start:place])
-                start = place + 1
+                parts.append(text[start:index])
+                start = index + 1
     parts.append(text[start:])
     return parts[0].strip(), [part.strip() for part in parts[1:]]
 
 
-_PLACES = {CLIP: 0, MEDIAN: 1, TRIMMED: 1, KRUM: 1, AVERAGE: 2, THRESHOLDS: 3}
+_ORDER = {CLIP: 0, MEDIAN: 1, TRIMMED: 1, KRUM: 1, AVERAGE: 2, THRESHOLDS: 3}
 
 
 def parse_steps(texts: Sequence[str], metric: str) -> tuple[Step, ...]:
@@ -135,10 +139,10 @@ def parse_steps(texts: Sequence[str], metric: str) -> tuple[Step, ...]:
         given = read_settings(rest, text, "step")
         steps.append(Step(name, resolve_settings(name, STEPS[name].settings, given, metric, "step")))
     names = [step.name for step in steps]
-    places = [_PLACES[name] for name in names]
-    if sorted(places) != places or len(set(places)) < len(places):
-        order = "clip before median, trimmed or krum before average before thresholds"
-        raise InputError(f"steps must be taken once each, {order}, got {'+'.join(names)}")
+    order = [_ORDER[name] for name in names]
+    if sorted(order) != order or len(set(order)) < len(order):
+        rule = "clip before median, trimmed or krum before average before thresholds"
+        raise InputError(f"steps must be taken once each, {rule}, got {'+'.join(names)}")
     return tuple(steps)
 
 
@@ -163,3 +167,105 @@ class Average:
         """Of the models so far, in 64 bits."""
         assert self.total is not None
         return np.asarray(self.total / self.count)
+
+
+_BLOCK = 1_000_000
+"""How many numbers are sorted at a time."""
+
+
+def robust(strategy: Strategy, step: Step) -> Strategy:
+    """A strategy that takes one of these steps."""
+    if step.name == CLIP:
+        return strategy._replace(scale=clip(float(step["norm"])))
+    if step.name == MEDIAN:
+        return strategy._replace(combine=each(median))
+    if step.name == TRIMMED:
+        share = float(step["share"])
+        return strategy._replace(combine=each(lambda deltas: trimmed(deltas, share)))
+    attackers, keep = int(step["attackers"]), int(step["keep"])
+    return strategy._replace(combine=each(lambda deltas: krum(deltas, attackers, keep)))
+
+
+def each(rule: Callable[[Matrix], Vector]) -> Combine:
+    """A rule for the updates of all clients that count; where nobody does, nothing moves."""
+
+    def combine(deltas: Matrix, *weights: Vector) -> list[Vector]:
+        results = []
+        for each in weights:
+            counts = np.asarray(each) > 0
+            chosen = deltas if counts.all() else deltas[counts]
+            results.append(rule(chosen) if len(chosen) else np.zeros(deltas.shape[1], dtype=deltas.dtype))
+        return results
+
+    return combine
+
+
+def clip(norm: float = 0.0) -> Callable[[Matrix], Values]:
+    """By what each update is multiplied so that none is longer than ``norm``; 0 stands for the median.
+
+    Of two updates the shorter one sets the limit: their mean would be the liar's to choose.
+
+    >>> clip(1.0)(np.array([[3.0, 4.0], [0.6, 0.8]])).tolist()
+    [0.2, 1.0]
+    """
+
+    def scale(deltas: Matrix) -> Values:
+        norms = np.sqrt([squared_norm(delta) for delta in deltas])
+        most = norm or float(norms.min() if len(norms) == 2 else np.median(norms))
+        return np.where(norms > most, most / np.where(norms > most, norms, 1.0), 1.0)
+
+    return scale
+
+
+def scaled(deltas: Matrix, factors: Values) -> Matrix:
+    """Updates times their factors; one whose factor is 1 keeps its bits."""
+    result = deltas.copy()
+    for client in np.flatnonzero(factors != 1):
+        result[client] *= result.dtype.type(factors[client])
+    return result
+
+
+def median(deltas: Matrix) -> Vector:
+    """The middle of each parameter's values; of an even number, the mean of the middle two.
+
+    >>> median(np.array([[1.0, 0.0], [1.25, 1.0], [1.0, -1.0], [9.0, 9.0]])).tolist()
+    [1.125, 0.5]
+    """
+    return _middle(deltas, (len(deltas) - 1) // 2)
+
+
+def trimmed(deltas: Matrix, share: float) -> Vector:
+    """The mean of each parameter's values without a share of the clients at each end, rounded down."""
+    return _middle(deltas, math.floor(share * len(deltas) + 1e-9))
+
+
+def _middle(deltas: Matrix, cut: int) -> Vector:
+    mean = np.empty(deltas.shape[1], dtype=deltas.dtype)
+    step = max(1, _BLOCK // len(deltas))
+    for start in range(0, deltas.shape[1], step):
+        values = np.sort(deltas[:, start : start + step], axis=0)[cut : len(deltas) - cut]
+        mean[start : start + step] = values.mean(axis=0, dtype=np.float64)
+    return mean
+
+
+def krum(deltas: Matrix, attackers: int = 1, keep: int = 1) -> Vector:
+    """The mean of the ``keep`` updates with the least scores; ties go to the earlier client.
+
+    Blanchard et al. prove something for K >= 2 * attackers + 3 clients only. With fewer it is still defined,
+    and says little: of two clients it is the first.
+    """
+    first = np.argsort(krum_scores(deltas, attackers), kind="stable")[:keep]
+    mean: Vector = deltas[np.sort(first)].mean(axis=0, dtype=np.float64).astype(deltas.dtype)
+    return mean
+
+
+def krum_scores(deltas: Matrix, attackers: int) -> Values:
+    """(clients,) squared distances to the ``max(1, K - attackers - 2)`` nearest others, summed."""
+    clients = len(deltas)
+    squares = np.zeros((clients, clients))
+    for k in range(clients):
+        for other in range(k):
+            apart = deltas[k].astype(np.float64) - deltas[other]
+            squares[k, other] = squares[other, k] = squared_norm(apart)
+    nearest = max(1, clients - attackers - 2)
+    return np.array([np.sort(np.delete(squares[k], k))[:nearest].sum() for k in range(clients)])

@@ -97,8 +97,8 @@ def weighted_means(deltas: Matrix, *weights: Vector) -> list[Vector]:
     """Several means of the same deltas, in one pass over them."""
     step = max(1, _BLOCK // len(deltas))
     if deltas.shape[1] <= step and deltas.size < _LARGE:  # a sweep comes here a hundred times a round
-        return [_mean(deltas, of) for of in weights]
-    totals = [float(of.sum()) for of in weights]
+        return [_mean(deltas, each) for each in weights]
+    totals = [float(each.sum()) for each in weights]
     means: list[Vector] = [np.zeros(deltas.shape[1], dtype=deltas.dtype) for _ in weights]
     counting = [k for k, total in enumerate(totals) if total > 0]
     shares = [(weights[k] / totals[k]).astype(deltas.dtype) for k in counting]
@@ -174,6 +174,10 @@ class Cohort(NamedTuple):
     people: Mapping[str, Values] | None = None
     """For each term of individual fairness that is needed, (clients + 1,) its values on the validation rows:
     the clients' models', and the server's last. With ``Need.CONSISTENCY`` and ``Need.FLIP``."""
+    eligible: NDArray[np.bool_] | bool = True
+    """(clients,) whose models may count as fair: all, unless a guard says otherwise."""
+    caution: float = 1.0
+    """What a guard multiplies by whatever a strategy adds to the FedAvg step."""
 
     def mean(self, weights: Vector) -> Vector:
         """The clients' updates as one, by some weights; zero when these sum to zero."""
@@ -263,9 +267,11 @@ def plain_loss(rows: CellRows) -> LossTerms:
     return LossTerms(np.ones(rows.shape))
 
 
-def told_weights(told: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
-    """A client's loss with the weights that the server tells it; the usual one before there are some."""
-    return LossTerms(np.ones(rows.shape) if told is None or not len(told) else told.reshape(rows.shape))
+def broadcast_weights(message: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
+    """A client's loss with the weights that the server broadcasts; the usual one before there are some."""
+    if message is None or not len(message):
+        return plain_loss(rows)
+    return LossTerms(message.reshape(rows.shape))
 
 
 def rows_so_far(known: Mapping[str, Vector], cohort: Cohort) -> tuple[dict[str, Vector], Values]:
@@ -273,6 +279,27 @@ def rows_so_far(known: Mapping[str, Vector], cohort: Cohort) -> tuple[dict[str, 
     assert cohort.local is not None
     every = {**known, **dict(zip(cohort.clients, cohort.local.rows, strict=True))}
     return every, np.sum(list(every.values()), axis=0).astype(np.float64)
+
+
+def project(values: Values, total: float = 1.0) -> Values:
+    """The nearest numbers >= 0 that add up to a total; themselves if they do.
+
+    >>> project(np.array([0.9, 0.9, -0.5])).tolist()
+    [0.5, 0.5, 0.0]
+    >>> project(np.array([0.25, 0.75])).tolist()
+    [0.25, 0.75]
+    """
+    if (values >= 0).all() and abs(values.sum() - total) <= 1e-12 * max(1.0, total):
+        return values
+    falling = np.sort(values)[::-1]
+    over = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
+    last = np.flatnonzero(falling > over)
+    return np.asarray(np.maximum(values - over[last[-1] if len(last) else 0], 0.0))
+
+
+def over_labels(sums: Vector) -> Vector:
+    """(..., groups, 2) the sums of each group, for each label alike."""
+    return np.broadcast_to(sums.sum(axis=-1, keepdims=True), sums.shape)
 
 
 def divide(sums: Vector, rows: Vector) -> Values:

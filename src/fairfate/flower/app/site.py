@@ -58,7 +58,8 @@ from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
 from fairfate.models.training import Training
 from fairfate.models.user_network import Network
-from fairfate.strategies import Need, fedavg
+from fairfate.strategies import Need
+from fairfate.strategies.fedavg import AVERAGING
 
 DESCRIBE = "describe"
 """In a query of a simulation: what the columns of a site hold."""
@@ -315,7 +316,7 @@ def _train(question: Question, site: Site, network: str | None) -> tuple[Layers,
     site.check_rows(int(trained.sum()))
     number, model = int(config["client"]), model_of(schema, str(config["hidden"]), network)
     clients = Federation.site(table, schema.encoder, number, ~trained)
-    strategy = strategy_of(config, schema.grouping) if "strategy" in config else fedavg()
+    strategy = strategy_of(config, schema.grouping) if "strategy" in config else AVERAGING
     start = np.asarray(model.flat(dict(question.models[0])), dtype=np.float32)
     broadcast = np.array(config[BROADCAST], dtype=np.float64) if BROADCAST in config else None
     metrics: Metrics = {"num-examples": len(clients.rows)}

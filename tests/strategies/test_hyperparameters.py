@@ -3,141 +3,66 @@
 from __future__ import annotations
 
 import math
+from typing import Annotated, Literal
 
 import numpy as np
 import pytest
 
 from fairfate.errors import InputError
-from fairfate.strategies import STEPS, Choice, MetricSetting, Number, ObjectiveSetting, entries, parse_spec
-from fairfate.strategies.settings import Setting, read_settings, resolve_settings, split_outside
+from fairfate.strategies import EXTENSION, RUN_METRIC, Guarded, Objective, Range, parse_spec
+from fairfate.strategies.hyperparameters import (
+    Choice,
+    MetricSetting,
+    Number,
+    ObjectiveSetting,
+    read_settings,
+    read_signature,
+    resolve_settings,
+    split_outside,
+)
 from fairfate.strategies.steps import Average, Step, parse_steps, split_steps
 
-SETTINGS = {
-    "afl": {"rate": "0.01 in [0, 100]", "start": "rows one of rows|equal"},
-    "dual_reweighing": {"metric": "the run's", "rate": "1 in [0, 100]", "keep": "0.8 in [0, 1]"},
-    "fair_acc_avg": {
-        "metric": "the run's",
-        "alpha": "0.5 in (0, 1]",
-        "against": "groups one of groups|overall",
-        "weights": "rows one of rows|equal",
-        "min_mcc": "0.05 in [-1, 1]",
-    },
-    "fair_avg": {
-        "metric": "the run's",
-        "alpha": "0.5 in (0, 1]",
-        "against": "groups one of groups|overall",
-        "weights": "rows one of rows|equal",
-        "min_mcc": "0.05 in [-1, 1]",
-    },
-    "fair_best": {
-        "metric": "the run's",
-        "against": "groups one of groups|overall",
-        "min_mcc": "0.05 in [-1, 1]",
-    },
-    "fair_fate": {
-        "metric": "the run's",
-        "lam0": "0.1 in [0, 1]",
-        "rho": "0.05 in [0, 1]",
-        "max": "0.9 in [0, 1]",
-        "beta0": "0.9 in [0, 1)",
-        "momentum": "decaying one of none|constant|decaying",
-        "growth": "exponential one of constant|linear|exponential",
-        "min_mcc": "0 in [0, 1], guarded 0.05, later",
-        "keep": "0 in [0, 1], guarded 0.8, later",
-    },
-    "fairbatch": {"metric": "the run's", "alpha": "0.005 in [0, 1]"},
-    "fairfed": {
-        "metric": "the run's",
-        "beta": "1 >= 0",
-        "variant": "paper one of paper|exp",
-        "local": "reweigh one of reweigh|none",
-    },
-    "fairgrad": {
-        "metric": "the run's",
-        "rate": "0.01 in [0, 10]",
-        "epsilon": "0 in [0, 1]",
-        "floor": "-1 in [-100, 1]",
-    },
-    "fedadam": {
-        "rate": "0.1 in [0, 1000]",
-        "beta1": "0.9 in [0, 1)",
-        "beta2": "0.99 in [0, 1)",
-        "tau": "0.001 in (0, 1000]",
-        "correction": "none one of none|flower",
-    },
-    "fedavg": {},
-    "fedavg_gr": {"counts": "round one of round|once, later"},
-    "fedavg_lr": {},
-    "feddemon": {"beta0": "0.9 in [0, 1)"},
-    "fedfb": {
-        "metric": "the run's",
-        "alpha": "0.3 in [0, 10]",
-        "step": "0.005 in [0, 1]",
-        "surrogate": "loss one of loss|error",
-        "gaps": "means one of means|sums",
-    },
-    "fedgft": {"metric": "the run's", "gamma": "1 in [0, 1000]", "penalty": "square one of square|absolute"},
-    "fedminmax": {"rate": "0.01 in [0, 100]", "risks": "groups one of groups|cells"},
-    "fedmom": {"beta": "0.9 in [0, 1)"},
-    "fedprox": {"mu": "0.1 in [0, 1000]"},
-    "fedval": {
-        "metric": "the run's",
-        "floor": "0.001 in [0, 1], later",
-        "sharpness": "1 in [0, 100], later",
-        "min_mcc": "0 in [0, 1], guarded 0.05, later",
-    },
-    "fedyogi": {
-        "rate": "0.01 in [0, 1000]",
-        "beta1": "0.9 in [0, 1)",
-        "beta2": "0.99 in [0, 1)",
-        "tau": "0.001 in (0, 1000]",
-    },
-    "ffalm": {
-        "beta": "1 in [0, 100]",
-        "rate": "0.2 in [0, 100]",
-        "growth": "1.05 in [1, 2]",
-        "labels": "all one of all|favourable",
-    },
-    "prejudice": {"eta": "1 in [0, 1000]", "scope": "client one of batch|client|global"},
-    "qffl": {"q": "0.1 in [0, 100]"},
-    "server_step": {"metric": "the run's", "rho": "0.3 in [0, 10]", "target": "1 in [0, 1]"},
-    "+clip": {"norm": "0 >= 0"},
-    "+median": {},
-    "+trimmed": {"share": "0.2 in [0, 0.5)"},
-    "+krum": {"attackers": "1 in [0, 1e+06], whole", "keep": "1 in [1, 1e+06], whole"},
-    "+average": {"share": "0.5 in (0, 1]"},
-    "+thresholds": {
-        "metric": "the run's",
-        "tolerance": "0.02 in [0, 1]",
-        "keep": "0.8 in [0, 1]",
-        "against": "own one of own|best",
-        "from": "validation one of validation|clients",
-    },
-}
-"""Defaults and ranges; results hang on the former. "later" ones are written down only where they differ, and
-"guarded" is the default for users' own data."""
+# -- a signature -------------------------------------------------------------------------------------------
 
 
-def said(setting: Setting) -> str:
-    if setting.default is None:
-        return "the run's"
-    if isinstance(setting, Choice):
-        found = f"{setting.default} {setting.rule}"
-    else:
-        assert isinstance(setting, Number)
-        found = f"{setting.default:g} {setting.rule}" + (", whole" if setting.whole else "")
-        found += f", guarded {setting.guarded:g}" if setting.guarded is not None else ""
-    return found + (", later" if setting.later else "")
+def test_a_signature_declares_hyperparameters() -> None:
+    def factory(
+        setup,
+        *,
+        metric: Objective = RUN_METRIC,
+        share: Annotated[float, Range(0, 1, below_high=True), "of the clients"] = 0.3,
+        keep: Annotated[float, Range(0, 1), Guarded(0.8), EXTENSION, "of skill"] = 0.0,
+        number: Annotated[int, Range(1), "of clients"] = 2,
+        kind: Annotated[Literal["a", "b"], "which"] = "b",
+        any_number=-1.5,
+    ): ...
 
-
-def test_strategies_and_steps_have_these_settings() -> None:
-    known = {
-        entry.name: entry.settings for entry in entries() if entry.build.__module__.startswith("fairfate.")
+    assert read_signature(factory, "mine") == {
+        "metric": ObjectiveSetting("fairness it looks at"),
+        "share": Number(0.3, "of the clients", below_high=True),
+        "keep": Number(0.0, "of skill", extension=True, guarded=0.8),
+        "number": Number(2, "of clients", low=1, high=math.inf, whole=True),
+        "kind": Choice("b", "which", ("a", "b")),
+        "any_number": Number(-1.5, "", low=-math.inf, high=math.inf),
     }
-    known |= {f"+{name}": entry.settings for name, entry in STEPS.items()}
-    assert {
-        name: {key: said(setting) for key, setting in settings.items()} for name, settings in known.items()
-    } == SETTINGS
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        "",
+        "setup, x",
+        "setup, x: str = 'a'",
+        "setup, x: Literal['a'] = 'b'",
+        "setup, x: bool = True",
+        "setup, x: Unknown = 1",
+    ],
+)
+def test_a_signature_that_declares_something_else_is_an_error(signature: str) -> None:
+    scope = {"Literal": Literal}
+    exec(f"from __future__ import annotations\ndef factory({signature}): ...", scope)
+    with pytest.raises(InputError, match="mine"):
+        read_signature(scope["factory"], "mine")
 
 
 # -- one setting -------------------------------------------------------------------------------------------
@@ -218,9 +143,9 @@ def test_pairs_are_read_once_each() -> None:
 SOME = {
     "metric": ObjectiveSetting(""),
     "rate": Number(0.5, ""),
-    "new": Number(0.25, "", later=True),
-    "watch": Number(0.0, "", later=True, guarded=0.75),
-    "kind": Choice("a", "", ("a", "b"), later=True),
+    "new": Number(0.25, "", extension=True),
+    "watch": Number(0.0, "", extension=True, guarded=0.75),
+    "kind": Choice("a", "", ("a", "b"), extension=True),
 }
 
 
@@ -236,7 +161,7 @@ SOME = {
         ({"watch": 0}, False, {"metric": "eo", "rate": 0.5, "watch": 0}),
     ],
 )
-def test_later_settings_are_left_out_at_their_default_and_guards_are_said(
+def test_extensions_are_left_out_at_their_default_and_guards_are_said(
     given: dict, guard: bool, expected: dict
 ) -> None:
     assert dict(resolve_settings("n", SOME, given, "eo", "strategy", guard=guard)) == expected
