@@ -10,10 +10,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from fairfate.strategies.settings import Setting
 
 from documented import ROOT
 from fairfate.strategies import STEPS, entries
+from fairfate.strategies.hyperparameters import Setting
 from fairfate.studies.benchmark.methods import every
 
 DOCS = ROOT / "docs"

@@ -559,7 +559,7 @@ A method of your own against the kept results: only yours is run. [Write it](add
 settings to be tuned over with `|`; tables and pictures mark it *(yours)*. Here on one federation and two seeds:
 
 ```bash
-fairfate benchmark --plugin examples/own_strategy.py --methods "trimmed:share=0.2|0.4" --data compas --partition random --seeds 2
+fairfate benchmark --plugin examples/own_strategy.py --methods "drop_unfair:share=0.2|0.4" --data compas --partition random --seeds 2
 ```
 
 It needs `pip install "fairfate[benchmark]"` for fairlearn's two baselines alone, and the public datasets, which are
