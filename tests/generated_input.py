@@ -906,7 +906,7 @@ class Odd(Exception):
 
 {module}
 
-@register({name}, {summary}, "a reference"{settings})
+@register({name}, {summary}, "a reference")
 def build(setup{arguments}):
     {build}
 
@@ -940,7 +940,6 @@ def plugins(rng: Rng, base: Path, folder: Path) -> list[str]:
         **dict.fromkeys(["module", "build", "init", "aggregate", "broadcast", "loss", "release"], "pass"),
         "name": "'made_up'",
         "summary": "'mine'",
-        "settings": "",
         "arguments": "",
         "params": "state.params + cohort.mean(cohort.num_examples)",
         "notes": "{'x': 1.0}",
@@ -976,8 +975,16 @@ def plugins(rng: Rng, base: Path, folder: Path) -> list[str]:
                 rng, ["state.params * np.nan", "state.params[:-1]", "state.params.astype(str)"]
             )
     elif kind == 10:
-        settings = [", x=5", ", x=None", ", x='Setting'", ", **{'metric': 3}", ", x=object()"]
-        parts["settings"], parts["arguments"] = pick(rng, settings), pick(rng, ["", ", x", ", **k"])
+        arguments = [
+            ", x",
+            ", x=None",
+            ", x='a'",
+            ", **k",
+            ", x: 'Unknown' = 1",
+            ", *, metric=[]",
+            ", x=object()",
+        ]
+        parts["arguments"] = pick(rng, arguments)
     else:
         parts["build"] = f"return {pick(rng, ODD_VALUES)}"
     odd_more = [
