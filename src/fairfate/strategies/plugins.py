@@ -105,7 +105,7 @@ def code_checksum(*functions: Callable[..., Any], deep: bool = False) -> str:
 
 def _parts(value: Any, module: str, names: Mapping[str, Any], seen: set[int]) -> Iterator[bytes]:
     """What a value is, in bytes: of functions their code, closure, and what they use of their own module."""
-    if isinstance(value, FunctionType | type | dict | list):
+    if isinstance(value, FunctionType | type | dict):  # which live on: others' ids are used again
         if id(value) in seen:
             return
         seen.add(id(value))
