@@ -54,8 +54,8 @@ def describe(
 
     Of a file without --target and --sensitive: a first look at its columns.
     """
-    from fairfate.data.inspection import look
-    from fairfate.data.numbers import note_codes, spikes
+    from fairfate.data.inspection import look, spikes
+    from fairfate.data.numbers import note_codes
     from fairfate.data.readers import read_file, read_folder
     from fairfate.experiments.config import from_mapping
     from fairfate.experiments.prepare import load_table, prepare
