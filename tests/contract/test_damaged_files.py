@@ -177,9 +177,9 @@ def test_what_a_strategy_notes_may_be_infinite(there: Path, fairfate) -> None:
         (0, ["strategies", 0, 2], "x"),
         (0, ["strategies", 0, 2], "[]"),
         (0, ["strategies", 0], ["fedavg"]),
-        (1, ["of", 0, "who", 0, 1], "gone"),
-        (1, ["of", 0, "test", 0], 2**62),
-        (1, ["rounds", 1], 10**9),
+        (1, ["strategies", 0, "clients", 0, 2], "gone"),
+        (1, ["strategies", 0, "test", 0], 2**62),
+        (1, ["first"], 10**9),
     ],
 )
 def test_what_those_who_watch_read_is_checked(

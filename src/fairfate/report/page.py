@@ -27,20 +27,20 @@ from fairfate.report.picture import group_rates, tradeoff
 from fairfate.storage import private_folder, read_private, write_private
 
 
-def render(folders: Sequence[Path], *, live: bool = False, line: float = FOUR_FIFTHS) -> str:
+def render(folders: Sequence[Path], *, live: int = 0, line: float = FOUR_FIFTHS) -> str:
     """The page of some runs or sweeps.
 
     Parameters
     ----------
     folders : their folders
-    live : whether the page is served, and refreshes itself
+    live : the version of a page that is served and asks for later ones; 0 for a page on its own
     line : the ratio that groups' rates should reach
     """
     material = Material.read(folders)
     return page(material, [contents(found, line) for found in material], live=live)
 
 
-def page(material: Sequence[Material], told: Sequence[dict[str, Any]], *, live: bool = False) -> str:
+def page(material: Sequence[Material], told: Sequence[dict[str, Any]], *, live: int = 0) -> str:
     """The page of what was gathered, and of what is said about it."""
     parts = [
         {

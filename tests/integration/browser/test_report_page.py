@@ -1537,35 +1537,30 @@ def test_a_run_that_has_not_finished(visit: Open, tmp_path: Path) -> None:
 
 
 def test_only_the_page_that_is_served_may_ask(folder: Path) -> None:
-    still, live = render([folder]), render([folder], live=True)
+    still, live = render([folder]), render([folder], live=3)
     policy = re.compile(r'Content-Security-Policy" content="([^"]*)"')
     told = {name: str(policy.findall(text)) for name, text in (("still", still), ("live", live))}
     assert "connect-src &#39;self&#39;" in told["live"] or "connect-src 'self'" in told["live"]
     assert "connect-src" not in told["still"]
-    assert "<body data-live>" in live
+    assert '<body data-live="3">' in live
     assert "<body>" in still
 
 
-SOURCE = """window.sources = [];
-window.EventSource = class extends EventTarget {
-  constructor(address) { super(); this.address = address; this.readyState = 1; window.sources.push(this); }
-  close() { this.readyState = 2; }
-};"""
-
-
-def test_a_page_that_is_served_follows_the_run(browser: Browser, folder: Path, tmp_path: Path) -> None:
+def test_a_page_that_is_served_follows_the_run(browser: Browser, tmp_path: Path) -> None:
     """What was chosen and opened stays, and so do the focus and the place."""
-    pages = []
-    for rounds in (6, 9):
-        pages.append(render([write_run(tmp_path / str(rounds), SEXES, rounds=rounds)], live=True))
+    pages, version = {}, 1
+    for number, rounds in enumerate((6, 9), 1):
+        pages[number] = render([write_run(tmp_path / str(rounds), SEXES, rounds=rounds)], live=number)
+
+    def answer(route: Any) -> None:
+        if route.request.url.endswith("/state"):
+            route.fulfill(json={"version": version, "finished": version == 2})
+        else:
+            route.fulfill(body=pages[version], content_type="text/html")
+
     opened = Visit(browser)
-    opened.page.add_init_script(SOURCE)
-    served = pages.copy()
-    opened.page.route(
-        "http://run.test/**", lambda route: route.fulfill(body=served.pop(0), content_type="text/html")
-    )
-    opened.page.goto("http://run.test/?token=abc")
-    assert opened.page.evaluate("window.sources.map((one) => one.address)") == ["events?token=abc"]
+    opened.page.route("http://run.test/**", answer)
+    opened.page.goto("http://run.test/token/")
     assert opened.table("rounds")[1][-1][0] == "6"
     opened.choose("metric", "SP, statistical parity")
     opened.page.locator("input[data-strategy='0']").uncheck()
@@ -1573,27 +1568,18 @@ def test_a_page_that_is_served_follows_the_run(browser: Browser, folder: Path, t
     opened.page.locator(".answer summary").click()
     opened.page.locator("input[data-key=from]").focus()
     opened.page.keyboard.press("ArrowRight")
-    seen = "(chart) => chart.getBoundingClientRect().top"
     opened.chart("taking").evaluate("(chart) => chart.scrollIntoView()")
-    top = opened.chart("taking").evaluate(seen)
-    opened.page.evaluate("window.sources[0].dispatchEvent(new Event('changed'))")
+    top = opened.chart("taking").evaluate("(chart) => chart.getBoundingClientRect().top")
+    version = 2
     opened.page.locator("input[data-key=to][max='8']").wait_for()
-    assert opened.page.locator("#live").inner_text().startswith("Watching: last change")
+    opened.page.get_by_text("The run has finished.").wait_for()
     assert {row[1] for row in opened.table("rounds")[1]} == {"fair_fate"}
     assert [row[0] for row in opened.table("rounds")[1]] == [str(t) for t in range(2, 10)]
     assert opened.table("tradeoff")[0][3] == "SP"
-    open_now = (
-        "[...document.querySelectorAll('details[open]')].map((d) => d.closest('[data-chart]')?.dataset.chart)"
-    )
-    assert opened.page.evaluate(open_now) == ["local"]  # the answer's own was closed
+    charts = "(open) => open.map((details) => details.closest('[data-chart]')?.dataset.chart)"
+    assert opened.page.locator("details[open]").evaluate_all(charts) == ["local"]  # the answer's was closed
     assert opened.focused() == "input range from rounds"
-    assert len(opened.table("local")[1]) == 4
-    assert abs(opened.chart("taking").evaluate(seen) - top) < 100
-    assert not served
-    still = Visit(browser)
-    still.page.add_init_script(SOURCE)
-    still.open(folder / "report.html")
-    assert still.page.evaluate("window.sources") == []
-    for one in (opened, still):
-        one.close()
-        assert one.said == []
+    after = opened.chart("taking").evaluate("(chart) => chart.getBoundingClientRect().top")
+    assert abs(after - top) < 100
+    opened.close()
+    assert opened.said == []

@@ -828,36 +828,39 @@
   start();
 
   if ("live" in document.body.dataset) {
-    const token = location.search, status = document.getElementById("live");
-    const events = new EventSource("events" + token);
-    let busy = false, again = false;
+    const status = document.getElementById("live");
+    let version = Number(document.body.dataset.live), lost = 0;
     // where something is, so that it can be found in the new page
     const place = (node) => (node.closest("article")?.id ?? "") + " " + (node.closest("[data-chart]")?.dataset.chart ?? "");
     const focusable = (at) => [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex]")].filter((node) => place(node) === at);
     async function refresh() {
-      if (busy) { again = true; return; }
-      busy = true;
-      try {
-        const answer = await fetch(location.pathname + token, {cache: "no-store"});
-        if (answer.ok) {
-          const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-          const kept = new Map([...PARTS].map(([number, part]) => [number, part.keep()]));
-          const open = new Set([...document.querySelectorAll(".answer details[open]")].map(place));
-          const active = document.activeElement, near = focusable(place(active)).indexOf(active), top = scrollY;
-          document.getElementById("content").replaceWith(document.adoptNode(fresh.getElementById("content")));
-          document.title = fresh.title;
-          for (const details of document.querySelectorAll(".answer details")) details.open = open.has(place(details));
-          start(kept);
-          scrollTo(0, top);
-          if (near >= 0) focusable(place(active))[near]?.focus({preventScroll: true});
-        }
-      } finally {
-        busy = false;
-        if (again) { again = false; refresh(); }
-      }
+      const answer = await fetch(location.pathname, {cache: "no-store"});
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      version = Number(fresh.body.dataset.live);
+      const kept = new Map([...PARTS].map(([number, part]) => [number, part.keep()]));
+      const open = new Set([...document.querySelectorAll(".answer details[open]")].map(place));
+      const active = document.activeElement, near = focusable(place(active)).indexOf(active), top = scrollY;
+      document.getElementById("content").replaceWith(document.adoptNode(fresh.getElementById("content")));
+      document.title = fresh.title;
+      for (const details of document.querySelectorAll(".answer details")) details.open = open.has(place(details));
+      start(kept);
+      scrollTo(0, top);
+      if (near >= 0) focusable(place(active))[near]?.focus({preventScroll: true});
     }
-    events.addEventListener("changed", () => { status.textContent = "Watching: last change " + new Date().toLocaleTimeString(); refresh(); });
-    events.addEventListener("finished", () => { status.textContent = "The run has finished."; events.close(); refresh(); });
-    events.addEventListener("error", () => { if (events.readyState === 2) status.textContent = "Watching has ended."; });
+    async function poll() {
+      try {
+        const state = await (await fetch("state", {cache: "no-store"})).json();
+        lost = 0;
+        if (state.version !== version) {
+          await refresh();
+          status.textContent = "Watching: last change " + new Date().toLocaleTimeString();
+        }
+        if (state.finished) { status.textContent = "The run has finished."; return; }
+      } catch { // a request may be lost; three in a row mean that nobody answers any more
+        if (++lost === 3) { status.textContent = "Watching has ended."; return; }
+      }
+      setTimeout(poll, 2000);
+    }
+    poll();
   }
 })();
