@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
-import subprocess
 import sys
 import time
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, STDOUT, Popen
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
@@ -50,7 +51,8 @@ def watch(
             if stopped.number != signal.SIGINT and parent is None:
                 raise
             if stopped.number == signal.SIGTERM:  # the run has ended: let browsers fetch its last page
-                server.serve(until=lambda: time.monotonic() > server.last_asked + 3 * LEAST)
+                end = time.monotonic() + 10 * LEAST
+                server.serve(until=lambda: time.monotonic() > min(end, server.last_asked + 3 * LEAST))
 
 
 @contextmanager
@@ -61,14 +63,9 @@ def watched(folder: Path) -> Iterator[None]:
     """
     here = not sys.path or sys.path[0] in ("", os.getcwd())
     command = [sys.executable, *([] if here else ["-P"]), "-m", "fairfate", "watch", str(folder)]
-    child = subprocess.Popen(
-        [*command, "--parent", str(os.getpid())],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        process_group=0,  # Ctrl-C is for the run; a session of its own would share the processor with the run
-        encoding="utf-8",
-    )
+    command += ["--parent", str(os.getpid())]
+    # Ctrl-C is for the run, so a group of its own; a session of its own would share the processor with the run
+    child = Popen(command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, process_group=0, encoding="utf-8")
     try:
         assert child.stdout is not None
         with child.stdout as output:
@@ -78,6 +75,7 @@ def watched(folder: Path) -> Iterator[None]:
         yield
     except BaseException:
         child.kill()
-        child.communicate()
+        child.wait()
         raise
     child.terminate()
+    atexit.register(child.wait)
