@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import csv
 import hashlib
 import json
@@ -28,6 +29,7 @@ from fairfate.experiments.baselines import COLUMNS, Baseline
 from fairfate.experiments.final import histograms_of, read_final
 from fairfate.experiments.live import Seen, Writer, header, live_file
 from fairfate.experiments.results import REPORT_FILES, counts_of, read_rounds
+from fairfate.fairness.metrics import METRICS, acceptance
 from fairfate.fairness.objective import fairness_by
 from fairfate.fairness.thresholds import BINS
 from fairfate.federation.split import split_rows
@@ -43,7 +45,7 @@ from fairfate.report.audit import (
 )
 from fairfate.report.contents import contents
 from fairfate.report.material import Material
-from fairfate.report.packed import natural, pack, quantised
+from fairfate.report.packed import _last_defined, _thresholds, deviation, mean, natural, pack, quantised
 from fairfate.report.picture import RATES, group_rates, points
 from fairfate.report.write import report, write_card
 from fairfate.strategies import parse_spec
@@ -687,3 +689,29 @@ def test_the_interval_of_equalized_odds_covers(sizes: tuple[int, ...]) -> None:
         eqo = audit.verdicts(n)[2]
         held += eqo.low <= (true[0][n] + true[1][n]) / 2 <= eqo.high
     assert 0.93 <= held / times <= 0.975
+
+
+def test_numbers_over_seeds_leave_out_what_is_undefined() -> None:
+    cube = np.array([[[0.2, np.nan, 0.4], [0.4, np.nan, np.nan]]])  # a strategy, two seeds, three rounds
+    np.testing.assert_allclose(mean(cube), [[0.3, np.nan, 0.4]])
+    np.testing.assert_allclose(deviation(cube), [[np.std([0.2, 0.4], ddof=1), np.nan, np.nan]])
+    np.testing.assert_allclose(_last_defined(cube), [[0.4, 0.4]])
+
+
+def test_thresholds_give_the_metrics_of_their_counts() -> None:
+    rows = np.random.default_rng(1).integers(0, 9, size=(1, 2, 2, 256))
+    groups = Groups.single("sex", ("f", "m"))
+    found = _thresholds(rows, groups, ("sex",), 1)
+    steps = {name: np.frombuffer(base64.b64decode(of["data"]), "<u2") for name, of in found.items()}
+    values = {name: of["low"] + steps[name] * of["step"] for name, of in found.items()}
+    refused = rows[0, :, :, : 4 * 20].sum(axis=-1)
+    counts = np.stack([refused, rows[0].sum(axis=-1) - refused], axis=-1)
+    metrics = values["metrics"].reshape(65, 7)[20]
+    names = ("accuracy", "balanced_accuracy", "mcc", "acceptance")
+    expected = [METRICS[name](counts) if name in METRICS else acceptance(counts) for name in names]
+    expected += list(fairness_by(counts, groups, ("sex",), 1).values())
+    np.testing.assert_allclose(metrics, expected, atol=2e-5)
+    rates = values["rates"].reshape(65, 2, 3)[20]
+    np.testing.assert_allclose(
+        rates[:, 0], counts[..., 1].sum(axis=-1) / counts.sum(axis=(-2, -1)), atol=2e-5
+    )

@@ -18,10 +18,11 @@ from command import Outcome
 from fairfate import InputError, run
 from fairfate.data.groups import Groups
 from fairfate.experiments.final import histograms_of
-from fairfate.fairness.disclosure import HIDDEN
+from fairfate.fairness.disclosure import HIDDEN, merge_bins
 from fairfate.report.audit import audits
 from fairfate.report.contents import contents
 from fairfate.report.material import Material
+from fairfate.report.packed import _blocks
 from fairfate.report.write import report, write_card
 from made_up_runs import write_run
 
@@ -69,13 +70,16 @@ def is_shown(counts: np.ndarray) -> bool:
 def test_no_small_count_is_in_the_charts(folder: Path, tmp_path: Path) -> None:
     data = charts(report([folder], tmp_path / "r.html"))
     models, groups = len(data["models"]), len(data["groups"])
-    scores = whole(data["scores"]).reshape(models, groups, 2, -1)
+    material = Material.read([folder])[0]
+    scores = merge_bins(material.score_rows(scores_of(material)), K)  # all that is told of scores
     assert is_shown(scores)
     assert scores.any()
-    rows = whole(data["local"]).reshape(models, len(data["local"]["clients"]) + 1, groups, 2)
+    steps = [step for by in data["scores"]["calibration"] for model in by for step in model]
+    assert is_shown(np.array([people for _, people, *_ in steps]))
+    assert is_shown(np.array([round(people * rate) for _, people, _, rate, *_ in steps]))
+    rows = whole(data["local"]["rows"][-1]).reshape(models, len(data["local"]["clients"]) + 1, groups, 2)
     assert is_shown(rows)
     assert rows.any()
-    assert not data["counts"]
     for of in data["rates"]:
         people = np.array(of["people"])
         assert is_shown(people[people != HIDDEN])
@@ -152,14 +156,15 @@ def test_in_ranges_of_scores_labels_are_as_they_are(tmp_path: Path) -> None:
         tmp_path / "run", Groups.single("sex", ("f", "m", "x")), rounds=2, sizes=[300, 200, 12]
     )
     material = Material.read([folder])[0]
-    data = charts(report([folder]))
     true = scores_of(material)
-    shown = whole(data["scores"]).reshape(true.shape)
-    for model, of in enumerate(data["scores"]["blocks"]):
-        assert of[2] == []  # 7 and 5 rows: hidden
+    rows = material.score_rows(true)
+    shown = merge_bins(rows, K)
+    for model in range(len(true)):
+        assert _blocks(rows[model, 2], K) == []  # 7 and 5 rows: hidden
         for g in range(2):
-            assert len(of[g]) > 1
-            ours, all_rows = (np.add.reduceat(rows[model, g], of[g], axis=-1) for rows in (shown, true))
+            starts = _blocks(rows[model, g], K)
+            assert len(starts) > 1
+            ours, all_rows = (np.add.reduceat(of[model, g], starts, axis=-1) for of in (shown, true))
             assert is_shown(ours)
             assert (ours <= all_rows).all()
             assert ((all_rows - ours).sum(axis=-1) < K).all()
@@ -168,8 +173,8 @@ def test_in_ranges_of_scores_labels_are_as_they_are(tmp_path: Path) -> None:
 def test_all_counts_are_shown_with_a_minimum_of_0(folder: Path, tmp_path: Path) -> None:
     data = charts(report([folder], tmp_path / "r.html", min_cell=0))
     material = Material.read([folder], 0)[0]
-    np.testing.assert_array_equal(whole(data["scores"]), scores_of(material).ravel())
-    np.testing.assert_array_equal(whole(data["counts"]), material.counts.ravel())
+    people = [sum(step[1] for step in model) for model in data["scores"]["calibration"][-1]]
+    assert people == scores_of(material).sum(axis=(1, 2, 3)).tolist()
     assert "All counts are shown" in (tmp_path / "r.html").read_text("utf-8")
 
 

@@ -64,7 +64,7 @@ def watched(folder: Path) -> Iterator[None]:
     here = not sys.path or sys.path[0] in ("", os.getcwd())
     command = [sys.executable, *([] if here else ["-P"]), "-m", "fairfate", "watch", str(folder)]
     command += ["--parent", str(os.getpid())]
-    # Ctrl-C is for the run, so a group of its own; a session of its own would share the processor with the run
+    # Ctrl-C is for the run, so a group of its own; a session would share the processor with the run
     child = Popen(command, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, process_group=0, encoding="utf-8")
     try:
         assert child.stdout is not None

@@ -16,12 +16,15 @@ from fairfate.engine.record import DROPPED, FAIR, REFUSED, USED
 from fairfate.experiments.final import histograms_of
 from fairfate.experiments.results import counts_of
 from fairfate.fairness.disclosure import is_small, merge_bins
-from fairfate.fairness.metrics import COLLAPSED, Values
+from fairfate.fairness.intervals import wilson
+from fairfate.fairness.metrics import COLLAPSED, METRICS, Values, acceptance
 from fairfate.fairness.objective import bind, fairness_by
 from fairfate.fairness.thresholds import BINS
 from fairfate.report.audit import Audit, crossings, least_people
 from fairfate.report.lines import COLOURS
 from fairfate.report.material import Material
+from fairfate.report.tradeoff import pareto
+from fairfate.report.values import finite
 
 MOST_ROUNDS = 200
 """Points of a curve; of longer runs every second, third, ... round is drawn."""
@@ -29,6 +32,8 @@ MOST_CLIENTS = 60
 """That are drawn; the others are in the files."""
 MOST_NUMBERS = 300_000
 """Of one kind in the page; above it, only each strategy's best seed is shown in detail."""
+STEPS, CALIBRATION = 64, 10
+"""Thresholds that are tried between 0 and 1, and steps of the score whose outcomes are shown."""
 PALETTE = ("#0072B2", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#8C6D1F", "#6A4C93", "#B22222", "#20808D")
 OUTCOMES = {USED: 1, FAIR: 2, DROPPED: 3, REFUSED: 4}
 ABSENT = 65535
@@ -70,7 +75,6 @@ def pack(found: Material, line: float) -> dict[str, Any]:
         data["models"] = [[line, found.seeds.index(seed)] for line, seed in detailed]
         places = [found.models.index(model) for model in detailed]
         data["rates"] = [_rates(audit, places) for audit in found.audits]
-        data["counts"] = _whole(found.counts[places]) if found.min_cell <= 1 else None
         data["scores"] = _scores(found, detailed)
         data["local"] = _local(found, detailed)
         data["taking"] = _taking(found, detailed)
@@ -160,12 +164,66 @@ def _series(found: Material) -> dict[str, Any]:
         noted = test[key].to_numpy(dtype=np.float64) if key in test else np.full(len(test), np.nan)
         if not np.isnan(noted).all():
             values.append((key, name, "server", "", noted))
-    packed = []
+    packed, last = [], {}
     for key, name, kind, attribute, column in values:
         cube = np.full(shape, np.nan)
         cube[where] = column
-        packed.append({"key": key, "name": name, "kind": kind, "attribute": attribute, **quantised(cube)})
+        last[key, attribute] = final = _last_defined(cube)
+        packed.append(
+            {
+                "key": key,
+                "name": name,
+                "kind": kind,
+                "attribute": attribute,
+                "values": quantised(_with_mean(cube)),
+                "std": quantised(deviation(cube)),
+                "final": quantised(_with_mean(final[..., None])[..., 0]),
+                "trade": _trade(last["accuracy", ""], final, comparison.flaws) if kind == "fair" else None,
+            }
+        )
     return {"rounds": drawn.tolist(), "every": step, "series": packed}
+
+
+def mean(values: Values, axis: int = 1) -> Values:
+    """The mean over seeds, of those that are defined; NaN where none is."""
+    defined = np.isfinite(values)
+    sums = np.add.reduce(np.where(defined, values, 0.0), axis=axis)
+    counts = defined.sum(axis=axis)
+    return np.asarray(np.where(counts > 0, sums / np.maximum(counts, 1), np.nan))
+
+
+def deviation(values: Values, axis: int = 1) -> Values:
+    """The standard deviation over seeds, of those that are defined; NaN for fewer than two."""
+    counts = np.isfinite(values).sum(axis=axis)
+    squares = (values - np.expand_dims(mean(values, axis), axis)) ** 2
+    variance = mean(squares, axis) * counts / np.maximum(counts - 1, 1)
+    return np.asarray(np.where(counts > 1, np.sqrt(variance), np.nan))
+
+
+def _with_mean(cube: Values) -> Values:
+    """(strategies, seeds + 1, rounds) the values of each seed, and their mean."""
+    return np.concatenate([cube, mean(cube)[:, None]], axis=1)
+
+
+def _last_defined(cube: Values) -> Values:
+    """(strategies, seeds) the last value of (strategies, seeds, rounds) that is defined."""
+    defined = np.isfinite(cube)
+    last = cube.shape[2] - 1 - defined[:, :, ::-1].argmax(axis=2)
+    return np.where(defined.any(axis=2), np.take_along_axis(cube, last[:, :, None], axis=2)[:, :, 0], np.nan)
+
+
+def _trade(accuracy: Values, fairness: Values, flaws: Sequence[str]) -> dict[str, Any]:
+    """Accuracy against fairness: means and deviations over seeds, and the front for each seed and for all."""
+    both = np.isfinite(accuracy) & np.isfinite(fairness) & np.array([not flaw for flaw in flaws])[:, None]
+    pair = [np.where(both, values, np.nan) for values in (accuracy, fairness)]
+    means, deviations = ([of(values) for values in pair] for of in (mean, deviation))
+    xs, ys = (np.concatenate([v, m[:, None]], axis=1) for v, m in zip(pair, means, strict=True))
+    best = np.zeros(xs.shape, dtype=np.uint8)
+    for choice in range(xs.shape[1]):
+        drawn = np.flatnonzero(np.isfinite(xs[:, choice]))
+        best[drawn[pareto(zip(xs[drawn, choice], ys[drawn, choice], strict=True))], choice] = 1
+    numbers = np.stack([*means, *deviations], axis=1)
+    return {"all": [[finite(value) for value in row] for row in numbers], "front": coded(best, np.uint8)}
 
 
 def quantised(values: NDArray[Any]) -> dict[str, Any]:
@@ -199,25 +257,100 @@ def _rates(audit: Audit, places: Sequence[int]) -> dict[str, Any]:
 
 
 def _scores(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, Any] | None:
-    """Test rows by model, group, label and score; and the models' thresholds."""
-    if found.final is None:
+    """Calibration by group, and what other thresholds would give; from test rows by score."""
+    groups = found.comparison.groups
+    if found.final is None or groups is None:
         return None
     scores = found.final.scores
     first = scores[scores["bin"] == 0].reset_index(drop=True)
-    lines = found.line_of(first)
-    place = {
-        (int(line), int(seed)): n for n, (line, seed) in enumerate(zip(lines, first["seed"], strict=True))
-    }
-    if any(model not in place for model in detailed):
+    order = zip(found.line_of(first).tolist(), map(int, first["seed"]), strict=True)
+    index = {model: n for n, model in enumerate(order)}
+    if any(model not in index for model in detailed):
         return None
-    chosen = [place[model] for model in detailed]
+    chosen = [index[model] for model in detailed]
     cuts = first[[name for name in first.columns if str(name).startswith("cut_")]].to_numpy()
     rows = found.score_rows(histograms_of(scores)[chosen])
     merged = merge_bins(rows, found.min_cell)
-    blocks = None
-    if found.min_cell > 1:
-        blocks = [[_blocks(of_group, found.min_cell) for of_group in of_model] for of_model in rows]
-    return {"bins": BINS, **_whole(merged), "cuts": np.round(cuts[chosen], 6).tolist(), "blocks": blocks}
+    by = crossings(groups)
+    calibration = [_calibration(rows, merged, groups, names, found.min_cell) for names in by]
+    return {
+        "steps": STEPS,
+        "cuts": np.round(cuts[chosen], 6).tolist(),
+        "calibration": calibration,
+        "means": [
+            [_mean_scores(steps, len(groups.categories(names)), found.min_cell) for steps in models]
+            for names, models in zip(by, calibration, strict=True)
+        ],
+        "thresholds": [_thresholds(merged, groups, names, found.least) for names in by],
+    }
+
+
+def _calibration(
+    rows: NDArray[np.int64], merged: NDArray[np.int64], groups: Groups, names: tuple[str, ...], min_cell: int
+) -> list[list[list[float]]]:
+    """For each model, steps of the score: group, people, mean score, share favourable, its interval."""
+    index = groups.index_of(names)
+    size = int(index.max()) + 1
+    middles = (np.arange(BINS) + 0.5) / BINS
+    models = []
+    for exact, of_model in zip(rows, merged, strict=True):
+        sums = np.zeros((size, CALIBRATION, 3))  # without and with the favourable outcome, and their scores
+        for g in range(len(groups)):
+            starts = _blocks(exact[g], min_cell) if min_cell > 1 else list(range(BINS))
+            if not starts:
+                continue
+            no, yes = (np.add.reduceat(of_model[g, label], starts) for label in (0, 1))
+            score = np.add.reduceat(of_model[g].sum(axis=0) * middles, starts)
+            people = no + yes
+            some = people > 0
+            mean_bin = score[some] / people[some] - 0.5 / BINS
+            step = np.minimum((mean_bin * CALIBRATION).astype(int), CALIBRATION - 1)
+            np.add.at(sums[index[g]], step, np.stack([no[some], yes[some], score[some]], axis=1))
+        people = sums[..., 0] + sums[..., 1]
+        low, high = wilson(sums[..., 1], people)
+        models.append(
+            [
+                [g, int(people[g, k])]
+                + [round(float(v), 6) for v in (sums[g, k, 2] / n, sums[g, k, 1] / n, low[g, k], high[g, k])]
+                for g, k in np.argwhere(people > 0).tolist()
+                for n in [people[g, k]]
+            ]
+        )
+    return models
+
+
+def _mean_scores(steps: list[list[float]], groups: int, min_cell: int) -> list[list[float] | None]:
+    """For each group of enough people, the mean score and the share that has the favourable outcome."""
+    means: list[list[float] | None] = []
+    for g in range(groups):
+        own = np.array([step[1:4] for step in steps if step[0] == g]).reshape(-1, 3)
+        people = own[:, 0].sum()
+        enough = people >= least_people(min_cell)
+        means.append([float((own[:, 0] * own[:, k]).sum() / people) for k in (1, 2)] if enough else None)
+    return means
+
+
+def _thresholds(
+    merged: NDArray[np.int64], groups: Groups, names: tuple[str, ...], least: int
+) -> dict[str, Any]:
+    """What each threshold would give: metrics with one for everybody, and the rates of each group."""
+    below = np.concatenate(
+        [np.zeros((*merged.shape[:-1], 1), dtype=np.int64), merged.cumsum(axis=-1)], axis=-1
+    )
+    refused = np.moveaxis(below[..., :: BINS // STEPS], -1, 1)  # (models, steps + 1, groups, labels)
+    counts = np.stack([refused, merged.sum(axis=-1)[:, None] - refused], axis=-1)
+    measures = [METRICS["accuracy"], METRICS["balanced_accuracy"], METRICS["mcc"], acceptance]
+    metrics = [measure(counts) for measure in measures]
+    metrics += list(fairness_by(counts, groups, names, least).values())
+    by_group = groups.merge(counts, names)
+    accepted, all_rows = by_group[..., 1], by_group.sum(axis=-1)
+    parts = [accepted.sum(axis=-1), accepted[..., 1], accepted[..., 0]]
+    wholes = [all_rows.sum(axis=-1), all_rows[..., 1], all_rows[..., 0]]
+    rates = [
+        np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
+        for part, whole in zip(parts, wholes, strict=True)
+    ]
+    return {"metrics": quantised(np.stack(metrics, axis=-1)), "rates": quantised(np.stack(rates, axis=-1))}
 
 
 def _blocks(rows: NDArray[np.int64], min_cell: int) -> list[int]:
@@ -269,7 +402,8 @@ def _local(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, An
             told[name] = quantised(np.where(enough, values, perhaps[name]))
             told[f"{name}-enough"] = coded(enough, np.uint8)
         fairness.append(told)
-    return {"clients": names, "hidden": hidden, "metrics": metrics, "fairness": fairness, **_whole(rows)}
+    by = [_whole(groups.merge(np.stack([rows, rows], axis=-1), of)[..., 0]) for of in crossings(groups)]
+    return {"clients": names, "hidden": hidden, "metrics": metrics, "fairness": fairness, "rows": by}
 
 
 def _taking(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, Any] | None:

@@ -22,12 +22,6 @@
   }
   const fixed = (value, digits = 3) => (Number.isFinite(value) ? value.toFixed(digits) : "undefined");
   const percent = (value) => (Number.isFinite(value) ? (100 * value).toFixed(1) + "\u00a0%" : "undefined");
-  const mean = (values) => (values.length ? values.reduce((a, b) => a + b, 0) / values.length : NaN);
-  function spread(values) {
-    if (values.length < 2) return NaN;
-    const middle = mean(values);
-    return Math.sqrt(values.reduce((sum, v) => sum + (v - middle) ** 2, 0) / (values.length - 1));
-  }
   const short = (text, most) => ([...text].length > most ? [...text].slice(0, most - 1).join("") + "…" : text);
   const ruler = document.createElement("canvas").getContext("2d");
   ruler.font = "12px " + getComputedStyle(document.body).fontFamily;
@@ -53,49 +47,6 @@
     for (let i = 0; i < steps.length; i++) found[i] = steps[i] === 65535 ? NaN : of.low + steps[i] * of.step;
     return found;
   }
-  function wilson(part, all) {
-    if (!all) return [NaN, NaN];
-    const z = 1.959963984540054, p = part / all, scale = 1 + (z * z) / all;
-    const centre = (p + (z * z) / (2 * all)) / scale;
-    const half = (z * Math.sqrt((p * (1 - p)) / all + (z * z) / (4 * all * all))) / scale;
-    return [Math.max(0, centre - half), Math.min(1, centre + half)];
-  }
-
-  // --- metrics from counts by group: [[tn, fp, fn, tp], ...]
-
-  function ratio(parts, wholes, unknown, least) {
-    const rates = [];
-    parts.forEach((part, g) => {
-      if (!unknown[g] && wholes[g] >= least) rates.push(part / wholes[g]);
-    });
-    if (rates.length < 2) return NaN;
-    const most = Math.max(...rates);
-    return most === 0 ? 1 : Math.min(...rates) / most;
-  }
-  function measure(cells, unknown, least) {
-    let tn = 0, fp = 0, fn = 0, tp = 0;
-    for (const c of cells) { tn += c[0]; fp += c[1]; fn += c[2]; tp += c[3]; }
-    const rows = tn + fp + fn + tp;
-    const scale = Math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn));
-    const tpr = ratio(cells.map((c) => c[3]), cells.map((c) => c[2] + c[3]), unknown, least);
-    const fpr = ratio(cells.map((c) => c[1]), cells.map((c) => c[0] + c[1]), unknown, least);
-    return {
-      accuracy: rows ? (tn + tp) / rows : NaN,
-      balanced_accuracy: (tp / (tp + fn) + tn / (tn + fp)) / 2,
-      mcc: scale > 0 ? (tp * tn - fp * fn) / scale : 0,
-      acceptance: rows ? (tp + fp) / rows : NaN,
-      sp: ratio(cells.map((c) => c[1] + c[3]), cells.map((c) => c[0] + c[1] + c[2] + c[3]), unknown, least),
-      eo: tpr,
-      eqo: (tpr + fpr) / 2,
-      rows,
-    };
-  }
-  function merged(cells, attribute) {
-    const found = attribute.groups.map(() => cells[0].map(() => 0));
-    cells.forEach((cell, g) => cell.forEach((count, k) => { found[attribute.index[g]][k] += count; }));
-    return found;
-  }
-
   // --- one comparison
 
   const LINES = ["drawn", "seed", "metric", "attribute"], MODEL = ["strategy", "modelSeed"];
@@ -108,7 +59,8 @@
     constructor(root, data, kept) {
       this.root = root;
       this.data = data;
-      this.series = new Map(data.series.map((one) => [one.key + "@" + one.attribute, {...one, values: numbers(one)}]));
+      this.series = new Map(data.series.map((one) => [one.key + "@" + one.attribute,
+        {...one, values: numbers(one.values), std: numbers(one.std), final: numbers(one.final), front: one.trade && new Uint8Array(bytes(one.trade.front))}]));
       this.several = data.attributes.length > 0;
       this.state = {
         drawn: new Set(data.strategies.flatMap((s, n) => (s.drawn ? [n] : []))),
@@ -162,26 +114,21 @@
     seriesName(series) {
       return series.kind !== "fair" ? series.name : (NAMES[series.key] || series.key) + (series.attribute ? " by " + series.attribute : "");
     }
+    // which seed is chosen; after the last one come the means over all seeds
+    get seedIndex() { return this.state.seed === "all" ? this.data.seeds.length : this.state.seed; }
     at(series, line, seed, round) {
-      return series.values[(line * this.data.seeds.length + seed) * this.data.rounds.length + round];
+      return series.values[(line * (this.data.seeds.length + 1) + seed) * this.data.rounds.length + round];
     }
-    // mean and spread over the chosen seeds that have got so far
     curve(series, line) {
       const found = [];
       for (let r = this.state.from; r <= this.state.to; r++) {
-        const values = this.chosenSeeds().map((seed) => this.at(series, line, seed, r)).filter(Number.isFinite);
-        if (values.length) found.push({round: this.data.rounds[r], mean: mean(values), std: spread(values), strategy: this.data.strategies[line].name});
+        const mean = this.at(series, line, this.seedIndex, r), std = this.oneSeed ? NaN : series.std[line * this.data.rounds.length + r];
+        if (Number.isFinite(mean)) found.push({round: this.data.rounds[r], mean, std, strategy: this.data.strategies[line].name});
       }
       return found;
     }
-    // the last round of a strategy that was measured
-    final(series, line, seed) {
-      for (let r = this.data.rounds.length - 1; r >= 0; r--) {
-        const value = this.at(series, line, seed, r);
-        if (Number.isFinite(value)) return value;
-      }
-      return NaN;
-    }
+    // in the last round of a strategy that was measured
+    final(series, line, seed) { return series.final[line * (this.data.seeds.length + 1) + seed]; }
 
     build() {
       this.root.replaceChildren(this.controls());
@@ -322,7 +269,7 @@
         for (let r = state.from; r <= state.to; r++) {
           if ((r - state.from) % every && r !== state.to) continue;
           for (const line of lines()) {
-            const values = shownSeries().map((series) => mean(part.chosenSeeds().map((s) => part.at(series, line, s, r)).filter(Number.isFinite)));
+            const values = shownSeries().map((series) => part.at(series, line, part.seedIndex, r));
             if (values.some(Number.isFinite)) rows.push([String(data.rounds[r]), data.strategies[line].name, ...values.map((v) => fixed(v))]);
           }
         }
@@ -356,7 +303,7 @@
     function say() {
       if (at === null) return;
       at = Math.min(state.to, Math.max(state.from, at));
-      const parts = lines().map((line) => data.strategies[line].name + " " + shownSeries().map((series) => title(series) + " " + fixed(mean(part.chosenSeeds().map((s) => part.at(series, line, s, at)).filter(Number.isFinite)))).join(", "));
+      const parts = lines().map((line) => data.strategies[line].name + " " + shownSeries().map((series) => title(series) + " " + fixed(part.at(series, line, part.seedIndex, at))).join(", "));
       read.textContent = "Round " + data.rounds[at] + ": " + (parts.join("; ") || "no strategy is chosen");
     }
     function draw(series, wide) {
@@ -397,13 +344,11 @@
       const fair = part.fair(), accuracy = part.find("accuracy");
       return data.strategies.map((strategy, line) => {
         const seeds = part.chosenSeeds().map((seed) => [part.final(accuracy, line, seed), part.final(fair, line, seed)]).filter((v) => v.every(Number.isFinite));
-        const xs = seeds.map((v) => v[0]), ys = seeds.map((v) => v[1]);
-        return {line, strategy, seeds, x: mean(xs), y: mean(ys), sx: spread(xs), sy: spread(ys)};
+        const all = fair.trade.all[line].map((value) => value ?? NaN), [x, y, sx, sy] = part.oneSeed && seeds.length ? [...seeds[0], NaN, NaN] : all;
+        return {line, strategy, seeds, x, y, sx, sy, best: !!fair.front[line * (data.seeds.length + 1) + part.seedIndex]};
       }).filter((p) => p.seeds.length && !p.strategy.flaw);
     }
-    function front(all) {
-      return all.filter((p) => !all.some((q) => q !== p && q.x >= p.x && q.y >= p.y && (q.x > p.x || q.y > p.y))).sort((a, b) => a.x - b.x);
-    }
+    const front = (all) => all.filter((p) => p.best).sort((a, b) => a.x - b.x);
     return figure(part, "tradeoff", "Accuracy against fairness",
       () => "In the last round; up and to the right is better. The line joins the strategies that no other one beats in both; those that collapsed or were not trained are left out." + (part.oneSeed ? " " + part.seedsName() + "." : " Bars are one standard deviation over seeds, small dots are seeds.") + part.leftOut([part.fair()]),
       (body) => {
@@ -495,16 +440,6 @@
         })])}));
   }
 
-  // scores: rows by group, label and bin
-
-  function scoreCells(part) {
-    const {data} = part;
-    if (!data.scores) return null;
-    if (!part.scores) part.scores = whole(data.scores);
-    const {bins} = data.scores;
-    return (g, y) => part.scores.subarray((part.model * data.groups.length * 2 + g * 2 + y) * bins, (part.model * data.groups.length * 2 + g * 2 + y + 1) * bins);
-  }
-
   const merging = (part) => "Neighbouring scores are merged so that each has at least " + part.data.minCell + " people of its group and outcome";
 
   // 4. calibration
@@ -512,35 +447,14 @@
   function calibrationView(part) {
     if (!part.data.scores) return null;
     const {data} = part;
-    function points() {
-      const of = scoreCells(part), bins = data.scores.bins, found = [];
-      const steps = 10, groups = part.attribute.groups;
-      const sums = groups.map(() => Array.from({length: steps}, () => [0, 0, 0]));
-      data.groups.forEach((_, g) => {
-        const to = sums[part.attribute.index[g]], no = of(g, 0), yes = of(g, 1);
-        const starts = data.scores.blocks ? data.scores.blocks[part.model][g] : no.map((_, bin) => bin);
-        starts.forEach((start, n) => {
-          const block = [0, 0, 0];
-          for (let bin = start; bin < (n + 1 < starts.length ? starts[n + 1] : bins); bin++) { block[0] += no[bin]; block[1] += yes[bin]; block[2] += (no[bin] + yes[bin]) * bin; }
-          const people = block[0] + block[1];
-          if (!people) return;
-          const step = to[Math.min(steps - 1, Math.floor(((block[2] / people) * steps) / bins))];
-          step[0] += block[0]; step[1] += block[1]; step[2] += (block[2] + 0.5 * people) / bins;
-        });
-      });
-      groups.forEach((group, g) => sums[g].forEach(([no, yes, score]) => {
-        const people = no + yes;
-        if (people) { const [low, high] = wilson(yes, people); found.push({group, g, people, score: score / people, rate: yes / people, low, high}); }
-      }));
-      return found;
-    }
+    const points = () => data.scores.calibration[part.state.attribute][part.model].map(([g, people, score, rate, low, high]) => ({group: part.attribute.groups[g], g, people, score, rate, low, high}));
     const LEAST = 10;
     // each group's mean score beside the share that has the favourable outcome
     function verdict() {
       return part.attribute.groups.map((group, g) => {
-        const mine = points().filter((p) => p.g === g), people = mine.reduce((a, p) => a + p.people, 0);
-        if (people < data.least) return "";
-        const score = mine.reduce((a, p) => a + p.score * p.people, 0) / people, rate = mine.reduce((a, p) => a + p.rate * p.people, 0) / people;
+        const means = data.scores.means[part.state.attribute][part.model][g];
+        if (!means) return "";
+        const [score, rate] = means;
         const off = Math.abs(rate - score) < 0.005 ? "right on average" : "on average " + fixed(Math.abs(rate - score), 2) + (rate > score ? " too low" : " too high");
         return " The scores of " + group + " are " + off + ": mean score " + fixed(score, 2) + ", " + percent(rate) + " have the favourable outcome.";
       }).join("");
@@ -569,24 +483,27 @@
 
   function thresholdView(part) {
     if (!part.data.scores) return null;
-    const {data, state} = part, {bins} = data.scores;
+    const {data, state} = part, {steps} = data.scores, cache = new Map();
     const own = () => data.scores.cuts[part.model];
-    // where a threshold is the model's own the counts are exact; scores are held in steps only
-    function cellsAt(cuts) {
-      const of = scoreCells(part), decided = own();
-      if (!part.counts && data.counts) part.counts = whole(data.counts);
-      return data.groups.map((_, g) => {
-        const at = (part.model * data.groups.length + g) * 4;
-        if (part.counts && cuts[g] === decided[g]) return Array.from(part.counts.subarray(at, at + 4));
-        const from = Math.round(cuts[g] * bins), cell = [0, 0, 0, 0];
-        for (const y of [0, 1]) of(g, y).forEach((count, bin) => { cell[2 * y + (bin >= from ? 1 : 0)] += count; });
-        return cell;
-      });
-    }
     const nowCuts = () => state.cuts || own();
     const together = () => (state.together === null ? new Set(own()).size === 1 : state.together);
-    const results = (cuts) => measure(merged(cellsAt(cuts), part.attribute), part.attribute.unknown, data.compared);
-    // as the model decides: exact, though the scores may not be
+    function lookUp(kind) {
+      const key = kind + state.attribute;
+      if (!cache.has(key)) cache.set(key, numbers(data.scores.thresholds[state.attribute][kind]));
+      return cache.get(key);
+    }
+    // with one threshold for everybody
+    function results(step) {
+      const names = Object.keys(NUMBERS), at = (part.model * (steps + 1) + step) * names.length;
+      return Object.fromEntries(names.map((key, n) => [key, lookUp("metrics")[at + n]]));
+    }
+    // selection, true and false positive rates of a group
+    function groupRates(g, step) {
+      const at = ((part.model * (steps + 1) + step) * part.attribute.groups.length + g) * 3;
+      return Array.from(lookUp("rates").subarray(at, at + 3));
+    }
+    const NOTHING = {};
+    // as the model decides: from its counts, which are exact
     const exact = () => Object.fromEntries(Object.keys(NUMBERS).map((key) => [key, part.final(part.find(key, key in NAMES ? part.attributeName : ""), state.strategy, state.modelSeed)]));
     const box = el("input", {type: "checkbox", "data-key": "together", on: {change: () => { state.together = box.checked; made.update(); }}});
     const reset = el("button", {type: "button", text: "As the model decides", on: {click: () => { state.cuts = null; made.update(); }}});
@@ -601,9 +518,9 @@
       const groups = part.attribute.groups, fields = [];
       const members = groups.map((_, a) => data.groups.map((_, g) => g).filter((g) => part.attribute.index[g] === a));
       const add = (text, which) => {
-        const output = el("output"), input = el("input", {type: "range", min: 0, max: bins, step: 1, "data-group": text, on: {input: () => {
+        const output = el("output"), input = el("input", {type: "range", min: 0, max: steps, step: 1, "data-group": text, on: {input: () => {
           const cuts = [...nowCuts()];
-          for (const g of which) cuts[g] = Number(input.value) / bins;
+          for (const g of which) cuts[g] = Number(input.value) / steps;
           state.cuts = cuts;
           made.update();
         }}});
@@ -615,7 +532,14 @@
       sliders.fields = fields;
     }
     const useless = (of, key) => key in NAMES && of.mcc < data.collapsed; // one answer for everybody is fair to nobody
-    const number = (of, key) => (useless(of, key) ? "–" : fixed(of[key]));
+    const number = (of, key) => (of === NOTHING || useless(of, key) ? "–" : fixed(of[key]));
+    // the rates of each group at its own threshold; what they give together depends on all of them
+    function byGroup() {
+      const rows = sliders.fields.map(({which}, g) => [part.attribute.groups[g], fixed(nowCuts()[which[0]], 2), ...groupRates(g, Math.round(nowCuts()[which[0]] * steps)).map(percent)]);
+      return el("table", {}, el("caption", {text: "Each group at its own threshold"}),
+        el("thead", {}, el("tr", {}, ...["group", "threshold", ...Object.values(RATES)].map((n) => el("th", {scope: "col", text: n})))),
+        el("tbody", {}, ...rows.map((row) => el("tr", {"data-group": row[0]}, ...row.map((text, n) => (n ? el("td", {class: "num", text}) : el("th", {scope: "row"}, el("bdi", {text}))))))));
+    }
     const NUMBERS = {accuracy: "accuracy", balanced_accuracy: "balanced accuracy", mcc: "MCC", acceptance: "selected", sp: "SP", eo: "EO", eqo: "EQO"};
     const made = figure(part, "thresholds", "Moving the thresholds", () => modelName(part) + ": people with a score above the threshold are predicted favourable. The curves show one threshold for everybody; the table, what the sliders say. Thresholds that differ by group need the group of each person when decisions are made, which the law may forbid."
       + (data.minCell > 1 ? " " + merging(part) + ", so the curves may be off by up to " + (data.minCell - 1) + " of each." : "") + (new Set(own()).size > 1 ? " This model has a threshold for each group: " + data.groups.map((g, n) => g + ": " + fixed(own()[n], 2)).join("; ") + "." : ""),
@@ -623,17 +547,19 @@
         buildSliders();
         for (const {input, output, which} of sliders.fields) {
           const mine = which.map((g) => nowCuts()[g]), ends = [...new Set([Math.min(...mine), Math.max(...mine)].map((v) => fixed(v, 2)))];
-          input.value = Math.round(mean(mine) * bins);
+          input.value = Math.round(mine[0] * steps);
           output.textContent = ends.join(" to ");
           input.setAttribute("aria-valuetext", ends.join(" to "));
         }
-        const before = exact(), after = state.cuts ? results(nowCuts()) : before;
+        const before = exact(), same = state.cuts && new Set(state.cuts).size === 1;
+        const after = !state.cuts ? before : same ? results(Math.round(state.cuts[0] * steps)) : NOTHING;
         out.replaceChildren(el("table", {}, el("caption", {text: "On the test rows, by " + part.attributeName}),
           el("thead", {}, el("tr", {}, el("th", {scope: "col", text: "thresholds"}), ...Object.values(NUMBERS).map((n) => el("th", {scope: "col", text: n})))),
           el("tbody", {}, ...[["as the model decides", before, "before"], ["with these thresholds", after, "after"]].map(([name, of, key]) => el("tr", {"data-row": key}, el("th", {scope: "row", text: name}), ...Object.keys(NUMBERS).map((k) => el("td", {class: "num", "data-metric": k, text: number(of, k)})))))));
+        if (state.cuts && !together()) out.append(byGroup());
         const wide = width(body, 820), curve = [];
-        for (let k = 0; k <= 64; k++) {
-          const at = k / 64, of = results(data.groups.map(() => at));
+        for (let k = 0; k <= steps; k++) {
+          const at = k / steps, of = results(k);
           for (const [key, name] of [["accuracy", "accuracy"], ["mcc", "MCC"], ["acceptance", "selected"], [state.metric in NAMES ? state.metric : "eqo", (state.metric in NAMES ? state.metric : "eqo").toUpperCase()]]) curve.push({at, value: useless(of, key) ? NaN : of[key], name});
         }
         const names = [...new Set(curve.map((d) => d.name))], colours = ["var(--ink)", "#E69F00", "#56B4E9", "#D55E00"];
@@ -650,8 +576,8 @@
       },
       () => {
         const rows = [];
-        for (let k = 0; k <= 20; k++) { const of = results(data.groups.map(() => k / 20)); rows.push([fixed(k / 20, 2), ...Object.keys(NUMBERS).map((key) => number(of, key))]); }
-        return {columns: ["threshold for everybody", ...Object.values(NUMBERS)], rows, caption: modelName(part) + ", by " + part.attributeName + "; thresholds to the nearest 1/" + bins};
+        for (let k = 0; k <= steps; k += 4) { const of = results(k); rows.push([fixed(k / steps, 2), ...Object.keys(NUMBERS).map((key) => number(of, key))]); }
+        return {columns: ["threshold for everybody", ...Object.values(NUMBERS)], rows, caption: modelName(part) + ", by " + part.attributeName };
       });
     return made;
   }
@@ -661,14 +587,12 @@
   // rows of each client, and of all of them last: [[no, yes], ...] by group
   function localCells(part) {
     const {data} = part;
-    if (!part.local) part.local = whole(data.local);
-    const groups = data.groups.length, names = [...data.local.clients, "all clients"];
+    const a = part.state.attribute, groups = part.attribute.groups.length, names = [...data.local.clients, "all clients"];
+    part.local ??= [];
+    const counts = (part.local[a] ??= whole(data.local.rows[a]));
     return names.map((name, k) => {
-      const cells = data.groups.map((_, g) => {
-        const at = ((part.model * names.length + k) * groups + g) * 2;
-        return Array.from(part.local.subarray(at, at + 2));
-      });
-      return {name, cells: merged(cells, part.attribute), rows: cells.flat().reduce((a, b) => a + b, 0)};
+      const cells = part.attribute.groups.map((_, g) => Array.from(counts.subarray(((part.model * names.length + k) * groups + g) * 2).slice(0, 2)));
+      return {name, cells, rows: cells.flat().reduce((a, b) => a + b, 0)};
     });
   }
   const held = (part, rows) => (rows || part.data.minCell <= 1 ? String(rows) : "too few");
