@@ -21,9 +21,8 @@ from fairfate.report.audit import (
     Audit,
     Verdict,
 )
-from fairfate.report.material import Material
+from fairfate.report.material import Material, finite, interval, seeds_of
 from fairfate.report.recommendation import recommend
-from fairfate.report.values import finite, interval, seeds_of
 
 PERFORMANCE = ("accuracy", "balanced_accuracy", "mcc")
 SHOWN = (*PERFORMANCE, "auc", "acceptance")

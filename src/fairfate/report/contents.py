@@ -16,9 +16,8 @@ from fairfate.fairness.objective import fairness_by
 from fairfate.report.answer import SHOWN, answer, judged
 from fairfate.report.audit import FOUR_FIFTHS, RATES, Audit, crossings
 from fairfate.report.comparison import FLAWS, LEGEND, methods, remarks
-from fairfate.report.material import Material
+from fairfate.report.material import Material, finite, interval, seeds_of
 from fairfate.report.recommendation import paired_tests
-from fairfate.report.values import finite, interval, seeds_of
 
 FORMAT = 1
 MOST_COLUMNS = 12

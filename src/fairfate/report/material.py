@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -30,11 +31,15 @@ from fairfate.experiments.results import (
 )
 from fairfate.experiments.sheet import Sheet
 from fairfate.fairness.disclosure import MIN_CELL, is_small, round_histograms, show_counts
+from fairfate.fairness.intervals import over_seeds
 from fairfate.fairness.metrics import METRICS, CellRows, Counts, Values
 from fairfate.fairness.objective import MIN_PEOPLE, bind, fairness_by
 from fairfate.fairness.thresholds import auc
 from fairfate.report.audit import Audit, audits, crossings
 from fairfate.report.comparison import Comparison, text
+
+LEAST_SEEDS = 3
+"""For an interval over seeds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -293,3 +298,22 @@ def _unfinished(folder: Path) -> Unfinished | None:
 
 def _named(frame: pd.DataFrame, added: str) -> pd.DataFrame:
     return frame.assign(strategy=frame["strategy"] + added) if added and len(frame) else frame
+
+
+def finite(value: Any) -> float | None:
+    """A number for JSON: nothing where it is undefined."""
+    found = float(value)
+    return found if math.isfinite(found) else None
+
+
+def interval(value: Any, low: Any, high: Any) -> dict[str, float | None]:
+    """A value with the ends of its interval."""
+    return {"value": finite(value), "low": finite(low), "high": finite(high)}
+
+
+def seeds_of(found: Material, values: Values, metric: str = "") -> dict[str, float | None]:
+    """The mean over seeds and its interval, within what the metric can be; two seeds tell too little."""
+    mean, low, high = over_seeds(values, found.comparison.test_to_train)
+    if len(values) < LEAST_SEEDS:
+        return interval(mean, math.nan, math.nan)
+    return interval(mean, max(low, -1.0 if metric == "mcc" else 0.0), min(high, 1.0))

@@ -22,9 +22,8 @@ from fairfate.fairness.objective import bind, fairness_by
 from fairfate.fairness.thresholds import BINS
 from fairfate.report.audit import Audit, crossings, least_people
 from fairfate.report.lines import COLOURS
-from fairfate.report.material import Material
+from fairfate.report.material import Material, finite
 from fairfate.report.tradeoff import pareto
-from fairfate.report.values import finite
 
 MOST_ROUNDS = 200
 """Points of a curve; of longer runs every second, third, ... round is drawn."""
