@@ -20,10 +20,9 @@ from fairfate.fairness.intervals import wilson
 from fairfate.fairness.metrics import COLLAPSED, METRICS, Values, acceptance
 from fairfate.fairness.objective import bind, fairness_by
 from fairfate.fairness.thresholds import BINS
-from fairfate.report.audit import Audit, crossings, least_people
+from fairfate.report.audit import Audit, crossings, least_people, pareto
 from fairfate.report.lines import COLOURS
 from fairfate.report.material import Material, finite
-from fairfate.report.tradeoff import pareto
 
 MOST_ROUNDS = 200
 """Points of a curve; of longer runs every second, third, ... round is drawn."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
 from fairfate.data.groups import Groups
+from fairfate.report.audit import pareto
 from fairfate.report.canvas import (
     Canvas,
     explain_empty,
@@ -101,21 +102,6 @@ def front(points: Sequence[Point], metric: str) -> list[Point]:
     alive = [point for point in points if not point.line.flaw]
     sign = -1 if metric.endswith("_diff") else 1
     return [alive[i] for i in pareto((x, sign * y) for x, y in (point.mean for point in alive))]
-
-
-def pareto(points: Iterable[tuple[float, float]]) -> list[int]:
-    """The points that no other one beats in both coordinates, from left to right.
-
-    >>> pareto([(0.5, 0.9), (0.7, 0.8), (0.6, 0.7), (0.8, 0.1)])
-    [0, 1, 3]
-    """
-    listed = list(points)
-    kept = [
-        i
-        for i, (x, y) in enumerate(listed)
-        if not any((a >= x and b >= y) and (a > x or b > y) for a, b in listed)
-    ]
-    return sorted(kept, key=lambda i: listed[i])
 
 
 def _draw(panel: Axes, points: Sequence[Point], best: Sequence[Point], metric: str) -> None:

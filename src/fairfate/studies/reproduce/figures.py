@@ -12,8 +12,8 @@ from fairfate.data import Table
 from fairfate.federation.partition import parse_partition
 from fairfate.federation.split import build
 from fairfate.federation.streams import Streams
+from fairfate.report.audit import pareto
 from fairfate.report.lines import COLOURS, NAMES
-from fairfate.report.tradeoff import pareto
 from fairfate.studies.reproduce.grid import METRICS, SPLITS
 from fairfate.studies.reproduce.tables import TITLES
 
