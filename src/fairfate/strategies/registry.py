@@ -315,7 +315,7 @@ StrategyLike = str | Spec | Strategy | Callable[[], Spec | Strategy]
 
 
 def _pack(entry: Entry) -> bytes:
-    import cloudpickle  # type: ignore[import-untyped]
+    import cloudpickle
 
     try:
         packed: bytes = cloudpickle.dumps(entry)
