@@ -1312,30 +1312,30 @@ def _interrupted(base: Path) -> None:
     from fairfate.engine import resume, simulate
     from fairfate.experiments import execute
 
-    plain, load, writer = resume.Checkpoint.__init__, execute._work, execute.Writer
+    plain, load, writer = resume.Checkpoint.__init__, execute.run_seed, execute.Writer
     done: list[int] = []
 
     def eager(self: Any, path: Any, identity: Any, seconds: float = 30.0) -> None:
         plain(self, path, identity, 0.0)
 
-    def stopping(payload: Any, cell: Any, report: Any) -> Any:
+    def stopping(task: Any, table: Any, report: Any) -> Any:
         def told(amount: float) -> None:
             report(amount)
             if done:
                 raise RuntimeError("stopped")
 
-        found = load(payload, cell, told)
-        done.append(cell.seed)
-        return found
+        result = load(task, table, told)
+        done.append(task.job.seed)
+        return result
 
     simulate.Checkpoint.__init__ = eager  # type: ignore[method-assign]
-    execute._work = stopping
+    execute.run_seed = stopping
     execute.Writer = partial(writer, seconds=0.0)  # type: ignore[misc,assignment]
     try:
         command(["run", "--no-report", "--config", "stopped.toml", "--out", "stopped"], base)
     finally:
         simulate.Checkpoint.__init__ = plain  # type: ignore[method-assign]
-        execute._work = load
+        execute.run_seed = load
         execute.Writer = writer  # type: ignore[misc]
     for left in ("checkpoints/*.safetensors", "live/*.jsonl"):
         if not list((base / "stopped").glob(left)):

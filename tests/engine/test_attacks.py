@@ -184,7 +184,7 @@ def test_a_sweep_keeps_attacks_apart(tmp_path: Path) -> None:
         "strategy": ["fedavg"],
     }
     done = sweep(expand(values), tmp_path, jobs=1)
-    frames = [done.rounds(cell) for cell in done.cells]
+    frames = [done.rounds(job) for job in done.jobs]
     assert [frame["partition"].iloc[0] for frame in frames] == [
         "dirichlet:0.5",
         "dirichlet:0.5 accept_all:clients=1",

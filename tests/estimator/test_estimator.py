@@ -301,7 +301,7 @@ def test_texts_in_arrays_and_lists_are_encoded_as_those_of_frames(rows: Any) -> 
         assert (clf.predict(given, sensitive_features=sex) == expected).all()
         assert clf.predict([[1.0, "Ulm", "m"]], sensitive_features=["m"]).shape == (1,)
         assert clf.n_features_in_ == 3
-        with pytest.raises(InputError, match="column 'x0' must hold numbers, got text 'high'"):
+        with pytest.raises(InputError, match="column 'x0' must hold numbers"):
             clf.predict([["high", "Ulm", "m"]], sensitive_features=["m"])
 
 

@@ -39,7 +39,7 @@ from ready_app import ReadyApp, StudyApp, assert_same_as_fairfate_run
 
 
 @pytest.fixture
-def check_request(tmp_path: Path) -> ReadyApp:
+def ready(tmp_path: Path) -> ReadyApp:
     return ReadyApp(tmp_path / "three-wards")
 
 

@@ -32,7 +32,7 @@ NODES = (917, 12, 55, 4, 830, 31)
 
 
 @pytest.fixture
-def check_request(tmp_path: Path) -> ReadyApp:
+def ready(tmp_path: Path) -> ReadyApp:
     """The ready app with six sites: two of each that it comes with."""
     app = ReadyApp(tmp_path / "six-wards")
     for file in sorted(Path(app.config()["sites"]).glob("*.csv")):

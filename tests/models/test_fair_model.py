@@ -330,7 +330,6 @@ def test_the_front_door(finished: fairfate.Run, bank: pd.DataFrame) -> None:
         ),
         ({"rounds": "many"}, "rounds must be a whole number, got 'many'"),
         ({"rounds": 2.5}, "rounds must be a whole number, got 2.5"),
-        ({"ronds": 3}, "unknown key in run 'ronds'; did you mean 'rounds'"),
         ({"seeds": [1.5]}, "each seed must be a whole number"),
         ({"hidden": object()}, "hidden must be"),
     ],

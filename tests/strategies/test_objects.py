@@ -14,7 +14,7 @@ import pytest
 
 import fairfate
 from fairfate import InputError
-from fairfate.experiments.sweep import expand
+from fairfate.experiments.config import expand
 from fairfate.strategies import (
     Cohort,
     ModelState,

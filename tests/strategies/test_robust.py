@@ -148,7 +148,7 @@ def test_all_strategies_run_with_all_steps(tmp_path: Path) -> None:
     texts += ["fedavg", "fedavg+clip:norm=1000", "fedavg+clip:norm=0.01", "fedavg+trimmed+average"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = run(data="synthetic", strategy=texts, rounds=3, per_round=5, seeds=1, out=tmp_path / "a")
+        found = run(data="synthetic", strategies=texts, rounds=3, per_round=5, seeds=1, out=tmp_path / "a")
     rounds = found.rounds
     assert set(rounds["strategy"]) == {parse_spec(text, "eqo").label for text in texts}
     assert rounds["accuracy"].notna().all()
