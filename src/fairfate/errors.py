@@ -120,7 +120,9 @@ def reason_of(error: BaseException) -> str:
 
 
 _NO_MEMORY = re.compile(
-    "failed to map segment|cannot allocate memory|can't start new thread|failed to launch worker thread", re.I
+    "failed to map segment|cannot allocate memory|can't start new thread|failed to launch worker thread"
+    "|error return without exception set",  # of pyarrow, while it is imported
+    re.I,
 )
 
 
