@@ -201,6 +201,13 @@ Sep = Annotated[Word, table_option(_RUN["sep"])]
 Decimal = Annotated[Word, table_option(_RUN["decimal"])]
 Encoding = Annotated[Word, table_option(_RUN["encoding"])]
 Jobs = Annotated[Whole, table_option(_EXECUTION["jobs"])]
+Cluster = Annotated[
+    Word,
+    option(
+        "run on a Dask cluster: tls://HOST:PORT of its scheduler, or dask for one on this machine",
+        section="Output",
+    ),
+]
 Force = Annotated[bool, flag("--force", "replace a file that exists; never one that is read")]
 FairFrom = Annotated[
     float | None,

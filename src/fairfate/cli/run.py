@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairfate.cli.parameters import (
+    Cluster,
     FairFrom,
     Force,
     Plugins,
@@ -56,6 +57,7 @@ def run(
     ] = False,
     no_report: Annotated[bool, _flag("--no-report", "write no report.html")] = False,
     fair_from: FairFrom = None,
+    cluster: Cluster = None,
     live: Annotated[
         bool, _flag("--live", "show the run in the browser while it goes on; see 'watch'")
     ] = False,
@@ -63,6 +65,7 @@ def run(
     """Train strategies on one dataset over several seeds and compare them."""
     import numpy  # noqa: F401  # before pandas, whose import hides that memory ran out in NumPy's
 
+    from fairfate.experiments.cluster import open_cluster
     from fairfate.experiments.config import Config, file_options, read_config, without_provenance
     from fairfate.experiments.execute import execute
     from fairfate.experiments.plan import changes
@@ -100,12 +103,17 @@ def run(
 
     total = len(plan.config.seeds) * plan.training.rounds
     try:
-        with watched(folder) if live else nullcontext(), Bar("rounds", total) as bar:
+        with (
+            open_cluster(cluster) as executor,
+            watched(folder) if live else nullcontext(),
+            Bar("rounds", total) as bar,
+        ):
             finished = execute(
                 plan,
                 table,
                 out=folder,
                 jobs=execution.jobs,
+                executor=executor,
                 force=execution.force,
                 progress=bar.progress,
                 baselines=not no_baselines,

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from fairfate.cli.parameters import (
+    Cluster,
     DataDir,
     Jobs,
     Plugins,
@@ -33,8 +34,10 @@ def sweep(
     file: Annotated[Path, typer.Argument(help="TOML file: keys as for 'run', with lists of values")],
     out: Annotated[Path | None, option("folder (default: runs/ and the file's name)")] = None,
     jobs: Jobs = None,
+    cluster: Cluster = None,
 ) -> None:
     """Run the product of datasets, partitions, protocols, settings and seeds; only what is missing."""
+    from fairfate.experiments.cluster import open_cluster
     from fairfate.experiments.config import expand, read_config
     from fairfate.experiments.runner import check_request
     from fairfate.experiments.sweep import sweep as run_sweep
@@ -44,8 +47,8 @@ def sweep(
     configs = expand(read_config(file), where=str(file))
     check_request(out, jobs)
     folder = out if out is not None else Path("runs") / file.stem
-    with watching(folder) as (progress, on_plan):
-        done = run_sweep(configs, folder, jobs=jobs, progress=progress, on_plan=on_plan)
+    with open_cluster(cluster) as executor, watching(folder) as (progress, on_plan):
+        done = run_sweep(configs, folder, jobs=jobs, executor=executor, progress=progress, on_plan=on_plan)
     for name in done.damaged:
         say(f"Note: {name} was damaged and has been run again")
     for comparison in Comparison.read([folder]):
@@ -69,16 +72,18 @@ def reproduce(
         bool, flag("--quick", "COMPAS and three seeds: about two minutes, the same outputs")
     ] = False,
     jobs: Jobs = None,
+    cluster: Cluster = None,
     data_dir: DataDir = None,
     out: Annotated[Path, option("folder (default: runs/paper); goes on where it was")] = Path("runs/paper"),
 ) -> None:
     """Run every experiment of the paper, set the results beside the printed ones, and say what holds."""
+    from fairfate.experiments.cluster import open_cluster
     from fairfate.studies.reproduce import grid
     from fairfate.studies.reproduce.paper import reproduce as run_paper
 
     if not 0 <= tolerance <= 1:
         raise InputError(f"tolerance must be in [0, 1], got {tolerance:g}")
-    with watching(out) as (progress, on_plan):
+    with open_cluster(cluster) as executor, watching(out) as (progress, on_plan):
         done = run_paper(
             out,
             datasets=_listed(datasets, ("compas",) if quick else grid.DATASETS),
@@ -86,6 +91,7 @@ def reproduce(
             protocols=_listed(protocols, grid.PROTOCOLS),
             seeds=seeds if seeds is not None else 3 if quick else 10,
             jobs=jobs,
+            executor=executor,
             data_dir=data_dir,
             tolerance=tolerance,
             reference=reference,
@@ -113,18 +119,20 @@ def benchmark(
     seeds: Annotated[str, option("N for the seeds 1..N, or a list (default: 10)")] = "10",
     rounds: Annotated[Whole, option("other than usual, to try something out", whole)] = None,
     jobs: Jobs = None,
+    cluster: Cluster = None,
     data_dir: DataDir = None,
     out: Annotated[Path, option("folder (default: runs/benchmark); goes on where it was")] = Path(
         "runs/benchmark"
     ),
 ) -> None:
     """Tune and compare all methods of the field by one rule, or one of your own with them."""
+    from fairfate.experiments.cluster import open_cluster
     from fairfate.studies.benchmark.findings import DATASETS, PARTITIONS, duration
     from fairfate.studies.benchmark.run import benchmark as run_benchmark
     from fairfate.studies.benchmark.terminal import show
     from fairfate.studies.benchmark.write import write_all
 
-    with watching(out) as (progress, on_plan):
+    with open_cluster(cluster) as executor, watching(out) as (progress, on_plan):
         done = run_benchmark(
             out,
             methods=methods or (),
@@ -136,6 +144,7 @@ def benchmark(
             rounds=rounds,
             data_dir=data_dir,
             jobs=jobs,
+            executor=executor,
             progress=progress,
             on_plan=on_plan,
         )

@@ -46,7 +46,8 @@ class Shared(NamedTuple):
     run: Run
     tables: Mapping[str, Table]
     """By checksum."""
-    plugins: tuple[str, ...]
+    plugins: Mapping[str, bytes]
+    """Files that register strategies, by their path."""
 
 
 def run_jobs(
@@ -75,7 +76,7 @@ def run_jobs(
     needed = {task.job.data_checksum for task in ordered}
     plugins = dict.fromkeys(plugin for task in ordered for plugin in task.job.plan.config.plugins)
     by_checksum = {table.checksum: table for table in tables if table.checksum in needed}
-    shared = Shared(run, by_checksum, tuple(plugins))
+    shared = Shared(run, by_checksum, {plugin: Path(plugin).read_bytes() for plugin in plugins})
     if executor is None:
         results = run_tasks(run_task, shared, ordered, jobs or cores(), progress)
     else:
@@ -87,8 +88,8 @@ def run_jobs(
 
 def run_task(shared: Shared, task: Task, report: Report) -> Any:
     """Do one task, in the process that was chosen for it."""
-    for plugin in shared.plugins:
-        load_plugin(plugin)
+    for plugin, content in shared.plugins.items():
+        load_plugin(plugin, content)
     return shared.run(task, shared.tables[task.job.data_checksum], report)
 
 

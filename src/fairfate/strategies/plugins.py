@@ -51,17 +51,21 @@ def is_in_plugin(build: Callable[..., Any]) -> bool:
     return module_of(build) in _LOADED
 
 
-def load_module(path: str | Path, run: Callable[[str, Callable[[], None]], None]) -> None:
+def load_module(
+    path: str | Path, run: Callable[[str, Callable[[], None]], None], content: bytes | None = None
+) -> None:
     """Execute a Python file as a module of its own, unless it has been and is the same.
+
+    On another machine, which does not have the file, its content is given.
 
     ``run(name, execute)`` is to call ``execute``; if it raises, the file counts as never loaded.
     """
     file = Path(path)
-    if not file.is_file():
+    if content is None and not file.is_file():
         raise InputError(f"plugin must be a Python file, got '{file}' (no such file)")
     folder = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]  # others may have the same name
     name = f"fairfate_plugin_{re.sub(r'[^A-Za-z0-9_]', '_', file.stem)}_{folder}"
-    content = file.read_bytes()
+    content = file.read_bytes() if content is None else content
     digest = hashlib.sha256(content).hexdigest()
     if _LOADED.get(name) == digest:
         return

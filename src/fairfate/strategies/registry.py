@@ -405,8 +405,8 @@ def make_spec(
     return Spec(name, resolve_settings(name, settings, given, metric, "strategy", guard=guard))
 
 
-def load_plugin(path: str | Path) -> None:
-    """Run a Python file that registers strategies of its own."""
+def load_plugin(path: str | Path, content: bytes | None = None) -> None:
+    """Run a Python file that registers strategies of its own; ``content`` where the file is elsewhere."""
     before = dict(_ENTRIES)
 
     def run(module: str, execute: Callable[[], None]) -> None:
@@ -421,7 +421,7 @@ def load_plugin(path: str | Path) -> None:
             _ENTRIES.update(before)
             raise
 
-    load_module(path, run)
+    load_module(path, run, content)
 
 
 def labels(specs: Iterable[Spec]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,6 +48,7 @@ def reproduce(
     protocols: Sequence[str] = grid.PROTOCOLS,
     seeds: int | str = 10,
     jobs: int | None = None,
+    executor: Executor | None = None,
     data_dir: str | None = None,
     tolerance: float = TOLERANCE,
     reference: str = "fedavg",
@@ -64,7 +66,7 @@ def reproduce(
         raise unknown("reference", reference, REFERENCES)
     configs = grid.configs(datasets, splits, protocols, seeds, data_dir)
     start = time.monotonic()
-    done = sweep(configs, folder, jobs=jobs, progress=progress, on_plan=on_plan)
+    done = sweep(configs, folder, jobs=jobs, executor=executor, progress=progress, on_plan=on_plan)
     seconds = _clock(folder, time.monotonic() - start if done.ran else 0.0)
     runs = runs_of_sweep(done)
     count = {p: int((_trained(runs)["protocol"] == p).sum()) for p in grid.PROTOCOLS}
