@@ -34,8 +34,8 @@ from fairfate.data import Table
 from fairfate.data.groups import Groups
 from fairfate.engine.simulate import simulate
 from fairfate.federation.partition import parse_partition
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, build
-from fairfate.federation.streams import Streams
 from fairfate.models.mlp import Mlp
 from fairfate.models.model import Batches, Losses
 from fairfate.models.rows import ClientRows

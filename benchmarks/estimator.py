@@ -16,8 +16,8 @@ from fairfate import FairFederatedClassifier
 from fairfate.data import ONEHOT, Columns, Table, table_from_frame
 from fairfate.engine.simulate import Trace, simulate
 from fairfate.federation.partition import Partition
-from fairfate.federation.split import Holdings, assign, encode
-from fairfate.federation.streams import Streams
+from fairfate.federation.seeds import Streams
+from fairfate.federation.split import RowAssignment, assign, encode
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
 from fairfate.strategies import Setup, parse_spec
@@ -30,7 +30,7 @@ def bare(frame: pd.DataFrame, strategy: str, rounds: int) -> Trace:
     streams = Streams(1)
     train, validation = streams.hold_out(table.cell, 0.2)
     client, names = assign(table, train, Partition("random"), 10, streams)
-    federation = encode(table, Holdings(train, client, names, validation, np.arange(0)), streams)
+    federation = encode(table, RowAssignment(train, client, names, validation, np.arange(0)), streams)
     training = Training(rounds, 3, 2, 20, 0.03)
     setup = Setup(rounds, groups=table.grouping)
     (trace,) = simulate(

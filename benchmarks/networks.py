@@ -24,8 +24,8 @@ from torch import nn
 
 import engine
 from fairfate.federation.partition import parse_partition
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build
-from fairfate.federation.streams import Streams
 from fairfate.models.model import Batches, Losses, batch_rows
 from fairfate.models.torch import TorchModel
 from fairfate.models.training import Training

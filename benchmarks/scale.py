@@ -96,8 +96,8 @@ def run(
 
     from fairfate.engine.simulate import simulate
     from fairfate.federation.partition import parse_partition
+    from fairfate.federation.seeds import Streams
     from fairfate.federation.split import build
-    from fairfate.federation.streams import Streams
     from fairfate.models.mlp import Mlp
     from fairfate.models.model import Batches, Losses
     from fairfate.models.training import Training

@@ -27,8 +27,8 @@ from fairfate.experiments.job import Job, run_job
 from fairfate.experiments.prepare import prepare
 from fairfate.experiments.store import Store
 from fairfate.experiments.sweep import sweep
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build
-from fairfate.federation.streams import Streams
 from fairfate.studies.reproduce.grid import DATASETS, configs
 
 RUNS, CPU_SECONDS, MINUTES, OVERHEAD, MEMORY = 14_400, 75, 10, 0.05, 4.0

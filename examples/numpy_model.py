@@ -9,8 +9,8 @@ from fairfate.data import synthetic
 from fairfate.engine.simulate import simulate
 from fairfate.fairness.metrics import Statistics, accuracy, eqo
 from fairfate.federation.partition import parse_partition
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build
-from fairfate.federation.streams import Streams
 from fairfate.models.model import batch_rows, statistics_of
 from fairfate.models.training import Training
 from fairfate.strategies import Setup, parse_spec

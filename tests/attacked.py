@@ -12,8 +12,8 @@ from fairfate.engine.attack import Attackers, parse_attack
 from fairfate.engine.server import Replies, Server
 from fairfate.engine.simulation import Simulation
 from fairfate.federation.partition import parse_partition
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, build
-from fairfate.federation.streams import Streams
 from fairfate.models.mlp import Mlp
 from fairfate.models.rows import ClientRows
 from fairfate.models.training import Training

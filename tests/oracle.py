@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation
-from fairfate.federation.streams import Streams
 from fairfate.models.kernels import batch_order
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training

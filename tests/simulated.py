@@ -10,8 +10,8 @@ import numpy as np
 from fairfate.data.groups import Groups
 from fairfate.engine.record import ClientRound
 from fairfate.engine.simulate import simulate
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation
-from fairfate.federation.streams import Streams
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
 from fairfate.strategies import Setup, parse_spec

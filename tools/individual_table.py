@@ -19,8 +19,8 @@ from fairfate.experiments.prepare import load_table
 from fairfate.fairness.individual import INDIVIDUAL
 from fairfate.fairness.metrics import METRICS
 from fairfate.federation.people import People
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import split_rows
-from fairfate.federation.streams import Streams
 
 FILE = Path(__file__).parent.parent / "docs" / "measurements" / "individual.csv"
 TITLES = {"compas": "COMPAS", "adult": "Adult"}

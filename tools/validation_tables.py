@@ -102,7 +102,7 @@ def _found(trace: Trace, plan: Plan, table: Table) -> dict[str, object]:
 
 def _undefined(trace: Trace, plan: Plan, table: Table) -> float:
     """Share of the rounds in which fairness was undefined; NaN where no client's model is judged."""
-    metric = bind(trace.spec.metric or "eqo", table.grouping, least=plan.holders.min_cell)
+    metric = bind(trace.spec.metric or "eqo", table.grouping, least=plan.validation_source.min_cell)
     first = {client.round: client.counts for client in trace.clients if client.counts is not None}
     found = [bool(np.isnan(metric(counts))) for counts in first.values()]
     return float(np.mean(found)) if found else np.nan

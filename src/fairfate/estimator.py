@@ -38,8 +38,8 @@ from fairfate.fairness.metrics import Metric, acceptance
 from fairfate.fairness.objective import bind, metrics_by
 from fairfate.federation.partition import Partition, parse_partition
 from fairfate.federation.people import check_people
-from fairfate.federation.split import Federation, Holdings, assign, encode
-from fairfate.federation.streams import Streams
+from fairfate.federation.seeds import Streams
+from fairfate.federation.split import Federation, RowAssignment, assign, encode
 from fairfate.federation.weights import copies
 from fairfate.models.fair_model import FairModel, Scored
 from fairfate.models.mlp import Mlp, parse_hidden
@@ -308,7 +308,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             spec, table, {"training": train, "validation": validation}, _whole("max_iter", self.max_iter)
         )
         client, names = assign(table, train, partition, clients, streams)
-        return encode(table, Holdings(train, client, names, validation, np.arange(0)), streams)
+        return encode(table, RowAssignment(train, client, names, validation, np.arange(0)), streams)
 
     def _model(self, inputs: int) -> Model:
         """The kind of model that is trained."""

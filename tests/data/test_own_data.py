@@ -23,8 +23,8 @@ from fairfate.data.groups import band_names, into_bands, merge_small
 from fairfate.experiments.config import Config, from_mapping
 from fairfate.experiments.plan import resolve
 from fairfate.experiments.prepare import prepare
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import split_rows
-from fairfate.federation.streams import Streams
 from fairfate.report.write import report as write_report
 
 Call = Callable[..., Outcome]

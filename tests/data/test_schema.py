@@ -15,8 +15,8 @@ from fairfate import InputError, load, run
 from fairfate.data import Columns, Encoder, Held, Schema, UnfitError, cover, describe_frame, table_from_frame
 from fairfate.data.groups import Groups
 from fairfate.federation.partition import parse_partition
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build
-from fairfate.federation.streams import Streams
 
 COLUMNS = Columns(target="hired", favourable="yes", sensitive=("sex",))
 

@@ -38,7 +38,7 @@ from fairfate.engine.attack import (
 from fairfate.experiments.config import expand, read_config
 from fairfate.experiments.sweep import sweep
 from fairfate.fairness.metrics import Statistics, eo, eqo, sp
-from fairfate.federation.streams import Streams
+from fairfate.federation.seeds import Streams
 from fairfate.models.rows import ClientRows
 
 

@@ -21,10 +21,10 @@ from fairfate.engine.server import Server
 from fairfate.engine.simulate import Trace, simulate
 from fairfate.engine.simulation import Simulation
 from fairfate.errors import InputError
-from fairfate.federation.holders import parse_holders
 from fairfate.federation.partition import parse_partition
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, build
-from fairfate.federation.streams import Streams
+from fairfate.federation.validation_source import parse_validation_source
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
 from fairfate.strategies import Average, ModelState, Setup, parse_spec
@@ -222,7 +222,7 @@ def test_only_the_rounds_that_are_left_are_trained(simulation: Run, stop: int) -
         {"attack": parse_attack("sign_flip")},
         {"federation": federation(rows=301)},
         {"federation": federation(seed=2)},
-        {"federation": federation(holders=parse_holders("clients"))},
+        {"federation": federation(validation_source=parse_validation_source("clients"))},
     ],
     ids=lambda other: next(iter(other)),
 )
@@ -238,8 +238,8 @@ def test_what_differs_in_anything_begins_again(simulation: Run, other: dict[str,
         ("attack", parse_attack("sign_flip"), parse_attack("sign_flip:clients=2")),
         (
             "federation",
-            federation(holders=parse_holders("clients")),
-            federation(holders=parse_holders("clients:mode=secure")),
+            federation(validation_source=parse_validation_source("clients")),
+            federation(validation_source=parse_validation_source("clients:mode=secure")),
         ),
     ],
 )

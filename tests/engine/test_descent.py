@@ -9,8 +9,8 @@ from fairfate.data import synthetic
 from fairfate.engine.descent import as_client, descend
 from fairfate.errors import InputError
 from fairfate.federation.partition import parse_partition
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build
-from fairfate.federation.streams import Streams
 from fairfate.models import mlp
 from fairfate.models.mlp import Mlp
 from fairfate.strategies import LossTerms, Statistics

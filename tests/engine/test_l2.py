@@ -13,8 +13,8 @@ from fairfate.data import synthetic
 from fairfate.engine import local
 from fairfate.errors import InputError
 from fairfate.federation.partition import parse_partition
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build
-from fairfate.federation.streams import Streams
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
 from fairfate.strategies import parse_spec

@@ -23,10 +23,10 @@ from fairfate.experiments.run import run
 from fairfate.experiments.sweep import sweep
 from fairfate.fairness.disclosure import merge_bins, round_counts, round_statistics
 from fairfate.fairness.thresholds import apply_to_histogram, choose_from_histogram, histogram
-from fairfate.federation.holders import parse_holders
 from fairfate.federation.partition import parse_partition
-from fairfate.federation.split import Federation, build, share_out
-from fairfate.federation.streams import Streams
+from fairfate.federation.seeds import Streams
+from fairfate.federation.split import Federation, assign_rows, build
+from fairfate.federation.validation_source import parse_validation_source
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
 from fairfate.strategies import Setup, parse_spec
@@ -43,7 +43,7 @@ def table() -> Table:
 
 
 def federate(table: Table, text: str = "server", min_cell: int = K) -> Federation:
-    return build(table, PARTITION, 8, Streams(1), parse_holders(text), min_cell)
+    return build(table, PARTITION, 8, Streams(1), parse_validation_source(text), min_cell)
 
 
 def simulation(federation: Federation) -> Simulation:
@@ -74,7 +74,7 @@ def test_each_client_trains_on_its_large_strata_only(table: Table, text: str) ->
 
 def test_inputs_are_scaled_by_the_rows_that_take_part(table: Table) -> None:
     ours = federate(table)
-    kept = share_out(table, PARTITION, 8, Streams(1), min_cell=K).train
+    kept = assign_rows(table, PARTITION, 8, Streams(1), min_cell=K).train
     assert len(kept) == len(ours.rows)
     assert_array_equal(ours.encoder.low, table.fit_encoder(kept).low)
 
@@ -223,9 +223,9 @@ def test_a_minimum_is_a_whole_number_from_0_on(table: Table, value: object, mess
 
 def test_notes_say_how_many_rows_are_excluded(table: Table) -> None:
     (note,) = checked(from_mapping({"min-cell": K, "clients": 8, "seeds": [1]}), table).notes
-    of = share_out(table, PARTITION, 8, Streams(1), min_cell=K)
+    of = assign_rows(table, PARTITION, 8, Streams(1), min_cell=K)
     rows, clients = int(of.excluded.sum()), int((of.excluded > 0).sum())
-    assert rows == len(share_out(table, PARTITION, 8, Streams(1)).train) - len(of.train)
+    assert rows == len(assign_rows(table, PARTITION, 8, Streams(1)).train) - len(of.train)
     assert note.startswith(f"{rows} rows of {clients} of the 8 clients are excluded:")
     (note,) = checked(from_mapping({"min-cell": K, "clients": 8, "seeds": 3}), table).notes
     assert note.startswith("up to ")

@@ -26,8 +26,8 @@ from fairfate.engine.simulation import Simulation
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import Statistics
 from fairfate.federation.partition import parse_partition
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build
-from fairfate.federation.streams import Streams
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
 from fairfate.strategies import (

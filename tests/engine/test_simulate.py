@@ -18,8 +18,8 @@ from fairfate.errors import InputError
 from fairfate.experiments.run import run
 from fairfate.fairness import metrics
 from fairfate.federation.partition import parse_partition
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, build
-from fairfate.federation.streams import Streams
 from fairfate.models.mlp import Mlp
 from fairfate.models.rows import PackedRows
 from fairfate.models.training import Training

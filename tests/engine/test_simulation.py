@@ -17,10 +17,10 @@ from fairfate.engine.simulation import Simulation, _distinct, _only
 from fairfate.fairness import metrics
 from fairfate.fairness.metrics import Statistics
 from fairfate.fairness.thresholds import choose_from_histogram, choose_from_scores, histogram
-from fairfate.federation.holders import parse_holders
 from fairfate.federation.partition import parse_partition
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build
-from fairfate.federation.streams import Streams
+from fairfate.federation.validation_source import parse_validation_source
 from fairfate.models.mlp import Mlp
 from fairfate.models.rows import ClientRows
 from fairfate.models.training import Training
@@ -225,7 +225,11 @@ def test_thresholds_are_chosen_from_what_was_said() -> None:
     assert_array_equal(own.thresholds, choose_from_scores(scores, *rule))
     assert_array_equal(theirs.thresholds, choose_from_histogram(clients.histograms(own.params), *rule))
     held = build(
-        synthetic(rows=300, seed=3), parse_partition("random"), 6, STREAMS, holders=parse_holders("clients")
+        synthetic(rows=300, seed=3),
+        parse_partition("random"),
+        6,
+        STREAMS,
+        validation_source=parse_validation_source("clients"),
     )
     (judged,) = traced([text], training=FAST, federation=held, setup=Setup(3, min_cell=10**6))
     scores = MODEL.margins(judged.params, held.validation)

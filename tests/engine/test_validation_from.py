@@ -23,10 +23,10 @@ from fairfate.experiments.folders import read_folder
 from fairfate.experiments.run import run
 from fairfate.experiments.sweep import sweep
 from fairfate.fairness.objective import bind
-from fairfate.federation.holders import AT_SERVER, Holders, parse_holders
 from fairfate.federation.partition import parse_partition
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, build
-from fairfate.federation.streams import Streams
+from fairfate.federation.validation_source import AT_SERVER, ValidationSource, parse_validation_source
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
 from fairfate.strategies import Cohort, Setup, fair_fate, parse_spec
@@ -43,7 +43,7 @@ def table() -> Table:
 
 
 def federate(table: Table, text: str, partition: str = "dirichlet:0.5", seed: int = 1) -> Federation:
-    return build(table, parse_partition(partition), 8, Streams(seed), parse_holders(text))
+    return build(table, parse_partition(partition), 8, Streams(seed), parse_validation_source(text))
 
 
 def played(table: Table, text: str, strategies: list[str], min_cell: int = 20, **options) -> list[Trace]:
@@ -61,16 +61,16 @@ def played(table: Table, text: str, strategies: list[str], min_cell: int = 20, *
     ("text", "meant"),
     [
         ("server", AT_SERVER),
-        ("server:rows=300", Holders(rows=300)),
-        ("clients", Holders("clients")),
-        ("clients:mode=secure,bucket=3", Holders("clients", mode="secure", bucket=3)),
-        ("clients:share=0.1,mode=secure", Holders("clients", mode="secure", share=0.1)),
-        ("clients:validators=all", Holders("clients", validators="all")),
+        ("server:rows=300", ValidationSource(rows=300)),
+        ("clients", ValidationSource("clients")),
+        ("clients:mode=secure,bucket=3", ValidationSource("clients", mode="secure", bucket=3)),
+        ("clients:share=0.1,mode=secure", ValidationSource("clients", mode="secure", share=0.1)),
+        ("clients:validators=all", ValidationSource("clients", validators="all")),
     ],
 )
-def test_a_text_is_read_and_written(text: str, meant: Holders) -> None:
-    assert parse_holders(text) == meant
-    assert parse_holders(str(meant)) == meant
+def test_a_text_is_read_and_written(text: str, meant: ValidationSource) -> None:
+    assert parse_validation_source(text) == meant
+    assert parse_validation_source(str(meant)) == meant
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_text_is_read_and_written(text: str, meant: Holders) -> None:
 )
 def test_nonsense_is_refused_with_its_name(text: str, said: str) -> None:
     with pytest.raises(InputError) as error:
-        parse_holders(text)
+        parse_validation_source(text)
     assert said in str(error.value)
 
 
@@ -160,7 +160,12 @@ def test_the_worked_example_of_buckets() -> None:
 
     deltas = np.array([[1.0, 0.0], [3.0, 0.0], [0.0, 2.0], [0.0, 4.0]])
     found = candidates(
-        parse_holders("clients:mode=secure"), Fixed(1), 1, "abcd", deltas, np.array([10, 30, 20, 20])
+        parse_validation_source("clients:mode=secure"),
+        Fixed(1),
+        1,
+        "abcd",
+        deltas,
+        np.array([10, 30, 20, 20]),
     )
     assert found.names == ("a + b", "c + d")
     assert found.models.tolist() == [[2.5, 0.0], [0.0, 3.0]]
@@ -355,7 +360,11 @@ def judged_round(text: str, *strategies: str) -> tuple[Simulation, list[Server],
     """One round of five clients that judge on rows which they hold out."""
     streams = Streams(1)
     held = build(
-        synthetic(rows=600, seed=2), parse_partition("random"), 5, streams, holders=parse_holders(text)
+        synthetic(rows=600, seed=2),
+        parse_partition("random"),
+        5,
+        streams,
+        validation_source=parse_validation_source(text),
     )
     training = Training(rounds=3, per_round=5, epochs=8, learning_rate=1.0)
     clients = Simulation(held, Mlp(held.inputs), training, streams)
@@ -397,8 +406,10 @@ def test_in_one_bucket_nobody_is_judged_and_nothing_is_counted() -> None:
 def test_who_is_alone_in_a_bucket_is_judged_only_where_buckets_are_of_one(
     bucket: int, clients: int, judged: bool
 ) -> None:
-    holders = parse_holders(f"clients:mode=secure,bucket={bucket}")
-    found = candidates(holders, Streams(1), 1, "abcd"[:clients], np.ones((clients, 2)), np.ones(clients))
+    validation_source = parse_validation_source(f"clients:mode=secure,bucket={bucket}")
+    found = candidates(
+        validation_source, Streams(1), 1, "abcd"[:clients], np.ones((clients, 2)), np.ones(clients)
+    )
     assert found.judged == judged
-    cross = candidates(parse_holders("clients"), Streams(1), 1, "a", np.ones((1, 2)), np.ones(1))
+    cross = candidates(parse_validation_source("clients"), Streams(1), 1, "a", np.ones((1, 2)), np.ones(1))
     assert cross.judged

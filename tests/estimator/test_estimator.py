@@ -24,7 +24,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import fairfate
 from fairfate import FairFederatedClassifier, FairModel, InputError
-from fairfate.federation.streams import Streams
+from fairfate.federation.seeds import Streams
 from fairfate.federation.weights import copies
 from fairfate.models.mlp import Mlp
 from made_up import bank, credit, hospital

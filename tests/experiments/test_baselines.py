@@ -17,8 +17,8 @@ from fairfate.errors import InputError
 from fairfate.experiments.baselines import COLUMNS, LOGISTIC, pooled_baselines, read_baselines
 from fairfate.experiments.config import Config
 from fairfate.experiments.prepare import prepare
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build, split_rows
-from fairfate.federation.streams import Streams
 
 
 def test_logistic_regression_is_that_of_the_rows_that_clients_train_on() -> None:

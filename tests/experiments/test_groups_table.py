@@ -21,8 +21,8 @@ from fairfate.experiments.config import expand
 from fairfate.experiments.groups import group_rates
 from fairfate.experiments.results import count_columns, read_model
 from fairfate.experiments.sweep import sweep
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import split_rows
-from fairfate.federation.streams import Streams
 from fairfate.models import mlp
 
 Call = Callable[..., Outcome]

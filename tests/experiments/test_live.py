@@ -35,8 +35,8 @@ from fairfate.experiments.live import (
 )
 from fairfate.experiments.results import read_clients, read_groups
 from fairfate.federation.partition import parse_partition
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build
-from fairfate.federation.streams import Streams
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
 from fairfate.report.material import Material

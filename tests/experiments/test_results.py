@@ -123,7 +123,7 @@ def test_a_saved_model_predicts_as_the_run_did(finished: fairfate.Run) -> None:
     table = synthetic(rows=400)
     assert model.schema.features == table.feature_names
     assert model.about["strategy"] == "fedavg"
-    from fairfate.federation.streams import Streams
+    from fairfate.federation.seeds import Streams
 
     _, _, test = Streams(2).split(400)
     probability = mlp.probabilities(dict(model.arrays), model.schema.encoder.transform(table.features[test]))

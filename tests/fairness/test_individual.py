@@ -24,8 +24,8 @@ from fairfate.fairness.individual import OfPeople, consistency, gower_neighbours
 from fairfate.fairness.objective import bind, bind_people
 from fairfate.federation.partition import parse_partition
 from fairfate.federation.people import People
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, build, pack, split_rows
-from fairfate.federation.streams import Streams
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
 from fairfate.strategies import Need, Setup, load_plugin, parse_spec

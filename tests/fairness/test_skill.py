@@ -16,8 +16,8 @@ from fairfate.data import Columns, Table, load
 from fairfate.engine.simulate import simulate
 from fairfate.experiments.config import Config
 from fairfate.experiments.plan import resolve
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build, split_rows
-from fairfate.federation.streams import Streams
 from fairfate.models.mlp import probabilities
 
 SEEDS = (1, 2, 3)

@@ -18,8 +18,8 @@ from fairfate.fairness.thresholds import (
     histogram,
 )
 from fairfate.federation.partition import parse_partition
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build
-from fairfate.federation.streams import Streams
 from fairfate.models import mlp
 from fairfate.models.mlp import Mlp
 

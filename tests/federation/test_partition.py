@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from fairfate.data import synthetic
 from fairfate.errors import InputError
 from fairfate.federation.partition import dirichlet, parse_partition, random
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build
-from fairfate.federation.streams import Streams
 
 
 @given(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.model_selection import train_test_split
 
-from fairfate.federation.streams import Streams
+from fairfate.federation.seeds import Streams
 from fairfate.models.mlp import Mlp
 
 

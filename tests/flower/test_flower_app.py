@@ -28,8 +28,8 @@ from fairfate.experiments.config import from_mapping, read_config
 from fairfate.experiments.plan import resolve
 from fairfate.experiments.prepare import load_table
 from fairfate.fairness.disclosure import round_counts
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build
-from fairfate.federation.streams import Streams
 from fairfate.flower.app.guard import UntrustedAppError, app_checksum, checksum_of, install, unpack
 from fairfate.flower.app.init import init
 from fairfate.models.mlp import Mlp

@@ -21,8 +21,8 @@ from fairfate.engine.simulation import Simulation
 from fairfate.experiments.config import from_mapping, read_config
 from fairfate.experiments.plan import resolve
 from fairfate.experiments.prepare import load_table
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build
-from fairfate.federation.streams import Streams
 from fairfate.flower import FlowerStrategy, Validation
 from fairfate.models.mlp import Mlp
 from federation_in_process import Killed, LocalGrid
@@ -95,7 +95,7 @@ def assert_same_after_every_round(ready: ReadyApp, grid: LocalGrid) -> list[Any]
     table = load_table(run_config)
     plan = resolve(run_config, table)
     streams = Streams(3)
-    federation = build(table, plan.partition, plan.clients, streams, plan.holders)
+    federation = build(table, plan.partition, plan.clients, streams, plan.validation_source)
     clients = Simulation(federation, plan.model(federation.inputs), plan.training, streams)
     server = Server.start(plan.specs[0].build(plan.setup(table)), clients.initial())
     seen, noted = [server.params.astype(np.float32)], []

@@ -22,8 +22,8 @@ from fairfate.export import to_json
 from fairfate.fairness import metrics
 from fairfate.fairness.disclosure import round_counts
 from fairfate.fairness.objective import bind
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import split_rows
-from fairfate.federation.streams import Streams
 from fairfate.storage import read_arrays, write_arrays
 
 STRATEGIES = ["fedavg", "fair_fate", "fedavg+average+thresholds:from=clients"]

@@ -13,8 +13,8 @@ from fairfate.data import Table, synthetic
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.federation.partition import parse_partition
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, build
-from fairfate.federation.streams import Streams
 from fairfate.models import kernels, mlp
 from fairfate.models.kernels import batch_order
 from fairfate.models.mlp import Mlp, parse_hidden

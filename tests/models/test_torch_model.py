@@ -20,8 +20,8 @@ from fairfate.engine.simulate import simulate
 from fairfate.errors import InputError
 from fairfate.experiments.config import from_mapping, read_config
 from fairfate.federation.partition import parse_partition
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, build
-from fairfate.federation.streams import Streams
 from fairfate.models.mlp import Mlp
 from fairfate.models.model import Batches, Losses
 from fairfate.models.torch import TorchModel

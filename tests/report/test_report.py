@@ -32,8 +32,8 @@ from fairfate.experiments.results import REPORT_FILES, counts_of, read_rounds
 from fairfate.fairness.metrics import METRICS, acceptance
 from fairfate.fairness.objective import fairness_by
 from fairfate.fairness.thresholds import BINS
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import split_rows
-from fairfate.federation.streams import Streams
 from fairfate.report.audit import (
     ABOVE,
     BELOW,

@@ -7,8 +7,8 @@ import pytest
 
 from fairfate.data import Table
 from fairfate.federation.partition import parse_partition
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build
-from fairfate.federation.streams import Streams
 from fairfate.models.training import Training
 from fairfate.strategies import entries
 from simulated import simulated

@@ -354,14 +354,14 @@ def test_a_model_that_ignores_the_group_flips_nothing(done: Benchmark) -> None:
     plan, table = prepare(
         Config(data="synthetic:rows=400", partition="random", strategies=("fedavg",), rounds=1, seeds=(1,))
     )
-    from fairfate.federation.split import encode, share_out
-    from fairfate.federation.streams import Streams
+    from fairfate.federation.seeds import Streams
+    from fairfate.federation.split import assign_rows, encode
     from fairfate.studies.benchmark.probe import Probe
 
-    holdings = share_out(table, plan.partition, plan.clients, Streams(1))
-    federation = encode(table, holdings, Streams(1))
+    assignment = assign_rows(table, plan.partition, plan.clients, Streams(1))
+    federation = encode(table, assignment, Streams(1))
     model = plan.model(federation.inputs)
-    probe = Probe(table, holdings.test, federation, model)
+    probe = Probe(table, assignment.test, federation, model)
     params = np.zeros(model.num_parameters, dtype=np.float32)
     arrays = model.arrays(params)
     arrays["w1"][:] = 1

@@ -5,8 +5,8 @@ import numpy as np
 import fairfate
 from fairfate.data import Encoder
 from fairfate.federation.partition import parse_partition
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build
-from fairfate.federation.streams import Streams
 
 TABLE, STREAMS = fairfate.load("synthetic:rows=3000"), Streams(seed=1)
 

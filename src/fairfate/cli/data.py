@@ -59,8 +59,8 @@ def describe(
     from fairfate.data.readers import read_file, read_folder
     from fairfate.experiments.config import from_mapping
     from fairfate.experiments.prepare import load_table, prepare
+    from fairfate.federation.seeds import Streams
     from fairfate.federation.split import build
-    from fairfate.federation.streams import Streams
     from fairfate.report.terminal import show_look, show_partition, show_table
 
     config = from_mapping({**given, "data": data, "seeds": [seed]}, where="the command line")
@@ -76,7 +76,9 @@ def describe(
         return
     plan, table = prepare(config)
     show_table(screen, table)
-    federation = build(table, plan.partition, plan.clients, Streams(seed, plan.published), plan.holders)
+    federation = build(
+        table, plan.partition, plan.clients, Streams(seed, plan.published), plan.validation_source
+    )
     screen.print()
     title = f"training rows by client, {plan.partition}, seed {seed} (share of the column)"
     show_partition(screen, table, federation, title)

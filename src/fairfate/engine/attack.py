@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from fairfate.engine.attack_training import train_apart, train_on_harmful_rows
 from fairfate.errors import InputError, check, plain, unknown
 from fairfate.fairness.metrics import Statistics
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation
-from fairfate.federation.streams import Streams
 from fairfate.models.mlp import Mlp
 from fairfate.models.model import Model, Models
 from fairfate.models.rows import ClientRows

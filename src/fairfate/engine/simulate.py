@@ -25,9 +25,9 @@ from fairfate.fairness.thresholds import (
     choose_from_histogram,
     choose_from_scores,
 )
-from fairfate.federation.holders import AT_SERVER
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation
-from fairfate.federation.streams import Streams
+from fairfate.federation.validation_source import AT_SERVER
 from fairfate.models.model import Model, Models
 from fairfate.models.training import Training
 from fairfate.strategies import AVERAGE, THRESHOLDS, Average, Notes, Setup, Spec, Step
@@ -171,7 +171,11 @@ def _identity(
         "streams": asdict(streams),
         "rows": [digest.hexdigest(), federation.rows.offsets.tolist()],
         **({} if attack is None else {"attack": str(attack)}),
-        **({} if federation.holders == AT_SERVER else {"validation-from": str(federation.holders)}),
+        **(
+            {}
+            if federation.validation_source == AT_SERVER
+            else {"validation-from": str(federation.validation_source)}
+        ),
         **({} if federation.min_cell == 0 else {"min-cell": federation.min_cell}),
     }
 
@@ -246,7 +250,7 @@ class _Line:
         step, rows = dict(self.thresholds.settings), clients.federation
         fairness = replace(setup, min_cell=0).fairness(str(step["metric"]))
         rule = float(step["tolerance"]), float(step["keep"]), str(step["against"])
-        if rows.holders.at_clients:  # who tell how many rows have which score
+        if rows.validation_source.at_clients:  # who tell how many rows have which score
             held = clients.held_histograms(self.released)
             seen = clients.histograms(self.released) if step["from"] == "clients" else held
             chosen = choose_from_histogram(seen, fairness, *rule)

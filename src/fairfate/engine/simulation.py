@@ -17,9 +17,9 @@ from fairfate.errors import check
 from fairfate.fairness.disclosure import merge_bins, round_counts, round_statistics
 from fairfate.fairness.metrics import CellRows, Counts, Statistics
 from fairfate.fairness.thresholds import histogram
-from fairfate.federation.judged import judged_rows
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation
-from fairfate.federation.streams import Streams
+from fairfate.federation.validation_source import scoring_rows
 from fairfate.models.model import Model, Models
 from fairfate.models.rows import PackedRows
 from fairfate.models.training import Training
@@ -55,9 +55,9 @@ class Simulation:
         self._nothing = np.zeros((0, federation.groups, 2, 2), dtype=np.int64)
         self._zero = np.zeros((1, federation.groups, 2, 2), dtype=np.int64)
         self._sampled = streams.cohorts(training.rounds, federation.clients, training.per_round)
-        self._judged_rows = federation.validation
-        if not federation.holders.at_clients:
-            self._judged_rows = judged_rows(federation.validation, training.per_round, streams)
+        self._scoring_rows = federation.validation
+        if not federation.validation_source.at_clients:
+            self._scoring_rows = scoring_rows(federation.validation, training.per_round, streams)
         self._sizes = federation.sizes
         self._has_rows = self._sizes > 0
 
@@ -68,7 +68,7 @@ class Simulation:
     def validate(self, models: Models) -> Counts:
         """(models, groups, 2, 2) on the validation rows: the server's, or all that clients hold out."""
         f = self.federation
-        if f.holders.at_clients and f.min_cell > 1:
+        if f.validation_source.at_clients and f.min_cell > 1:
             return _each_once(models, partial(self._sum_held, range(f.clients)))
         return self._count(models, f.validation)
 
@@ -117,7 +117,7 @@ class Simulation:
         )
         if self.attackers is not None:
             trained = self.attackers.sent(self.model, begun, trained, clients, self.training, self._key, t)
-        judged = f.holders.at_clients
+        judged = f.validation_source.at_clients
         scored = [self._nothing] * len(servers) if judged else self._score_clients(trained, servers, places)
         deltas = trained - begun[:, None]
         deltas.setflags(write=False)  # several strategies may look at them
@@ -169,7 +169,7 @@ class Simulation:
                         else begun[p] + replies.deltas
                     )
                     about = replies.clients, models, replies.num_examples
-                    asked[place] = candidates(self.federation.holders, self.streams, t, *about)
+                    asked[place] = candidates(self.federation.validation_source, self.streams, t, *about)
                 replies = self._judged(replies, asked[place], begun[p], judges[s])
             result[s] = replies
         return result
@@ -190,7 +190,7 @@ class Simulation:
     def _count_held(self, judges: NDArray[np.int64], models: Models) -> Counts:
         """(models, groups, 2, 2) summed over what these clients hold out, or all."""
         given = np.ascontiguousarray(models, dtype=np.float32)
-        if self.federation.holders.validators == "all":
+        if self.federation.validation_source.validators == "all":
             return self.validate(given)
         return self._sum_held(judges, given)
 
@@ -209,7 +209,7 @@ class Simulation:
         if len(counts) and changed.any():
             counts = counts.copy()
             moved = stack(list(server.params + deltas[changed]))
-            counts[changed] = self._count(moved, self._judged_rows)
+            counts[changed] = self._count(moved, self._scoring_rows)
         return replies._replace(deltas=deltas, client_counts=counts)
 
     def _see_people(self, server: Server, replies: Replies, models: Models, begun: Models) -> Replies:
@@ -256,7 +256,7 @@ class Simulation:
         if not wanted:
             return [self._nothing] * len(servers)
         looked_at = trained if len(wanted) == len(trained) else trained[wanted]
-        counts = self.model.count(looked_at.reshape(-1, trained.shape[-1]), self._judged_rows)
+        counts = self.model.count(looked_at.reshape(-1, trained.shape[-1]), self._scoring_rows)
         each = dict(
             zip(wanted, counts.reshape(len(wanted), trained.shape[1], *counts.shape[1:]), strict=True)
         )
@@ -265,9 +265,9 @@ class Simulation:
     def _on_sample(self, found: list[Replies], models: Models, servers: Sequence[Server]) -> list[Replies]:
         """The same with servers' models on the rows of their clients' scores, if these are a sample."""
         looks = [s for s, server in enumerate(servers) if server.needs(Need.SCORES)]
-        if self._judged_rows is self.federation.validation or not looks:
+        if self._scoring_rows is self.federation.validation or not looks:
             return found
-        counts = dict(zip(looks, self._count(models[looks], self._judged_rows), strict=True))
+        counts = dict(zip(looks, self._count(models[looks], self._scoring_rows), strict=True))
         return [of._replace(server_counts=counts.get(s)) for s, of in enumerate(found)]
 
     def histograms(self, params: Models) -> NDArray[np.int64]:

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.federation.holders import SECURE, Holders
-from fairfate.federation.streams import Streams
+from fairfate.federation.seeds import Streams
+from fairfate.federation.validation_source import SECURE, ValidationSource
 from fairfate.strategies import weighted_mean
 
 
@@ -27,7 +27,7 @@ class Candidates(NamedTuple):
 
 
 def candidates(
-    holders: Holders,
+    validation_source: ValidationSource,
     streams: Streams,
     t: int,
     names: Sequence[str],
@@ -38,18 +38,18 @@ def candidates(
 
     Parameters
     ----------
-    holders : how clients judge
+    validation_source : how clients judge
     streams, t : what buckets depend on
     names, models, num_examples : the clients', their models, and the rows behind each
     """
-    if holders.mode != SECURE:
+    if validation_source.mode != SECURE:
         alone = tuple(np.array([number]) for number in range(len(names)))
         return Candidates(tuple(names), models, num_examples, alone)
-    members = tuple(streams.buckets(t, len(names), holders.bucket))
+    members = tuple(streams.buckets(t, len(names), validation_source.bucket))
     return Candidates(
         tuple(" + ".join(names[number] for number in bucket) for bucket in members),
         np.stack([weighted_mean(models[bucket], num_examples[bucket]) for bucket in members]),
         np.array([num_examples[bucket].sum() for bucket in members]),
         members,
-        judged=holders.bucket == 1 or len(members) > 1,
+        judged=validation_source.bucket == 1 or len(members) > 1,
     )

@@ -13,8 +13,8 @@ from fairfate.data import Table
 from fairfate.errors import InputError
 from fairfate.experiments.plan import Plan
 from fairfate.fairness.thresholds import auc, histogram
-from fairfate.federation.split import share_out
-from fairfate.federation.streams import Streams
+from fairfate.federation.seeds import Streams
+from fairfate.federation.split import assign_rows
 from fairfate.models.fair_model import FairModel
 from fairfate.models.rows import PackedRows
 from fairfate.storage import csv_text, write_bytes
@@ -36,8 +36,10 @@ def importances(plan: Plan, table: Table, model: FairModel, seed: int) -> tuple[
     if len(table.feature_names) > MOST_COLUMNS:
         return ()
     streams = Streams(seed, plan.published)
-    holdings = share_out(table, plan.partition, plan.clients, streams, plan.holders, plan.config.min_cell)
-    rows, encoder = np.sort(holdings.test)[:MOST_ROWS], model.schema.encoder
+    assignment = assign_rows(
+        table, plan.partition, plan.clients, streams, plan.validation_source, plan.config.min_cell
+    )
+    rows, encoder = np.sort(assignment.test)[:MOST_ROWS], model.schema.encoder
     scored = plan.model(encoder.inputs, model.schema)
     params = np.asarray(scored.flat(dict(model.arrays)), dtype=np.float32)
 

@@ -17,9 +17,9 @@ from fairfate.engine.simulate import Trace, simulate
 from fairfate.experiments.plan import Plan
 from fairfate.experiments.results import Line, rounds_frame
 from fairfate.fairness.objective import metrics_by
-from fairfate.federation.holders import AT_SERVER
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, build
-from fairfate.federation.streams import Streams
+from fairfate.federation.validation_source import AT_SERVER
 from fairfate.models.fair_model import FairModel
 from fairfate.storage import short_name
 from fairfate.strategies import Spec
@@ -56,7 +56,11 @@ class Job:
             **{name: value for name, value in asdict(self.plan.training).items() if value},
             **({} if self.plan.config.encode == ORDINAL else {"encode": self.plan.config.encode}),
             **({} if self.plan.attack is None else {"attack": str(self.plan.attack)}),
-            **({} if self.plan.holders == AT_SERVER else {"validation-from": str(self.plan.holders)}),
+            **(
+                {}
+                if self.plan.validation_source == AT_SERVER
+                else {"validation-from": str(self.plan.validation_source)}
+            ),
             **({} if self.plan.config.min_cell == 0 else {"min-cell": self.plan.config.min_cell}),
             **({} if self.plan.network is None else {"model": self.plan.network.key}),
         }
@@ -94,7 +98,7 @@ def run_job(
     """Train the strategies side by side, and take their steps; go on from a checkpoint if there is one."""
     streams = Streams(seed, plan.published)
     min_cell = plan.config.min_cell
-    federation = build(table, plan.partition, plan.clients, streams, plan.holders, min_cell)
+    federation = build(table, plan.partition, plan.clients, streams, plan.validation_source, min_cell)
     traces = simulate(
         federation,
         specs,

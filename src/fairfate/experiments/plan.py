@@ -18,8 +18,8 @@ from fairfate.engine.attack import Attack, parse_attack
 from fairfate.errors import InputError, check
 from fairfate.experiments.config import HIDDEN, Config, Shape, config_text
 from fairfate.fairness.grammar import parse_objective
-from fairfate.federation.holders import AT_SERVER, Holders, parse_holders
 from fairfate.federation.partition import Partition, parse_partition
+from fairfate.federation.validation_source import AT_SERVER, ValidationSource, parse_validation_source
 from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
 from fairfate.models.training import Training
@@ -49,7 +49,7 @@ class Plan:
     """The user's own model, in its place."""
     attack: Attack | None = None
     """What some clients do to the others."""
-    holders: Holders = AT_SERVER
+    validation_source: ValidationSource = AT_SERVER
     """Who holds the validation rows."""
     notes: tuple[str, ...] = ()
     """What is done otherwise than a reader may think, for the user to read."""
@@ -63,7 +63,7 @@ class Plan:
 
     def setup(self, table: Table) -> Setup:
         """What strategies may know of the run."""
-        return setup_of(self.holders, self.training, table.grouping, self.published)
+        return setup_of(self.validation_source, self.training, table.grouping, self.published)
 
     @property
     def split(self) -> str:
@@ -81,9 +81,11 @@ class Plan:
         return self.config.protocol == "published"
 
 
-def setup_of(holders: Holders, training: Training, groups: Groups, published: bool) -> Setup:
+def setup_of(
+    validation_source: ValidationSource, training: Training, groups: Groups, published: bool
+) -> Setup:
     """What strategies may know of a run."""
-    return Setup(training.rounds, published, groups, training.learning_rate, holders.min_cell)
+    return Setup(training.rounds, published, groups, training.learning_rate, validation_source.min_cell)
 
 
 def resolve(config: Config, table: Table) -> Plan:
@@ -117,10 +119,13 @@ def resolve(config: Config, table: Table) -> Plan:
     published = config.protocol == "published"
     strategies = config.strategies or (PUBLISHED if published else RECOMMENDED)
     guard = not published and (not config.strategies or table.is_own)
-    holders = AT_SERVER if config.validation_from is None else parse_holders(config.validation_from)
+    validation_source = (
+        AT_SERVER if config.validation_from is None else parse_validation_source(config.validation_from)
+    )
     specs = tuple(
         dict.fromkeys(
-            parse_spec(text, metric, guard=guard, trials=not holders.at_clients) for text in strategies
+            parse_spec(text, metric, guard=guard, trials=not validation_source.at_clients)
+            for text in strategies
         )
     )
     attack = parse_attack(config.attack)
@@ -134,13 +139,13 @@ def resolve(config: Config, table: Table) -> Plan:
     network = None if config.model is None else Network.read(config.model)
     check(network is None or config.hidden is None, "hidden must be left out with model", config.hidden)
     check(
-        training.early_stopping == 0 or not holders.at_clients,
+        training.early_stopping == 0 or not validation_source.at_clients,
         "early-stopping must be left out with validation-from clients, who tell no loss",
         training.early_stopping,
     )
     resolved = replace(
         config,
-        validation_from=None if holders == AT_SERVER else str(holders),
+        validation_from=None if validation_source == AT_SERVER else str(validation_source),
         partition=str(partition),
         attack=None if attack is None else str(attack),
         clients=clients,
@@ -157,7 +162,17 @@ def resolve(config: Config, table: Table) -> Plan:
     )
     notes = _shape_notes(resolved, shape, is_deep=is_deep)
     return Plan(
-        resolved, table.name, partition, clients, training, specs, hidden, network, attack, holders, notes
+        resolved,
+        table.name,
+        partition,
+        clients,
+        training,
+        specs,
+        hidden,
+        network,
+        attack,
+        validation_source,
+        notes,
     )
 
 

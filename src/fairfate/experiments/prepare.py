@@ -16,11 +16,10 @@ from fairfate.experiments.plan import Plan, resolve
 from fairfate.fairness.disclosure import MIN_CELL
 from fairfate.fairness.metrics import CellRows
 from fairfate.fairness.objective import bind_people, check_defined
-from fairfate.federation.holders import AT_SERVER, Holders
-from fairfate.federation.judged import said
 from fairfate.federation.people import check_people
-from fairfate.federation.split import NO_ROWS, share_out, split_rows
-from fairfate.federation.streams import Streams
+from fairfate.federation.seeds import Streams
+from fairfate.federation.split import NO_ROWS, assign_rows, split_rows
+from fairfate.federation.validation_source import AT_SERVER, ValidationSource, describe_sample
 from fairfate.strategies import THRESHOLDS, Need, Setup, Spec
 
 
@@ -65,12 +64,12 @@ def checked(config: Config, table: Table) -> Plan:
         plan.network.check(Schema.of(table, table.encoder))
     needs = Need.NOTHING
     for spec in plan.specs:
-        check_individual(spec, plan.holders)
+        check_individual(spec, plan.validation_source)
         of = spec.build(setup).needs
-        check_judged(spec, of, plan.holders)
+        check_judged(spec, of, plan.validation_source)
         needs |= of
     rows, excluded = zip(*(_check_seed(plan, table, seed, setup) for seed in plan.config.seeds), strict=True)
-    sample = None if plan.holders.at_clients else said(rows[0], plan.training.per_round)
+    sample = None if plan.validation_source.at_clients else describe_sample(rows[0], plan.training.per_round)
     small = excluded_note(plan.config.min_cell, excluded) if plan.config.min_cell > 1 else None
     notes = [*plan.notes, _simulated_note(plan, table), sample if Need.SCORES in needs else None, small]
     return replace(plan, notes=tuple(note for note in notes if note))
@@ -113,8 +112,8 @@ def _check_seed(plan: Plan, table: Table, seed: int, setup: Setup) -> tuple[int,
     Returns how many validation rows there are, and how many rows each client excludes.
     """
     streams, min_cell, excluded = Streams(seed, plan.published), plan.config.min_cell, NO_ROWS
-    if _may_fail(plan) or seed == plan.config.seeds[0] or plan.holders != AT_SERVER or min_cell > 1:
-        of = share_out(table, plan.partition, plan.clients, streams, plan.holders, min_cell)
+    if _may_fail(plan) or seed == plan.config.seeds[0] or plan.validation_source != AT_SERVER or min_cell > 1:
+        of = assign_rows(table, plan.partition, plan.clients, streams, plan.validation_source, min_cell)
         train, validation, excluded = of.train, of.validation, of.excluded
     else:
         train, validation, _ = split_rows(table, streams)
@@ -156,21 +155,21 @@ def _may_fail(plan: Plan) -> bool:
     return plan.published and plan.partition.sigma is not None and plan.partition.sigma < 0.01
 
 
-def check_individual(spec: Spec, holders: Holders) -> None:
+def check_individual(spec: Spec, validation_source: ValidationSource) -> None:
     """InputError where an objective asks how people are treated whose rows the server does not have."""
-    if spec.individual and holders.at_clients:
+    if spec.individual and validation_source.at_clients:
         terms = listing(sorted(spec.individual))
         raise InputError(
             f"validation-from must be server for metric '{spec.base.metric}' ({terms} is measured on single"
-            f" rows), got '{holders}'"
+            f" rows), got '{validation_source}'"
         )
 
 
-def check_judged(spec: Spec, needs: Need, holders: Holders) -> None:
+def check_judged(spec: Spec, needs: Need, validation_source: ValidationSource) -> None:
     """InputError where a strategy cannot do without validation rows at the server."""
-    if not holders.at_clients:
+    if not validation_source.at_clients:
         return
     if Need.DESCENT in needs:
         raise InputError(
-            f"validation-from must be server for {spec.name}, which trains there, got '{holders}'"
+            f"validation-from must be server for {spec.name}, which trains there, got '{validation_source}'"
         )

@@ -9,8 +9,6 @@ from numpy.typing import NDArray
 
 from fairfate.errors import InputError, check, plain
 
-Assignment = NDArray[np.int64]
-
 
 def dirichlet(
     cell: NDArray[np.int64],
@@ -19,7 +17,7 @@ def dirichlet(
     rng: np.random.Generator | np.random.RandomState,
     *,
     groups: int = 2,
-) -> Assignment:
+) -> NDArray[np.int64]:
     """Split each (group, label) cell by shares drawn from a Dirichlet distribution.
 
     The smaller ``sigma``, the more clients differ, in size too. The last client takes the rounding rest of
@@ -37,17 +35,17 @@ def dirichlet(
     shares = rng.dirichlet(np.full(clients, sigma), 2 * groups)
     if not np.isfinite(shares).all():
         raise InputError(f"sigma must be large enough for finite shares, got {sigma}")
-    assignment = np.empty(len(cell), dtype=np.int64)
+    client = np.empty(len(cell), dtype=np.int64)
     # label 1 before label 0, and within it the privileged (last) group first: the authors' order
     order = [2 * group + label for label in (1, 0) for group in reversed(range(groups))]
     for share, number in zip(shares, order, strict=True):
         rows = np.flatnonzero(cell == number)
         ends = np.rint(share[:-1] * len(rows)).astype(np.int64).cumsum()
-        assignment[rows] = np.searchsorted(ends, np.arange(len(rows)), side="right")
-    return assignment
+        client[rows] = np.searchsorted(ends, np.arange(len(rows)), side="right")
+    return client
 
 
-def random(rows: int, clients: int) -> Assignment:
+def random(rows: int, clients: int) -> NDArray[np.int64]:
     """Cut shuffled rows into equal parts (sizes differ by one at most).
 
     >>> random(7, 3).tolist()

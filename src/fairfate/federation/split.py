@@ -13,16 +13,16 @@ from fairfate.data import SOURCES, TEST, TRAINING, VALIDATION, Encoder, Table
 from fairfate.errors import InputError, check
 from fairfate.fairness.disclosure import large_strata
 from fairfate.fairness.metrics import CellRows
-from fairfate.federation.holders import AT_SERVER, Holders
-from fairfate.federation.partition import Assignment, Partition, dirichlet, random
+from fairfate.federation.partition import Partition, dirichlet, random
 from fairfate.federation.people import People
-from fairfate.federation.streams import Streams
+from fairfate.federation.seeds import Streams
+from fairfate.federation.validation_source import AT_SERVER, ValidationSource
 from fairfate.models.rows import ClientRows, PackedRows
 
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """Who holds what, ready for the kernels."""
+    """The rows of every client and of the server, encoded for the kernels."""
 
     rows: ClientRows
     """The training rows of all clients."""
@@ -35,7 +35,7 @@ class Federation:
     encoder: Encoder
     held: tuple[PackedRows, ...] = ()
     """What each client holds out, where the server has no validation rows."""
-    holders: Holders = AT_SERVER
+    validation_source: ValidationSource = AT_SERVER
     people: People | None = None
     """The server's validation rows once more, to see how models treat single people."""
     min_cell: int = 0
@@ -72,7 +72,7 @@ class Federation:
     ) -> Federation:
         """One client alone, under the number it has among the others, without the rows that it holds out."""
         kept = np.arange(len(table)) if held is None else np.flatnonzero(~held)
-        nothing = pack(table, np.arange(0), encoder)
+        no_rows = pack(table, np.arange(0), encoder)
         cells = np.bincount(table.cell[kept], minlength=2 * table.groups).reshape(table.groups, 2)
         before = np.zeros((number, table.groups, 2), dtype=np.int64)
         rows = ClientRows(
@@ -84,8 +84,8 @@ class Federation:
             rows=rows,
             client_cells=np.concatenate([before, cells[None]]),
             client_names=("",) * number + (table.name,),
-            validation=nothing,
-            test=nothing,
+            validation=no_rows,
+            test=no_rows,
             encoder=encoder,
         )
 
@@ -97,7 +97,7 @@ def pack(table: Table, rows: NDArray[np.int64], encoder: Encoder) -> PackedRows:
 
 def assign(
     table: Table, train: NDArray[np.int64], partition: Partition, clients: int, streams: Streams
-) -> tuple[Assignment, tuple[str, ...]]:
+) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """The client of each training row, and the clients' names."""
     if partition.kind == "column":
         if table.client is None:
@@ -140,12 +140,12 @@ def held_out(table: Table, streams: Streams) -> tuple[NDArray[np.int64], NDArray
 NO_ROWS = np.zeros(0, dtype=np.int64)
 
 
-class Holdings(NamedTuple):
-    """Who holds which rows of a table, by their numbers."""
+class RowAssignment(NamedTuple):
+    """Which rows of a table each client and the server have, by their numbers."""
 
     train: NDArray[np.int64]
-    client: Assignment
-    """(training rows,) who holds each."""
+    client: NDArray[np.int64]
+    """(training rows,) the client of each."""
     names: tuple[str, ...]
     """Of the clients."""
     validation: NDArray[np.int64]
@@ -158,66 +158,71 @@ class Holdings(NamedTuple):
 
     def client_cells(self, table: Table) -> CellRows:
         """(clients, groups, 2) training rows of each client by group and label."""
-        cells = 2 * table.groups
-        found = np.bincount(self.client * cells + table.cell[self.train], minlength=len(self.names) * cells)
-        return found.reshape(len(self.names), table.groups, 2).astype(np.int64)
+        strata = 2 * table.groups
+        stratum = self.client * strata + table.cell[self.train]
+        rows = np.bincount(stratum, minlength=len(self.names) * strata)
+        return rows.reshape(len(self.names), table.groups, 2).astype(np.int64)
 
 
-def share_out(
+def assign_rows(
     table: Table,
     partition: Partition,
     clients: int,
     streams: Streams,
-    holders: Holders = AT_SERVER,
+    validation_source: ValidationSource = AT_SERVER,
     min_cell: int = 0,
-) -> Holdings:
+) -> RowAssignment:
     """Split a table, and give its training rows to clients; small strata of theirs are excluded."""
     train, validation, test = split_rows(table, streams)
-    if holders.at_clients:
+    if validation_source.at_clients:
         train = np.concatenate([train, validation]) if table.part is None else train
         validation = validation[:0]
-    elif holders.rows is not None:
-        validation = streams.few(validation, holders.rows)
+    elif validation_source.rows is not None:
+        validation = streams.few(validation, validation_source.rows)
     check(
         partition.kind == "column" or clients <= len(train),
         f"clients must be <= the {len(train)} training rows of '{table.name}'",
         clients,
     )
     client, names = assign(table, train, partition, clients, streams)
-    holdings = Holdings(train, client, names, validation, test)
-    if holders.at_clients:
-        holdings = _hold_out(table, holdings, holders.share, streams)
-    return _exclude_small(table, holdings, min_cell) if min_cell > 1 else holdings
+    assignment = RowAssignment(train, client, names, validation, test)
+    if validation_source.at_clients:
+        assignment = _hold_out(table, assignment, validation_source.share, streams)
+    return _exclude_small(table, assignment, min_cell) if min_cell > 1 else assignment
 
 
-def _hold_out(table: Table, of: Holdings, share: float, streams: Streams) -> Holdings:
+def _hold_out(table: Table, assignment: RowAssignment, share: float, streams: Streams) -> RowAssignment:
     """The same where each client takes validation rows out of those for training."""
+    train, client = assignment.train, assignment.client
     held: list[NDArray[np.int64]] = []
-    kept = np.ones(len(of.train), dtype=bool)
-    for client in range(len(of.names)):
-        mine = np.flatnonzero(of.client == client)
-        out = mine[streams.held(client, table.cell[of.train[mine]], share)]
-        held.append(of.train[out])
-        kept[out] = False
-    train, validation = of.train[kept], np.concatenate(held)
-    check(len(validation) > 0, "validation-from clients must leave a row held out", f"{len(train)} rows")
-    return of._replace(train=train, client=of.client[kept], validation=validation, held=tuple(held))
+    kept = np.ones(len(train), dtype=bool)
+    for number in range(len(assignment.names)):
+        rows = np.flatnonzero(client == number)
+        held_out = rows[streams.held(number, table.cell[train[rows]], share)]
+        held.append(train[held_out])
+        kept[held_out] = False
+    validation = np.concatenate(held)
+    check(len(validation) > 0, "validation-from clients must leave a row held out", f"{kept.sum()} rows")
+    return assignment._replace(
+        train=train[kept], client=client[kept], validation=validation, held=tuple(held)
+    )
 
 
-def _exclude_small(table: Table, of: Holdings, min_cell: int) -> Holdings:
+def _exclude_small(table: Table, assignment: RowAssignment, min_cell: int) -> RowAssignment:
     """The same without rows of strata of which a client trains on, or holds out, fewer than ``min_cell``."""
-    strata, clients = 2 * table.groups, len(of.names)
-    kept = large_strata(of.client * strata + table.cell[of.train], min_cell, clients * strata)
-    excluded = np.bincount(of.client[~kept], minlength=clients)
+    train, client, held = assignment.train, assignment.client, assignment.held
+    strata, clients = 2 * table.groups, len(assignment.names)
+    kept = large_strata(client * strata + table.cell[train], min_cell, clients * strata)
+    excluded = np.bincount(client[~kept], minlength=clients)
     check(bool(kept.any()), f"min-cell must leave a client training rows of '{table.name}'", min_cell)
-    of = of._replace(train=of.train[kept], client=of.client[kept])
-    if of.held:
-        held = tuple(rows[large_strata(table.cell[rows], min_cell, strata)] for rows in of.held)
-        excluded += [len(before) - len(rows) for before, rows in zip(of.held, held, strict=True)]
-        of = of._replace(held=held, validation=np.concatenate(held))
-        left = len(of.validation) > 0
-        check(left, f"min-cell must leave a client rows held out of '{table.name}'", min_cell)
-    return of._replace(excluded=excluded)
+    assignment = assignment._replace(train=train[kept], client=client[kept])
+    if held:
+        large = tuple(rows[large_strata(table.cell[rows], min_cell, strata)] for rows in held)
+        excluded += [len(before) - len(rows) for before, rows in zip(held, large, strict=True)]
+        assignment = assignment._replace(held=large, validation=np.concatenate(large))
+        is_left = len(assignment.validation) > 0
+        check(is_left, f"min-cell must leave a client rows held out of '{table.name}'", min_cell)
+    return assignment._replace(excluded=excluded)
 
 
 def build(
@@ -225,12 +230,12 @@ def build(
     partition: Partition,
     clients: int,
     streams: Streams,
-    holders: Holders = AT_SERVER,
+    validation_source: ValidationSource = AT_SERVER,
     min_cell: int = 0,
 ) -> Federation:
     """Split, encode and partition a table."""
-    holdings = share_out(table, partition, clients, streams, holders, min_cell)
-    return encode(table, holdings, streams, holders, min_cell)
+    assignment = assign_rows(table, partition, clients, streams, validation_source, min_cell)
+    return encode(table, assignment, streams, validation_source, min_cell)
 
 
 def fit_encoder(table: Table, train: NDArray[np.int64], streams: Streams) -> Encoder:
@@ -244,27 +249,32 @@ def fit_encoder(table: Table, train: NDArray[np.int64], streams: Streams) -> Enc
 
 
 def encode(
-    table: Table, of: Holdings, streams: Streams, holders: Holders = AT_SERVER, min_cell: int = 0
+    table: Table,
+    assignment: RowAssignment,
+    streams: Streams,
+    validation_source: ValidationSource = AT_SERVER,
+    min_cell: int = 0,
 ) -> Federation:
-    """Encode what everybody holds."""
-    encoder = fit_encoder(table, of.train, streams)
-    order = of.train[np.argsort(of.client, kind="stable")]
-    client_cells = of.client_cells(table)
+    """Encode the rows of every client and of the server."""
+    encoder = fit_encoder(table, assignment.train, streams)
+    order = assignment.train[np.argsort(assignment.client, kind="stable")]
+    client_cells = assignment.client_cells(table)
     rows = ClientRows(
         x=encoder.transform(table.features, order).ravel(),
         cell=table.cell[order].astype(np.int32),
         offsets=np.concatenate([[0], np.cumsum(client_cells.sum(axis=(1, 2)))]).astype(np.int64),
     )
-    validation = pack(table, of.validation, encoder)
+    validation = pack(table, assignment.validation, encoder)
+    at_clients = validation_source.at_clients
     return Federation(
         rows=rows,
         client_cells=client_cells,
-        client_names=of.names,
+        client_names=assignment.names,
         validation=validation,
-        test=pack(table, of.test, encoder),
+        test=pack(table, assignment.test, encoder),
         encoder=encoder,
-        held=tuple(pack(table, mine, encoder) for mine in of.held),
-        holders=holders,
-        people=None if holders.at_clients else People(table, of.validation, validation, encoder),
+        held=tuple(pack(table, rows, encoder) for rows in assignment.held),
+        validation_source=validation_source,
+        people=None if at_clients else People(table, assignment.validation, validation, encoder),
         min_cell=min_cell,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.federation.streams import Streams
+from fairfate.federation.seeds import Streams
 
 MOST_COPIES = 10
 """Rows in all, for each row that was given; beyond that, copies are drawn."""

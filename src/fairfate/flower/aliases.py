@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from fairfate.federation.holders import parse_holders
+from fairfate.federation.validation_source import parse_validation_source
 from fairfate.flower.strategy import FlowerStrategy
 from fairfate.flower.validation import Measure
 from fairfate.strategies import (
@@ -54,7 +54,7 @@ class Alias(FlowerStrategy):
             self.factory(**given),
             metric,
             guard=options.get("protocol", "paper") == "paper",
-            trials=not parse_holders(options.get("validation_from", "server")).at_clients,
+            trials=not parse_validation_source(options.get("validation_from", "server")).at_clients,
         )
         super().__init__(spec, validation=validation, metric=metric, **options)
 

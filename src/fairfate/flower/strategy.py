@@ -27,9 +27,8 @@ from fairfate.errors import InputError, check, listing
 from fairfate.experiments.prepare import check_individual, check_judged
 from fairfate.fairness.grammar import parse_objective
 from fairfate.fairness.metrics import Counts, Values
-from fairfate.federation.holders import AT_SERVER, parse_holders
-from fairfate.federation.judged import said
-from fairfate.federation.streams import Streams
+from fairfate.federation.seeds import Streams
+from fairfate.federation.validation_source import AT_SERVER, describe_sample, parse_validation_source
 from fairfate.flower.checks import check_rows, read_reports, rows_told, scale_updates, score
 from fairfate.flower.evaluation import Evaluation, mean_metrics
 from fairfate.flower.global_model import GlobalModel
@@ -162,9 +161,13 @@ class FlowerStrategy(Base):
         self.spec: Spec = parse_spec(strategy, metric)
         self.num_rounds = num_rounds
         self.validation, self.test = validation, test
-        self.holders = parse_holders(validation_from)
-        check(self.holders.rows is None, "validation_from must not limit rows on Flower", validation_from)
-        if self.holders.at_clients:
+        self.validation_source = parse_validation_source(validation_from)
+        check(
+            self.validation_source.rows is None,
+            "validation_from must not limit rows on Flower",
+            validation_from,
+        )
+        if self.validation_source.at_clients:
             self._check_clients_judge()
         self.protocol, self.seed = protocol, seed
         self.streams = Streams(seed, protocol == "published")
@@ -184,10 +187,10 @@ class FlowerStrategy(Base):
         self.weighted_by_key = weighted_by_key
         self.arrayrecord_key, self.configrecord_key = arrayrecord_key, configrecord_key
         self.study, self.on_round = study, on_round
-        check_individual(self.spec, self.holders)
+        check_individual(self.spec, self.validation_source)
         needs = self.spec.build(self._setup(num_rounds or 1)).needs
-        check_judged(self.spec, needs, self.holders)
-        if self.holders.at_clients and Need.TRIALS in needs and Need.SCORES in needs:
+        check_judged(self.spec, needs, self.validation_source)
+        if self.validation_source.at_clients and Need.TRIALS in needs and Need.SCORES in needs:
             raise InputError("keep must be 0 where clients judge on Flower, got more")
         counting = Need.ROWS | Need.ALL_ROWS | Need.REPORTS
         for need, why in ((ON_VALIDATION, "scores models"), (counting, "counts groups")):
@@ -204,11 +207,11 @@ class FlowerStrategy(Base):
             raise InputError("validation must be given for thresholds, which are measured on it, got none")
         self.needs = needs
         self.told_rows = bool(needs & (Need.ROWS | Need.ALL_ROWS))
-        must_ask = self.told_rows or self.holders.at_clients
+        must_ask = self.told_rows or self.validation_source.at_clients
         asks = must_ask if ask_clients is None else ask_clients
         if must_ask and not asks:
             raise InputError(f"ask_clients must be left out or True for {self.spec.name}, got False")
-        held = {HELD_SHARE: self.holders.share} if self.holders.at_clients else {}
+        held = {HELD_SHARE: self.validation_source.share} if self.validation_source.at_clients else {}
         question = ConfigRecord({**(query_config or {}), **held, "wants-rows": self.told_rows})
         groups = len(self.grouping) if self.told_rows and self.grouping is not None else 0
         self.roster = Roster(
@@ -249,20 +252,20 @@ class FlowerStrategy(Base):
     @property
     def grouping(self) -> Groups | None:
         """What rows are counted by: the server's, or those that clients hold out."""
-        known = self.test if self.holders.at_clients else self.validation
+        known = self.test if self.validation_source.at_clients else self.validation
         return None if known is None else known.grouping
 
     def _setup(self, num_rounds: int) -> Setup:
         groups = self.grouping or TWO_GROUPS
         published = self.protocol == "published"
-        return Setup(num_rounds, published, groups, self.learning_rate, self.holders.min_cell)
+        return Setup(num_rounds, published, groups, self.learning_rate, self.validation_source.min_cell)
 
     def _held(self, client: Client) -> dict[str, Any]:
         """By what a client knows which rows it holds out, if it does."""
-        if not self.holders.at_clients:
+        if not self.validation_source.at_clients:
             return {}
         number = self.roster.number(client)
-        return {HELD_SHARE: self.holders.share, HELD_SEED: self.seed, "client": number}
+        return {HELD_SHARE: self.validation_source.share, HELD_SEED: self.seed, "client": number}
 
     def _about_models(self, number: int) -> Callable[[Client], dict[str, Any]]:
         """What a client is told that is asked to judge a round's models, or after the last the released."""
@@ -396,11 +399,11 @@ class FlowerStrategy(Base):
         """Release the model: an average, with thresholds, if the strategy takes these steps."""
         result.arrays = model.layout.record(model.released)
         step = self.spec.step(THRESHOLDS)
-        if self.grouping is None or (step is None and not self.holders.at_clients):
+        if self.grouping is None or (step is None and not self.validation_source.at_clients):
             return
         assert self.num_rounds is not None
         groups, histogram = len(self.grouping), None
-        asked = self.holders.at_clients or (step is not None and step["from"] == "clients")
+        asked = self.validation_source.at_clients or (step is not None and step["from"] == "clients")
         clients = self.roster.clients(grid, max(1, self.min_available_nodes)) if asked else []
         if step is None:
             about = self._about_models(self.num_rounds + 1)
@@ -416,7 +419,7 @@ class FlowerStrategy(Base):
             least = self.limits.min_cell
             return ask_histograms(grid, clients, result.arrays, question, groups, timeout, most, about, least)
 
-        if self.holders.at_clients:
+        if self.validation_source.at_clients:
             rows = ask(self._most_held, lambda client: {**self._held(client), PART: HELD})
         if step["from"] == "clients":
             histogram = ask(self._most, self._held)
@@ -505,7 +508,7 @@ class FlowerStrategy(Base):
     def _most_held(self, name: str) -> float:
         """How many rows a client may hold out beside those that it trains on, rounded up in each stratum."""
         strata = 2 * len(self.grouping) if self.grouping is not None else 0
-        share = self.holders.share
+        share = self.validation_source.share
         return min(self._most(name), share / (1 - share) * self._most_rows(name) + strata)
 
     def _least(self, minimum: int) -> int:
@@ -576,7 +579,7 @@ class FlowerStrategy(Base):
         if self.validation is not None and Need.SCORES in self.needs:
             rows = self.validation
             if isinstance(rows, BuiltIn):
-                rows = self._judged_rows(rows, asked)
+                rows = self._scoring_rows(rows, asked)
             scored = score(good, rows)
             own = None if rows is self.validation else rows.counts(model.record)
         if len(good.nodes) < min(self.min_replies, asked):
@@ -593,7 +596,7 @@ class FlowerStrategy(Base):
             server_counts=own,
             people=people,
         )
-        if not self.holders.at_clients or not good.nodes:
+        if not self.validation_source.at_clients or not good.nodes:
             return found
         if Need.TRIALS in self.needs:
             found = found._replace(
@@ -606,7 +609,7 @@ class FlowerStrategy(Base):
         assert self.grouping is not None
         assert self._grid is not None
         judges = [self.roster.known[node] for node in good.nodes]
-        if self.holders.validators == "all":
+        if self.validation_source.validators == "all":
             online = set(self._grid.get_node_ids())
             judges = [client for node, client in self.roster.known.items() if node in online]
         groups = len(self.grouping)
@@ -615,11 +618,11 @@ class FlowerStrategy(Base):
             self._grid, judges, models, about, groups, self._most_held, self._timeout, self.limits.min_cell
         )
 
-    def _judged_rows(self, rows: BuiltIn, clients: int) -> BuiltIn:
+    def _scoring_rows(self, rows: BuiltIn, clients: int) -> BuiltIn:
         """The validation rows that the models of so many clients are scored on."""
         found = rows.judged(clients, self.streams)
         if found is not rows and not self.sampled:
-            self.sampled = said(len(rows.rows), clients) or ""
+            self.sampled = describe_sample(len(rows.rows), clients) or ""
             log(INFO, "\t> %s", self.sampled)
         return found
 
@@ -629,7 +632,9 @@ class FlowerStrategy(Base):
         """The same with what those who sent the replies count on the rows that they hold out."""
         assert self.grouping is not None
         models = np.stack([model.layout.flat(record) for record in good.records])
-        of = candidates(self.holders, self.streams, number, found.clients, models, good.num_examples)
+        of = candidates(
+            self.validation_source, self.streams, number, found.clients, models, good.num_examples
+        )
         counts = np.zeros((len(of.models) + 1, len(self.grouping), 2, 2), dtype=np.int64)
         if of.judged:
             counts = self._ask(number, good, [*map(model.layout.record, of.models), model.record])
@@ -702,7 +707,11 @@ class FlowerStrategy(Base):
             "limits": [self.limits.max_norm, self.limits.max_examples],
             **({} if not self.study else {"study": self.study}),
             **({} if self.learning_rate is None else {"learning_rate": self.learning_rate}),
-            **({} if self.holders == AT_SERVER else {"validation_from": str(self.holders)}),
+            **(
+                {}
+                if self.validation_source == AT_SERVER
+                else {"validation_from": str(self.validation_source)}
+            ),
             "rows": [rows.checksum for rows in (self.validation, self.test) if rows is not None],
             "version": __version__,
         }

@@ -15,9 +15,9 @@ from fairfate.engine.descent import descend
 from fairfate.errors import InputError, check
 from fairfate.fairness.metrics import Counts, Values, count
 from fairfate.fairness.thresholds import Margins
-from fairfate.federation.judged import judged_rows
 from fairfate.federation.people import People
-from fairfate.federation.streams import Streams
+from fairfate.federation.seeds import Streams
+from fairfate.federation.validation_source import scoring_rows
 from fairfate.flower.records import MismatchError
 from fairfate.models.model import Model
 from fairfate.models.rows import PackedRows
@@ -133,7 +133,7 @@ class BuiltIn:
     def judged(self, clients: int, streams: Streams) -> BuiltIn:
         """The same on those rows that the models of so many clients are scored on; itself where all are."""
         if self._sampled is None or self._sampled[0] != clients:
-            rows = judged_rows(self.rows, clients, streams)
+            rows = scoring_rows(self.rows, clients, streams)
             of = self if rows is self.rows else BuiltIn(rows, self.model, self.grouping)
             self._sampled = clients, of
         return self._sampled[1]

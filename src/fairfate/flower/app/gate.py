@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fairfate._version import __version__
 from fairfate.data import Schema
 from fairfate.errors import InputError
-from fairfate.federation.holders import CROSS, SECURE, parse_holders
+from fairfate.federation.validation_source import CROSS, SECURE, parse_validation_source
 from fairfate.flower.app.node import NodeConfig
 from fairfate.flower.app.site_state import ANSWERED, SiteFolder, State
 from fairfate.flower.envelope import Envelope, EnvelopeError, Head, from_records, pack, seal, to_records
@@ -234,8 +234,8 @@ class Gate:
             raise NotInStudyError("wants-rows that is neither true nor false")
         if PART in config and config[PART] != HELD:
             raise NotInStudyError(f"part {config[PART]!r}")
-        holders = parse_holders(study.training.validation_from)
-        shares = [holders.share] if holders.at_clients else []
+        validation_source = parse_validation_source(study.training.validation_from)
+        shares = [validation_source.share] if validation_source.at_clients else []
         if HELD_SHARE in config and config[HELD_SHARE] not in shares:
             raise NotInStudyError(f"{HELD_SHARE} {config[HELD_SHARE]!r}")
         if HELD_SEED in config and (not shares or config[HELD_SEED] not in study.training.seeds):
@@ -265,9 +265,9 @@ class Gate:
 
     def _check_scored(self, number: int, models: int) -> None:
         """How many models may be scored at once: those of a round, or the released one after the last."""
-        holders = parse_holders(self.study.training.validation_from)
+        validation_source = parse_validation_source(self.study.training.validation_from)
         sites = len(self.study.sites)
-        most = {CROSS: sites + 1, SECURE: sites // holders.bucket + 1}[holders.mode]
+        most = {CROSS: sites + 1, SECURE: sites // validation_source.bucket + 1}[validation_source.mode]
         in_round = number <= self.study.training.rounds and 2 <= models <= most
         if not in_round and models != 1:
             raise NotInStudyError(f"{models} models in round {number}")

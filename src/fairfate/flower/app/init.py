@@ -18,7 +18,7 @@ from fairfate._version import __version__
 from fairfate.data import Table, synthetic
 from fairfate.errors import InputError
 from fairfate.federation.partition import dirichlet
-from fairfate.federation.streams import Streams
+from fairfate.federation.seeds import Streams
 
 SITES = ("north", "south", "west")
 ROWS = 3000

@@ -228,7 +228,7 @@ def make_study(
             batch_size=training.batch_size,
             learning_rate=float(training.learning_rate),
             l2=float(training.l2),
-            validation_from=str(settings.holders),
+            validation_from=str(settings.validation_source),
         ),
         limits=limits,
         questions=_questions(settings, texts, runs, amends),
@@ -321,7 +321,7 @@ def _questions(
 
 def _count_questions(settings: Settings, strategies: Sequence[str], runs: int) -> dict[str, int]:
     """How many questions of each kind that many runs need, with some to spare for repeated rounds."""
-    rounds, at_clients = settings.training.rounds, settings.holders.at_clients
+    rounds, at_clients = settings.training.rounds, settings.validation_source.at_clients
     specs = [parse_spec(text, settings.config.metric) for text in strategies]
     needs = Need.NOTHING
     for spec in specs:

@@ -60,8 +60,8 @@ class ServerData:
         schema, table = settings.load_held(schema)
         streams, model = settings.streams, model_of(schema, settings.hidden, settings.config.model)
         validation, test = held_out(table, streams)
-        if settings.holders.rows is not None:
-            validation = streams.few(validation, settings.holders.rows)
+        if settings.validation_source.rows is not None:
+            validation = streams.few(validation, settings.validation_source.rows)
         for name, rows in (("validation", validation), ("test", test)):
             check(len(rows) > 0, f"the server's files must leave a {name} row", f"{len(table)} rows in all")
         packed = pack(table, validation, schema.encoder)
@@ -217,8 +217,10 @@ def make_strategy(
         metric=settings.config.metric,
         protocol=settings.config.protocol,
         seed=settings.seed,
-        validation=None if settings.holders.at_clients else data.validation,
-        validation_from=str(settings.holders) if settings.holders.at_clients else "server",
+        validation=None if settings.validation_source.at_clients else data.validation,
+        validation_from=str(settings.validation_source)
+        if settings.validation_source.at_clients
+        else "server",
         test=data.test,
         per_round=settings.config.per_round,
         fraction_evaluate=0.0,

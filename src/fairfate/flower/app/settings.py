@@ -13,8 +13,8 @@ from fairfate.data import AUTO, FILE, ONEHOT, Columns, Held, Schema, Table, draf
 from fairfate.errors import InputError, check, unknown
 from fairfate.experiments.config import HIDDEN, Config, Shape, from_mapping
 from fairfate.fairness.grammar import parse_objective
-from fairfate.federation.holders import AT_SERVER, Holders, parse_holders
-from fairfate.federation.streams import Streams
+from fairfate.federation.seeds import Streams
+from fairfate.federation.validation_source import AT_SERVER, ValidationSource, parse_validation_source
 from fairfate.models.mlp import parse_hidden
 from fairfate.models.training import Training
 from fairfate.options import Checked, keys_of, option, options_of, read_options
@@ -102,7 +102,7 @@ class Settings(Checked):
         for name, file in list(paths.items())[:2]:
             if file and not Path(file).is_file():
                 raise InputError(f"{name} must be a file, got '{file}' (no such file)")
-        for checked in ("strategy", "training", "holders"):
+        for checked in ("strategy", "training", "validation_source"):
             getattr(self, checked)  # raises
 
     @property
@@ -110,7 +110,7 @@ class Settings(Checked):
         """The only strategy, with every setting; as for all data of users, with its guard."""
         check(len(self.config.strategies) == 1, "strategy must be one", len(self.config.strategies))
         guard = self.config.protocol == "paper"
-        trials = not self.holders.at_clients
+        trials = not self.validation_source.at_clients
         return parse_spec(self.config.strategies[0], self.config.metric, guard=guard, trials=trials).text
 
     @property
@@ -125,10 +125,12 @@ class Settings(Checked):
         return HIDDEN if self.config.hidden is None else self.config.hidden
 
     @property
-    def holders(self) -> Holders:
+    def validation_source(self) -> ValidationSource:
         """Who holds the validation rows."""
         return (
-            AT_SERVER if self.config.validation_from is None else parse_holders(self.config.validation_from)
+            AT_SERVER
+            if self.config.validation_from is None
+            else parse_validation_source(self.config.validation_from)
         )
 
     @property

@@ -36,8 +36,8 @@ from fairfate.engine import local
 from fairfate.errors import InputError
 from fairfate.fairness.disclosure import large_strata, merge_bins, round_counts, round_statistics
 from fairfate.fairness.thresholds import histogram
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, pack
-from fairfate.federation.streams import Streams
 from fairfate.flower.app.gate import SCHEMA, Gate, Question, RefusedError, describe_message, state_folder
 from fairfate.flower.app.node import NodeError, check_keys, data_file, read_rows
 from fairfate.flower.app.site_state import NO_STUDY, SiteFolder, file_checksum

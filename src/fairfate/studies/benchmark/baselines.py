@@ -14,8 +14,8 @@ from fairfate.engine.simulate import Trace, simulate
 from fairfate.errors import InputError
 from fairfate.experiments.plan import Plan
 from fairfate.fairness.metrics import Counts, Values
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation
-from fairfate.federation.streams import Streams
 from fairfate.models.model import Models
 from fairfate.models.rows import ClientRows
 from fairfate.strategies import parse_spec

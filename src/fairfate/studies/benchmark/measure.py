@@ -13,8 +13,8 @@ from fairfate.data import Schema, Table
 from fairfate.engine.simulate import Trace, simulate
 from fairfate.experiments.plan import Plan
 from fairfate.fairness.metrics import Counts
-from fairfate.federation.split import encode, share_out
-from fairfate.federation.streams import Streams
+from fairfate.federation.seeds import Streams
+from fairfate.federation.split import assign_rows, encode
 from fairfate.strategies import THRESHOLDS
 from fairfate.studies.benchmark import baselines
 from fairfate.studies.benchmark.methods import METRICS, Method
@@ -37,10 +37,10 @@ def run_methods(
 ) -> pd.DataFrame:
     """A row for each setting of each method, and for each model of the baselines."""
     streams = Streams(seed)
-    holdings = share_out(table, plan.partition, plan.clients, streams)
-    federation = encode(table, holdings, streams)
+    assignment = assign_rows(table, plan.partition, plan.clients, streams)
+    federation = encode(table, assignment, streams)
     model = plan.model(federation.inputs, Schema.of(table, federation.encoder))
-    probe = Probe(table, holdings.test, federation, model)
+    probe = Probe(table, assignment.test, federation, model)
     rows: list[dict[str, Any]] = []
     for family in _families(methods):
         specs = list(dict.fromkeys(spec for method in family for spec in method.specs))

@@ -10,8 +10,8 @@ import pandas as pd
 
 from fairfate.data import Table
 from fairfate.federation.partition import parse_partition
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build
-from fairfate.federation.streams import Streams
 from fairfate.report.audit import pareto
 from fairfate.report.lines import COLOURS, NAMES
 from fairfate.studies.reproduce.grid import METRICS, SPLITS

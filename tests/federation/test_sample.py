@@ -12,11 +12,11 @@ from fairfate.data import synthetic
 from fairfate.engine.loop import play
 from fairfate.engine.server import Server
 from fairfate.engine.simulation import Simulation
-from fairfate.federation import judged
-from fairfate.federation.judged import judged_rows, sample_size
+from fairfate.federation import validation_source
 from fairfate.federation.partition import parse_partition
+from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, build
-from fairfate.federation.streams import Streams
+from fairfate.federation.validation_source import sample_size, scoring_rows
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
 from fairfate.report.comparison import Comparison, remarks
@@ -33,8 +33,8 @@ def federation() -> Federation:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """At most 100 rows for four clients."""
-    monkeypatch.setattr(judged, "MOST_SCORES", 400)
-    monkeypatch.setattr(judged, "LEAST_ROWS", 10)
+    monkeypatch.setattr(validation_source, "MAX_SCORES", 400)
+    monkeypatch.setattr(validation_source, "MIN_SAMPLE", 10)
 
 
 def test_few_clients_or_rows_are_scored_on_all() -> None:
@@ -45,15 +45,15 @@ def test_few_clients_or_rows_are_scored_on_all() -> None:
 
 
 def test_a_sample_has_its_share_of_every_group_and_label(federation: Federation, few: None) -> None:
-    whole, sample = federation.validation, judged_rows(federation.validation, 4, STREAMS)
+    whole, sample = federation.validation, scoring_rows(federation.validation, 4, STREAMS)
     assert sample.sizes.tolist() == np.ceil(whole.sizes * 100 / 400).astype(int).tolist()
     inputs = federation.inputs
     kept = {row.tobytes() for row in whole.plain(inputs)}
     drawn = [row.tobytes() for row in sample.plain(inputs)]
     assert set(drawn) <= kept
     assert len(set(drawn)) == len(drawn)  # without replacement
-    again = judged_rows(federation.validation, 4, STREAMS)
-    other = judged_rows(federation.validation, 4, Streams(4))
+    again = scoring_rows(federation.validation, 4, STREAMS)
+    other = scoring_rows(federation.validation, 4, Streams(4))
     assert np.array_equal(sample.blocks, again.blocks)
     assert not np.array_equal(sample.blocks, other.blocks)
 
@@ -71,7 +71,7 @@ def test_server_and_clients_are_compared_on_the_same_rows_and_users_read_of_all(
     before = servers[0].params.copy()
     first = next(play(clients, servers, 2))
     scored, plain = first.replies
-    sample = judged_rows(federation.validation, 4, STREAMS)
+    sample = scoring_rows(federation.validation, 4, STREAMS)
     assert scored.client_counts.sum(axis=(1, 2, 3)).tolist() == [len(sample)] * 4
     assert scored.server_counts is not None
     np.testing.assert_array_equal(scored.server_counts, model.count(before[None], sample)[0])
@@ -85,7 +85,7 @@ def test_clipped_updates_are_scored_on_the_sample_too(federation: Federation, fe
     server = Server.start(spec.build(Setup(2)), clients.initial())
     (scored,) = next(play(clients, [server], 2)).replies
     assert set(scored.client_counts.sum(axis=(1, 2, 3)).tolist()) == {
-        len(judged_rows(federation.validation, 4, STREAMS))
+        len(scoring_rows(federation.validation, 4, STREAMS))
     }
 
 
@@ -106,8 +106,10 @@ def test_a_flower_federation_takes_the_same_sample(tmp_path: Path, monkeypatch: 
     pytest.importorskip("flwr")
     from ready_app import ReadyApp, assert_same_as_fairfate_run
 
-    monkeypatch.setattr(judged, "MOST_SCORES", 0)
-    monkeypatch.setattr(judged, "LEAST_ROWS", 20)  # so few that fairness on them is not that on all rows
+    monkeypatch.setattr(validation_source, "MAX_SCORES", 0)
+    monkeypatch.setattr(
+        validation_source, "MIN_SAMPLE", 20
+    )  # so few that fairness on them is not that on all rows
     app = ReadyApp(tmp_path / "three-wards")
     config = app.config(strategy="fair_fate:metric=sp", rounds=10)
     app.serve(app.grid(config), config)

@@ -156,9 +156,9 @@ class Streams:
         """(rows,) which of a client's rows it holds out: a share of every (group, label) that has five."""
         rng, held = self._rng(_HELD, client), np.zeros(len(cell), dtype=bool)
         for number in np.unique(cell):
-            mine = np.flatnonzero(cell == number)
-            if len(mine) >= LEAST_HELD:
-                held[rng.permutation(mine)[: round(share * len(mine))]] = True
+            rows = np.flatnonzero(cell == number)
+            if len(rows) >= LEAST_HELD:
+                held[rng.permutation(rows)[: round(share * len(rows))]] = True
         return held
 
     def buckets(self, t: int, clients: int, least: int) -> list[RowNumbers]:
