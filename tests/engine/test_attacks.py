@@ -29,10 +29,11 @@ from attacked import (
 from fairfate import InputError, run
 from fairfate.engine.attack import (
     ATTACKS,
+    Attack,
     Attackers,
-    _alike,
+    _equalise_statistics,
     _group_inputs,
-    _wrong_rows,
+    change_rows,
     parse_attack,
 )
 from fairfate.experiments.config import expand, read_config
@@ -40,6 +41,8 @@ from fairfate.experiments.sweep import sweep
 from fairfate.fairness.metrics import Statistics, eo, eqo, sp
 from fairfate.federation.seeds import Streams
 from fairfate.models.rows import ClientRows
+
+LIE = Attack("lie_counts", ())
 
 
 def test_more_attackers_contain_the_fewer_and_depend_on_the_seed() -> None:
@@ -75,7 +78,7 @@ def test_labels_are_turned(share: float) -> None:
             rows_of(f, client) for f in (attackers.federation, FEDERATION)
         )
         turned = y != old_y
-        assert turned.sum() == (round(share * len(y)) if attackers.is_one[client] else 0)
+        assert turned.sum() == (round(share * len(y)) if attackers.is_attacker[client] else 0)
         assert_array_equal(cell % 2, y)
         assert_array_equal(cell // 2, old_cell // 2)
         assert_array_equal(x, old_x)
@@ -84,7 +87,7 @@ def test_labels_are_turned(share: float) -> None:
 
 def test_targeted_labels_are_those_of_the_first_group() -> None:
     attackers = drawn("label_flip:clients=2,targeted=yes")
-    for client in np.flatnonzero(attackers.is_one):
+    for client in np.flatnonzero(attackers.is_attacker):
         before, after = FEDERATION.client_cells[client], attackers.federation.client_cells[client]
         assert after.tolist() == [[before[0].sum(), 0], before[1].tolist()]
 
@@ -92,14 +95,14 @@ def test_targeted_labels_are_those_of_the_first_group() -> None:
 def test_groups_are_turned_with_the_input_that_says_so() -> None:
     attackers = drawn("attribute_flip:clients=2")
     changed = 0
-    for client in np.flatnonzero(attackers.is_one):
+    for client in np.flatnonzero(attackers.is_attacker):
         (x, y, cell), (old_x, old_y, old_cell) = (
             rows_of(f, client) for f in (attackers.federation, FEDERATION)
         )
         assert_array_equal(y, old_y)
         assert_array_equal(cell, (old_cell + 2) % 4)
         changed += int((x != old_x).any(axis=0).sum())
-    assert changed == len(np.flatnonzero(attackers.is_one))  # one input of the synthetic rows
+    assert changed == len(np.flatnonzero(attackers.is_attacker))  # one input of the synthetic rows
 
 
 def test_more_rows_are_told_than_there_are() -> None:
@@ -246,27 +249,27 @@ def test_a_liar_tells_the_same_rate_and_loss_of_all_cells() -> None:
         np.array([[0.5, 1.0], [1.5, 2.0]]),
         np.array([[2.0, 4.0], [6.0, 8.0]]),
     )
-    found = _alike(true)
+    found = _equalise_statistics(LIE, true)
     assert found.counts.tolist() == [[[1, 0], [1, 1]], [[2, 1], [2, 2]]]
     assert_allclose(found.probability, [[0.5, 1.0], [1.5, 2.0]])
     assert_allclose(found.loss, [[2.0, 4.0], [6.0, 8.0]])
-    uneven = _alike(
-        true._replace(probability=np.array([[5.0, 0], [0, 0]]), loss=np.array([[0, 0], [0, 20.0]]))
+    uneven = _equalise_statistics(
+        LIE, true._replace(probability=np.array([[5.0, 0], [0, 0]]), loss=np.array([[0, 0], [0, 20.0]]))
     )
     assert_allclose(uneven.probability, [[0.5, 1.0], [1.5, 2.0]])
     assert_allclose(uneven.loss, [[2.0, 4.0], [6.0, 8.0]])
     one = Statistics(np.array([[[0, 1], [0, 0]]]), np.array([[0.75, 0]]), np.array([[3.0, 0]]))
-    assert [of.tolist() for of in _alike(one)] == [of.tolist() for of in one]
+    assert [of.tolist() for of in _equalise_statistics(LIE, one)] == [of.tolist() for of in one]
     nothing = Statistics(np.zeros((1, 2, 2), np.int64), np.zeros((1, 2)), np.zeros((1, 2)))
-    assert [of.tolist() for of in _alike(nothing)] == [of.tolist() for of in nothing]
+    assert [of.tolist() for of in _equalise_statistics(LIE, nothing)] == [of.tolist() for of in nothing]
 
 
 def test_a_liar_that_does_not_take_part_changes_nothing() -> None:
     attackers = drawn("lie_counts:clients=2")
-    honest = np.flatnonzero(~attackers.is_one)[:2]
+    honest = np.flatnonzero(~attackers.is_attacker)[:2]
     told = Statistics(np.ones((1, 2, 2, 2, 2), np.int64), np.ones((1, 2, 2, 2)), np.ones((1, 2, 2, 2)))
-    assert attackers.reported(told, honest) is told
-    assert drawn("scale:clients=2").reported(told, np.flatnonzero(attackers.is_one)) is told
+    assert attackers.report(told, honest) is told
+    assert drawn("scale:clients=2").report(told, np.flatnonzero(attackers.is_attacker)) is told
 
 
 def test_a_probability_is_told_of_as_many_rows_as_are_claimed() -> None:
@@ -284,7 +287,7 @@ def test_all_clients_with_rows_may_attack_and_those_without_cannot() -> None:
     attack = parse_attack("sign_flip:clients=4")
     assert attack is not None
     found = Attackers.draw(attack, empty, MODEL, STREAMS)
-    assert found.is_one.tolist() == [True, False, True, True, True]
+    assert found.is_attacker.tolist() == [True, False, True, True, True]
     more = parse_attack("sign_flip:clients=5")
     assert more is not None
     with pytest.raises(InputError, match="attack must be by <= 4 clients with rows, got 5"):
@@ -322,7 +325,7 @@ def test_groups_are_turned_to_the_next_with_all_that_says_so_and_nothing_else(sh
     before = replace(THREE, rows=rows, client_cells=cells)
     attack = parse_attack(f"attribute_flip:share={share}")
     assert attack is not None
-    after = _wrong_rows(before, attack, np.array([1]), STREAMS)
+    after = change_rows(before, attack, np.array([1]), STREAMS)
     new_x, new_y, new_cell = rows_of(after, 1)
     turned = new_cell != cell[6:]
     assert turned.sum() == round(6 * share)

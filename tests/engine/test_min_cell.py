@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from fairfate.data import Table, synthetic
-from fairfate.engine.local import one
+from fairfate.engine.local import part
 from fairfate.engine.loop import play
 from fairfate.engine.server import Replies, Server
 from fairfate.engine.simulate import simulate
@@ -132,7 +132,7 @@ def test_reports_on_own_rows_are_rounded(table: Table) -> None:
     true = [clients.model.statistics(server.params[None], rows) for rows in ours.local.values()]
     assert any(((of.counts > 0) & (of.counts < K)).any() for of in true)
     for number, of in enumerate(true):
-        sent, expected = one(replies.local, number), one(round_statistics(of, K), 0)
+        sent, expected = part(replies.local, number), part(round_statistics(of, K), 0)
         assert_array_equal(sent.counts, expected.counts)
         assert_array_equal(sent.loss, expected.loss)
         assert not ((sent.counts > 0) & (sent.counts < K)).any()

@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 from fairfate.data import synthetic
 from fairfate.engine.server import Dropped, Server, stack
 from fairfate.engine.simulate import Trace, simulate
-from fairfate.engine.simulation import Simulation, _distinct, _only
+from fairfate.engine.simulation import Simulation, _distinct, _keep_usable
 from fairfate.fairness import metrics
 from fairfate.fairness.metrics import Statistics
 from fairfate.fairness.thresholds import choose_from_histogram, choose_from_scores, histogram
@@ -55,7 +55,7 @@ def test_servers_with_one_model_and_the_usual_loss_are_trained_once() -> None:
 
 def test_what_others_sent_goes_with_those_who_sent_no_numbers() -> None:
     statistics = Statistics(*(np.arange(3).reshape(3, 1, 1) for _ in range(3)))
-    found = _only(replies(3, local=statistics), np.array([True, False, True]))
+    found = _keep_usable(replies(3, local=statistics), np.array([True, False, True]))
     assert found.clients == ("a", "c")
     assert found.deltas.tolist() == [[0, 1, 2], [6, 7, 8]]
     assert found.num_examples.tolist() == [10, 30]
@@ -64,8 +64,8 @@ def test_what_others_sent_goes_with_those_who_sent_no_numbers() -> None:
     assert found.local.loss.ravel().tolist() == [0, 2]
     assert found.dropped == (Dropped("b", "an update with NaN or infinity"),)
     nothing = replies(3, client_counts=np.zeros((0, 2, 2, 2)))
-    assert _only(nothing, np.array([True, False, True])).client_counts.shape == (0, 2, 2, 2)
-    assert _only(nothing, np.array([True, False, True])).local is None
+    assert _keep_usable(nothing, np.array([True, False, True])).client_counts.shape == (0, 2, 2, 2)
+    assert _keep_usable(nothing, np.array([True, False, True])).local is None
 
 
 def started(clients: Simulation, *texts: str) -> list[Server]:
@@ -121,7 +121,7 @@ def test_what_is_told_of_rows_is_what_was_asked_for() -> None:
     clients = Simulation(federation, MODEL, TRAINING, STREAMS)
     of_round = np.array([0, 3])
     every, those, none = (
-        clients._rows_told(server, cells[of_round], of_round)
+        clients._known_rows(server, cells[of_round], of_round)
         for server in started(clients, "fedavg_gr:counts=once", "fedavg_gr", "fedavg")
     )
     assert_array_equal(every, cells[[0, 2, 3, 4, 5]])

@@ -35,7 +35,7 @@ def train_apart(
     anew before each epoch.
     """
 
-    def loss(told: Vector | None, rows: CellRows, now: Statistics | None) -> LossTerms:
+    def loss(broadcast: Vector | None, rows: CellRows, now: Statistics | None) -> LossTerms:
         assert now is not None
         push = np.zeros(rows.shape)
         sizes = rows.sum(axis=1)
@@ -83,15 +83,15 @@ def train_on_harmful_rows(
     own = federation.local[client]
     others = np.repeat((np.arange(federation.groups) < federation.groups - 1)[:, None], 2, axis=1)
     total = own.rows[others].sum()
-    mine = slice(federation.rows.offsets[client], federation.rows.offsets[client + 1])
-    cell = federation.rows.cell[mine]
+    span = slice(federation.rows.offsets[client], federation.rows.offsets[client + 1])
+    cell = federation.rows.cell[span]
     privileged = cell // 2 == federation.groups - 1
     nothing = np.zeros_like(trained)
     if not total or not privileged.any():
         return nothing
     weight = np.where(others, own.rows.sum() / total, 0.0)
     slope = -descend(model, own, trained, lambda now: LossTerms(weight))
-    x = federation.rows.x.reshape(len(federation.rows), -1)[mine]
+    x = federation.rows.x.reshape(len(federation.rows), -1)[span]
     candidates = ClientRows(
         x[privileged].ravel(),
         cell[privileged],
@@ -123,5 +123,5 @@ def _steps(model: Model, rows: ClientRows, params: Models, cells: int) -> NDArra
     losses = Losses(np.ones((1, number, cells), dtype=np.float32))
     alone = Training(1, 1, 1, 1, 1.0)
     start = np.repeat(params[None, None], number, axis=1)
-    found = model.train(start, rows, np.arange(number), losses, alone, Batches(np.uint64(0), 0))
-    return np.asarray((found[0] - params).astype(np.float64))
+    trained = model.train(start, rows, np.arange(number), losses, alone, Batches(np.uint64(0), 0))
+    return np.asarray((trained[0] - params).astype(np.float64))

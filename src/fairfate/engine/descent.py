@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from fairfate.engine.local import check_terms, one
+from fairfate.engine.local import check_terms, part
 from fairfate.models.model import Batches, Losses, Model
 from fairfate.models.rows import ClientRows, PackedRows
 from fairfate.models.training import Training
@@ -18,7 +18,7 @@ def descend(model: Model, rows: PackedRows, params: Vector, loss: Loss) -> Vecto
     The learning rate is 1: with plain SGD, it is the gradient of the loss that is taken off.
     """
     start = np.asarray(params, dtype=np.float32)
-    terms = check_terms(loss(one(model.statistics(start[None], rows), 0)), rows.rows)
+    terms = check_terms(loss(part(model.statistics(start[None], rows), 0)), rows.rows)
     weight = np.asarray(terms.weight, dtype=np.float32).reshape(1, 1, -1)
     push = None if terms.push is None else np.asarray(terms.push, dtype=np.float32).reshape(1, 1, -1)
     prejudice = np.array([terms.prejudice], dtype=np.float32) if terms.prejudice else None

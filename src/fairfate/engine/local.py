@@ -55,7 +55,7 @@ def _finite(value: Any, shape: tuple[int, ...]) -> bool:
     return array.shape == shape and array.dtype.kind in "biuf" and bool(np.isfinite(array).all())
 
 
-def one(statistics: Statistics, index: Any) -> Statistics:
+def part(statistics: Statistics, index: Any) -> Statistics:
     """A part of statistics: of one model, say, or of some clients."""
     counts, probability, loss = statistics
     return Statistics(counts[index], probability[index], loss[index])
@@ -132,7 +132,7 @@ def _losses(
         for c, client in enumerate(clients):
             local = None
             if Need.LOCAL in strategy.needs:
-                local = one(model.statistics(current[s, c][None], packed[int(client)]), 0)
+                local = part(model.statistics(current[s, c][None], packed[int(client)]), 0)
             terms = local_terms(strategy, broadcasts[s], client_cells[c], local)
             weight[s, c] = np.ravel(terms.weight)
             if terms.push is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,17 @@ _OWN_ROWS = Need.LOCAL | Need.REPORTS
 """Where clients look at their own rows again."""
 
 
+class Trained(NamedTuple):
+    """What the clients of a round have trained, for servers of which some may share their models."""
+
+    models: Models
+    """(distinct, clients, parameters)"""
+    start: Models
+    """(distinct, parameters) what was sent out"""
+    of_server: Sequence[int]
+    """For each server, which of these are its clients'."""
+
+
 class Simulation:
     """The clients of a federation, here."""
 
@@ -52,9 +64,8 @@ class Simulation:
             federation = self.attackers.federation
         self.federation, self.model, self.training, self.streams = federation, model, training, streams
         self._key = streams.batch_key
-        self._nothing = np.zeros((0, federation.groups, 2, 2), dtype=np.int64)
-        self._zero = np.zeros((1, federation.groups, 2, 2), dtype=np.int64)
-        self._sampled = streams.cohorts(training.rounds, federation.clients, training.per_round)
+        self._no_counts = np.zeros((0, federation.groups, 2, 2), dtype=np.int64)
+        self._cohorts = streams.cohorts(training.rounds, federation.clients, training.per_round)
         self._scoring_rows = federation.validation
         if not federation.validation_source.at_clients:
             self._scoring_rows = scoring_rows(federation.validation, training.per_round, streams)
@@ -67,10 +78,10 @@ class Simulation:
 
     def validate(self, models: Models) -> Counts:
         """(models, groups, 2, 2) on the validation rows: the server's, or all that clients hold out."""
-        f = self.federation
-        if f.validation_source.at_clients and f.min_cell > 1:
-            return _each_once(models, partial(self._sum_held, range(f.clients)))
-        return self._count(models, f.validation)
+        federation = self.federation
+        if federation.validation_source.at_clients and federation.min_cell > 1:
+            return _count_distinct(models, partial(self._sum_held_out, range(federation.clients)))
+        return self._count(models, federation.validation)
 
     def test(self, models: Models) -> Counts:
         """(models, groups, 2, 2) on the test rows."""
@@ -78,7 +89,7 @@ class Simulation:
 
     def _count(self, models: Models, rows: PackedRows) -> Counts:
         """Counts of models, of which equal ones are looked at once."""
-        return _each_once(models, partial(self.model.count, rows=rows))
+        return _count_distinct(models, partial(self.model.count, rows=rows))
 
     def descend(self, params: Vector, loss: Loss) -> Vector:
         """What a step of training on the validation rows adds to a model."""
@@ -86,28 +97,64 @@ class Simulation:
 
     def train(self, t: int, servers: Sequence[Server]) -> list[Replies]:
         """One round: each server's replies. A client without rows sends nothing."""
-        f = self.federation
-        sampled = self._sampled[t - 1]
-        clients = sampled[self._has_rows[sampled]]
-        names = tuple([f.client_names[k] for k in clients.tolist()])
+        federation = self.federation
+        cohort = self._cohorts[t - 1]
+        clients = cohort[self._has_rows[cohort]]
         models = stack([server.params for server in servers])
         if not len(clients):
-            return [Replies((), models[:0], np.empty(0), self._nothing)] * len(servers)
-        strategies, rows = [server.strategy for server in servers], f.client_cells[clients]
-        told = [
-            None if s.strategy.broadcast is None else s.broadcast(self._rows_told(s, rows, clients))
-            for s in servers
-        ]
-        packed = f.local if any(s.needs(_OWN_ROWS) for s in servers) else {}
+            return [Replies((), models[:0], np.empty(0), self._no_counts)] * len(servers)
         reports = self._reports(models, clients, servers)
-        distinct, places = _distinct(models, servers)
-        begun = models if len(distinct) == len(models) else models[distinct]
+        trained = self._train_models(t, models, clients, servers)
+        at_clients = federation.validation_source.at_clients
+        scores = [self._no_counts] * len(servers) if at_clients else self._score_clients(trained, servers)
+        names = tuple([federation.client_names[client] for client in clients.tolist()])
+        sizes = self._reported_rows(self._sizes[clients], clients)
+        deltas = trained.models - trained.start[:, None]
+        deltas.setflags(write=False)  # several strategies may look at them
+        replies = [
+            Replies(names, deltas[index], sizes, scores[s], reports[s])
+            for s, index in enumerate(trained.of_server)
+        ]
+        replies = self._count_on_sample(replies, models, servers)
+        finite: NDArray[np.bool_] = np.isfinite(trained.models)
+        if not finite.all():
+            replies = [
+                _keep_usable(reply, finite[index].all(axis=1))
+                for reply, index in zip(replies, trained.of_server, strict=True)
+            ]
+        if at_clients:
+            return self._validate_at_clients(t, replies, trained, clients, servers)
+        scaled_replies = [self._scale(server, reply) for server, reply in zip(servers, replies, strict=True)]
+        for s, (server, index) in enumerate(zip(servers, trained.of_server, strict=True)):
+            if server.of_people and len(replies[s].clients):
+                own = trained.models[index][np.isin(names, replies[s].clients)]
+                changed = (scaled_replies[s].deltas != replies[s].deltas).any(axis=1)
+                own[changed] = trained.start[index] + scaled_replies[s].deltas[changed]
+                scaled_replies[s] = self._measure_individual(
+                    server, scaled_replies[s], own, trained.start[index]
+                )
+        return scaled_replies
+
+    def _train_models(
+        self, t: int, models: Models, clients: NDArray[np.int64], servers: Sequence[Server]
+    ) -> Trained:
+        """The clients' models, of servers that cannot differ trained once."""
+        federation, rows = self.federation, self.federation.client_cells[clients]
+        broadcasts = [
+            None
+            if server.strategy.broadcast is None
+            else server.broadcast(self._known_rows(server, rows, clients))
+            for server in servers
+        ]
+        distinct, of_server = _distinct(models, servers)
+        start = models if len(distinct) == len(models) else models[distinct]
+        packed = federation.local if any(server.needs(_OWN_ROWS) for server in servers) else {}
         trained = local.train(
             self.model,
-            [strategies[s] for s in distinct],
-            begun,
-            [told[s] for s in distinct],
-            f.rows,
+            [servers[s].strategy for s in distinct],
+            start,
+            [broadcasts[s] for s in distinct],
+            federation.rows,
             clients,
             rows,
             packed,
@@ -116,91 +163,81 @@ class Simulation:
             t,
         )
         if self.attackers is not None:
-            trained = self.attackers.sent(self.model, begun, trained, clients, self.training, self._key, t)
-        judged = f.validation_source.at_clients
-        scored = [self._nothing] * len(servers) if judged else self._score_clients(trained, servers, places)
-        deltas = trained - begun[:, None]
-        deltas.setflags(write=False)  # several strategies may look at them
-        sizes = self._told(self._sizes[clients], clients)
-        found = [Replies(names, deltas[p], sizes, scored[s], reports[s]) for s, p in enumerate(places)]
-        found = self._on_sample(found, models, servers)
-        finite: NDArray[np.bool_] = np.isfinite(trained)
-        if not finite.all():
-            usable = [finite[p].all(axis=1) for p in places]
-            found = [_only(replies, of) for replies, of in zip(found, usable, strict=True)]
-        if judged:
-            return self._judge(t, found, trained, begun, clients, servers, places)
-        result = [self._scaled(server, replies) for server, replies in zip(servers, found, strict=True)]
-        for s, (server, p) in enumerate(zip(servers, places, strict=True)):
-            if server.of_people and len(found[s].clients):
-                models = trained[p][np.isin(names, found[s].clients)]
-                changed = (result[s].deltas != found[s].deltas).any(axis=1)
-                models[changed] = begun[p] + result[s].deltas[changed]
-                result[s] = self._see_people(server, result[s], models, begun[p])
-        return result
+            trained = self.attackers.send(self.model, start, trained, clients, self.training, self._key, t)
+        return Trained(trained, start, of_server)
 
-    def _judge(
+    def _validate_at_clients(
         self,
         t: int,
-        found: Sequence[Replies],
-        trained: Models,
-        begun: Models,
+        replies: Sequence[Replies],
+        trained: Trained,
         clients: NDArray[np.int64],
         servers: Sequence[Server],
-        places: Sequence[int],
     ) -> list[Replies]:
         """The same replies, with what those who sent them count on the rows that they hold out."""
-        named = dict(zip([self.federation.client_names[k] for k in clients.tolist()], clients, strict=True))
-        judges = [np.array([named[name] for name in replies.clients], dtype=np.int64) for replies in found]
-        asked: dict[int, Candidates] = {}
-        result = list(found)
-        for s, (server, p) in enumerate(zip(servers, places, strict=True)):
-            replies, scale = found[s], server.strategy.scale
-            if scale is not None and len(judges[s]):
-                replies = replies._replace(deltas=scaled(replies.deltas, scale(replies.deltas)))
-            if server.needs(Need.TRIALS) and len(judges[s]):
-                replies = replies._replace(score=partial(self._count_held, judges[s]))
-            if server.needs(Need.SCORES) and len(judges[s]):
-                place = p if scale is None else -1 - s
-                if place not in asked:
-                    models = (
-                        trained[p][np.isin(clients, judges[s])]
+        numbers = {self.federation.client_names[client]: client for client in clients.tolist()}
+        known: dict[int, Candidates] = {}
+        result = list(replies)
+        for s, (server, index) in enumerate(zip(servers, trained.of_server, strict=True)):
+            reply, scale = replies[s], server.strategy.scale
+            validators = np.array([numbers[name] for name in reply.clients], dtype=np.int64)
+            if scale is not None and len(validators):
+                reply = reply._replace(deltas=scaled(reply.deltas, scale(reply.deltas)))
+            if server.needs(Need.TRIALS) and len(validators):
+                reply = reply._replace(score=partial(self._count_held_out, validators))
+            if server.needs(Need.SCORES) and len(validators):
+                key = index if scale is None else -1 - s  # scaled models are this server's alone
+                if key not in known:
+                    sent = (
+                        trained.models[index][np.isin(clients, validators)]
                         if scale is None
-                        else begun[p] + replies.deltas
+                        else trained.start[index] + reply.deltas
                     )
-                    about = replies.clients, models, replies.num_examples
-                    asked[place] = candidates(self.federation.validation_source, self.streams, t, *about)
-                replies = self._judged(replies, asked[place], begun[p], judges[s])
-            result[s] = replies
+                    known[key] = candidates(
+                        self.federation.validation_source,
+                        self.streams,
+                        t,
+                        reply.clients,
+                        sent,
+                        reply.num_examples,
+                    )
+                reply = self._count_candidates(reply, known[key], trained.start[index], validators)
+            result[s] = reply
         return result
 
-    def _judged(self, replies: Replies, of: Candidates, begun: Models, judges: NDArray[np.int64]) -> Replies:
+    def _count_candidates(
+        self, replies: Replies, models: Candidates, start: Models, validators: NDArray[np.int64]
+    ) -> Replies:
         """A server's replies with the candidates in the place of clients."""
-        models = np.concatenate([of.models, begun[None]])
-        counts = self._count_held(judges, models) if of.judged else np.repeat(self._zero, len(models), axis=0)
-        deltas = replies.deltas if len(of.members) == len(replies.clients) else of.models - begun
+        every = np.concatenate([models.models, start[None]])
+        counts = (
+            self._count_held_out(validators, every)
+            if models.judged
+            else np.zeros((len(every), *self._no_counts.shape[1:]), dtype=np.int64)
+        )
+        is_each = len(models.members) == len(replies.clients)
         return replies._replace(
-            clients=of.names,
-            deltas=deltas,
-            num_examples=of.num_examples,
+            clients=models.names,
+            deltas=replies.deltas if is_each else models.models - start,
+            num_examples=models.num_examples,
             client_counts=counts[:-1],
             server_counts=counts[-1],
         )
 
-    def _count_held(self, judges: NDArray[np.int64], models: Models) -> Counts:
+    def _count_held_out(self, validators: NDArray[np.int64], models: Models) -> Counts:
         """(models, groups, 2, 2) summed over what these clients hold out, or all."""
         given = np.ascontiguousarray(models, dtype=np.float32)
         if self.federation.validation_source.validators == "all":
             return self.validate(given)
-        return self._sum_held(judges, given)
+        return self._sum_held_out(validators, given)
 
-    def _sum_held(self, judges: Iterable[int], models: Models) -> Counts:
+    def _sum_held_out(self, validators: Iterable[int], models: Models) -> Counts:
         """(models, groups, 2, 2) the sums of what these clients count."""
-        f = self.federation
-        each = [round_counts(self.model.count(models, f.held[k]), f.min_cell) for k in judges]
+        held_out, min_cell = self.federation.held, self.federation.min_cell
+        each = [round_counts(self.model.count(models, held_out[client]), min_cell) for client in validators]
         return np.asarray(np.sum(each, axis=0))
 
-    def _scaled(self, server: Server, replies: Replies) -> Replies:
+    def _scale(self, server: Server, replies: Replies) -> Replies:
         """Replies whose updates are scaled down where the strategy says so, and then scored."""
         if server.strategy.scale is None or not len(replies.clients):
             return replies
@@ -212,86 +249,90 @@ class Simulation:
             counts[changed] = self._count(moved, self._scoring_rows)
         return replies._replace(deltas=deltas, client_counts=counts)
 
-    def _see_people(self, server: Server, replies: Replies, models: Models, begun: Models) -> Replies:
-        """Replies with how the clients' models, and the server's, treat single people."""
+    def _measure_individual(self, server: Server, replies: Replies, models: Models, start: Models) -> Replies:
+        """Replies with the individual fairness of the clients' models, and of the server's."""
         assert self.federation.people is not None
-        every = np.concatenate([models, begun[None]])
+        every = np.concatenate([models, start[None]])
         return replies._replace(people=self.federation.people.fairness(server.of_people, self.model, every))
 
-    def _rows_told(self, server: Server, rows: CellRows, clients: NDArray[np.int64]) -> CellRows | None:
+    def _known_rows(self, server: Server, rows: CellRows, clients: NDArray[np.int64]) -> CellRows | None:
         """What a server knows of its clients' rows before a round."""
         if server.needs(Need.ALL_ROWS):
-            return self._told(self.federation.client_cells[self._has_rows], np.flatnonzero(self._has_rows))
-        return self._told(rows, clients) if server.needs(Need.ROWS) else None
+            every = self.federation.client_cells[self._has_rows]
+            return self._reported_rows(every, np.flatnonzero(self._has_rows))
+        return self._reported_rows(rows, clients) if server.needs(Need.ROWS) else None
 
-    def _told(self, numbers: NDArray[np.int64], clients: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Numbers of rows, as the server hears of them."""
-        return numbers if self.attackers is None else self.attackers.told(numbers, clients)
+    def _reported_rows(self, numbers: NDArray[np.int64], clients: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Numbers of rows, as clients report them to the server."""
+        return numbers if self.attackers is None else self.attackers.report_rows(numbers, clients)
 
     def _reports(
         self, models: Models, clients: NDArray[np.int64], servers: Sequence[Server]
     ) -> list[Statistics | None]:
         """For servers that need them, the model that was sent out on each client's own rows."""
         wanted = [s for s, server in enumerate(servers) if server.needs(Need.REPORTS)]
-        found: list[Statistics | None] = [None] * len(servers)
+        reports: list[Statistics | None] = [None] * len(servers)
         if wanted:
-            f = self.federation
+            own, min_cell = self.federation.local, self.federation.min_cell
             each = [
-                round_statistics(self.model.statistics(models[wanted], f.local[int(k)]), f.min_cell)
-                for k in clients
+                round_statistics(self.model.statistics(models[wanted], own[client]), min_cell)
+                for client in clients.tolist()
             ]
             together = Statistics(*(np.stack(values, axis=1) for values in zip(*each, strict=True)))
             if self.attackers is not None:
-                together = self.attackers.reported(together, clients)
-            for place, s in enumerate(wanted):
-                found[s] = local.one(together, place)
-        return found
+                together = self.attackers.report(together, clients)
+            for index, s in enumerate(wanted):
+                reports[s] = local.part(together, index)
+        return reports
 
-    def _score_clients(
-        self, trained: Models, servers: Sequence[Server], places: Sequence[int]
-    ) -> list[Counts]:
+    def _score_clients(self, trained: Trained, servers: Sequence[Server]) -> list[Counts]:
         """For each server, its clients' models on the validation rows; nothing where it does not look."""
         looks = [server.needs(Need.SCORES) for server in servers]
-        wanted = sorted({place for place, look in zip(places, looks, strict=True) if look})
+        wanted = sorted({index for index, look in zip(trained.of_server, looks, strict=True) if look})
         if not wanted:
-            return [self._nothing] * len(servers)
-        looked_at = trained if len(wanted) == len(trained) else trained[wanted]
-        counts = self.model.count(looked_at.reshape(-1, trained.shape[-1]), self._scoring_rows)
-        each = dict(
-            zip(wanted, counts.reshape(len(wanted), trained.shape[1], *counts.shape[1:]), strict=True)
-        )
-        return [each[place] if look else self._nothing for place, look in zip(places, looks, strict=True)]
+            return [self._no_counts] * len(servers)
+        models = trained.models if len(wanted) == len(trained.models) else trained.models[wanted]
+        counts = self.model.count(models.reshape(-1, models.shape[-1]), self._scoring_rows)
+        by_client = counts.reshape(*models.shape[:2], *counts.shape[1:])
+        each = dict(zip(wanted, by_client, strict=True))
+        return [
+            each[index] if look else self._no_counts
+            for index, look in zip(trained.of_server, looks, strict=True)
+        ]
 
-    def _on_sample(self, found: list[Replies], models: Models, servers: Sequence[Server]) -> list[Replies]:
+    def _count_on_sample(
+        self, replies: list[Replies], models: Models, servers: Sequence[Server]
+    ) -> list[Replies]:
         """The same with servers' models on the rows of their clients' scores, if these are a sample."""
         looks = [s for s, server in enumerate(servers) if server.needs(Need.SCORES)]
         if self._scoring_rows is self.federation.validation or not looks:
-            return found
+            return replies
         counts = dict(zip(looks, self._count(models[looks], self._scoring_rows), strict=True))
-        return [of._replace(server_counts=counts.get(s)) for s, of in enumerate(found)]
+        return [reply._replace(server_counts=counts.get(s)) for s, reply in enumerate(replies)]
 
     def histograms(self, params: Models) -> NDArray[np.int64]:
         """(groups, 2, bins) all clients' rows by the score that a model gives them: sums of theirs."""
-        each = [self._histogram(params, rows) for rows in self.federation.local.values()]
-        return np.asarray(np.sum(self._told(np.stack(each), np.array([*self.federation.local])), axis=0))
+        own = self.federation.local
+        each = np.stack([self._histogram(params, rows) for rows in own.values()])
+        return np.asarray(np.sum(self._reported_rows(each, np.array([*own])), axis=0))
 
     def held_histograms(self, params: Models) -> NDArray[np.int64]:
         """(groups, 2, bins) the same of all rows that clients hold out."""
-        f = self.federation
-        parts = f.held if f.min_cell > 1 else (f.validation,)
+        federation = self.federation
+        parts = federation.held if federation.min_cell > 1 else (federation.validation,)
         return np.asarray(np.sum([self._histogram(params, rows) for rows in parts], axis=0))
 
     def _histogram(self, params: Models, rows: PackedRows) -> NDArray[np.int64]:
-        """What a client tells of the scores of its rows."""
+        """What a client sends of the scores of its rows."""
         return merge_bins(histogram(self.model.margins(params, rows)), self.federation.min_cell)
 
 
-def _each_once(models: Models, count: Callable[[Models], Counts]) -> Counts:
+def _count_distinct(models: Models, count: Callable[[Models], Counts]) -> Counts:
     """Counts of models, where equal ones are counted once."""
     if len(models) == 1:
         return count(models)
-    first, places = _first_of_each([model.tobytes() for model in models])
-    return count(models) if len(first) == len(models) else count(models[first])[places]
+    first, numbers = _number_keys([model.tobytes() for model in models])
+    return count(models) if len(first) == len(models) else count(models[first])[numbers]
 
 
 def _distinct(models: Models, servers: Sequence[Server]) -> tuple[list[int], list[int]]:
@@ -300,7 +341,7 @@ def _distinct(models: Models, servers: Sequence[Server]) -> tuple[list[int], lis
     Servers with the same model, whose clients have the usual loss, get the same replies: settings of one
     strategy often share their first rounds.
     """
-    return _first_of_each(
+    return _number_keys(
         [
             models[s].tobytes() if server.strategy.local_loss is None else b"%d" % s
             for s, server in enumerate(servers)
@@ -308,24 +349,22 @@ def _distinct(models: Models, servers: Sequence[Server]) -> tuple[list[int], lis
     )
 
 
-def _first_of_each(keys: Sequence[bytes]) -> tuple[list[int], list[int]]:
-    """Where each key stands first, and for each key, which of these it is.
+def _number_keys(keys: Sequence[bytes]) -> tuple[list[int], list[int]]:
+    """The first index of each distinct key, and for each key, which of these it is.
 
-    >>> _first_of_each([b"a", b"b", b"a", b"c"])
+    >>> _number_keys([b"a", b"b", b"a", b"c"])
     ([0, 1, 3], [0, 1, 0, 2])
     """
     numbers: dict[bytes, int] = {}
     first: list[int] = []
-    places: list[int] = []
-    for at, key in enumerate(keys):
+    for index, key in enumerate(keys):
         if key not in numbers:
             numbers[key] = len(first)
-            first.append(at)
-        places.append(numbers[key])
-    return first, places
+            first.append(index)
+    return first, [numbers[key] for key in keys]
 
 
-def _only(replies: Replies, usable: NDArray[np.bool_]) -> Replies:
+def _keep_usable(replies: Replies, usable: NDArray[np.bool_]) -> Replies:
     """The replies of some clients; the others have sent something that is no number."""
     names = np.array(replies.clients, dtype=object)
     return Replies(
@@ -333,7 +372,7 @@ def _only(replies: Replies, usable: NDArray[np.bool_]) -> Replies:
         replies.deltas[usable],
         replies.num_examples[usable],
         replies.client_counts[usable] if len(replies.client_counts) else replies.client_counts,
-        None if replies.local is None else local.one(replies.local, usable),
+        None if replies.local is None else local.part(replies.local, usable),
         tuple(Dropped(name, "an update with NaN or infinity") for name in names[~usable]),
         replies.server_counts,
     )

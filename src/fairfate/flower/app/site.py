@@ -321,7 +321,7 @@ def _train(question: Question, site: Site, network: str | None) -> tuple[Layers,
     broadcast = np.array(config[BROADCAST], dtype=np.float64) if BROADCAST in config else None
     metrics: Metrics = {"num-examples": len(clients.rows)}
     if Need.REPORTS in strategy.needs:
-        statistics = local.one(model.statistics(start[None], clients.local[number]), 0)
+        statistics = local.part(model.statistics(start[None], clients.local[number]), 0)
         metrics |= report_metrics(round_statistics(statistics, site.min_cell))
     params = local.train(
         model,
