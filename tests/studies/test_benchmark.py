@@ -240,7 +240,7 @@ def test_settings_are_chosen_on_validation_rows_and_never_on_test_rows() -> None
     chosen = rule.tune(rule.measured(rows))
     mine = chosen[chosen["method"] == "mine"]
     assert set(mine["setting"]) == {"fair on validation"}
-    assert set(mine["settings"]) == {2}
+    assert set(mine["grid"]) == {2}
     assert mine["matched"].all()
     sp = mine[mine["goal"] == "sp"]["fairness"].item()
     assert sp == pytest.approx(0.35 / 0.65)

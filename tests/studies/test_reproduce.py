@@ -9,7 +9,6 @@ from scipy import stats
 
 from fairfate.errors import InputError
 from fairfate.studies.reproduce import findings, grid, honest, printed, tables
-from fairfate.studies.reproduce.figures import pareto
 from fairfate.studies.reproduce.page import page
 from fairfate.studies.reproduce.paper import reproduce
 from fairfate.studies.reproduce.runs import interval, runs_of
@@ -160,10 +159,6 @@ def test_without_an_accurate_setting_the_most_accurate_is_taken() -> None:
         .iloc[0]
         .startswith('{"lam0": 0')
     )
-
-
-def test_pareto_front_of_equal_points_keeps_both() -> None:
-    assert pareto([(1, 1), (1, 1), (0, 2), (0, 1)]) == [2, 0, 1]
 
 
 @pytest.mark.data

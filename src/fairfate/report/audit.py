@@ -7,7 +7,6 @@ those of groups too small to be groups of their own, are reported and not compar
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -234,18 +233,3 @@ def crossings(groups: Groups) -> list[tuple[str, ...]]:
     """Each attribute alone and, where there are several, all of them together."""
     alone: list[tuple[str, ...]] = [(name,) for name in groups.attributes]
     return alone if len(alone) < 2 else [*alone, groups.attributes]
-
-
-def pareto(points: Iterable[tuple[float, float]]) -> list[int]:
-    """The points that no other one beats in both coordinates, from left to right.
-
-    >>> pareto([(0.5, 0.9), (0.7, 0.8), (0.6, 0.7), (0.8, 0.1)])
-    [0, 1, 3]
-    """
-    listed = list(points)
-    kept = [
-        i
-        for i, (x, y) in enumerate(listed)
-        if not any((a >= x and b >= y) and (a > x or b > y) for a, b in listed)
-    ]
-    return sorted(kept, key=lambda i: listed[i])

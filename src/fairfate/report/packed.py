@@ -19,8 +19,9 @@ from fairfate.fairness.disclosure import is_small, merge_bins
 from fairfate.fairness.intervals import wilson
 from fairfate.fairness.metrics import COLLAPSED, METRICS, Values, acceptance
 from fairfate.fairness.objective import bind, fairness_by
+from fairfate.fairness.selection import pareto_front
 from fairfate.fairness.thresholds import BINS
-from fairfate.report.audit import Audit, crossings, least_people, pareto
+from fairfate.report.audit import Audit, crossings, least_people
 from fairfate.report.lines import COLOURS
 from fairfate.report.material import Material, finite
 
@@ -219,7 +220,8 @@ def _trade(accuracy: Values, fairness: Values, flaws: Sequence[str]) -> dict[str
     best = np.zeros(xs.shape, dtype=np.uint8)
     for choice in range(xs.shape[1]):
         drawn = np.flatnonzero(np.isfinite(xs[:, choice]))
-        best[drawn[pareto(zip(xs[drawn, choice], ys[drawn, choice], strict=True))], choice] = 1
+        front = pareto_front(zip(xs[drawn, choice], ys[drawn, choice], strict=True))
+        best[drawn[front], choice] = 1
     numbers = np.stack([*means, *deviations], axis=1)
     return {"all": [[finite(value) for value in row] for row in numbers], "front": coded(best, np.uint8)}
 

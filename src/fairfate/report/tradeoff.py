@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 
 from fairfate.data.groups import Groups
-from fairfate.report.audit import pareto
+from fairfate.fairness.selection import pareto_front
 from fairfate.report.canvas import (
     Canvas,
     explain_empty,
@@ -101,7 +101,7 @@ def front(points: Sequence[Point], metric: str) -> list[Point]:
     """
     alive = [point for point in points if not point.line.flaw]
     sign = -1 if metric.endswith("_diff") else 1
-    return [alive[i] for i in pareto((x, sign * y) for x, y in (point.mean for point in alive))]
+    return [alive[i] for i in pareto_front((x, sign * y) for x, y in (point.mean for point in alive))]
 
 
 def _draw(panel: Axes, points: Sequence[Point], best: Sequence[Point], metric: str) -> None:

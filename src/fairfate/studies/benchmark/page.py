@@ -9,12 +9,13 @@ import numpy as np
 import pandas as pd
 
 from fairfate.fairness.intervals import TEST_TO_TRAIN
+from fairfate.fairness.selection import KEEP, TOLERANCE
 from fairfate.studies.benchmark.baselines import BASELINES, CLIENT, POOLED, SERVER
 from fairfate.studies.benchmark.cost import bytes_sent
 from fairfate.studies.benchmark.findings import DATASETS, LEVEL, ROUNDS, Findings, duration
 from fairfate.studies.benchmark.methods import LEAD, METRICS, MOST_SETTINGS, REFERENCE, every
 from fairfate.studies.benchmark.pictures import GOALS, split_name
-from fairfate.studies.benchmark.rule import CELL, KEEP, TOLERANCE
+from fairfate.studies.benchmark.rule import CELL
 
 PARAMETERS = 161
 """Of the paper's model on Adult, for the column of bytes."""

@@ -11,15 +11,12 @@ from numpy.typing import NDArray
 
 from fairfate.fairness.intervals import holm, over_seeds, paired
 from fairfate.fairness.metrics import COLLAPSED, FAIRNESS, Counts, accuracy, balanced_accuracy, mcc
+from fairfate.fairness.selection import KEEP, TOLERANCE, keeps, on_front, select
 from fairfate.studies.benchmark.baselines import BASELINES, CLIENT, POOLED
 from fairfate.studies.benchmark.kept import WHERE
 from fairfate.studies.benchmark.measure import CELLS
 from fairfate.studies.benchmark.methods import LEAD, METRICS, REFERENCE
 
-TOLERANCE = 0.02
-"""Accuracy that a model may lack against the reference's."""
-KEEP = 0.8
-"""Share of the reference's skill, its balanced accuracy above one half, that a model must have."""
 CELL = ("encode", "dataset", "partition", "goal")
 """What methods are compared in: a federation and a metric."""
 _SINGLE = ("consistency", "flip")
@@ -57,37 +54,35 @@ def tune(rows: pd.DataFrame, tolerance: float = TOLERANCE, keep: float = KEEP) -
     reference = rows[rows["method"] == REFERENCE].set_index(where)
     least = pd.DataFrame(
         {
-            "least_accuracy": reference["validation_accuracy"] - tolerance,
-            "least_skill": keep * reference["validation_skill"],
+            "reference_accuracy": reference["validation_accuracy"],
+            "reference_skill": reference["validation_skill"],
         }
     )
     joined = rows.join(least, on=where)
-    near = (joined["validation_accuracy"] >= joined["least_accuracy"] - 1e-12) & (
-        joined["validation_skill"] >= joined["least_skill"] - 1e-12
+    near = keeps(
+        joined["validation_accuracy"],
+        joined["validation_skill"],
+        (joined["reference_accuracy"], joined["reference_skill"]),
+        tolerance,
+        keep,
+        slack=1e-12,
     )
     chosen = []
     for goal in METRICS:
-        mine = joined[joined["metric"].isin(["", goal]) & (joined["method"] != CLIENT)]
-        eligible = near[mine.index]
-        score = np.where(
-            eligible, 1 + mine[f"validation_{goal}"].fillna(-1), mine["validation_accuracy"] - 10
-        )
-        ranked = mine.assign(score=score, matched=eligible).sort_values(
-            "score", ascending=False, kind="stable"
-        )
-        best = ranked.drop_duplicates([*where, "method"])
-        sizes = mine.groupby([*where, "method"]).size().rename("settings")
-        chosen.append(_reported(best.join(sizes, on=[*where, "method"]), goal))
+        own = joined["metric"].isin(["", goal]) & (joined["method"] != CLIENT)
+        columns = f"validation_{goal}", "validation_accuracy"
+        best = select(joined[own], near[own], *columns, by=[*where, "method"])
+        chosen.append(_reported(best, goal))
         each = joined[joined["method"] == CLIENT]
         if len(each):
-            told = _reported(each.assign(matched=False, settings=1), goal)
+            told = _reported(each.assign(matched=False, grid=1), goal)
             means = told.groupby([*where, "goal", "method"], as_index=False).mean(numeric_only=True)
             chosen.append(means.assign(setting="", matched=False))
     return pd.concat(chosen, ignore_index=True)
 
 
 def _reported(rows: pd.DataFrame, goal: str) -> pd.DataFrame:
-    kept = rows[[*WHERE, "method", "setting", "settings", "matched", "seconds", *_SINGLE]]
+    kept = rows[[*WHERE, "method", "setting", "grid", "matched", "seconds", *_SINGLE]]
     return kept.assign(
         goal=goal,
         accuracy=rows["test_accuracy"],
@@ -119,12 +114,12 @@ def _cell(about: dict[str, Any], here: pd.DataFrame, tolerance: float, keep: flo
     }
     matched = here.groupby("method")["matched"].mean().reindex(methods)
     place = methods.index(REFERENCE)
-    keeps = (values["accuracy"].mean(axis=1) >= values["accuracy"][place].mean() - tolerance) & (
-        values["skill"].mean(axis=1) >= keep * values["skill"][place].mean()
-    )
+    means = {name: values[name].mean(axis=1) for name in ("accuracy", "skill")}
+    reference = means["accuracy"][place], means["skill"][place]
+    is_kept = keeps(means["accuracy"], means["skill"], reference, tolerance, keep)
     fairness, low, high = over_seeds(values["fairness"])
     accuracy_mean, accuracy_low, accuracy_high = over_seeds(values["accuracy"])
-    rank = _ranks(fairness, keeps, np.array([name not in BASELINES for name in methods]))
+    rank = _ranks(fairness, is_kept, np.array([name not in BASELINES for name in methods]))
     tests: dict[str, NDArray[Any]] = {}
     if LEAD in methods:
         lead = values["fairness"][methods.index(LEAD)]
@@ -153,7 +148,7 @@ def _cell(about: dict[str, Any], here: pd.DataFrame, tolerance: float, keep: flo
             **{name: of[number] for name, of in means.items()},
             "collapsed": float((values["mcc"][number] < COLLAPSED).mean()),
             "seconds": float(np.median(values["seconds"][number])),
-            "keeps": bool(keeps[number]),
+            "keeps": bool(is_kept[number]),
             "matched": float(matched.iloc[number]),
             "rank": rank[number],
             **{name: of[number] for name, of in tests.items()},
@@ -212,18 +207,6 @@ def hypervolumes(rows: pd.DataFrame) -> pd.DataFrame:
 
 _LEAST_SPAN = 0.01
 """Accuracy above that of one answer for everybody, without which there is no front to speak of."""
-
-
-def on_front(points: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which points no other beats in one value without losing in the other.
-
-    >>> on_front(np.array([[0.8, 0.5], [0.7, 0.9], [0.7, 0.4], [0.8, 0.5]])).tolist()
-    [True, True, False, True]
-    """
-    clean = np.nan_to_num(points, nan=-1.0)
-    at_least = (clean[None] >= clean[:, None]).all(axis=2)
-    more = (clean[None] > clean[:, None]).any(axis=2)
-    return np.asarray(~(at_least & more).any(axis=1))
 
 
 def front_area(points: NDArray[Any], low: float) -> float:

@@ -11,6 +11,7 @@ import pandas as pd
 from jinja2 import Environment, StrictUndefined, Template
 
 from fairfate._version import __version__
+from fairfate.fairness.selection import KEEP, TOLERANCE
 from fairfate.report.page import asset, json_script
 from fairfate.storage import replacing, write_bytes
 from fairfate.studies.benchmark.baselines import BASELINES
@@ -18,7 +19,6 @@ from fairfate.studies.benchmark.findings import Findings, duration, finite, sett
 from fairfate.studies.benchmark.methods import LEAD, REFERENCE
 from fairfate.studies.benchmark.page import page
 from fairfate.studies.benchmark.pictures import FIGURES
-from fairfate.studies.benchmark.rule import KEEP, TOLERANCE
 
 PAGE, HTML, BOARD, CELLS = "benchmark.md", "benchmark.html", "leaderboard.csv", "cells.csv"
 IMAGES = "images"

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from fairfate.data import Table
+from fairfate.fairness.selection import pareto_front
 from fairfate.federation.partition import parse_partition
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build
-from fairfate.report.audit import pareto
 from fairfate.report.lines import COLOURS, NAMES
 from fairfate.studies.reproduce.grid import METRICS, SPLITS
 from fairfate.studies.reproduce.tables import TITLES
@@ -184,7 +184,7 @@ def tradeoff(dataset: str, table: pd.DataFrame) -> Figure:
                     linestyle="none",
                     label=method,
                 )
-            front = pareto(zip(cell["accuracy"], cell["fairness"], strict=True))
+            front = pareto_front(zip(cell["accuracy"], cell["fairness"], strict=True))
             best = cell.iloc[front]
             panel.plot(
                 best["accuracy"], best["fairness"], color="black", linewidth=0.8, linestyle=":", zorder=1

@@ -7,10 +7,10 @@ import json
 import numpy as np
 import pandas as pd
 
+from fairfate.fairness.selection import TOLERANCE, keeps, select
 from fairfate.studies.reproduce.grid import METRICS
 from fairfate.studies.reproduce.runs import interval
 
-TOLERANCE = 0.02
 REFERENCES = ("fedavg", "fedavg_lr", "fedavg_gr")
 """Strategies without settings, whose accuracy may be what the others are held to."""
 METHODS = ["fedavg", "fedmom", "feddemon", "fedavg_lr", "fedavg_gr", "fedval", "fair_fate"]
@@ -35,20 +35,12 @@ def tune(runs: pd.DataFrame, tolerance: float = TOLERANCE, reference: str = "fed
     plain = plain[~(ablation & (plain["strategy"] == "fair_fate"))]
     base = plain[plain["strategy"] == reference].set_index(_CELL)["validation_accuracy"].rename("base")
     plain = plain.join(base, on=_CELL)
-    near = plain["validation_accuracy"] >= plain["base"] - tolerance
+    near = keeps(plain["validation_accuracy"], 0.0, (plain["base"], 0.0), tolerance, keep=0.0)
     chosen = []
     for metric in METRICS:
-        eligible = plain[(plain["metric"] == "") | (plain["metric"] == metric)]
-        score = np.where(
-            near[eligible.index],
-            1 + eligible[f"validation_{metric}"].fillna(-1),
-            eligible["validation_accuracy"] - 10,
-        )
-        ranked = eligible.assign(score=score, goal=metric).sort_values(
-            "score", ascending=False, kind="stable"
-        )
-        sizes = eligible.groupby([*_CELL, "strategy"]).size().rename("grid")
-        best = ranked.drop_duplicates([*_CELL, "strategy"]).join(sizes, on=[*_CELL, "strategy"])
+        own = plain["metric"].isin(["", metric])
+        columns = f"validation_{metric}", "validation_accuracy"
+        best = select(plain[own], near[own], *columns, by=[*_CELL, "strategy"]).assign(goal=metric)
         chosen += [best, *_after(mine, best, metric)]
     return pd.concat(chosen, ignore_index=True).rename(columns={"strategy": "method"})
 

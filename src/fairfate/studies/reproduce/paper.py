@@ -18,11 +18,12 @@ from fairfate.experiments.results import CELLS
 from fairfate.experiments.store import Store
 from fairfate.experiments.sweep import Sweep, sweep
 from fairfate.experiments.workers import Progress, cores
+from fairfate.fairness.selection import TOLERANCE
 from fairfate.report.figures import save
 from fairfate.storage import locked, remove_unfinished, write_bytes
 from fairfate.strategies import entries, make_spec
 from fairfate.studies.reproduce import figures, findings, grid, tables
-from fairfate.studies.reproduce.honest import REFERENCES, TOLERANCE
+from fairfate.studies.reproduce.honest import REFERENCES
 from fairfate.studies.reproduce.page import page
 from fairfate.studies.reproduce.printed import COLUMN, TABLES, behind_printed, table_rows
 from fairfate.studies.reproduce.runs import runs_of_sweep
