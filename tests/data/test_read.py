@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fairfate.data import Columns, load
-from fairfate.data.numbers import number
-from fairfate.data.readers import Read, Reading, list_folder, read_file, read_folder, read_frame
+from fairfate.data.numbers import parse_number
+from fairfate.data.readers import FileRows, Reading, list_folder, read_file, read_folder, read_frame
 from fairfate.errors import InputError
 
 FRAME = pd.DataFrame({"age": [30, 41, 52], "city": ["Köln", "Łódź", "a,b;c"], "rate": [0.5, 1.25, -3.0]})
@@ -135,7 +135,7 @@ def test_utf_16_with_the_high_byte_first(tmp_path: Path, mark: bytes) -> None:
     assert read_frame(tmp_path / "a.csv").to_dict("list") == {"a": [1], "b": ["ä"]}
 
 
-def read_text(tmp_path: Path, text: str, **reading: str) -> Read:
+def read_text(tmp_path: Path, text: str, **reading: str) -> FileRows:
     (tmp_path / "a.csv").write_text(text, encoding="utf-8")
     return read_file(tmp_path / "a.csv", Reading(**reading))
 
@@ -490,7 +490,7 @@ def test_european_numbers_are_read_to_the_last_digit(
 
 @given(st.text(alphabet="0123456789.,-+()%€$ 'eE", max_size=12), st.sampled_from([".", ","]))
 def test_no_text_breaks_the_parser(text: str, decimal: str) -> None:
-    found = number(text, decimal)
+    found = parse_number(text, decimal)
     assert found is None or isinstance(found.value, float)
 
 

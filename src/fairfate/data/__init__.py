@@ -4,7 +4,7 @@ from fairfate.data.columns import MISSING, MISSING_GROUP, OTHERS, SMALL, Columns
 from fairfate.data.datasets import SOURCES, Source, fetch, find, synthetic
 from fairfate.data.encoder import AUTO, ENCODINGS, NONE, ONEHOT, ORDINAL, Encoder
 from fairfate.data.load import Held, draft_schema, load, load_held
-from fairfate.data.readers import FILE, Read, Reading, read_file, read_frame
+from fairfate.data.readers import FILE, FileRows, Reading, read_file, read_frame
 from fairfate.data.schema import Schema, UnfitError
 from fairfate.data.site_summaries import cover, describe_frame
 from fairfate.data.table import TEST, TRAINING, VALIDATION, Table, table_from_frame
@@ -26,8 +26,8 @@ __all__ = [
     "VALIDATION",
     "Columns",
     "Encoder",
+    "FileRows",
     "Held",
-    "Read",
     "Reading",
     "Schema",
     "Source",

@@ -16,8 +16,17 @@ from fairfate.data.columns import DROP, KEEP, OTHERS, REFUSE, REPORT, Columns, c
 from fairfate.data.datasets import SOURCES, find, folders, synthetic
 from fairfate.data.encoder import AUTO, NONE, ONEHOT, ORDINAL
 from fairfate.data.inspection import leaks, spikes
-from fairfate.data.numbers import Hits, note_codes, without_codes
-from fairfate.data.readers import FILE, Read, Reading, list_folder, read_file, read_folder, read_frame, stem
+from fairfate.data.numbers import note_codes, without_codes
+from fairfate.data.readers import (
+    FILE,
+    FileRows,
+    Reading,
+    list_folder,
+    read_file,
+    read_folder,
+    read_frame,
+    stem,
+)
 from fairfate.data.schema import Schema, UnfitError
 from fairfate.data.table import TRAINING, VALIDATION, Table, merged_outcomes, table_from_frame
 from fairfate.errors import MOST_LISTED, InputError, check, listing, unknown
@@ -119,11 +128,7 @@ def _load_frame(data: Any, columns: Columns | None, encode: str, codes: Sequence
     check(len(frame) > 0, "data must have at least one row", "none")
     named = _named(columns, frame, "the frame")
     frame, hits = without_codes(frame, codes)
-    return _tidy(frame, named, "frame", encode, _counts(hits))
-
-
-def _counts(hits: Hits) -> dict[str, int]:
-    return {code: int(rows.sum()) for code, rows in hits.items()}
+    return _tidy(frame, named, "frame", encode, {code: int(rows.sum()) for code, rows in hits.items()})
 
 
 def _named(columns: Columns | None, frame: pd.DataFrame, data: str | Path) -> Columns:
@@ -182,7 +187,7 @@ def _in_schema(schema: Schema, file: Path, part: int, columns: Columns | None, r
         raise InputError(f"'{file}' must fit the schema: {error}") from None
 
 
-def _usable(schema: Schema, file: Path, part: int, columns: Columns | None, reading: Reading) -> Read:
+def _usable(schema: Schema, file: Path, part: int, columns: Columns | None, reading: Reading) -> FileRows:
     """A file's rows that have a label and, if so wished, a group; the server's as `table_from_frame` does."""
     frame, _, missing = read_file(file, replace(reading, missing=schema.missing))
     how = REFUSE if columns is None else columns.missing_group
@@ -200,9 +205,9 @@ def _usable(schema: Schema, file: Path, part: int, columns: Columns | None, read
     usable = frame[named].notna().all(axis=1)
     left_out = int((~usable).sum())
     if not left_out:
-        return Read(frame, tuple(notes), missing)
+        return FileRows(frame, tuple(notes), missing)
     notes.append(f"{file.name}: {left_out:,} rows without {' or '.join(named)} are left out")
-    return Read(frame[usable].reset_index(drop=True), tuple(notes), missing)
+    return FileRows(frame[usable].reset_index(drop=True), tuple(notes), missing)
 
 
 def _joined(tables: Sequence[Table]) -> Table:

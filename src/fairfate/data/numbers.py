@@ -19,21 +19,25 @@ from fairfate.errors import listing, plain, unknown
 MARKERS = {"", "?", "-", "--", ".", "n/a", "n.a.", "na", "nan", "none", "null", "unknown", "missing"}
 MARKERS |= {"not available", "#n/a"}
 """Words that stand for a missing value among numbers."""
-_SPACE = "[ \u00a0\u2009\u202f]"
-_GROUPS = {".": ",'’ \u00a0\u2009\u202f", ",": ".'’ \u00a0\u2009\u202f"}
-_ALIKE = str.maketrans({"’": "'", "\u00a0": " ", "\u2009": " ", "\u202f": " "})
-_CODES = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY"}
+SAMPLE = 1000
+"""Rows that show whether a column of texts may be numbers."""
+_SPACES = " \u00a0\u2009\u202f"
+_SEPARATORS = {".": f",'’{_SPACES}", ",": f".'’{_SPACES}"}
+"""What may separate thousands, by the decimal mark."""
+_SAME_SEPARATOR = str.maketrans({"’": "'", "\u00a0": " ", "\u2009": " ", "\u202f": " "})
+_CURRENCIES = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY"}
 _MONEY = "[$€£¥]|USD|EUR|GBP|CHF"
 _PLAIN = re.compile(r"[+-]?[0-9]*\.?[0-9]+([eE][+-]?[0-9]+)?")
-_SAMPLE = 1000
-"""Rows to look at before a column is worth more."""
+_BOUND = re.compile(r"(?:<=|>=|=<|=>|[<>≤≥])\s*(.*)")
+
+Mask = NDArray[np.bool_]
 
 
-class Number(NamedTuple):
+class WrittenNumber(NamedTuple):
     """A number and how it was written."""
 
     value: float
-    group: str
+    thousands: str
     """What separates its thousands, if anything does."""
     currency: str
     percent: bool
@@ -41,84 +45,83 @@ class Number(NamedTuple):
 
 @cache
 def _pattern(decimal: str) -> re.Pattern[str]:
-    grouped = rf"[1-9][0-9]{{0,2}}(?P<group>[{_GROUPS[decimal]}])[0-9]{{3}}(?:(?P=group)[0-9]{{3}})*"
+    separated = (
+        rf"[1-9][0-9]{{0,2}}(?P<thousands>[{_SEPARATORS[decimal]}])[0-9]{{3}}(?:(?P=thousands)[0-9]{{3}})*"
+    )
     point = re.escape(decimal)
     return re.compile(
-        rf"(?P<open>\()?(?P<sign>[+\-−])?(?P<before>{_MONEY})?{_SPACE}?(?P<inner>[+\-−])?"
-        rf"(?P<body>(?:{grouped}|[0-9]+)(?:{point}[0-9]+)?|{point}[0-9]+)(?P<power>[eE][+\-]?[0-9]+)?"
-        rf"{_SPACE}?(?P<percent>%)?{_SPACE}?(?P<after>{_MONEY})?(?P<close>\))?"
+        rf"(?P<open>\()?(?P<sign>[+\-−])?(?P<before>{_MONEY})?[{_SPACES}]?(?P<inner>[+\-−])?"
+        rf"(?P<digits>(?:{separated}|[0-9]+)(?:{point}[0-9]+)?|{point}[0-9]+)(?P<power>[eE][+\-]?[0-9]+)?"
+        rf"[{_SPACES}]?(?P<percent>%)?[{_SPACES}]?(?P<after>{_MONEY})?(?P<close>\))?"
     )
 
 
-def number(text: str, decimal: str = ".") -> Number | None:
+def parse_number(text: str, decimal: str = ".") -> WrittenNumber | None:
     """A text as a number, if it is one.
 
-    >>> number("(1.234,56 €)", ",")
-    Number(value=-1234.56, group='.', currency='EUR', percent=False)
-    >>> number("01.02.2020", ","), number("1.234").value, number("1.234", ",").value
+    >>> parse_number("(1.234,56 €)", ",")
+    WrittenNumber(value=-1234.56, thousands='.', currency='EUR', percent=False)
+    >>> parse_number("01.02.2020", ","), parse_number("1.234").value, parse_number("1.234", ",").value
     (None, 1.234, 1234.0)
     """
     simple = text if decimal == "." else "" if "." in text else text.replace(",", ".")
     if _PLAIN.fullmatch(simple):  # most are; the pattern below takes longer
-        return Number(float(simple), "", "", False)
-    found = _pattern(decimal).fullmatch(text)
-    if found is None:
+        return WrittenNumber(float(simple), "", "", False)
+    match = _pattern(decimal).fullmatch(text)
+    if match is None:
         return None
-    part = found.groupdict("")
-    signs = (part["open"], part["sign"], part["inner"])
+    part = match.groupdict("")
+    signs = [part[name] for name in ("open", "sign", "inner") if part[name]]
     if (
         bool(part["open"]) != bool(part["close"])
-        or sum(map(bool, signs)) > 1
+        or len(signs) > 1
         or (part["before"] and part["after"])
-        or (part["group"] and part["power"])
+        or (part["thousands"] and part["power"])
     ):
         return None
-    body = part["body"].replace(part["group"], "") if part["group"] else part["body"]
-    size = float(body.replace(decimal, ".") + part["power"])
+    digits = part["digits"].replace(part["thousands"], "") if part["thousands"] else part["digits"]
+    size = float(digits.replace(decimal, ".") + part["power"])
     currency = part["before"] or part["after"]
-    return Number(
-        value=-size if any(sign in ("(", "-", "−") for sign in signs) else size,
-        group=part["group"].translate(_ALIKE),
-        currency=_CODES.get(currency, currency),
+    return WrittenNumber(
+        value=size if signs in ([], ["+"]) else -size,
+        thousands=part["thousands"].translate(_SAME_SEPARATOR),
+        currency=_CURRENCIES.get(currency, currency),
         percent=bool(part["percent"]),
     )
 
 
-_BOUND = re.compile(r"(?:<=|>=|=<|=>|[<>≤≥])\s*(.*)")
-
-
-def bound(text: str, decimal: str = ".") -> Number | None:
+def parse_bound(text: str, decimal: str = ".") -> WrittenNumber | None:
     """The number of a censored one, of which only a bound is known.
 
-    >>> bound("<0,60", ",").value, bound("> 100").value, bound("100")
+    >>> parse_bound("<0,60", ",").value, parse_bound("> 100").value, parse_bound("100")
     (0.6, 100.0, None)
     """
-    behind = _BOUND.fullmatch(text)
-    return None if behind is None else number(behind[1], decimal)
+    match = _BOUND.fullmatch(text)
+    return None if match is None else parse_number(match[1], decimal)
 
 
-class Fit(NamedTuple):
-    """A column's words read with one decimal separator."""
+class Interpretation(NamedTuple):
+    """A column's words read with one decimal mark."""
 
     decimal: str
-    found: list[Number | None]
+    numbers: list[WrittenNumber | None]
     """For each word; None for a missing value, too."""
-    wrong: NDArray[np.bool_]
+    is_text: Mask
     """Which words are neither a number nor missing."""
-    censored: NDArray[np.bool_]
+    is_bound: Mask
     """Which words are bounds of a number, such as <0.6; they count as numbers."""
-    alike: bool
+    is_consistent: bool
     """Whether the numbers are written in one way: thousands, currency, percent."""
 
     @property
-    def whole(self) -> bool:
+    def is_numeric(self) -> bool:
         """Whether the column is numbers."""
-        return self.alike and not self.wrong.any() and any(n is not None for n in self.found)
+        return self.is_consistent and not self.is_text.any() and any(self.numbers)
 
 
 @dataclass(frozen=True, eq=False)
-class Texts:
-    """A column of texts, with real numbers among them perhaps."""
+class WrittenColumn:
+    """A column of texts, perhaps with real numbers among them."""
 
     name: str
     codes: NDArray[np.int64]
@@ -126,259 +129,224 @@ class Texts:
     words: list[str]
     counts: NDArray[np.int64]
     """How many rows hold each word."""
-    marker: NDArray[np.bool_]
+    is_marker: Mask
     """Which words stand for a missing value."""
     numbers: NDArray[np.float64]
     """(rows,) the real numbers; NaN elsewhere."""
 
-    @property
-    def present(self) -> int:
-        """Rows with a value."""
-        return int(self.counts[~self.marker].sum()) + int((~np.isnan(self.numbers)).sum())
-
     @cached_property
-    def fits(self) -> dict[str, Fit]:
-        """The words read with either decimal separator."""
-        return {decimal: _fit(self, decimal) for decimal in (".", ",")}
+    def readings(self) -> dict[str, Interpretation]:
+        """The words read with either decimal mark."""
+        return {decimal: self._interpret(decimal) for decimal in (".", ",")}
 
-    @property
-    def european(self) -> bool:
-        """Whether it can only be numbers with a decimal comma, such as 12,5 or 1.234,56."""
-        return self.fits[","].whole and not self.fits["."].whole
+    def _interpret(self, decimal: str) -> Interpretation:
+        pairs = list(zip(self.words, self.is_marker, strict=True))
+        exact = [None if marker else parse_number(word, decimal) for word, marker in pairs]
+        bounds = [None if marker else parse_bound(word, decimal) for word, marker in pairs]
+        is_exact, is_bound = (np.array([n is not None for n in part], dtype=bool) for part in (exact, bounds))
+        real = self.numbers[~np.isnan(self.numbers)]
+        rows, values = self.counts[is_exact].sum() + len(real), is_exact.sum() + len(np.unique(real))
+        if self.counts[is_bound].sum() >= rows or is_bound.sum() >= values:
+            is_bound[:] = False  # names of bands, such as <5 and >=5, and no exceptions among numbers
+        numbers = [b if bounded else n for n, b, bounded in zip(exact, bounds, is_bound, strict=True)]
+        written = [n for n in numbers if n is not None]
+        percents = {n.percent for n in written} | ({False} if len(real) else set())
+        styles = {n.thousands for n in written} - {""}, {n.currency for n in written} - {""}, percents
+        is_text = ~(self.is_marker | is_exact | is_bound)
+        return Interpretation(decimal, numbers, is_text, is_bound, all(len(style) <= 1 for style in styles))
 
-    @property
-    def pointed(self) -> bool:
-        """Whether it can only be numbers with a decimal point, such as 1234.56."""
-        return self.fits["."].whole and not self.fits[","].whole
+    def is_only(self, decimal: str) -> bool:
+        """Whether it is numbers with this decimal mark, and none with the other."""
+        other = "." if decimal == "," else ","
+        return self.readings[decimal].is_numeric and not self.readings[other].is_numeric
 
-    def only(self, which: NDArray[np.bool_]) -> list[str]:
+    def select(self, which: Mask) -> list[str]:
         """Some of the words."""
-        return [word for word, wanted in zip(self.words, which, strict=True) if wanted]
+        return [word for word, is_wanted in zip(self.words, which, strict=True) if is_wanted]
+
+    def values(self, reading: Interpretation) -> NDArray[np.float64]:
+        """(rows,) the numbers; NaN where there is none."""
+        by_word = np.array([np.nan if n is None else n.value for n in reading.numbers] + [np.nan])
+        return np.where(np.isnan(self.numbers), by_word[self.codes], self.numbers)
 
 
-def texts_of(values: pd.Series[Any]) -> Texts | None:
+def _written_column(values: pd.Series[Any]) -> WrittenColumn | None:
     """A column's texts, if it has any and they are worth a look as numbers."""
     numbers = np.full(len(values), np.nan)
     if values.dtype == object:
         kinds = {type(value) for value in values[values.notna().to_numpy()]}
         if str not in kinds or not kinds <= {str, int, float}:
             return None
-        real = np.array([isinstance(value, int | float) for value in values])
-        numbers[real] = values[real].astype(float)
-        values = values.mask(real)
+        is_real = np.array([isinstance(value, int | float) for value in values])
+        numbers[is_real] = values[is_real].astype(float)
+        values = values.mask(is_real)
     elif not isinstance(values.dtype, pd.StringDtype):
         return None
-    if not _promising(values.dropna()):
+    if not _may_be_numbers(values.dropna()):
         return None
     codes, distinct = pd.factorize(values)
     words = [str(word).strip() for word in distinct]
-    marker = np.array([word.casefold() in MARKERS for word in words], dtype=bool)
+    is_marker = np.array([word.casefold() in MARKERS for word in words], dtype=bool)
     counts = np.bincount(codes[codes >= 0], minlength=len(words))
-    return Texts(str(values.name), codes, words, counts, marker, numbers)
+    return WrittenColumn(str(values.name), codes, words, counts, is_marker, numbers)
 
 
-def _promising(present: pd.Series[Any]) -> bool:
-    """Whether a good part of some rows are numbers or missing: no need to look at every text then."""
-    some = Counter(str(word).strip() for word in present.iloc[:: len(present) // _SAMPLE + 1])
-    hits = sum(
+def _may_be_numbers(present: pd.Series[Any]) -> bool:
+    """Whether a good part of some rows are numbers or missing: else there is no need to read every text."""
+    sample = Counter(str(word).strip() for word in present.iloc[:: len(present) // SAMPLE + 1])
+    numeric = sum(
         times
-        for word, times in some.items()
-        if word.casefold() in MARKERS or any(read(word, of) for read in (number, bound) for of in ".,")
+        for word, times in sample.items()
+        if word.casefold() in MARKERS
+        or any(parse(word, d) for parse in (parse_number, parse_bound) for d in ".,")
     )
-    return hits > some.total() / 4
+    return numeric > sample.total() / 4
 
 
-def _fit(texts: Texts, decimal: str) -> Fit:
-    """A column's words read with one decimal separator."""
-    exact = [
-        None if marker else number(word, decimal)
-        for word, marker in zip(texts.words, texts.marker, strict=True)
-    ]
-    bounds = [
-        bound(word, decimal) if n is None and not marker else None
-        for word, marker, n in zip(texts.words, texts.marker, exact, strict=True)
-    ]
-    censored = np.array([n is not None for n in bounds], dtype=bool)
-    if not _is_rare(texts, exact, censored):
-        bounds, censored = [None] * len(bounds), np.zeros(len(bounds), dtype=bool)
-    found = [of if n is None else n for n, of in zip(exact, bounds, strict=True)]
-    numbers = [n for n in found if n is not None]
-    groups, currencies = {n.group for n in numbers}, {n.currency for n in numbers}
-    bare = bool((~np.isnan(texts.numbers)).any())
-    percents = {n.percent for n in numbers} | ({False} if bare else set())
-    alike = len(groups - {""}) <= 1 and len(currencies - {""}) <= 1 and len(percents) <= 1
-    wrong = ~texts.marker & np.array([n is None for n in found], dtype=bool)
-    return Fit(decimal, found, wrong, censored, alike)
-
-
-def _is_rare(texts: Texts, exact: Sequence[Number | None], censored: NDArray[np.bool_]) -> bool:
-    """Whether bounds are the exception among numbers, and not the names of bands such as <5 and >=5."""
-    written = np.array([n is not None for n in exact], dtype=bool)
-    plain_numbers = texts.numbers[~np.isnan(texts.numbers)]
-    rows = int(texts.counts[written].sum()) + len(plain_numbers)
-    values = int(written.sum()) + len(np.unique(plain_numbers))
-    return int(texts.counts[censored].sum()) < rows and int(censored.sum()) < values
-
-
-class Numbered(NamedTuple):
+class NumericFrame(NamedTuple):
     """A frame whose written numbers are numbers."""
 
     frame: pd.DataFrame
     notes: tuple[str, ...]
-    comma: bool
+    decimal_comma: bool
     """Whether the whole file has decimal commas."""
 
 
-def numbered(
+def convert_numbers(
     frame: pd.DataFrame,
     decimal: str | None,
-    strings: Callable[[], pd.DataFrame] | None,
-    leaning: bool = False,
-) -> Numbered:
+    reread: Callable[[], pd.DataFrame] | None,
+    prefer_comma: bool = False,
+) -> NumericFrame:
     """Turn the columns that are written numbers into numbers.
 
     Parameters
     ----------
     frame : as pandas reads it; its numbers stay, unless the file has decimal commas
     decimal : "." or ","; None to find out
-    strings : reads the same file as texts, where numbers were written as text
-    leaning : whether files that belong with it have decimal commas, so that this one has unless it cannot
+    reread : reads the same file as texts, where numbers were written as text
+    prefer_comma : whether files beside it have decimal commas, so that this one has them unless it cannot
+
+    Returns
+    -------
+    The frame, a note on each column that was changed or looks odd, and whether the file has decimal commas.
     """
-    texts = [column for name in frame.columns if (column := texts_of(frame[name])) is not None]
-    if strings is None:  # 007 is a name where numbers have a type of their own
-        texts = [column for column in texts if not any(re.match("[+-]?0[0-9]", w) for w in column.words)]
-    comma, floats = decimal == ",", []
-    if comma or (decimal is None and (leaning or any(column.european for column in texts))):
-        floats = _written_floats(frame, strings)
-        unfit = any(not column.fits[","].whole for column in floats) or any(c.pointed for c in texts)
-        comma = comma or not unfit
-    decimals = (",",) if comma else (".",) if decimal == "." else (".", ",")
+    columns = [column for name in frame.columns if (column := _written_column(frame[name])) is not None]
+    if reread is None:  # 007 is a name where numbers have a type of their own
+        columns = [column for column in columns if not any(re.match("[+-]?0[0-9]", w) for w in column.words)]
+    has_comma, floats = decimal == ",", []
+    if has_comma or (decimal is None and (prefer_comma or any(column.is_only(",") for column in columns))):
+        floats = _reread_floats(frame, reread)
+        contradicted = any(not column.readings[","].is_numeric for column in floats)
+        has_comma = has_comma or not (contradicted or any(column.is_only(".") for column in columns))
+    decimals = "," if has_comma else "." if decimal == "." else ".,"
     changed, notes = frame.copy(deep=False), {}
-    for column in texts:
-        values, notes[column.name] = _column(column, decimals)
+    for column in columns:
+        values, notes[column.name] = _convert(column, decimals)
         if values is not None:
             changed[column.name] = values
-    for column in floats if comma else []:
-        changed[column.name], notes[column.name] = _float(column)
-    return Numbered(changed, tuple(notes[name] for name in frame.columns if notes.get(name)), comma)
+    for column in floats if has_comma else []:
+        changed[column.name], notes[column.name] = _convert_float(column)
+    return NumericFrame(changed, tuple(notes[name] for name in frame.columns if notes.get(name)), has_comma)
 
 
-def _written_floats(frame: pd.DataFrame, strings: Callable[[], pd.DataFrame] | None) -> list[Texts]:
+def _reread_floats(frame: pd.DataFrame, reread: Callable[[], pd.DataFrame] | None) -> list[WrittenColumn]:
     """The columns that pandas made floats and that hold a point, as written."""
     names = [name for name in frame.columns if frame[name].dtype == np.float64]
-    if strings is None or not names:
+    if reread is None or not names:
         return []
-    written = strings()
-    return [
-        texts
-        for name in names
-        if (texts := texts_of(written[name])) is not None and any("." in word for word in texts.words)
-    ]
+    written = reread()
+    columns = [_written_column(written[name]) for name in names]
+    return [c for c in columns if c is not None and any("." in word for word in c.words)]
 
 
-def _float(texts: Texts) -> tuple[Any, str]:
+def _convert_float(column: WrittenColumn) -> tuple[Any, str]:
     """A column that pandas took for numbers with a decimal point, in a file of decimal commas."""
-    if texts.fits[","].whole:
-        return _values(texts, texts.fits[","]), _told(texts, texts.fits[","])
-    wrong = texts.only(texts.fits[","].wrong) or texts.words
-    text = pd.array(np.array([*texts.words, None], dtype=object)[texts.codes], "str")
-    return text, f"{texts.name}: read as text, since a decimal comma was asked for, got {_two(wrong)}"
+    reading = column.readings[","]
+    if reading.is_numeric:
+        return column.values(reading), _describe_conversion(column, reading)
+    words = column.select(reading.is_text) or column.words
+    text = pd.array(np.array([*column.words, None], dtype=object)[column.codes], "str")
+    return text, f"{column.name}: read as text, since a decimal comma was asked for, got {_examples(words)}"
 
 
-def _column(texts: Texts, decimals: Sequence[str]) -> tuple[NDArray[np.float64] | None, str]:
-    """A column as numbers or, if it is not numbers, None; and what there is to say about it."""
-    fits = [texts.fits[decimal] for decimal in decimals]
-    best = next((each for each in fits if each.whole), None)
-    if best is None:
-        best = min(fits, key=lambda each: int(texts.counts[each.wrong].sum()))
-    wrong, present = int(texts.counts[best.wrong].sum()), texts.present
-    if wrong * 2 >= present:
+def _convert(column: WrittenColumn, decimals: str) -> tuple[NDArray[np.float64] | None, str]:
+    """A column as numbers or, if it is not numbers, None; and a note on it."""
+    readings = [column.readings[decimal] for decimal in decimals]
+    best = next(
+        (reading for reading in readings if reading.is_numeric),
+        min(readings, key=lambda reading: int(column.counts[reading.is_text].sum())),
+    )
+    texts, rows = column.select(best.is_text), int(column.counts[best.is_text].sum())
+    present = int(column.counts[~column.is_marker].sum() + (~np.isnan(column.numbers)).sum())
+    if rows * 2 >= present:
         return None, ""
-    mend = "mend them to use it as numbers"
-    odd = texts.only(best.wrong)
-    if wrong and best.alike and _says_nothing(texts, odd, wrong, present):
-        told = f"{texts.name}: {wrong} values are no numbers and count as missing"
-        return _values(texts, best), f"{told}{_censored(texts, best)}, such as {_two(odd)}"
-    if wrong:
-        return None, (
-            f"{texts.name}: read as text, since {wrong} of {present} values are no numbers, such as"
-            f" {_two(odd)}; {mend}"
-        )
-    if not best.alike:
-        return None, (
-            f"{texts.name}: read as text, since its numbers are written in different ways, such as"
-            f" {_two(_unlike(texts, best))}; {mend}"
-        )
-    return _values(texts, best), _told(texts, best)
+    if best.is_consistent and not rows:
+        return column.values(best), _describe_conversion(column, best)
+    if rows and best.is_consistent and _is_sentinel(column, texts, rows, present):
+        note = f"{column.name}: {rows} values are no numbers and count as missing"
+        return column.values(best), f"{note}{_describe_bounds(column, best)}, such as {_examples(texts)}"
+    if rows:
+        why = f"{rows} of {present} values are no numbers, such as {_examples(texts)}"
+    else:
+        why = f"its numbers are written in different ways, such as {_examples(_differing(column, best))}"
+    return None, f"{column.name}: read as text, since {why}; mend them to use it as numbers"
 
 
-def _says_nothing(texts: Texts, odd: Sequence[str], wrong: int, present: int) -> bool:
-    """Whether the few texts among many numbers are words such as 'Exempt', said again and again."""
-    plain_words = all(not any(character.isdigit() for character in word) for word in odd)
+def _is_sentinel(column: WrittenColumn, texts: Sequence[str], rows: int, present: int) -> bool:
+    """Whether the few texts among many numbers are words such as 'Exempt', again and again."""
     return (
-        plain_words
-        and len(odd) <= 3
-        and wrong >= 5 * len(odd)
-        and wrong <= present / 5
-        and len(texts.words) > 15
+        len(texts) <= 3
+        and 5 * len(texts) <= rows <= present / 5
+        and len(column.words) > 15
+        and not any(character.isdigit() for word in texts for character in word)
     )
 
 
-def _values(texts: Texts, whole: Fit) -> NDArray[np.float64]:
-    words = np.array([np.nan if n is None else n.value for n in whole.found] + [np.nan])
-    read = words[texts.codes]
-    return np.where(np.isnan(texts.numbers), read, texts.numbers)
-
-
-def _told(texts: Texts, whole: Fit) -> str:
+def _describe_conversion(column: WrittenColumn, reading: Interpretation) -> str:
     """What was done to a column, with its longest number and the words for missing values."""
-    numbers = [(word, n) for word, n in zip(texts.words, whole.found, strict=True) if n is not None]
-    note = f"{texts.name}: read as numbers"
-    if whole.decimal == "," and any("," in word or n.group == "." for word, n in numbers):
+    numbers = {word: n for word, n in zip(column.words, reading.numbers, strict=True) if n is not None}
+    note = f"{column.name}: read as numbers"
+    is_comma = reading.decimal == ","
+    if is_comma and any("," in word or n.thousands == "." for word, n in numbers.items()):
         note += " with a decimal comma"
-    note += _censored(texts, whole)
-    bounds = set(texts.only(whole.censored))
-    odd = [pair for pair in numbers if pair[0] in bounds] or [
-        pair for pair in numbers if whole.decimal == "," or not _PLAIN.fullmatch(pair[0])
+    note += _describe_bounds(column, reading)
+    unusual = column.select(reading.is_bound) or [
+        word for word in numbers if is_comma or not _PLAIN.fullmatch(word)
     ]
-    if odd:
-        word, longest = max(odd, key=lambda pair: len(pair[0]))
-        note += f", such as '{word}' = {plain(longest.value)}"
-    missing = int(texts.counts[texts.marker].sum())
+    if unusual:
+        longest = max(unusual, key=len)
+        note += f", such as '{longest}' = {plain(numbers[longest].value)}"
+    missing = int(column.counts[column.is_marker].sum())
     if missing:
-        words = list(dict.fromkeys(texts.only(texts.marker)))
-        note += f", with {missing} missing value{'s' * (missing > 1)} written as {_two(words)}"
+        markers = list(dict.fromkeys(column.select(column.is_marker)))
+        note += f", with {missing} missing value{'s' * (missing > 1)} written as {_examples(markers)}"
     return note
 
 
-def _censored(texts: Texts, fit: Fit) -> str:
-    """What was done to bounds."""
-    rows = int(texts.counts[fit.censored].sum())
+def _describe_bounds(column: WrittenColumn, reading: Interpretation) -> str:
+    rows = int(column.counts[reading.is_bound].sum())
     if not rows:
         return ""
     return f"; of {rows:,} row{'' if rows == 1 else 's'} only a bound is known, which is taken as the number"
 
 
-def _two(words: Sequence[str]) -> str:
+def _differing(column: WrittenColumn, reading: Interpretation) -> list[str]:
+    """Numbers of a column that are written in different ways."""
+    numbers = {word: n for word, n in zip(column.words, reading.numbers, strict=True) if n is not None}
+    for style in ("percent", "currency", "thousands"):
+        examples: dict[object, str] = {}
+        for word, n in numbers.items():
+            if getattr(n, style) != "":
+                examples.setdefault(getattr(n, style), word)
+        if len(examples) > 1:
+            return list(examples.values())
+    return list(numbers)
+
+
+def _examples(words: Sequence[str]) -> str:
     """Two examples, cut short where they are long."""
     return " and ".join(f"'{word if len(word) <= 40 else word[:37] + '...'}'" for word in words[:2])
-
-
-def _unlike(texts: Texts, best: Fit) -> list[str]:
-    """Numbers of a column that are written in different ways."""
-    found = [(word, n) for word, n in zip(texts.words, best.found, strict=True) if n is not None]
-    for kind in ("percent", "currency", "group"):
-        kinds: dict[object, str] = {}
-        for word, n in found:
-            if getattr(n, kind) != "":
-                kinds.setdefault(getattr(n, kind), word)
-        if len(kinds) > 1:
-            return list(kinds.values())
-    return [word for word, _ in found]
-
-
-Hits = Mapping[str, NDArray[np.bool_]]
-"""For each code, (rows,) whether a row holds it."""
 
 
 def split_code(code: str, names: Sequence[str] | pd.Index[Any]) -> tuple[str | None, str]:
@@ -387,15 +355,16 @@ def split_code(code: str, names: Sequence[str] | pd.Index[Any]) -> tuple[str | N
     >>> split_code("age=-1", ["age"]), split_code("a=b", ["age"])
     (('age', '-1'), (None, 'a=b'))
     """
-    for position, character in enumerate(code):
-        if character == "=" and code[:position].strip() in names:
-            return code[:position].strip(), code[position + 1 :].strip()
+    for match in re.finditer("=", code):
+        column = code[: match.start()].strip()
+        if column in names:
+            return column, code[match.end() :].strip()
     return None, code.strip()
 
 
 def without_codes(
     frame: pd.DataFrame, codes: Sequence[str], among: Iterable[str] | None = None
-) -> tuple[pd.DataFrame, Hits]:
+) -> tuple[pd.DataFrame, dict[str, Mask]]:
     """A frame in which values that stand for a missing one are missing.
 
     Numbers are compared as numbers, and texts as they are written, without blanks around them.
@@ -405,57 +374,69 @@ def without_codes(
     frame : the rows
     codes : ``VALUE`` for all columns, ``COLUMN=VALUE`` for one
     among : the columns to look at, all if None
+
+    Returns
+    -------
+    The frame, and for each code (rows,) whether a row holds it.
+
+    Examples
+    --------
+    >>> frame, hits = without_codes(pd.DataFrame({"age": [30, -1], "n": [-1, 2]}), ["age=-1"])
+    >>> frame["age"].isna().tolist(), frame["n"].tolist(), hits["age=-1"].tolist()
+    ([False, True], [-1, 2], [False, True])
     """
     hits = {code: np.zeros(len(frame), dtype=bool) for code in codes}
     if not hits:
         return frame, hits
-    known = [(code, *split_code(code, frame.columns)) for code in hits]
+    parts = {code: split_code(code, frame.columns) for code in hits}
     changed = frame.copy(deep=False)
     for name in frame.columns if among is None else among:
-        wanted = {code: value for code, column, value in known if column in (None, name)}
-        rows = _rows(frame[name], wanted)
-        for code, held in rows.items():
-            hits[code] |= held
-        together = np.logical_or.reduce(list(rows.values())) if rows else np.zeros(len(frame), dtype=bool)
-        if together.any():
-            changed[name] = frame[name].mask(together)
+        wanted = {code: value for code, (column, value) in parts.items() if column in (None, name)}
+        rows = _matching_rows(frame[name], wanted)
+        for code, is_hit in rows.items():
+            hits[code] |= is_hit
+        if any(is_hit.any() for is_hit in rows.values()):
+            changed[name] = frame[name].mask(np.logical_or.reduce(list(rows.values())))
     return changed, hits
 
 
-def _rows(values: pd.Series[Any], wanted: Mapping[str, str]) -> dict[str, NDArray[np.bool_]]:
-    """(rows,) of each code, whether a column holds its value."""
+def _matching_rows(values: pd.Series[Any], wanted: Mapping[str, str]) -> dict[str, Mask]:
+    """For each code, (rows,) whether a column holds its value."""
     if is_number(values) and not pd.api.types.is_bool_dtype(values.dtype):
         numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
-        return {code: numbers == _as_number(value) for code, value in wanted.items()}
+        return {code: numbers == _to_number(value) for code, value in wanted.items()}
     try:
         codes, distinct = pd.factorize(values)
     except TypeError:  # lists or records, which are refused later
         return {}
     words = [spell(value) for value in distinct]
     return {
-        code: np.array([*(_is_same(word, value) for word in words), False], dtype=bool)[codes]
+        code: np.array([*(_is_same_value(word, value) for word in words), False], dtype=bool)[codes]
         for code, value in wanted.items()
     }
 
 
-def _as_number(text: str) -> float:
-    parsed = number(text) or number(text, ",")
-    return np.nan if parsed is None else parsed.value
+def _to_number(text: str) -> float:
+    number = parse_number(text) or parse_number(text, ",")
+    return np.nan if number is None else number.value
 
 
-def _is_same(word: str, value: str) -> bool:
-    if word == value:
-        return True
-    return word[-1:].isdigit() and value[-1:].isdigit() and _as_number(word) == _as_number(value)
+def _is_same_value(word: str, value: str) -> bool:
+    are_numbers = word[-1:].isdigit() and value[-1:].isdigit()
+    return word == value or (are_numbers and _to_number(word) == _to_number(value))
 
 
 def note_codes(counts: Mapping[str, int], names: Sequence[str] | pd.Index[Any] | None) -> list[str]:
-    """How many rows hold each code; InputError for ``COLUMN=VALUE`` with a column that is none.
+    """Say how many rows hold each code; InputError for ``COLUMN=VALUE`` with a column that is none.
 
     Parameters
     ----------
     counts : the rows of each code
     names : the columns of the file; nothing is refused if None
+
+    Returns
+    -------
+    At most two notes: on the codes that rows hold, and on the others.
     """
     for code, rows in counts.items():
         column, equals, _ = code.partition("=")
@@ -464,7 +445,6 @@ def note_codes(counts: Mapping[str, int], names: Sequence[str] | pd.Index[Any] |
     used = [f"{code} ({rows:,} row{'' if rows == 1 else 's'})" for code, rows in counts.items() if rows]
     unused = [code for code, rows in counts.items() if not rows]
     notes = [f"values that count as missing (--missing): {listing(used)}"] if used else []
-    return [
-        *notes,
-        *([f"no row holds a value given as missing (--missing): {listing(unused)}"] * bool(unused)),
-    ]
+    if unused:
+        notes.append(f"no row holds a value given as missing (--missing): {listing(unused)}")
+    return notes

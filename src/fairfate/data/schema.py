@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fairfate.data.columns import MISSING, OTHERS, SMALL, finite, read_dates, words
 from fairfate.data.encoder import NONE, ONEHOT, ORDINAL, Encoder
 from fairfate.data.groups import Groups, into_bands
-from fairfate.data.numbers import bound, without_codes
+from fairfate.data.numbers import parse_bound, without_codes
 from fairfate.data.table import Table
 from fairfate.errors import InputError, listing, unknown
 from fairfate.storage import write_bytes
@@ -550,7 +550,7 @@ def parse_numbers(values: pd.Series[Any]) -> pd.Series[Any]:
 
     def bound_of(value: object) -> float:
         text = str(value).strip()
-        number = bound(text) or bound(text, ",")
+        number = parse_bound(text) or parse_bound(text, ",")
         return np.nan if number is None else number.value
 
     rest = values[numbers.isna() & values.notna()]

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from fairfate.data import Reading, read_file
 from fairfate.data.columns import free_name
-from fairfate.data.readers import as_written
+from fairfate.data.readers import read_as_written
 from fairfate.errors import InputError, check, listing
 from fairfate.experiments.choice import find_line
 from fairfate.experiments.folders import read_folder
@@ -95,7 +95,7 @@ def predict_file(
     found = model.score(frame, strict=strict)
     names = [free_name(name, frame.columns) for name in ("probability", "prediction")]
     decided = np.array(model.labels, dtype=object)[found.decision]
-    written = as_written(data, reading)
+    written = read_as_written(data, reading)
     kept = frame if written is None or len(written) != len(frame) else written
     scored = kept.assign(**{names[0]: found.probability, names[1]: decided})
     if out.suffix.lower() == ".csv":
