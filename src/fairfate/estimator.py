@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -13,17 +14,16 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
+from sklearn.utils._param_validation import HasMethods, Interval
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite, check_is_fitted, column_or_1d, validate_data
 
 from fairfate.data.arrays import (
-    Attributes,
+    SensitiveFeatures,
     as_pandas,
-    different,
+    differing_rows,
     has_text,
     is_frame,
-    named_columns,
-    outcome_names,
     sensitive_frame,
     table_from_arrays,
 )
@@ -56,6 +56,10 @@ MEASURES = ("accuracy", "balanced_accuracy", "f1", "mcc")
 """In `FairFederatedClassifier.history_`, beside those of fairness."""
 
 
+_COUNT = [Interval(Integral, 1, None, closed="left")]
+_MODEL_METHODS = ("train", "initial", "count", "statistics", "margins", "arrays", "flat")
+
+
 class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A binary classifier that is trained by clients who keep their rows, with group fairness in mind.
 
@@ -84,15 +88,16 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     Attributes
     ----------
-    classes_ : the two labels, sorted
-    groups_ : the names of the groups
-    clients_ : the names of the clients
-    history_ : how good and how fair the model was on the validation rows after each round, a DataFrame
-    model_ : the trained `FairModel`, which can be saved
-    strategy_ : what was trained, with every setting
-    n_iter_ : rounds
-    n_features_in_, feature_names_in_ : of the inputs
-    notes_ : what was done to the columns and groups
+    classes_ : array of the two labels, sorted
+    groups_ : array of the groups' names
+    clients_ : array of the clients' names
+    history_ : DataFrame of the model's accuracy and fairness on the validation rows after each round
+    model_ : `FairModel` that was trained, which can be saved
+    strategy_ : str that names what was trained, with every setting
+    n_iter_ : int, the rounds
+    n_features_in_ : int, the number of inputs
+    feature_names_in_ : array of the inputs' names, where X is a DataFrame
+    notes_ : list of str on what was done to the columns and groups
 
     Examples
     --------
@@ -106,6 +111,22 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     ((3,), ['f', 'm'])
     """
 
+    _parameter_constraints: ClassVar = {
+        "strategy": [str, Spec, Strategy],
+        "metric": [str],
+        "pos_label": "no_validation",
+        "partition": [str],
+        "n_clients": _COUNT,
+        "per_round": [*_COUNT, None],
+        "max_iter": _COUNT,
+        "epochs": _COUNT,
+        "batch_size": _COUNT,
+        "learning_rate": [Interval(Real, 0, None, closed="neither")],
+        "hidden": [str, Integral],
+        "model": [HasMethods([*_MODEL_METHODS]), callable, None],
+        "validation_fraction": [Interval(Real, 0, 1, closed="left")],
+        "random_state": ["random_state", np.random.Generator],
+    }
     __metadata_request__fit: ClassVar = {"sensitive_features": True, "clients": True}
     __metadata_request__predict: ClassVar = {"sensitive_features": True}
     __metadata_request__decision_function: ClassVar = {"sensitive_features": True}
@@ -175,58 +196,63 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             of X. Without them, or with one group only, a fair strategy is trained as FedAvg, with a warning
         clients : (rows,) who holds each row, in the place of a simulated partition
         """
-        spec = _spec(self.strategy, self.metric)
-        partition = self._partition()
+        self._validate_params()
+        spec = parse_spec(self.strategy, str(parse_objective(self.metric, counted=True)))
         streams = Streams(_seed(self.random_state))
+        partition = self._partition() if clients is None else Partition("column", column="clients")
         rows = self._rows(X, y, sensitive_features, clients)
         if sample_weight is not None:
             rows = rows.weighted(_weights(sample_weight, len(rows.labels)), streams)
         label = self._labels(rows.labels)
+        self._sensitive: SensitiveFeatures | None = None
+        attributes = None
+        if rows.sensitive is not None:
+            self._sensitive = SensitiveFeatures.select(rows.sensitive, rows.inputs, label)
+            attributes = self._sensitive.columns(rows.sensitive)
         table = table_from_arrays(
             rows.inputs,
             label,
-            self._outcomes(),
-            self._attributes(rows.sensitive, rows.inputs, label),
-            rows.holders,
+            (self.classes_[1 - self._favourable], self.classes_[self._favourable]),
+            attributes,
+            rows.clients,
             keep=not is_frame(X),
             target=str(getattr(y, "name", None) or "y"),
         )
-        if clients is not None:
-            partition = Partition("column", column="clients")
-        spec = _without_groups(spec) if table.groups < 2 else spec
-        self._train(table, spec, partition, streams)
+        self._train(table, _without_groups(spec) if table.groups < 2 else spec, partition, streams)
         return self
 
     def _train(self, table: Table, spec: Spec, partition: Partition, streams: Streams) -> None:
         """Simulate the federation, and keep what came out of it."""
         federation = self._federation(table, spec, partition, streams)
-        model = self._model(federation.inputs)
+        model = self._make_model(federation.inputs)
         training = self._training(federation.clients)
         setup = Setup(self.max_iter, groups=table.grouping, learning_rate=training.learning_rate)
         before = [spec.base] if spec.base != spec else []
         *earlier, final = simulate(federation, [*before, spec], model, training, setup, streams)
         rounds = (earlier or [final])[0]
-        self._rounds = np.array([*rounds.rounds, final.rounds[-1]], dtype=np.int64)
-        self._counts = np.concatenate([rounds.validation, final.validation[-1:]])
-        self.model_ = _fitted(table, federation, model, final, streams.seed)
+        self._history_rounds = np.array([*rounds.rounds, final.rounds[-1]], dtype=np.int64)
+        self._history_counts = np.concatenate([rounds.validation, final.validation[-1:]])
+        self.model_ = _fair_model(table, federation, model, final, streams.seed)
         self.strategy_ = spec.text
-        self._objective = _objective(spec, self.metric)
+        own = spec.metric  # None, or of single rows, which counts do not tell
+        has_objective = own is not None and not individual_terms(own)
+        self._objective = str(own) if has_objective else str(parse_objective(self.metric))
         self.groups_ = np.array(table.group_names, dtype=object)
         self.clients_ = np.array(federation.client_names, dtype=object)
         self.notes_ = list(table.notes)
         self.n_iter_ = training.rounds
 
     def _rows(self, X: Any, y: Any, sensitive_features: Any, clients: Any) -> _Rows:  # noqa: N803
-        """What `fit` is given, found to be of one length."""
+        """What `fit` is given, checked to be of one length."""
         inputs = self._inputs(X, reset=True)
         labels = _label_column(y, len(inputs), type(self).__name__)
         sensitive = None
         if sensitive_features is not None:
-            sensitive = _sensitive_columns(sensitive_features, X, inputs)
-        return _Rows(inputs, labels, sensitive, _holders(clients, len(inputs)))
+            sensitive = sensitive_frame(sensitive_features, inputs, named=is_frame(X))
+        return _Rows(inputs, labels, sensitive, _clients(clients, len(inputs)))
 
     def _inputs(self, X: Any, *, reset: bool = False) -> pd.DataFrame:  # noqa: N803
-        """The inputs as a frame, found to be usable; columns are those of `fit`, in their order."""
+        """The inputs as a frame of usable values; columns are those of `fit`, in their order."""
         if is_frame(X):
             frame = as_pandas(X)
             validate_data(self, X, reset=reset, skip_check_array=True)
@@ -253,30 +279,25 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         codes, distinct = pd.factorize(values)
         missing = int((codes < 0).sum())
         check(missing == 0, "y must have a label in every row", f"{missing} missing (NaN or None)")
-        classes, order = _sorted(np.asarray(distinct))
-        if len(classes) != 2:
-            _refuse_classes(values, classes)
-        check_classification_targets(classes)
-        good = 1 if self.pos_label is None else _place(self.pos_label, classes)
-        self.classes_, self._good = classes, good
-        return np.asarray(order[codes] == good, dtype=np.int8)
-
-    def _outcomes(self) -> tuple[str, str]:
-        """What the two outcomes are called, the favourable one last."""
-        return outcome_names([self.classes_[1 - self._good], self.classes_[self._good]])
-
-    def _attributes(
-        self, sensitive: pd.DataFrame | None, inputs: pd.DataFrame, label: NDArray[np.int8]
-    ) -> pd.DataFrame | None:
-        """The sensitive columns that tell people apart; None if there are none."""
-        self._sensitive: Attributes | None = None
-        if sensitive is None:
-            return None
-        self._sensitive = Attributes.of(sensitive, inputs, label)
-        return self._sensitive.select(sensitive) if self._sensitive.kept else None
+        classes = _sorted_classes(np.asarray(distinct))
+        if len(classes) == 1:
+            raise InputError(f"y must have two classes, got 1 class: {classes[0]}")
+        check_classification_targets(values if len(classes) > 2 else classes)
+        if len(classes) > 2:
+            raise InputError(
+                "Only binary classification is supported. The type of the target is multiclass: y must have"
+                f" two classes, got {len(classes)}: {listing(classes)}"
+            )
+        favourable = 1
+        if self.pos_label is not None:
+            wanted = self.pos_label if np.ndim(self.pos_label) == 0 else None
+            favourable = next((n for n, label in enumerate(classes.tolist()) if label == wanted), -1)
+            rule = f"pos_label must be one of the classes {listing(classes)}"
+            check(favourable >= 0, rule, repr(self.pos_label))
+        self.classes_, self._favourable = classes, favourable
+        return np.asarray((np.asarray(distinct) == classes[favourable])[codes], dtype=np.int8)
 
     def _partition(self) -> Partition:
-        check(isinstance(self.partition, str), "partition must be a text", repr(self.partition))
         partition = parse_partition(self.partition)
         if partition.kind == "column":
             raise InputError(
@@ -286,67 +307,75 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return partition
 
     def _training(self, clients: int) -> Training:
-        """Rounds, cohort size and the clients' SGD, checked under their own names."""
-        for name in ("max_iter", "epochs", "batch_size"):
-            _whole(name, getattr(self, name))
-        per_round = a_third(clients) if self.per_round is None else _whole("per_round", self.per_round)
+        """Rounds, cohort size and the clients' SGD."""
+        per_round = a_third(clients) if self.per_round is None else int(self.per_round)
         check(per_round <= clients, f"per_round must be <= the {clients} clients", per_round)
-        rate = _number("learning_rate", self.learning_rate)
-        rounds, epochs = _whole("max_iter", self.max_iter), _whole("epochs", self.epochs)
-        return Training(rounds, per_round, epochs, _whole("batch_size", self.batch_size), rate)
+        epochs, batch_size = int(self.epochs), int(self.batch_size)
+        return Training(int(self.max_iter), per_round, epochs, batch_size, float(self.learning_rate))
 
     def _federation(self, table: Table, spec: Spec, partition: Partition, streams: Streams) -> Federation:
         """The rows with their clients; some are held out for the server."""
-        share = _number("validation_fraction", self.validation_fraction)
-        check(0 <= share < 1, "validation_fraction must be in [0, 1)", share)
+        share, clients = float(self.validation_fraction), int(self.n_clients)
         train, validation = streams.hold_out(table.cell, share)
         check(len(train) > 0, "validation_fraction must leave a row for training", f"{share} of {len(table)}")
-        clients = _whole("n_clients", self.n_clients)
-        named = partition.kind == "column"
-        check(named or clients <= len(table), f"n_clients must be <= the {len(table)} rows", clients)
-        _check_looks(
-            spec, table, {"training": train, "validation": validation}, _whole("max_iter", self.max_iter)
-        )
+        is_named = partition.kind == "column"
+        check(is_named or clients <= len(table), f"n_clients must be <= the {len(table)} rows", clients)
+        _check_metrics(spec, table, {"training": train, "validation": validation}, int(self.max_iter))
         client, names = assign(table, train, partition, clients, streams)
         return encode(table, RowAssignment(train, client, names, validation, np.arange(0)), streams)
 
-    def _model(self, inputs: int) -> Model:
+    def _make_model(self, inputs: int) -> Model:
         """The kind of model that is trained."""
         if self.model is None:
             return Mlp(inputs, parse_hidden(self.hidden))
         if _is_model(self.model):
-            found: Model = self.model
-            seen = getattr(found, "inputs", inputs)
-            check(seen == inputs, f"model must be made for the {inputs} inputs that the columns become", seen)
-            return found
-        if not callable(self.model):
-            raise InputError(f"model must be a model, or a function of the inputs, got {self.model!r}")
+            model: Model = self.model
+            expected = getattr(model, "inputs", inputs)
+            rule = f"model must be made for the {inputs} inputs that the columns become"
+            check(expected == inputs, rule, expected)
+            return model
         made = self.model(inputs)
         return made if _is_model(made) else _torch_model(partial(self.model, inputs), made, inputs)
 
     def predict(self, X: Any, *, sensitive_features: Any = None) -> NDArray[Any]:  # noqa: N803
-        """(rows,) the label that is decided; with thresholds, by each person's group.
+        """Decide on new rows; with thresholds, by each person's group.
 
         Parameters
         ----------
         X : rows as in `fit`
         sensitive_features : each person's group as in `fit`; needed if the model has thresholds, unless it is
             a column of X
+
+        Returns
+        -------
+        (rows,) one of ``classes_`` for each row.
         """
-        found = self._score(X, sensitive_features)
-        labels: NDArray[Any] = self.classes_[np.where(found.decision == 1, self._good, 1 - self._good)]
+        decision = self._score(X, sensitive_features).decision
+        favourable = self._favourable
+        labels: NDArray[Any] = self.classes_[np.where(decision == 1, favourable, 1 - favourable)]
         return labels
 
     def decision_function(self, X: Any, *, sensitive_features: Any = None) -> NDArray[np.float64]:  # noqa: N803
-        """(rows,) the log-odds of ``classes_[1]``, less the group's threshold if there is one."""
+        """(rows,) the log-odds of ``classes_[1]``, less the group's threshold if there is one.
+
+        Parameters
+        ----------
+        X : rows as in `fit`
+        sensitive_features : as in `predict`
+        """
         excess = self._score(X, sensitive_features).excess
-        return excess if self._good == 1 else -excess
+        return excess if self._favourable == 1 else -excess
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
-        """(rows, 2) the probabilities of the classes, before any threshold."""
-        good = self._score(X, None, decide=False).probability
-        first = good if self._good == 0 else 1 - good
-        return np.stack([first, 1 - first if self._good == 0 else good], axis=1)
+        """(rows, 2) the probabilities of ``classes_``, before any threshold.
+
+        Parameters
+        ----------
+        X : rows as in `fit`
+        """
+        probability = self._score(X, None, decide=False).probability
+        columns = [1 - probability, probability]
+        return np.stack(columns if self._favourable == 1 else columns[::-1], axis=1)
 
     def score(
         self,
@@ -356,20 +385,26 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         *,
         sensitive_features: Any = None,
     ) -> float:
-        """The accuracy on labelled rows."""
+        """The accuracy on labelled rows.
+
+        Parameters
+        ----------
+        X, y, sample_weight : rows as in `fit`
+        sensitive_features : as in `predict`
+        """
         predicted = self.predict(X, sensitive_features=sensitive_features)
         return float(accuracy_score(y, predicted, sample_weight=sample_weight))
 
-    def _score(self, X: Any, given: Any, *, decide: bool = True) -> Scored:  # noqa: N803
+    def _score(self, X: Any, sensitive_features: Any, *, decide: bool = True) -> Scored:  # noqa: N803
         """What the model says of new rows; its notes become warnings for our caller's caller."""
         check_is_fitted(self, "model_")
-        inputs = self._inputs(X)
-        attributes = None
-        if given is not None and self._sensitive is not None:
-            frame = _sensitive_columns(given, X, inputs, self._sensitive.given)
-            if self._sensitive.kept:
-                attributes = self._sensitive.select(frame)
-                _check_shared(inputs, attributes)
+        inputs, attributes = self._inputs(X), None
+        if sensitive_features is not None and self._sensitive is not None:
+            known = self._sensitive.given
+            frame = sensitive_frame(sensitive_features, inputs, named=is_frame(X), known=known)
+            attributes = self._sensitive.columns(frame)
+        if attributes is not None:
+            _check_shared(inputs, attributes)
         scored = self.model_.score(inputs, sensitive_features=attributes, decide=decide)
         return scored.warn(stacklevel=4)
 
@@ -377,10 +412,10 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
     def history_(self) -> pd.DataFrame:
         """The model on the validation rows: after each round of training, and finally with all steps."""
         check_is_fitted(self, "model_")
-        last = len(self._rounds) - 1
+        last = len(self._history_rounds) - 1
         stage = np.array(["training"] * last + ["final"], dtype=object)
-        measured = {name: metric(self._counts) for name, metric in self._metrics().items()}
-        return pd.DataFrame({"round": self._rounds, "stage": stage, **measured})
+        measured = {name: metric(self._history_counts) for name, metric in self._metrics().items()}
+        return pd.DataFrame({"round": self._history_rounds, "stage": stage, **measured})
 
     def _metrics(self) -> Mapping[str, Metric]:
         """What the history shows; where there are groups, fairness too, and the objective last."""
@@ -418,21 +453,19 @@ class _Rows(NamedTuple):
     inputs: pd.DataFrame
     labels: NDArray[Any]
     sensitive: pd.DataFrame | None
-    holders: NDArray[Any] | None
+    clients: NDArray[Any] | None
 
     def weighted(self, weight: NDArray[np.float64], streams: Streams) -> _Rows:
         """The same rows as often as their weights say, evenly over clients, labels and groups."""
-        apart = pd.DataFrame(
-            {"label": self.labels} | ({} if self.holders is None else {"holder": self.holders})
-        )
-        frames = [frame for frame in (self.sensitive, apart) if frame is not None]
+        others = {"label": self.labels} | ({} if self.clients is None else {"client": self.clients})
+        frames = [frame for frame in (self.sensitive, pd.DataFrame(others)) if frame is not None]
         order = np.lexsort([pd.factorize(frame[name])[0] for frame in frames for name in frame])
         rows = np.repeat(np.arange(len(weight)), copies(weight, order, streams))
         return _Rows(
             self.inputs.take(rows).reset_index(drop=True),
             self.labels[rows],
             None if self.sensitive is None else self.sensitive.take(rows).reset_index(drop=True),
-            None if self.holders is None else self.holders[rows],
+            None if self.clients is None else self.clients[rows],
         )
 
 
@@ -448,7 +481,7 @@ class ModelNetwork:
         return self.model.margins(self.model.flat(dict(arrays)), rows)[0]
 
 
-def _fitted(table: Table, federation: Federation, model: Model, trace: Trace, seed: int) -> FairModel:
+def _fair_model(table: Table, federation: Federation, model: Model, trace: Trace, seed: int) -> FairModel:
     about = {
         "strategy": trace.spec.text,
         "protocol": "paper",
@@ -464,52 +497,39 @@ def _fitted(table: Table, federation: Federation, model: Model, trace: Trace, se
     return FairModel(model.arrays(trace.params), schema, trace.thresholds, about, network)
 
 
-def _spec(strategy: object, metric: object) -> Spec:
-    if not isinstance(strategy, str | Spec | Strategy):
-        raise InputError(f"strategy must be a text such as fair_fate, or its object, got {strategy!r}")
-    check(isinstance(metric, str), "metric must be a text such as eqo", repr(metric))
-    return parse_spec(strategy, str(parse_objective(str(metric), counted=True)))
-
-
-def _objective(spec: Spec, metric: str) -> str:
-    """What a strategy makes fair, if counts tell; ``metric`` where it has no objective of its own."""
-    own = spec.metric
-    return str(parse_objective(metric)) if own is None or individual_terms(own) else own
-
-
 def _without_groups(spec: Spec) -> Spec:
     """What can be trained of a strategy where everybody is in one group; a warning says what cannot."""
     steps = tuple(step for step in spec.steps if step.name != THRESHOLDS)
-    base = parse_spec("fedavg", "eqo") if _looks_at_groups(spec.base) else spec.base
-    found = Spec(base.name, base.settings, steps)
-    if found != spec:
+    base = parse_spec("fedavg", "eqo") if _uses_groups(spec.base) else spec.base
+    blind = Spec(base.name, base.settings, steps)
+    if blind != spec:
         warnings.warn(
-            f"strategy '{spec.text}' needs sensitive_features with two groups at least: '{found.text}' is"
+            f"strategy '{spec.text}' needs sensitive_features with two groups at least: '{blind.text}' is"
             " trained in its place",
             UserWarning,
             stacklevel=3,
         )
-    return found
+    return blind
 
 
-def _looks_at_groups(spec: Spec) -> bool:
+def _uses_groups(spec: Spec) -> bool:
     """Whether a strategy does something about groups."""
     if spec.metric is not None:
         return True
     strategy = spec.build(Setup(1, learning_rate=1.0))
-    looks = strategy.local_loss is not None or strategy.needs != Need.NOTHING
-    return looks and not strategy.group_blind
+    acts = strategy.local_loss is not None or strategy.needs != Need.NOTHING
+    return acts and not strategy.group_blind
 
 
-def _check_looks(spec: Spec, table: Table, parts: Mapping[str, NDArray[np.int64]], rounds: int) -> None:
+def _check_metrics(spec: Spec, table: Table, parts: Mapping[str, NDArray[np.int64]], rounds: int) -> None:
     """Find out before anything is trained whether the strategy's objectives are defined where it looks."""
     setup = Setup(max(rounds, 1), groups=table.grouping, learning_rate=1.0)
     check_people(spec.individual, table, len(parts["validation"]))
     strategy, step = spec.build(setup), spec.step(THRESHOLDS)
-    looks = [("validation", spec.base.metric)] if strategy.needs & ON_VALIDATION else []
+    metrics = [("validation", spec.base.metric)] if strategy.needs & ON_VALIDATION else []
     if step is not None:
-        looks.append(("training" if step["from"] == "clients" else "validation", str(step["metric"])))
-    for part, metric in looks:
+        metrics.append(("training" if step["from"] == "clients" else "validation", str(step["metric"])))
+    for part, metric in metrics:
         rows = parts[part]
         check(len(rows) > 0, f"validation_fraction must be > 0 for '{spec.text}'", "no rows")
         if metric is not None:
@@ -517,39 +537,15 @@ def _check_looks(spec: Spec, table: Table, parts: Mapping[str, NDArray[np.int64]
             check_metric(metric, counts, setup, f"the {part} rows", table)
 
 
-def _sorted(distinct: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """The labels in their order, and each one's place in it."""
+def _sorted_classes(distinct: NDArray[Any]) -> NDArray[Any]:
+    """The labels in their order, with the type of numbers where they are numbers."""
     if distinct.dtype.kind == "O" and len({type(label) for label in distinct}) == 1:
-        kind = np.array(distinct.tolist()).dtype
-        distinct = distinct.astype(kind) if kind.kind in "biuf" else distinct
+        plain = np.array(distinct.tolist())
+        distinct = plain if plain.dtype.kind in "biuf" else distinct
     try:
-        order = np.argsort(distinct, kind="stable")
+        return distinct[np.argsort(distinct, kind="stable")]
     except TypeError:
         raise InputError(f"y must have labels of one kind, got {listing(map(repr, distinct))}") from None
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    return distinct[order], place
-
-
-def _refuse_classes(values: NDArray[Any], classes: NDArray[Any]) -> None:
-    """The error for labels of one kind, or of three and more."""
-    if len(classes) == 1:
-        raise InputError(f"y must have two classes, got 1 class: {classes[0]}")
-    check_classification_targets(values)
-    raise InputError(
-        "Only binary classification is supported. The type of the target is multiclass: y must have two"
-        f" classes, got {len(classes)}: {listing(classes)}"
-    )
-
-
-def _place(wanted: Any, classes: NDArray[Any]) -> int:
-    """Which of the classes is the favourable one."""
-    found = [
-        place for place, label in enumerate(classes.tolist()) if np.ndim(wanted) == 0 and label == wanted
-    ]
-    if not found:
-        raise InputError(f"pos_label must be one of the classes {listing(classes)}, got {wanted!r}")
-    return found[0]
 
 
 def _label_column(y: Any, rows: int, name: str) -> NDArray[Any]:
@@ -565,28 +561,12 @@ def _label_column(y: Any, rows: int, name: str) -> NDArray[Any]:
     return values
 
 
-def _sensitive_columns(
-    given: Any,
-    X: Any,  # noqa: N803
-    inputs: pd.DataFrame,
-    known: Sequence[str] | None = None,
-) -> pd.DataFrame:
-    """The sensitive features of rows, a column for each, under the names that they had in `fit`."""
-    if is_frame(X):
-        given = named_columns(given, inputs, known)
-    elif isinstance(given, str):
-        raise InputError(
-            f"sensitive_features must have a value for each row where X is no DataFrame, got '{given}'"
-        )
-    return sensitive_frame(given, len(inputs), known)
-
-
-def _weights(given: Any, rows: int) -> NDArray[np.float64]:
+def _weights(sample_weight: Any, rows: int) -> NDArray[np.float64]:
     """(rows,) what each row counts."""
     try:
-        weight = np.asarray(given, dtype=np.float64)
+        weight = np.asarray(sample_weight, dtype=np.float64)
     except (TypeError, ValueError):
-        raise InputError(f"sample_weight must hold numbers, got {given!r:.60}") from None
+        raise InputError(f"sample_weight must hold numbers, got {sample_weight!r:.60}") from None
     shape = f"shape {weight.shape}"
     check(weight.shape == (rows,), f"sample_weight must have a number for each of the {rows} rows", shape)
     odd = weight[~(np.isfinite(weight) & (weight >= 0))]
@@ -595,60 +575,42 @@ def _weights(given: Any, rows: int) -> NDArray[np.float64]:
     return weight
 
 
-def _holders(clients: Any, rows: int) -> NDArray[Any] | None:
-    """Who holds each row, as texts."""
+def _clients(clients: Any, rows: int) -> NDArray[Any] | None:
+    """(rows,) the client of each row, if these are named."""
     if clients is None:
         return None
     if isinstance(clients, str):
         raise InputError(f"clients must be an array of labels (see partition for others), got '{clients}'")
-    given = clients.to_numpy() if hasattr(clients, "to_numpy") else np.asarray(clients)
-    check(given.shape == (rows,), f"clients must have a label for each of the {rows} rows", given.shape)
-    missing = int(pd.isna(given).sum())
+    labels = clients.to_numpy() if hasattr(clients, "to_numpy") else np.asarray(clients)
+    check(labels.shape == (rows,), f"clients must have a label for each of the {rows} rows", labels.shape)
+    missing = int(pd.isna(labels).sum())
     check(missing == 0, "clients must have a label for each row", f"{missing} missing")
-    return np.asarray(given)
+    return np.asarray(labels)
 
 
 def _check_shared(inputs: pd.DataFrame, attributes: pd.DataFrame) -> None:
     """A sensitive feature that was a column of X in fit must still be that column."""
     for name in attributes.columns.intersection(inputs.columns):
-        odd = np.flatnonzero(different(inputs[name], attributes[name]))
-        if len(odd):
-            row = int(odd[0])
+        rows = np.flatnonzero(differing_rows(inputs[name], attributes[name]))
+        if len(rows):
+            given, expected = attributes[name].iloc[rows[0]], inputs[name].iloc[rows[0]]
             raise InputError(
-                f"sensitive_features '{name}' must be the column of X, as in fit, got"
-                f" '{attributes[name].iloc[row]}' for '{inputs[name].iloc[row]}' in row {row + 1}"
+                f"sensitive_features '{name}' must be the column of X, as in fit, got '{given}' for"
+                f" '{expected}' in row {rows[0] + 1}"
             )
 
 
-def _whole(name: str, value: Any) -> int:
-    right = isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 1
-    check(right, f"{name} must be a whole number >= 1", repr(value))
-    return int(value)
-
-
-def _number(name: str, value: Any) -> float:
-    right = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    check(right, f"{name} must be a number", repr(value))
-    return float(value)
-
-
 def _seed(state: Any) -> int:
-    """One seed from whatever scikit-learn takes as a random state."""
-    if state is None:
-        return int(np.random.default_rng().integers(2**32))
-    if isinstance(state, np.random.Generator):
-        return int(state.integers(2**32))
+    """One seed from whatever scikit-learn takes as a random state, or a generator."""
     if isinstance(state, np.random.RandomState):
         return int(state.randint(2**31 - 1))
-    right = isinstance(state, int | np.integer) and 0 <= int(state) < 2**32
-    check(right, "random_state must be None, a generator or a whole number in [0, 2**32)", repr(state))
-    return int(state)
+    return int(state) if isinstance(state, Integral) else int(np.random.default_rng(state).integers(2**32))
 
 
-def _is_model(found: object) -> bool:
+def _is_model(value: object) -> bool:
     """Whether something has the methods of a model; a module of PyTorch has some of them."""
-    methods = ("train", "initial", "count", "statistics", "margins", "arrays", "flat")
-    return not isinstance(found, type) and all(callable(getattr(found, name, None)) for name in methods)
+    methods = all(callable(getattr(value, name, None)) for name in _MODEL_METHODS)
+    return methods and not isinstance(value, type)
 
 
 def _torch_model(make: Callable[[], Any], made: object, inputs: int) -> Model:
@@ -656,7 +618,7 @@ def _torch_model(make: Callable[[], Any], made: object, inputs: int) -> Model:
     if not hasattr(made, "state_dict"):
         raise InputError(f"model must make a model or a torch.nn.Module, got {type(made).__name__}")
     try:
-        found: Model = importlib.import_module("fairfate.models.torch").TorchModel(make, inputs)
+        model: Model = importlib.import_module("fairfate.models.torch").TorchModel(make, inputs)
     except ImportError:
         raise InputError("model must be a model of this version, got a torch.nn.Module") from None
-    return found
+    return model

@@ -204,7 +204,7 @@ def merge_small(codes: NDArray[np.int64], names: list[str], label: NDArray[np.in
     return Merged(index[codes], [*(names[number] for number in rest), SMALL], merged)
 
 
-def too_few(labels: pd.Series[Any], every: pd.Series[Any]) -> bool:
+def is_too_small(labels: pd.Series[Any], every: pd.Series[Any]) -> bool:
     """Whether rows with these labels cannot be a group that is in the training, validation and test rows."""
     return any(int((labels == value).sum()) < FEWEST for value in every.dropna().unique())
 

@@ -28,7 +28,7 @@ from fairfate.data.columns import (
     words,
 )
 from fairfate.data.encoder import ALL_ROWS, BLOCK, ONEHOT, ORDINAL, Encoder, Rows
-from fairfate.data.groups import Groups, crossed, read_attribute, too_few
+from fairfate.data.groups import Groups, crossed, is_too_small, read_attribute
 from fairfate.errors import InputError, listing, unknown
 
 TRAINING, VALIDATION, TEST = range(3)
@@ -249,7 +249,7 @@ def _usable_rows(frame: pd.DataFrame, columns: Columns, notes: list[str]) -> pd.
         missing = frame[name].isna()
         dropped = missing.any() and columns.missing_group == DROP
         compared = missing.any() and columns.missing_group == KEEP
-        if dropped or (compared and too_few(frame.loc[missing, columns.target], frame[columns.target])):
+        if dropped or (compared and is_too_small(frame.loc[missing, columns.target], frame[columns.target])):
             why = "are left out (--missing-group)" if dropped else "are too few for a group, and left out"
             notes.append(f"{name}: {int(missing.sum()):,} rows without a value {why}")
             frame = frame[~missing].reset_index(drop=True)
