@@ -377,7 +377,7 @@ def test_progress_is_drawn_on_terminals_only(
 def test_whoever_interrupts_a_sweep_is_told_what_is_kept(tmp_path: Path) -> None:
     with pytest.raises(Stopped) as stopped, watching(tmp_path / "o"):
         raise Stopped(signal.SIGINT)
-    assert stopped.value.advice == f"Finished cells are kept in {tmp_path / 'o'}; the same command goes on."
+    assert stopped.value.advice == f"Finished jobs are kept in {tmp_path / 'o'}; the same command goes on."
 
 
 def test_help_of_a_run_has_a_panel_for_each_section(fairfate) -> None:

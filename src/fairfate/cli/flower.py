@@ -52,8 +52,8 @@ def key(
 
     if name is None and node is None:
         raise InputError("name must be given, or --node, got neither")
-    found = site_name(node) if name is None and node is not None else str(name)
-    private, public = make_key(found, out, node, rotate=rotate)
+    party = site_name(node) if name is None and node is not None else str(name)
+    private, public = make_key(party, out, node, rotate=rotate)
     screen = console(soft_wrap=True)
     screen.print(f"Wrote {private}, which must stay here, and {public}, which goes into the study.")
 
@@ -133,18 +133,20 @@ def pin(
     from fairfate.flower.app.pin import read_changes
     from fairfate.flower.study import Study
 
-    found = Study.read(study)
-    changes = read_changes(node, found)
-    lines = found.text().splitlines() if changes is None else changes
+    content = Study.read(study)
+    changes = read_changes(node, content)
+    lines = content.text().splitlines() if changes is None else changes
     screen = console(soft_wrap=True)
     for line in lines:
         screen.print(line, markup=False, highlight=False)
     if not sign_off:
-        screen.print(f"\nVersion {found.version} of {found.name}; nothing was changed: --sign-off pins it.")
+        screen.print(
+            f"\nVersion {content.version} of {content.name}; nothing was changed: --sign-off pins it."
+        )
         return
-    name = write(node, study, found, key, app)
-    screen.print(f"\nPinned version {found.version} of {found.name} in {node}, as site {name}:")
-    screen.print(f"    {found.checksum}", markup=False, highlight=False)
+    name = write(node, study, content, key, app)
+    screen.print(f"\nPinned version {content.version} of {content.name} in {node}, as site {name}:")
+    screen.print(f"    {content.checksum}", markup=False, highlight=False)
 
 
 @app.command(cls=Command, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
@@ -214,8 +216,8 @@ def schema(
     settings = settings_of(app)
     read = (settings.config.schema, settings.config.validation, settings.config.test)
     check_output(out, app / "pyproject.toml", *filter(None, read), force=force)
-    found, complete = schema_of(settings)
-    found.write(out)
+    columns, complete = schema_of(settings)
+    columns.write(out)
     screen = console(soft_wrap=True)
     screen.print(f"Saved {out}. It has names and ranges of columns, and no rows; a site can use it:")
     screen.print(f"    fairfate flower check --schema {out.name} --node site.toml")

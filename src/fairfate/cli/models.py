@@ -11,7 +11,7 @@ from fairfate.cli.parameters import Decimal, Encoding, Force, Sep, Whole, Word, 
 from fairfate.cli.screen import console, say
 
 RunOrModel = Annotated[Path, typer.Argument(help="folder of a run, or a model's file")]
-Which = Annotated[Word, option("whose model (default: the one to take, models/best.safetensors)")]
+Which = Annotated[Word, option("whose model (default: the recommended one, models/best.safetensors)")]
 Own = Annotated[Word, option("your own network, FILE.py:FUNCTION, as for the run")]
 Seed = Annotated[Whole, option("of which seed (default: the first, with --strategy)", whole)]
 
@@ -37,15 +37,15 @@ def predict(
 
     fitted, file = find_model(run, strategy, seed, model)
     reading = Reading(sep, decimal, encoding)
-    found, notes = predict_file(fitted, data, out, strict=strict, reading=reading, force=force)
+    scored, notes = predict_file(fitted, data, out, strict=strict, reading=reading, force=force)
     for note in notes:
         say(f"Note: {note}")
-    accepted = int(found.decision.sum())
-    rows = len(found.decision)
+    selected = int(scored.decision.sum())
+    rows = len(scored.decision)
     screen = console(soft_wrap=True)
     screen.print(f"{fitted.about.get('strategy', '')} ({file})", highlight=False)
-    share = f"{accepted / rows:.1%}" if rows else "none"
-    screen.print(f"{rows:,} rows, '{fitted.labels[1]}' for {accepted:,} of them ({share}). Saved {out}")
+    share = f"{selected / rows:.1%}" if rows else "none"
+    screen.print(f"{rows:,} rows, '{fitted.labels[1]}' for {selected:,} of them ({share}). Saved {out}")
 
 
 def evaluate(
@@ -64,11 +64,11 @@ def evaluate(
     from fairfate.report.terminal import show_evaluation
 
     fitted, file = find_model(run, strategy, seed, model)
-    found = evaluate_file(fitted, data, Reading(sep, decimal, encoding))
-    for note in found.notes:
+    measured = evaluate_file(fitted, data, Reading(sep, decimal, encoding))
+    for note in measured.notes:
         say(f"Note: {note}")
     title = f"{fitted.about.get('strategy', '')} ({file})"
-    show_evaluation(console(), title, fitted.schema.grouping, found)
+    show_evaluation(console(), title, fitted.schema.grouping, measured)
 
 
 def export(
@@ -98,9 +98,9 @@ def export(
     usual = run / f"model.{form}" if run.is_dir() else file.with_suffix(f".{form}")
     path = usual if out is None else out
     check_output(path, file, force=force)
-    found = write(model, path, form, force=force)
+    written = write(model, path, form, force=force)
     screen = console(soft_wrap=True)
     screen.print(f"{model.about.get('strategy', '')} ({file})", highlight=False)
-    for note in found.notes:
+    for note in written.notes:
         screen.print(note)
-    screen.print(f"Saved {found.path} ({found.bytes:,} bytes)")
+    screen.print(f"Saved {written.path} ({written.bytes:,} bytes)")

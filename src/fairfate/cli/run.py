@@ -191,14 +191,14 @@ def report(
     open_page: Annotated[bool, typer.Option("--open", help="open it in the browser")] = False,
     force: Force = False,
 ) -> None:
-    """Write a page about runs: which model to take, how fair it is, an audit, and charts."""
+    """Write a page about runs: the recommended model, its accuracy and fairness, an audit, and charts."""
     from fairfate.fairness.disclosure import MIN_CELL
     from fairfate.report.audit import FOUR_FIFTHS
     from fairfate.report.write import report, write_card
 
-    line = FOUR_FIFTHS if fair_from is None else fair_from
+    threshold = FOUR_FIFTHS if fair_from is None else fair_from
     least = MIN_CELL if min_cell is None else min_cell
-    path = (write_card if card else report)(run, out, line, least, force=force)
+    path = (write_card if card else report)(run, out, threshold, least, force=force)
     console(soft_wrap=True).print(f"{'Card' if card else 'Report'}: {path}")
     if open_page:
         typer.launch(str(path))

@@ -30,7 +30,7 @@ class UserConsole(Console):
 
     def print(self, *objects: Any, **options: Any) -> None:
         """As Rich's, which would leave some control characters out in silence."""
-        super().print(*(shown(one) if isinstance(one, str) else one for one in objects), **options)
+        super().print(*(shown(item) if isinstance(item, str) else item for item in objects), **options)
 
     def render(self, renderable: Any, options: Any = None) -> Iterator[Segment]:
         """As Rich's, with what tables and other texts hold shown likewise."""
@@ -98,5 +98,5 @@ def watching(folder: Path) -> Iterator[tuple[Callable[[float], None], Callable[[
         with Bar("running", None, counts=False) as bar:
             yield bar.progress, bar.plan
     except Stopped as stopped:
-        stopped.advice = f"Finished cells are kept in {folder}; the same command goes on."
+        stopped.advice = f"Finished jobs are kept in {folder}; the same command goes on."
         raise

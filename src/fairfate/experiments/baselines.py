@@ -66,7 +66,9 @@ def pooled_baselines(plan: Plan, table: Table) -> tuple[Baseline, ...]:
                 if len(np.unique(table.label[rows.train])) == 2:
                     probability = model.fit(train, table.label[rows.train]).predict_proba(test)[:, 1]
                     measured[name].append(_measure(probability, table, rows.test))
-    return tuple(Baseline(name, len(of), _means(of, COLUMNS)) for name, of in measured.items() if of)
+    return tuple(
+        Baseline(name, len(seeds), _means(seeds, COLUMNS)) for name, seeds in measured.items() if seeds
+    )
 
 
 def _seeds(plan: Plan, table: Table) -> tuple[int, ...]:
@@ -97,7 +99,7 @@ def _means(measured: Iterable[Mapping[str, float]], names: Iterable[str]) -> dic
 def write_baselines(path: Path, baselines: Iterable[Baseline]) -> None:
     """Write them as CSV."""
     rows: list[dict[str, Any]] = [
-        {"baseline": one.name, "seeds": one.seeds, **one.metrics} for one in baselines
+        {"baseline": baseline.name, "seeds": baseline.seeds, **baseline.metrics} for baseline in baselines
     ]
     frame = pd.DataFrame(rows, columns=["baseline", "seeds", *COLUMNS])
     write_bytes(path, csv_text(frame).encode())

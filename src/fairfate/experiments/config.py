@@ -28,9 +28,9 @@ USUAL = (
     Training(rounds=100, per_round=1, epochs=10, batch_size=10, learning_rate=0.01),
     Training(rounds=200, per_round=1, epochs=2, batch_size=20, learning_rate=0.03),
 )
-"""The clients' SGD unless told otherwise: the paper's, and for one-hot inputs."""
+"""The clients' SGD by default: the paper's, and for one-hot inputs."""
 HIDDEN = "10"
-"""The layers of the built-in model unless told otherwise."""
+"""The layers of the built-in model by default."""
 LEAST_ROWS = 20
 """Training rows for each column: with fewer a file is wide, and a hidden layer learns the rows by heart."""
 WIDE_L2 = 0.01
@@ -252,8 +252,8 @@ def read_written(path: str | Path) -> dict[str, Any]:
 def file_options(values: dict[str, Any], where: str) -> tuple[int | None, str | None, bool]:
     """Take jobs, out and force, which do not change the numbers, out of the keys of a config file."""
     options = options_of(Execution)
-    found = {key: values.pop(key) for key in options if key in values}
-    given = Execution(**read_options(found, where, options.values()))
+    execution = {key: values.pop(key) for key in options if key in values}
+    given = Execution(**read_options(execution, where, options.values()))
     return given.jobs, given.out, given.force
 
 

@@ -56,7 +56,7 @@ def importances(plan: Plan, table: Table, model: FairModel, seed: int) -> tuple[
             permuted[:, column] = features[streams.permuted(len(rows), column, repeat), column]
             without.append(measure(permuted))
         drops.append(Importance(name, whole - sum(without) / REPEATS))
-    return tuple(sorted(drops, key=lambda one: -one.drop))
+    return tuple(sorted(drops, key=lambda importance: -importance.drop))
 
 
 def write_importances(path: Path, drops: tuple[Importance, ...]) -> None:

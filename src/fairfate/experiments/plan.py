@@ -30,7 +30,7 @@ from fairfate.strategies.registry import PUBLISHED, RECOMMENDED
 
 DEFAULT_CLIENTS = 10
 FEW_SITES = 20
-"""Up to so many sites train in every round unless told otherwise."""
+"""Up to so many sites train in every round by default."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def _shape_notes(config: Config, shape: Shape, *, is_deep: bool) -> tuple[str, .
             f"the model has no hidden layer (logistic regression), the default for {shape.rows:,} training"
             f" rows of {shape.columns:,} columns; --hidden {HIDDEN} adds one"
         )
-    usual, chosen = (of.training(is_deep=is_deep) for of in (Shape(shape.encode), shape))
+    usual, chosen = (each.training(is_deep=is_deep) for each in (Shape(shape.encode), shape))
     if config.learning_rate == chosen.learning_rate != usual.learning_rate:
         notes.append(
             f"the learning rate is {chosen.learning_rate:g} rather than {usual.learning_rate:g}, the default"
@@ -201,7 +201,7 @@ def _shape_notes(config: Config, shape: Shape, *, is_deep: bool) -> tuple[str, .
 
 
 def a_third(clients: int) -> int:
-    """How many clients take part in a round unless told otherwise."""
+    """How many clients take part in a round by default."""
     return max(1, round(clients / 3))
 
 
@@ -267,11 +267,11 @@ _EXAMPLE = re.compile(r",? (such as|got) '.*'( = [^\s,;]+)?")
 
 def changes(provenance: Mapping[str, Any], table: Table, file: Path | None) -> list[str]:
     """In what the data differ from those that a config file was written for."""
-    found = []
+    differences = []
     if provenance.get("data-checksum", f"sha256:{table.checksum}") != f"sha256:{table.checksum}":
-        found.append(f"the data are not those that {file} was written for (checksum)")
+        differences.append(f"the data are not those that {file} was written for (checksum)")
     sites = provenance.get("server-sites")
     if isinstance(sites, list) and list(table.client_names) != sites:
         by, here = ", ".join(map(str, sites)) or "nobody", ", ".join(table.client_names)
-        found.append(f"{file} is of a run by {by}, and these are {here}: the results will differ")
-    return found
+        differences.append(f"{file} is of a run by {by}, and these are {here}: the results will differ")
+    return differences

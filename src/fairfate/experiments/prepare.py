@@ -1,4 +1,4 @@
-"""Everything that can be found out before anything is trained or written."""
+"""Checks of data and options before anything is trained or written."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ def checked(config: Config, table: Table) -> Plan:
     needs = Need.NOTHING
     for spec in plan.specs:
         check_individual(spec, plan.validation_source)
-        of = spec.build(setup).needs
-        check_judged(spec, of, plan.validation_source)
-        needs |= of
+        own_needs = spec.build(setup).needs
+        check_validation_source(spec, own_needs, plan.validation_source)
+        needs |= own_needs
     rows, excluded = zip(*(_check_seed(plan, table, seed, setup) for seed in plan.config.seeds), strict=True)
     sample = None if plan.validation_source.at_clients else describe_sample(rows[0], plan.training.per_round)
     small = excluded_note(plan.config.min_cell, excluded) if plan.config.min_cell > 1 else None
@@ -76,7 +76,7 @@ def checked(config: Config, table: Table) -> Plan:
 
 
 def _simulated_note(plan: Plan, table: Table) -> str | None:
-    """That clients are made up, where a user may think of sites of her own."""
+    """A note that clients are simulated, where a user may think of sites of her own."""
     if plan.partition.kind == "column" or not table.is_own:
         return None
     how = "at random" if plan.partition.sigma is None else f"unevenly ({plan.partition})"
@@ -87,12 +87,12 @@ def _simulated_note(plan: Plan, table: Table) -> str | None:
 
 
 def excluded_note(min_cell: int, excluded: Sequence[NDArray[np.int64]]) -> str | None:
-    """What users are told of the rows that clients exclude: (clients,) numbers of each seed.
+    """A note on the rows that clients exclude: (clients,) numbers of each seed.
 
     >>> excluded_note(10, [np.array([0, 4, 9]), np.array([4, 0, 1200])])
     'up to 1,204 rows of 2 of the 3 clients are excluded: a client has fewer than 10 of their group and label'
     """
-    rows, clients = [int(of.sum()) for of in excluded], [int((of > 0).sum()) for of in excluded]
+    rows, clients = [int(n.sum()) for n in excluded], [int((n > 0).sum()) for n in excluded]
     if not any(rows):
         return None
     number = f"fewer than {MIN_CELL}" if max(rows) < MIN_CELL else _highest(rows)  # a report shows it
@@ -113,8 +113,8 @@ def _check_seed(plan: Plan, table: Table, seed: int, setup: Setup) -> tuple[int,
     """
     streams, min_cell, excluded = Streams(seed, plan.published), plan.config.min_cell, NO_ROWS
     if _may_fail(plan) or seed == plan.config.seeds[0] or plan.validation_source != AT_SERVER or min_cell > 1:
-        of = assign_rows(table, plan.partition, plan.clients, streams, plan.validation_source, min_cell)
-        train, validation, excluded = of.train, of.validation, of.excluded
+        assigned = assign_rows(table, plan.partition, plan.clients, streams, plan.validation_source, min_cell)
+        train, validation, excluded = assigned.train, assigned.validation, assigned.excluded
     else:
         train, validation, _ = split_rows(table, streams)
     rows: dict[str, CellRows] = {
@@ -137,7 +137,7 @@ def _check_seed(plan: Plan, table: Table, seed: int, setup: Setup) -> tuple[int,
 def check_metric(metric: str, rows: CellRows, setup: Setup, where: str, table: Table) -> None:
     """InputError unless a metric is defined on (groups, 2) rows of a table."""
 
-    def said() -> str:
+    def problem() -> str:
         names = [f"{group} with {label}" for group in table.group_names for label in table.label_names]
         counts = dict(zip(names, rows.ravel().tolist(), strict=True))
         strata = sorted(counts, key=lambda name: counts[name])
@@ -147,7 +147,7 @@ def check_metric(metric: str, rows: CellRows, setup: Setup, where: str, table: T
         return f"metric '{metric}' must be defined on {where}, got {got}"
 
     fairness = bind_people(metric, setup.groups, published=setup.published, least=setup.min_cell)
-    check_defined(fairness, rows, said)
+    check_defined(fairness, rows, problem)
 
 
 def _may_fail(plan: Plan) -> bool:
@@ -165,7 +165,7 @@ def check_individual(spec: Spec, validation_source: ValidationSource) -> None:
         )
 
 
-def check_judged(spec: Spec, needs: Need, validation_source: ValidationSource) -> None:
+def check_validation_source(spec: Spec, needs: Need, validation_source: ValidationSource) -> None:
     """InputError where a strategy cannot do without validation rows at the server."""
     if not validation_source.at_clients:
         return

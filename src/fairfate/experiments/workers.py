@@ -221,14 +221,14 @@ def _told(error: BaseException) -> Exception:
     """An error for another process: of a kind that it surely has, with where it came from."""
     if isinstance(error, InputError):
         return InputError(str(error))
-    told: Exception = RuntimeError(reason_of(error))
+    failure: Exception = RuntimeError(reason_of(error))
     if is_out_of_memory(error):
-        told = MemoryError()
+        failure = MemoryError()
     elif isinstance(error, OSError):
         known = error.errno is not None
-        told = OSError(error.errno, error.strerror, error.filename) if known else OSError(str(error))
-    told.add_note("".join(traceback.format_exception(error)))
-    return told
+        failure = OSError(error.errno, error.strerror, error.filename) if known else OSError(str(error))
+    failure.add_note("".join(traceback.format_exception(error)))
+    return failure
 
 
 def _die_with(parent: int) -> None:

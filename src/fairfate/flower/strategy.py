@@ -24,7 +24,7 @@ from fairfate.engine import server as rounds
 from fairfate.engine.record import REFUSED, ClientRound, client_rounds
 from fairfate.engine.validators import candidates
 from fairfate.errors import InputError, check, listing
-from fairfate.experiments.prepare import check_individual, check_judged
+from fairfate.experiments.prepare import check_individual, check_validation_source
 from fairfate.fairness.grammar import parse_objective
 from fairfate.fairness.metrics import Counts, Values
 from fairfate.federation.seeds import Streams
@@ -189,7 +189,7 @@ class FlowerStrategy(Base):
         self.study, self.on_round = study, on_round
         check_individual(self.spec, self.validation_source)
         needs = self.spec.build(self._setup(num_rounds or 1)).needs
-        check_judged(self.spec, needs, self.validation_source)
+        check_validation_source(self.spec, needs, self.validation_source)
         if self.validation_source.at_clients and Need.TRIALS in needs and Need.SCORES in needs:
             raise InputError("keep must be 0 where clients judge on Flower, got more")
         counting = Need.ROWS | Need.ALL_ROWS | Need.REPORTS
