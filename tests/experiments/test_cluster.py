@@ -122,3 +122,13 @@ def test_workers_with_another_version_are_refused() -> None:
         check_versions({"a": "0.0.1"})
     with pytest.raises(InputError, match="workers"):
         check_versions({})
+
+
+def test_command_without_dask_says_what_to_install(
+    fairfate: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    outcome = fairfate("run", "--cluster", "dask", "--out", "run")
+    assert outcome.code == 2
+    assert 'pip install "fairfate[cluster]"' in outcome.err
+    assert not Path("run").exists()

@@ -57,8 +57,8 @@ def open_cluster(address: str | None) -> Iterator[Executor | None]:
     check_address(address)
     try:
         from distributed import Client, LocalCluster
-    except ImportError as error:
-        raise ImportError('--cluster needs Dask: pip install "fairfate[cluster]"') from error
+    except ImportError:
+        raise InputError('--cluster needs Dask: pip install "fairfate[cluster]"') from None
     cluster = None
     if address == LOCAL:
         cluster = LocalCluster(
