@@ -42,4 +42,4 @@ def drop_unfair(
         group = np.maximum(rows.sum(axis=1, keepdims=True), 1)
         return LossTerms(np.broadcast_to(rows.sum() / (len(rows) * group), rows.shape))
 
-    return Strategy(ModelState, aggregate, local_loss=local_loss, needs=Need.SCORES)
+    return Strategy(ModelState, aggregate, local_loss=local_loss, needs={Need.SCORES})

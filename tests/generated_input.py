@@ -1001,7 +1001,7 @@ def plugins(rng: Rng, base: Path, folder: Path) -> list[str]:
         parts["more"] = str(pick(rng, odd_more))
     if chance(rng, 0.3) and "needs" not in parts["more"]:
         parts["more"] += pick(
-            rng, [", needs=Need.SCORES", ", needs=Need.REPORTS", ", needs=Need.ROWS", ", needs=Need.TRIALS"]
+            rng, [f", needs={{Need.{need}}}" for need in ("SCORES", "REPORTS", "ROWS", "TRIALS")]
         )
     text = PLUGIN.format(**parts)
     content = text.encode()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from fairfate.engine.server import Replies
-from fairfate.strategies import Cohort, Setup, Spec, Statistics, Strategy
+from fairfate.strategies import Cohort, Need, Setup, Spec, Statistics, Strategy
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,13 @@ def cohort(local: Statistics | None = None, n: tuple[int, ...] = (1,), **more: o
         "client_counts": np.zeros((0, 2, 2, 2), np.int64),
         "server_counts": np.ones((2, 2, 2), np.int64),
         "clients": tuple("ABCDEF"[:clients]),
-        "local": local,
     }
+    measured = {
+        Need.REPORTS: local,
+        Need.DESCENT: more.pop("descend", None),
+        Need.TRIALS: more.pop("score", None),
+    }
+    given["measured"] = {need: value for need, value in measured.items() if value is not None}
     return Cohort(**{**given, **more})
 
 

@@ -18,7 +18,7 @@ from fairfate.experiments.plan import resolve
 from fairfate.experiments.prepare import load_table
 from fairfate.fairness.individual import INDIVIDUAL
 from fairfate.fairness.metrics import METRICS
-from fairfate.federation.people import People
+from fairfate.federation.individual import IndividualRows
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import split_rows
 
@@ -41,9 +41,11 @@ def measure(dataset: str, seed: int) -> list[dict[str, object]]:
     model = plan.model(federation.inputs)
     models = np.stack([trace.params for trace in outcome.traces])
     _, _, test = split_rows(table, Streams(seed))
-    seen = People(table, test, federation.test, federation.encoder).fairness(INDIVIDUAL, model, models)
-    assert federation.people is not None
-    known = federation.people.fairness(INDIVIDUAL, model, models)
+    seen = IndividualRows(table, test, federation.test, federation.encoder).fairness(
+        INDIVIDUAL, model, models
+    )
+    assert federation.individual is not None
+    known = federation.individual.fairness(INDIVIDUAL, model, models)
     return [
         {
             "dataset": dataset,

@@ -36,8 +36,8 @@ from fairfate.experiments.prepare import check_metric
 from fairfate.fairness.grammar import FAIRNESS, individual_terms, parse_objective
 from fairfate.fairness.metrics import Metric, acceptance
 from fairfate.fairness.objective import bind, metrics_by
+from fairfate.federation.individual import check_measurable
 from fairfate.federation.partition import Partition, parse_partition
-from fairfate.federation.people import check_people
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, RowAssignment, assign, encode
 from fairfate.federation.weights import copies
@@ -46,7 +46,7 @@ from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
 from fairfate.models.rows import PackedRows
 from fairfate.models.training import Training
-from fairfate.strategies import THRESHOLDS, Need, Setup, Spec, Strategy, parse_spec
+from fairfate.strategies import THRESHOLDS, Setup, Spec, Strategy, parse_spec
 from fairfate.strategies.strategy import ON_VALIDATION
 
 if TYPE_CHECKING:
@@ -517,14 +517,14 @@ def _uses_groups(spec: Spec) -> bool:
     if spec.metric is not None:
         return True
     strategy = spec.build(Setup(1, learning_rate=1.0))
-    acts = strategy.local_loss is not None or strategy.needs != Need.NOTHING
+    acts = strategy.local_loss is not None or len(strategy.needs) > 0
     return acts and not strategy.group_blind
 
 
 def _check_metrics(spec: Spec, table: Table, parts: Mapping[str, NDArray[np.int64]], rounds: int) -> None:
     """Find out before anything is trained whether the strategy's objectives are defined where it looks."""
     setup = Setup(max(rounds, 1), groups=table.grouping, learning_rate=1.0)
-    check_people(spec.individual, table, len(parts["validation"]))
+    check_measurable(spec.individual, table, len(parts["validation"]))
     strategy, step = spec.build(setup), spec.step(THRESHOLDS)
     metrics = [("validation", spec.base.metric)] if strategy.needs & ON_VALIDATION else []
     if step is not None:

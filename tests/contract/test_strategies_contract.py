@@ -9,7 +9,17 @@ import pytest
 
 from fairfate.engine.checkpoint import pack, unpack
 from fairfate.engine.local import local_terms
-from fairfate.strategies import Cohort, Loss, Setup, Statistics, Strategy, entries, parse_spec, weighted_mean
+from fairfate.strategies import (
+    Cohort,
+    Loss,
+    Need,
+    Setup,
+    Statistics,
+    Strategy,
+    entries,
+    parse_spec,
+    weighted_mean,
+)
 
 STRATEGIES = [
     "fedavg",
@@ -84,10 +94,18 @@ def make_cohort(t: int = 1, clients: int = 4, parameters: int = 7, seed: int = 0
         client_counts=rng.integers(1, 40, (clients, 2, 2, 2)),
         server_counts=rng.integers(1, 40, (2, 2, 2)),
         clients=tuple(f"client {number}" for number in range(clients)),
-        local=make_statistics(rng, clients),
-        descend=descend,
-        people={term: np.random.default_rng(t).random(clients + 1) for term in ("consistency", "flip")},
+        measured={
+            Need.REPORTS: make_statistics(rng, clients),
+            Need.DESCENT: descend,
+            Need.CONSISTENCY: np.random.default_rng(t).random(clients + 1),
+            Need.FLIP: np.random.default_rng(t).random(clients + 1),
+        },
     )
+
+
+def reporting(cohort: Cohort, reports: Statistics) -> Cohort:
+    """The same round with other reports."""
+    return cohort._replace(measured={**cohort.measured, Need.REPORTS: reports})
 
 
 def descend(params: np.ndarray, loss: Loss) -> np.ndarray:
@@ -129,8 +147,12 @@ def test_ignores_the_order_of_clients(strategy: Strategy) -> None:
         num_examples=cohort.num_examples[order],
         client_counts=cohort.client_counts[order],
         clients=tuple(cohort.clients[number] for number in order),
-        local=Statistics(*(values[order] for values in cohort.local)),
-        people={term: values[[*order, -1]] for term, values in cohort.people.items()},
+        measured={
+            **cohort.measured,
+            Need.REPORTS: Statistics(*(values[order] for values in cohort.get(Need.REPORTS))),
+            Need.CONSISTENCY: cohort.get(Need.CONSISTENCY)[[*order, -1]],
+            Need.FLIP: cohort.get(Need.FLIP)[[*order, -1]],
+        },
     )
     np.testing.assert_allclose(
         run(strategy, [cohort]).params, run(strategy, [shuffled]).params, rtol=1e-5, atol=1e-6
@@ -144,7 +166,10 @@ def test_ignores_the_names_of_groups(strategy: Strategy) -> None:
         cohort._replace(
             client_counts=cohort.client_counts[:, ::-1],
             server_counts=cohort.server_counts[::-1],
-            local=Statistics(*(values[:, ::-1] for values in cohort.local)),
+            measured={
+                **cohort.measured,
+                Need.REPORTS: Statistics(*(values[:, ::-1] for values in cohort.get(Need.REPORTS))),
+            },
         )
         for cohort in cohorts
     ]
@@ -178,7 +203,7 @@ def test_does_not_change_its_inputs(strategy: Strategy) -> None:
     again = strategy.aggregate(state, cohort)
     for mine, other in zip(cohort[:5], untouched[:5], strict=True):
         np.testing.assert_array_equal(mine, other)
-    for mine, other in zip(cohort.local, untouched.local, strict=True):
+    for mine, other in zip(cohort.get(Need.REPORTS), untouched.get(Need.REPORTS), strict=True):
         np.testing.assert_array_equal(mine, other)
     np.testing.assert_array_equal(state.params, np.zeros(7))
     np.testing.assert_array_equal(after.params, again.params)
@@ -203,13 +228,13 @@ def test_survives_undefined_fairness(strategy: Strategy) -> None:
     cohort = make_cohort()
     nobody = np.zeros_like(cohort.client_counts)
     empty = Statistics(nobody, np.zeros(nobody.shape[:-1]), np.zeros(nobody.shape[:-1]))
-    only_one = cohort.local.counts.copy()
+    only_one = cohort.get(Need.REPORTS).counts.copy()
     only_one[:, 0] = 0
-    one_group = cohort.local._replace(counts=only_one)
+    one_group = cohort.get(Need.REPORTS)._replace(counts=only_one)
     nothing = cohort._replace(client_counts=nobody, server_counts=nobody[0])
-    state = run(strategy, [nothing._replace(local=one_group)])
+    state = run(strategy, [reporting(nothing, one_group)])
     assert np.isfinite(state.params).all()
-    state = run(strategy, [nothing._replace(local=empty)]) if "fairgrad" not in str(strategy) else state
+    state = run(strategy, [reporting(nothing, empty)]) if "fairgrad" not in str(strategy) else state
     assert np.isfinite(state.params).all()
     told = None if strategy.broadcast is None else strategy.broadcast(state, np.ones((2, 2, 2), np.int64))
     assert told is None or np.isfinite(told).all()
@@ -219,7 +244,7 @@ def test_survives_undefined_fairness(strategy: Strategy) -> None:
 def test_reports_of_absurd_losses_do_not_end_a_run(text: str) -> None:
     """Replies are checked to be finite, but not their sums: what is told must be, and so is the model."""
     strategy, cohort = parse_spec(text, "eqo").build(Setup(ROUNDS, learning_rate=0.1)), make_cohort()
-    absurd = cohort._replace(local=cohort.local._replace(loss=np.full((4, 2, 2), 1.7e308)))
+    absurd = reporting(cohort, cohort.get(Need.REPORTS)._replace(loss=np.full((4, 2, 2), 1.7e308)))
     with np.errstate(over="ignore", invalid="ignore"):
         state = run(strategy, [absurd, make_cohort(2)])
         told = None if strategy.broadcast is None else strategy.broadcast(state, np.ones((2, 2, 2), np.int64))

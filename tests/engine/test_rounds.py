@@ -35,6 +35,7 @@ from fairfate.strategies import (
     LossTerms,
     ModelState,
     Need,
+    Needs,
     Strategy,
 )
 from fairfate.strategies.fedavg import AVERAGING
@@ -99,7 +100,7 @@ def test_a_loss_is_asked_for_again_after_so_many_epochs(refresh: int | None, cal
         return plain_loss(rows)
 
     training = replace(TRAINING, epochs=5, batch_size=1)
-    watching = AVERAGING._replace(local_loss=loss, refresh=refresh, needs=Need.LOCAL)
+    watching = AVERAGING._replace(local_loss=loss, refresh=refresh, needs={Need.LOCAL})
     found = trained(watching, training)
     assert_array_equal(found, trained(AVERAGING, training))
     assert len(seen) == calls * len(found)
@@ -135,7 +136,7 @@ def test_each_client_of_each_strategy_has_its_own_loss() -> None:
 # -- the server of one strategy ----------------------------------------------------------------------------
 
 
-def watching(seen: list[Cohort], needs: Need = Need.NOTHING) -> Strategy:
+def watching(seen: list[Cohort], needs: Needs = frozenset()) -> Strategy:
     def aggregate(state: ModelState, cohort: Cohort) -> ModelState:
         seen.append(cohort)
         return ModelState(state.params + 1, {"lam": 0.5})
@@ -157,8 +158,10 @@ def test_a_strategy_sees_what_came_back() -> None:
     assert cohort.client_counts is given.client_counts
     assert cohort.server_counts is server.counts
     assert cohort.clients == ("a", "b")
-    assert cohort.local is statistics
-    assert (cohort.descend, cohort.score) == (None, None)
+    assert cohort.get(Need.REPORTS) is statistics
+    for need in (Need.DESCENT, Need.TRIALS):
+        with pytest.raises(InputError, match=f"must declare needs={{{need}}} to use it"):
+            cohort.get(need)
     assert server.params.tolist() == [1, 1, 1]
 
 
@@ -169,8 +172,8 @@ def test_rows_that_clients_hold_out_count_in_the_place_of_the_servers() -> None:
     server.take(1, replies())
     server.take(2, replies(server_counts=np.zeros((2, 2, 2)), score=max))
     assert [cohort.server_counts.sum() for cohort in seen] == [8, 0]
-    assert [cohort.score for cohort in seen] == [len, max]
-    assert [cohort.descend for cohort in seen] == [len, len]
+    assert [cohort.get(Need.TRIALS) for cohort in seen] == [len, max]
+    assert [cohort.get(Need.DESCENT) for cohort in seen] == [len, len]
 
 
 def test_what_is_broadcast_must_be_finite() -> None:
@@ -222,10 +225,10 @@ def test_a_discarded_round_after_one_that_counted_does_not_make_a_model_untraine
 
 
 def test_one_of_several_needs_is_enough() -> None:
-    server = Server.start(AVERAGING._replace(needs=Need.LOCAL | Need.ROWS), np.zeros(3))
+    server = Server.start(AVERAGING._replace(needs={Need.LOCAL, Need.ROWS}), np.zeros(3))
     assert server.needs(Need.LOCAL)
-    assert server.needs(Need.LOCAL | Need.SCORES)
-    assert not server.needs(Need.SCORES | Need.TRIALS)
+    assert server.needs(Need.LOCAL, Need.SCORES)
+    assert not server.needs(Need.SCORES, Need.TRIALS)
 
 
 def test_models_are_stacked_in_32_bits() -> None:
@@ -256,7 +259,7 @@ class Noted:
 
 def test_rounds_are_played_from_the_first_to_the_last_and_measured_after_each() -> None:
     seen: list[list[Cohort]] = [[], [], []]
-    needs = (Need.NOTHING, Need.DESCENT, Need.TRIALS)
+    needs = (set(), {Need.DESCENT}, {Need.TRIALS})
     servers = [Server.start(watching(of, n), np.zeros(3)) for of, n in zip(seen, needs, strict=True)]
     clients = Noted()
     played = list(play(clients, servers, 4, first=3))
@@ -266,8 +269,8 @@ def test_rounds_are_played_from_the_first_to_the_last_and_measured_after_each() 
     assert [cohort.round for cohort in seen[0]] == [3, 4]
     assert [int(cohort.server_counts[0, 0, 0]) for cohort in seen[0]] == [0, 1]
     assert int(servers[0].counts[0, 0, 0]) == 2
-    assert [of[0].descend is not None for of in seen] == [False, True, False]
-    assert [of[0].score is not None for of in seen] == [False, False, True]
+    assert [Need.DESCENT in of[0].measured for of in seen] == [False, True, False]
+    assert [Need.TRIALS in of[0].measured for of in seen] == [False, False, True]
     other = Noted()
     assert len(list(play(other, [Server.start(AVERAGING, np.zeros(3))], 2))) == 2
 

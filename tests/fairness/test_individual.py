@@ -20,10 +20,10 @@ from fairfate.experiments.config import Config, from_mapping
 from fairfate.experiments.prepare import prepare
 from fairfate.experiments.results import read_clients
 from fairfate.fairness.grammar import individual_terms, is_individual, parse_objective
-from fairfate.fairness.individual import OfPeople, consistency, gower_neighbours
-from fairfate.fairness.objective import bind, bind_people
+from fairfate.fairness.individual import IndividualObjective, consistency, gower_neighbours
+from fairfate.fairness.objective import bind, bind_individual
+from fairfate.federation.individual import IndividualRows
 from fairfate.federation.partition import parse_partition
-from fairfate.federation.people import People
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, build, pack, split_rows
 from fairfate.models.mlp import Mlp
@@ -54,7 +54,7 @@ def test_an_objective_knows_its_terms(text: str, terms: set[str], alone: bool) -
     assert str(parse_objective(text)) == text
     assert individual_terms(text) == terms
     assert is_individual(text) is alone
-    assert isinstance(bind_people(text, TWO_GROUPS), OfPeople) is bool(terms)
+    assert isinstance(bind_individual(text, TWO_GROUPS), IndividualObjective) is bool(terms)
 
 
 def test_people_have_no_attribute() -> None:
@@ -76,11 +76,11 @@ def test_objectives_by_hand() -> None:
         ("worst(eo, consistency)", 0.6),
         ("geometric(eo, flip)", (0.75 * 0.5) ** 0.5),
     ):
-        assert bind_people(text, TWO_GROUPS)(counts, people) == pytest.approx([first, 1.0])
+        assert bind_individual(text, TWO_GROUPS)(counts, people) == pytest.approx([first, 1.0])
 
 
 def test_what_counts_tell_stays_a_function_of_counts() -> None:
-    assert bind_people("eo+accuracy", TWO_GROUPS)(GOOD) == bind("eo+accuracy", TWO_GROUPS)(GOOD)
+    assert bind_individual("eo+accuracy", TWO_GROUPS)(GOOD) == bind("eo+accuracy", TWO_GROUPS)(GOOD)
     with pytest.raises(InputError, match=r"metric must be made of sp, eo, .* got '0.5\*eo\+0.5\*flip'"):
         bind("0.5*eo+0.5*flip", TWO_GROUPS)
 
@@ -88,9 +88,9 @@ def test_what_counts_tell_stays_a_function_of_counts() -> None:
 # -- people ----------------------------------------------------------------------------------------------
 
 
-def people_of(table: Table) -> tuple[People, Mlp]:
+def people_of(table: Table) -> tuple[IndividualRows, Mlp]:
     every, encoder = np.arange(len(table)), table.fit_encoder()
-    return People(table, every, pack(table, every, encoder), encoder), Mlp(encoder.inputs, ())
+    return IndividualRows(table, every, pack(table, every, encoder), encoder), Mlp(encoder.inputs, ())
 
 
 @pytest.mark.parametrize("names", ["abc", "cab", "bca"])
@@ -114,7 +114,9 @@ def test_flips_by_hand_whatever_groups_are_called(names: str) -> None:
     assert people.fairness(["flip"], model, params[None])["flip"].tolist() == [0.5]
 
 
-def brute_force(table: Table, numbers: np.ndarray, people: People, params: np.ndarray) -> dict[str, float]:
+def brute_force(
+    table: Table, numbers: np.ndarray, people: IndividualRows, params: np.ndarray
+) -> dict[str, float]:
     """Both terms of a linear model, row by row, from the features alone."""
     weights, bias = params[:-1].astype(np.float64), float(params[-1])
 
@@ -141,7 +143,7 @@ def test_people_are_those_of_a_count_row_by_row() -> None:
     table = synthetic(300, 3)
     numbers = np.random.default_rng(0).permutation(300)[:120]
     encoder = table.fit_encoder()
-    people = People(table, numbers, pack(table, numbers, encoder), encoder)
+    people = IndividualRows(table, numbers, pack(table, numbers, encoder), encoder)
     model = Mlp(encoder.inputs, ())
     models = np.random.default_rng(1).normal(size=(4, model.num_parameters)).astype(np.float32)
     models[:, -1] = -models[:, :-1].sum(axis=1) / 2  # about half are accepted
@@ -161,7 +163,7 @@ def test_one_answer_for_everybody_is_perfect() -> None:
 
 def test_neighbours_are_looked_for_among_two_thousand_at_most() -> None:
     people, _ = people_of(synthetic(2500, 1))
-    whom, near = people._alike
+    whom, near = people._neighbours
     assert len(whom) == len(near) == 2000
     assert near.max() < 2000
 
@@ -178,7 +180,7 @@ def server(text: str) -> Server:
 def replies(people: dict[str, Any], *counts: np.ndarray) -> Replies:
     given = np.stack(counts or [GOOD] * 3)
     seen = {term: np.array(values) for term, values in people.items()}
-    return Replies(("a", "b", "c"), np.eye(3), np.array([10.0, 20.0, 30.0]), given, people=seen)
+    return Replies(("a", "b", "c"), np.eye(3), np.array([10.0, 20.0, 30.0]), given, individual=seen)
 
 
 def test_a_round_of_fair_fate_by_hand() -> None:
@@ -207,13 +209,13 @@ def test_a_round_of_fedval_by_hand() -> None:
 
 def test_only_what_the_objective_names_is_measured() -> None:
     for text, needs in (
-        ("fair_fate", Need.NOTHING),
-        (GUARDED, Need.FLIP),
-        ("fair_fate:metric=worst(eo, consistency)", Need.CONSISTENCY),
-        ("fedval:metric=consistency+flip,min_mcc=0.1", Need.PEOPLE),
+        ("fair_fate", set()),
+        (GUARDED, {Need.FLIP}),
+        ("fair_fate:metric=worst(eo, consistency)", {Need.CONSISTENCY}),
+        ("fedval:metric=consistency+flip,min_mcc=0.1", {Need.CONSISTENCY, Need.FLIP}),
     ):
         found = parse_spec(text, "sp").build(Setup(10)).needs
-        assert found & Need.PEOPLE == needs
+        assert found & {Need.CONSISTENCY, Need.FLIP} == needs
         assert Need.SCORES in found
 
 
@@ -252,19 +254,19 @@ def test_what_a_strategy_is_told_is_measured_on_the_validation_rows(
 
     monkeypatch.setattr(Mlp, "train", break_one)
     found = simulation.train(1, servers)
-    assert found[0].people is None
+    assert found[0].individual is None
     table = synthetic(1500, 2)
     _, validation, _ = split_rows(table, Streams(1))
     for one, got in list(zip(servers, found, strict=True))[1:]:
         assert len(got.clients) == 3
-        assert got.people is not None
-        assert federation.people is not None
-        assert sorted(got.people) == sorted(one.of_people)
-        assert all(len(set(values)) == 4 for values in got.people.values())
+        assert got.individual is not None
+        assert federation.individual is not None
+        assert sorted(got.individual) == sorted(one.individual_terms)
+        assert all(len(set(values)) == 4 for values in got.individual.values())
         for place, params in enumerate([*(one.params + got.deltas), one.params]):
-            expected = brute_force(table, validation, federation.people, params)
-            assert {t: v[place] for t, v in got.people.items()} == pytest.approx(
-                {term: expected[term] for term in got.people}, abs=1e-9
+            expected = brute_force(table, validation, federation.individual, params)
+            assert {t: v[place] for t, v in got.individual.items()} == pytest.approx(
+                {term: expected[term] for term in got.individual}, abs=1e-9
             )
 
 
@@ -371,7 +373,7 @@ from fairfate.strategies import (
 def build(setup, *, metric: Objective = RUN_METRIC):
     fairness = setup.fairness(metric)
     step = lambda state, cohort: ModelState(state.params + cohort.mean(fairness(cohort.client_counts)))
-    return Strategy(ModelState, step, needs=Need.SCORES)
+    return Strategy(ModelState, step, needs={Need.SCORES})
 
 @register("by_people", "by people too", "me 2026")
 def build_people(setup, *, metric: Objective = RUN_METRIC, min_mcc: float = 0.1):
@@ -437,8 +439,8 @@ def test_flip_as_an_objective_improves_flip_on_compas(data_folder: Path) -> None
         federation = build(table, plan.partition, plan.clients, Streams(seed))
         model = plan.model(federation.inputs)
         traces = simulate(federation, plan.specs, model, plan.training, plan.setup(table), Streams(seed))
-        assert federation.people is not None
+        assert federation.individual is not None
         models = np.stack([trace.params for trace in traces])
-        found[seed] = federation.people.fairness(["flip"], model, models)["flip"]
+        found[seed] = federation.individual.fairness(["flip"], model, models)["flip"]
     fedavg, flip = np.mean(list(found.values()), axis=0)
     assert flip > fedavg

@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
-from fairfate.models import kernels
-from fairfate.strategies import strategy, weighted_means
+from fairfate.models import kernels, means
+from fairfate.models.means import weighted_means
 
 VALUES = {
     "normal": lambda rng, shape: rng.normal(size=shape),
@@ -50,7 +50,7 @@ def test_compiled_means_have_the_bits_of_numpys(
     monkeypatch.setattr(kernels, "_add_rows", lambda *given: called.append(loop(*given)))
     numpys = weighted_means(deltas, *weights)
     assert not called  # too small
-    monkeypatch.setattr(strategy, "_LARGE", 0)
+    monkeypatch.setattr(means, "_LARGE", 0)
     compiled = weighted_means(deltas, *weights)
     assert called
     for found, other, of in zip(compiled, numpys, weights, strict=True):
@@ -73,10 +73,10 @@ def test_where_numpy_adds_in_another_order_that_is_kept(stored: str, monkeypatch
     rng, weights = np.random.default_rng(3), np.arange(200)
     for _ in range(10):
         deltas = STORED[stored](rng.normal(size=(200, 7 * 50 + 1)).astype(np.float32))
-        monkeypatch.setattr(strategy, "_BLOCK", 7 * 200)
-        monkeypatch.setattr(strategy, "_LARGE", np.inf)
+        monkeypatch.setattr(means, "_BLOCK", 7 * 200)
+        monkeypatch.setattr(means, "_LARGE", np.inf)
         (numpys,) = weighted_means(deltas, weights)
-        monkeypatch.setattr(strategy, "_LARGE", 0)
+        monkeypatch.setattr(means, "_LARGE", 0)
         (compiled,) = weighted_means(deltas, weights)
         assert compiled.tobytes() == numpys.tobytes()
 

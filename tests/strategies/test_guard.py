@@ -92,8 +92,8 @@ def test_caution_is_halved_four_times_at_most(bound: float, found: float) -> Non
         return np.stack([GOOD if params[0] <= bound else ONE_ANSWER for params in models])
 
     strategy = guard(Strategy(ModelState, moved_by_caution), keep=1.0)
-    assert strategy.needs == Need.TRIALS
-    cohort = Cohort(1, np.zeros((1, 1)), np.ones(1), GOOD[None], GOOD, score=score)
+    assert strategy.needs == {Need.TRIALS}
+    cohort = Cohort(1, np.zeros((1, 1)), np.ones(1), GOOD[None], GOOD, measured={Need.TRIALS: score})
     assert strategy.aggregate(ModelState(np.zeros(1)), cohort).params == pytest.approx(found)
     assert len(tried) <= 6  # the FedAvg step first
 

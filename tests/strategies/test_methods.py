@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fairfate.strategies import Cohort, Statistics, Strategy, fairfed, fairgrad, ffalm, prejudice
+from fairfate.strategies import Cohort, Need, Statistics, Strategy, fairfed, fairgrad, ffalm, prejudice
 from fairfate.strategies.fairgrad import constraints
 from fairfate.strategies.ffalm import loss_gap
 from fairfate.strategies.prejudice import group_push
@@ -31,7 +31,7 @@ def cohort(local: Statistics, t: int = 1) -> Cohort:
         client_counts=np.zeros((0, 2, 2, 2), np.int64),
         server_counts=np.zeros((2, 2, 2), np.int64),
         clients=tuple("ABCDEF"[:clients]),
-        local=local,
+        measured={Need.REPORTS: local},
     )
 
 

@@ -8,6 +8,7 @@ import pytest
 from fairfate.fairness import metrics
 from fairfate.strategies import (
     Need,
+    Needs,
     Setup,
     Statistics,
     afl,
@@ -67,34 +68,33 @@ def test_before_the_first_round_nothing_is_known_and_the_loss_is_the_usual_one(t
 @pytest.mark.parametrize(
     ("text", "needs"),
     [
-        ("fedavg", Need.NOTHING),
-        ("fedavg_gr", Need.ROWS),
-        ("fedavg_gr:counts=once", Need.ALL_ROWS),
-        ("fair_fate", Need.SCORES),
-        ("fair_fate:keep=0.5", Need.SCORES | Need.TRIALS),
-        ("fair_best", Need.SCORES),
-        ("fedval", Need.SCORES),
-        ("ffalm", Need.LOCAL | Need.REPORTS),
-        ("prejudice:scope=batch", Need.NOTHING),
-        ("prejudice", Need.LOCAL),
-        ("prejudice:scope=global", Need.REPORTS),
-        ("server_step", Need.DESCENT),
+        ("fedavg", set()),
+        ("fedavg_gr", {Need.ROWS}),
+        ("fedavg_gr:counts=once", {Need.ALL_ROWS}),
+        ("fair_fate", {Need.SCORES}),
+        ("fair_fate:keep=0.5", {Need.SCORES, Need.TRIALS}),
+        ("fair_best", {Need.SCORES}),
+        ("fedval", {Need.SCORES}),
+        ("ffalm", {Need.LOCAL, Need.REPORTS}),
+        ("prejudice:scope=batch", set()),
+        ("prejudice", {Need.LOCAL}),
+        ("prejudice:scope=global", {Need.REPORTS}),
+        ("server_step", {Need.DESCENT}),
         *(
-            (name, Need.REPORTS)
+            (name, {Need.REPORTS})
             for name in ("afl", "qffl", "fairfed", "fairgrad", "fairbatch", "fedfb", "fedgft")
         ),
-        *((name, Need.REPORTS) for name in ("fedminmax", "dual_reweighing", "fedfb:metric=sp")),
+        *((name, {Need.REPORTS}) for name in ("fedminmax", "dual_reweighing", "fedfb:metric=sp")),
     ],
 )
-def test_nothing_is_measured_that_a_strategy_does_not_need(text: str, needs: Need) -> None:
+def test_nothing_is_measured_that_a_strategy_does_not_need(text: str, needs: Needs) -> None:
     strategy = parse_spec(text, "eqo").build(Setup(3, learning_rate=0.1))
     assert strategy.needs == needs
     assert strategy.refresh == (1 if text in ("ffalm", "prejudice") else None)
 
 
 def test_where_a_strategy_looks_at_the_validation_rows() -> None:
-    looks = {need for need in Need if need in ON_VALIDATION}
-    assert looks == {Need.SCORES, Need.DESCENT, Need.TRIALS}
+    assert {Need.SCORES, Need.DESCENT, Need.TRIALS} == ON_VALIDATION
 
 
 # -- weights of clients ---------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 from fairfate.errors import InputError
 from fairfate.strategies import (
     Cohort,
+    Need,
     Setup,
     Statistics,
     Strategy,
@@ -36,7 +37,7 @@ def cohort(local: Statistics, t: int = 1) -> Cohort:
         client_counts=np.zeros((0, 2, 2, 2), np.int64),
         server_counts=np.zeros((2, 2, 2), np.int64),
         clients=tuple("ABCDEF"[:clients]),
-        local=local,
+        measured={Need.REPORTS: local},
     )
 
 

@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricR
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAdam, FedYogi, QFedAvg
 
-from fairfate.strategies import Cohort, Setup, Statistics, parse_spec
+from fairfate.strategies import Cohort, Need, Setup, Statistics, parse_spec
 from federation_in_process import LocalGrid
 
 CLIENTS, PARAMETERS, ROUNDS, RATE = 4, 6, 5, 0.05
@@ -49,7 +49,7 @@ class Rounds:
             client_counts=np.zeros((0, 2, 2, 2), np.int64),
             server_counts=np.zeros((2, 2, 2), np.int64),
             clients=tuple(map(str, range(CLIENTS))),
-            local=Statistics(counts, sums, sums),
+            measured={Need.REPORTS: Statistics(counts, sums, sums)},
         )
 
 

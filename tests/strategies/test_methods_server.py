@@ -9,6 +9,7 @@ from fairfate.errors import InputError
 from fairfate.fairness import metrics
 from fairfate.strategies import (
     Cohort,
+    Need,
     Setup,
     Statistics,
     Strategy,
@@ -50,7 +51,7 @@ def cohort(
         client_counts=np.zeros((clients, 2, 2, 2), np.int64) if scores is None else scores,
         server_counts=np.zeros((2, 2, 2), np.int64) if scores is None else np.zeros_like(scores[0]),
         clients=tuple("ABCDEFGH"[:clients]),
-        local=local,
+        measured={} if local is None else {Need.REPORTS: local},
     )
 
 
@@ -290,10 +291,10 @@ def test_a_step_at_the_server_has_the_length_it_is_told() -> None:
     strategy = rule(server_step(metric="sp", rho=0.5, target=0.9))
     unfair = np.array([[[9, 1], [9, 1]], [[1, 9], [1, 9]]])
     two = cohort(np.array([[3.0, 0.0], [3.0, 8.0]]), np.array([10, 10]))._replace(
-        server_counts=unfair, descend=lambda params, loss: np.array([0.0, -7.0])
+        server_counts=unfair, measured={Need.DESCENT: lambda params, loss: np.array([0.0, -7.0])}
     )
     assert step(strategy, two, 2) == pytest.approx([3.0, 4.0 - 0.5 * 5])
     fair = two._replace(server_counts=np.stack([unfair[0]] * 2))
     assert step(strategy, fair, 2) == pytest.approx([3.0, 4.0])
-    flat = two._replace(descend=lambda params, loss: np.zeros(2))
+    flat = two._replace(measured={Need.DESCENT: lambda params, loss: np.zeros(2)})
     assert step(strategy, flat, 2) == pytest.approx([3.0, 4.0])

@@ -71,7 +71,7 @@ def test_what_is_not_theirs_passes_through(error: BaseException) -> None:
         (AVERAGING._replace(local_loss="x"), "local_loss must be a function, got str"),
         (AVERAGING._replace(release=1.5), "release must be a function, got float"),
         (AVERAGING._replace(scale=[]), "scale must be a function, got list"),
-        (AVERAGING._replace(needs=3), "needs must be made of Need, got 3"),
+        (AVERAGING._replace(needs=3), "needs must be a set of Need, got 3"),
         (AVERAGING._replace(refresh=0), "refresh must be a whole number >= 1 or None, got 0"),
         (AVERAGING._replace(refresh=1.5), r"refresh must be a whole number >= 1 or None, got 1\.5"),
     ],
@@ -83,9 +83,9 @@ def test_what_is_no_strategy_is_said(strategy: Any, said: str) -> None:
 
 @pytest.mark.parametrize("refresh", [None, 1, 7])
 def test_a_strategy_without_its_optional_parts_is_one(refresh: int | None) -> None:
-    found = checked(AVERAGING._replace(refresh=refresh, needs=Need.LOCAL), "mine")
+    found = checked(AVERAGING._replace(refresh=refresh, needs={Need.LOCAL}), "mine")
     assert (found.broadcast, found.local_loss, found.release, found.scale) == (None,) * 4
-    assert (found.refresh, found.needs) == (refresh, Need.LOCAL)
+    assert (found.refresh, found.needs) == (refresh, {Need.LOCAL})
     assert found.aggregate(found.init(START), COHORT).params.tolist() == [1, 1, 1]
 
 

@@ -9,7 +9,6 @@ from fairfate.errors import InputError
 from fairfate.fairness.metrics import FAIRNESS, PUBLISHED_FAIRNESS, sp
 from fairfate.strategies import (
     Cohort,
-    Need,
     Setup,
     Strategy,
     constant,
@@ -150,7 +149,7 @@ def test_local_weights_are_each_clients_own_and_nobody_is_told() -> None:
     assert terms.weight[0].tolist() == pytest.approx([2 / 3, 2])
     assert (strategy.local_loss(None, np.full((2, 2), 25), None).weight == 1).all()
     assert strategy.broadcast is None
-    assert strategy.needs == Need.NOTHING
+    assert strategy.needs == set()
 
 
 def test_global_weights_are_those_of_all_rows_together() -> None:

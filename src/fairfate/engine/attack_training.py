@@ -45,7 +45,7 @@ def train_apart(
             push[0], push[-1] = slope / sizes[0], -slope / sizes[-1]
         return LossTerms(np.ones(rows.shape), push)
 
-    strategy = Strategy(ModelState, lambda state, cohort: state, None, loss, Need.LOCAL, refresh=1)
+    strategy = Strategy(ModelState, lambda state, cohort: state, None, loss, {Need.LOCAL}, refresh=1)
     clients = np.array([client])
     trained = local.train(
         model,

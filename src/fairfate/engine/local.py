@@ -14,7 +14,7 @@ from fairfate.models.model import Batches, Losses, Model, Models
 from fairfate.models.rows import ClientRows, PackedRows
 from fairfate.models.training import Training
 from fairfate.strategies import LossTerms, Need, Strategy, Vector
-from fairfate.strategies.strategy import plain_loss
+from fairfate.strategies.strategy import NO_MESSAGE, NO_STATISTICS, plain_loss
 
 
 def local_terms(
@@ -23,7 +23,12 @@ def local_terms(
     """A client's loss in a strategy, checked."""
     if strategy.local_loss is None:
         return plain_loss(rows)
-    return check_terms(strategy.local_loss(broadcast, rows, local), rows)
+    if local is None and Need.LOCAL in strategy.needs:
+        raise InputError(
+            "local must be given for a strategy that needs the model on its client's rows, got None"
+        )
+    message = NO_MESSAGE if broadcast is None else broadcast
+    return check_terms(strategy.local_loss(message, rows, NO_STATISTICS if local is None else local), rows)
 
 
 def check_terms(terms: LossTerms, rows: CellRows) -> LossTerms:

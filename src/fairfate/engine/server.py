@@ -25,7 +25,7 @@ from fairfate.strategies import (
     Vector,
     weighted_means,
 )
-from fairfate.strategies.strategy import OF_PEOPLE, Matrix, judged
+from fairfate.strategies.strategy import INDIVIDUAL_NEEDS, NO_ROWS, Matrix, with_server
 
 UNTRAINED = "untrained"
 """The note of a round that does not count, where none before it did."""
@@ -54,7 +54,7 @@ class Replies(NamedTuple):
     server's own."""
     score: Score | None = None
     """Counts of other models on these rows."""
-    people: Mapping[str, Values] | None = None
+    individual: Mapping[str, Values] | None = None
     """For each term of individual fairness that is needed, (clients + 1,) its values; the server's last."""
 
 
@@ -82,8 +82,8 @@ class Server:
     """Rounds that left the model as it was."""
 
     def __post_init__(self) -> None:
-        self._needs: int = self.strategy.needs.value  # asked in every round, where flags are slow
-        self.of_people = [term for term, need in OF_PEOPLE.items() if self.needs(need)]
+        self._needs = frozenset(self.strategy.needs)
+        self.individual_terms = [term for term, need in INDIVIDUAL_NEEDS.items() if self.needs(need)]
         """The terms of individual fairness that the strategy needs."""
 
     @classmethod
@@ -105,20 +105,22 @@ class Server:
         """What the clients of a round are told beside the model."""
         if self.strategy.broadcast is None:
             return None
-        told = np.asarray(self.strategy.broadcast(self.state, rows), dtype=np.float64)
+        told = np.asarray(
+            self.strategy.broadcast(self.state, NO_ROWS if rows is None else rows), dtype=np.float64
+        )
         if not np.isfinite(told).all():
             raise InputError(f"a strategy must broadcast finite numbers, got {told}")
         return told
 
-    def needs(self, need: Need) -> bool:
+    def needs(self, *needs: Need[Any]) -> bool:
         """Whether the strategy needs one of these."""
-        return self._needs & need._value_ != 0
+        return not self._needs.isdisjoint(needs)
 
     def judged(self, replies: Replies) -> Counts | None:
         """Counts of the clients' models and of the server's, where the strategy looks at them."""
         if not self.needs(Need.SCORES) or not len(replies.clients):
             return None
-        return judged(replies.client_counts, self._counts(replies))
+        return with_server(replies.client_counts, self._counts(replies))
 
     def _counts(self, replies: Replies) -> Counts:
         return self.counts if replies.server_counts is None else replies.server_counts
@@ -137,11 +139,8 @@ class Server:
             client_counts=replies.client_counts,
             server_counts=self._counts(replies),
             clients=replies.clients,
-            local=replies.local,
-            descend=self.descend,
-            score=self.score if replies.score is None else replies.score,
+            measured=self._measured(replies),
             measure=measure,
-            people=replies.people,
         )
         state = self._aggregate(cohort)
         if np.shape(state.params) != np.shape(self.state.params):
@@ -152,7 +151,20 @@ class Server:
         if not np.isfinite(state.params).all():
             return self._discard(t, "the new model would not be finite")
         self.state = state
-        return Outcome(state.notes if replies.people is None else {**state.notes, **_noted(replies.people)})
+        return Outcome(
+            state.notes if replies.individual is None else {**state.notes, **_noted(replies.individual)}
+        )
+
+    def _measured(self, replies: Replies) -> dict[Need[Any], Any]:
+        """What this round has of the strategy's needs."""
+        measured: dict[Need[Any], Any] = {
+            Need.REPORTS: replies.local,
+            Need.DESCENT: self.descend,
+            Need.TRIALS: self.score if replies.score is None else replies.score,
+        }
+        for term, values in (replies.individual or {}).items():
+            measured[INDIVIDUAL_NEEDS[term]] = values
+        return {need: value for need, value in measured.items() if value is not None}
 
     def _discard(self, t: int, problem: str) -> Outcome:
         """A round that does not count."""
@@ -178,10 +190,10 @@ class Server:
         return state
 
 
-def _noted(people: Mapping[str, Values]) -> dict[str, Any]:
+def _noted(individual: Mapping[str, Values]) -> dict[str, Any]:
     """Individual fairness for the record: of each client's model, and of the model that was sent out."""
     found: dict[str, Any] = {}
-    for term, values in people.items():
+    for term, values in individual.items():
         found |= {term: values[:-1], f"server_{term}": float(values[-1])}
     return found
 

@@ -27,7 +27,7 @@ from fairfate.models.training import Training
 from fairfate.strategies import Loss, Need, Vector
 from fairfate.strategies.steps import scaled
 
-_OWN_ROWS = Need.LOCAL | Need.REPORTS
+_OWN_ROWS = (Need.LOCAL, Need.REPORTS)
 """Where clients look at their own rows again."""
 
 
@@ -126,7 +126,7 @@ class Simulation:
             return self._validate_at_clients(t, replies, trained, clients, servers)
         scaled_replies = [self._scale(server, reply) for server, reply in zip(servers, replies, strict=True)]
         for s, (server, index) in enumerate(zip(servers, trained.of_server, strict=True)):
-            if server.of_people and len(replies[s].clients):
+            if server.individual_terms and len(replies[s].clients):
                 own = trained.models[index][np.isin(names, replies[s].clients)]
                 changed = (scaled_replies[s].deltas != replies[s].deltas).any(axis=1)
                 own[changed] = trained.start[index] + scaled_replies[s].deltas[changed]
@@ -148,7 +148,7 @@ class Simulation:
         ]
         distinct, of_server = _distinct(models, servers)
         start = models if len(distinct) == len(models) else models[distinct]
-        packed = federation.local if any(server.needs(_OWN_ROWS) for server in servers) else {}
+        packed = federation.local if any(server.needs(*_OWN_ROWS) for server in servers) else {}
         trained = local.train(
             self.model,
             [servers[s].strategy for s in distinct],
@@ -251,9 +251,11 @@ class Simulation:
 
     def _measure_individual(self, server: Server, replies: Replies, models: Models, start: Models) -> Replies:
         """Replies with the individual fairness of the clients' models, and of the server's."""
-        assert self.federation.people is not None
+        assert self.federation.individual is not None
         every = np.concatenate([models, start[None]])
-        return replies._replace(people=self.federation.people.fairness(server.of_people, self.model, every))
+        return replies._replace(
+            individual=self.federation.individual.fairness(server.individual_terms, self.model, every)
+        )
 
     def _known_rows(self, server: Server, rows: CellRows, clients: NDArray[np.int64]) -> CellRows | None:
         """What a server knows of its clients' rows before a round."""

@@ -15,12 +15,12 @@ from fairfate.experiments.config import Config
 from fairfate.experiments.plan import Plan, resolve
 from fairfate.fairness.disclosure import MIN_CELL
 from fairfate.fairness.metrics import CellRows
-from fairfate.fairness.objective import bind_people, check_defined
-from fairfate.federation.people import check_people
+from fairfate.fairness.objective import bind_individual, check_defined
+from fairfate.federation.individual import check_measurable
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import NO_ROWS, assign_rows, split_rows
 from fairfate.federation.validation_source import AT_SERVER, ValidationSource, describe_sample
-from fairfate.strategies import THRESHOLDS, Need, Setup, Spec
+from fairfate.strategies import THRESHOLDS, Need, Needs, Setup, Spec
 
 
 def load_table(config: Config) -> Table:
@@ -62,7 +62,7 @@ def checked(config: Config, table: Table) -> Plan:
     setup = plan.setup(table)
     if plan.network is not None:
         plan.network.check(Schema.of(table, table.encoder))
-    needs = Need.NOTHING
+    needs: set[Any] = set()
     for spec in plan.specs:
         check_individual(spec, plan.validation_source)
         own_needs = spec.build(setup).needs
@@ -122,7 +122,7 @@ def _check_seed(plan: Plan, table: Table, seed: int, setup: Setup) -> tuple[int,
         for kind, numbers in (("validation", validation), ("training", train))
     }
     for spec in plan.specs:
-        check_people(spec.individual, table, int(rows["validation"].sum()))
+        check_measurable(spec.individual, table, int(rows["validation"].sum()))
         step = spec.step(THRESHOLDS)
         looks = [(spec.base.metric, "validation")] if spec.base.metric else []
         if step is not None:
@@ -146,7 +146,7 @@ def check_metric(metric: str, rows: CellRows, setup: Setup, where: str, table: T
         got = f"no rows of {listing(empty)}" if empty else f"too few rows: {listing(few)}"
         return f"metric '{metric}' must be defined on {where}, got {got}"
 
-    fairness = bind_people(metric, setup.groups, published=setup.published, least=setup.min_cell)
+    fairness = bind_individual(metric, setup.groups, published=setup.published, least=setup.min_cell)
     check_defined(fairness, rows, problem)
 
 
@@ -165,7 +165,7 @@ def check_individual(spec: Spec, validation_source: ValidationSource) -> None:
         )
 
 
-def check_validation_source(spec: Spec, needs: Need, validation_source: ValidationSource) -> None:
+def check_validation_source(spec: Spec, needs: Needs, validation_source: ValidationSource) -> None:
     """InputError where a strategy cannot do without validation rows at the server."""
     if not validation_source.at_clients:
         return

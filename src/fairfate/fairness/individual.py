@@ -20,7 +20,7 @@ INDIVIDUAL = (CONSISTENCY, FLIP)
 """As terms of an objective, where 1 is fair: ``flip`` is 1 less the attribute flip rate."""
 
 
-class OfPeople(NamedTuple):
+class IndividualObjective(NamedTuple):
     """An objective with such terms: a function of counts and of these."""
 
     terms: frozenset[str]
@@ -36,7 +36,7 @@ class OfPeople(NamedTuple):
         return dict.fromkeys(self.terms, np.ones(()))
 
 
-Fairness = Metric | OfPeople
+Fairness = Metric | IndividualObjective
 """What a strategy may score models by."""
 
 

@@ -22,7 +22,7 @@ from fairfate.fairness.grammar import (
     parse_objective,
     parts_of,
 )
-from fairfate.fairness.individual import INDIVIDUAL, Fairness, OfPeople
+from fairfate.fairness.individual import INDIVIDUAL, Fairness, IndividualObjective
 from fairfate.fairness.metrics import Counts, Metric, Values
 
 
@@ -55,12 +55,12 @@ def bind(
     return _bind(parsed, groups, known, difference, least)
 
 
-def bind_people(
+def bind_individual(
     objective: Objective | str, groups: Groups, *, published: bool = False, least: int = 0
 ) -> Fairness:
     """The same where an objective may have terms of individual fairness, which are then given beside counts.
 
-    >>> fairness = bind_people("0.5*accuracy+0.5*flip", Groups.everybody())
+    >>> fairness = bind_individual("0.5*accuracy+0.5*flip", Groups.everybody())
     >>> float(fairness(np.array([[[3, 1], [0, 4]]]), {"flip": np.array(0.5)}))
     0.6875
     """
@@ -74,7 +74,7 @@ def bind_people(
         given: dict[str, Metric] = {name: partial(_given, people[name]) for name in terms}
         return _bind(parsed, groups, {**known, **given}, difference=False, least=least)
 
-    return OfPeople(terms, bound)
+    return IndividualObjective(terms, bound)
 
 
 def _given(values: Values, counts: Counts) -> Values:
@@ -246,6 +246,6 @@ def check_defined(metric: Fairness, rows: Counts, said: Callable[[], str]) -> No
     said : what to call the objective and the rows
     """
     counts = np.stack([rows, np.zeros_like(rows)], axis=-1)
-    found = metric(counts, metric.perfect()) if isinstance(metric, OfPeople) else metric(counts)
+    found = metric(counts, metric.perfect()) if isinstance(metric, IndividualObjective) else metric(counts)
     if np.isnan(found):
         raise InputError(said())

@@ -13,8 +13,8 @@ from fairfate.data import SOURCES, TEST, TRAINING, VALIDATION, Encoder, Table
 from fairfate.errors import InputError, check
 from fairfate.fairness.disclosure import large_strata
 from fairfate.fairness.metrics import CellRows
+from fairfate.federation.individual import IndividualRows
 from fairfate.federation.partition import Partition, dirichlet, random
-from fairfate.federation.people import People
 from fairfate.federation.seeds import Streams
 from fairfate.federation.validation_source import AT_SERVER, ValidationSource
 from fairfate.models.rows import ClientRows, PackedRows
@@ -36,7 +36,7 @@ class Federation:
     held: tuple[PackedRows, ...] = ()
     """What each client holds out, where the server has no validation rows."""
     validation_source: ValidationSource = AT_SERVER
-    people: People | None = None
+    individual: IndividualRows | None = None
     """The server's validation rows once more, to see how models treat single people."""
     min_cell: int = 0
     """The least count that clients tell the server; smaller strata of theirs are excluded already."""
@@ -275,6 +275,6 @@ def encode(
         encoder=encoder,
         held=tuple(pack(table, rows, encoder) for rows in assignment.held),
         validation_source=validation_source,
-        people=None if at_clients else People(table, assignment.validation, validation, encoder),
+        individual=None if at_clients else IndividualRows(table, assignment.validation, validation, encoder),
         min_cell=min_cell,
     )

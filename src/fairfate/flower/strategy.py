@@ -50,7 +50,7 @@ from fairfate.flower.validation import BuiltIn, Measure
 from fairfate.flower.validators import HELD, HELD_SEED, HELD_SHARE, PART, ask_counts
 from fairfate.strategies import AVERAGE, THRESHOLDS, Average, Need, Setup, Spec, StrategyLike, parse_spec
 from fairfate.strategies.registry import TWO_GROUPS
-from fairfate.strategies.strategy import ON_VALIDATION
+from fairfate.strategies.strategy import INDIVIDUAL_NEEDS, ON_VALIDATION, Needs
 
 EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
@@ -192,7 +192,7 @@ class FlowerStrategy(Base):
         check_validation_source(self.spec, needs, self.validation_source)
         if self.validation_source.at_clients and Need.TRIALS in needs and Need.SCORES in needs:
             raise InputError("keep must be 0 where clients judge on Flower, got more")
-        counting = Need.ROWS | Need.ALL_ROWS | Need.REPORTS
+        counting: Needs = {Need.ROWS, Need.ALL_ROWS, Need.REPORTS}
         for need, why in ((ON_VALIDATION, "scores models"), (counting, "counts groups")):
             if needs & need and self.grouping is None:
                 raise InputError(f"validation must be given for {self.spec.name}, which {why}, got none")
@@ -201,12 +201,12 @@ class FlowerStrategy(Base):
                 f"{self.spec.name} must be run in the ready app, where the server can train the model,"
                 " got predictions only"
             )
-        if needs & Need.PEOPLE:
-            self._check_people()
+        if needs & set(INDIVIDUAL_NEEDS.values()):
+            self._check_individual()
         if self.spec.step(THRESHOLDS) is not None and self.grouping is None:
             raise InputError("validation must be given for thresholds, which are measured on it, got none")
         self.needs = needs
-        self.told_rows = bool(needs & (Need.ROWS | Need.ALL_ROWS))
+        self.told_rows = bool(needs & {Need.ROWS, Need.ALL_ROWS})
         must_ask = self.told_rows or self.validation_source.at_clients
         asks = must_ask if ask_clients is None else ask_clients
         if must_ask and not asks:
@@ -240,14 +240,14 @@ class FlowerStrategy(Base):
         check(self.validation is None, "validation must be left out where clients judge", "some")
         check(self.test is not None, "test must be given where clients judge, for its groups", "none")
 
-    def _check_people(self) -> None:
+    def _check_individual(self) -> None:
         """Find out whether the server can see how models treat single people."""
-        if not isinstance(self.validation, BuiltIn) or self.validation.people is None:
+        if not isinstance(self.validation, BuiltIn) or self.validation.individual is None:
             raise InputError(
                 f"metric '{self.spec.base.metric}' must be run in the ready app, where the server sees rows"
                 " themselves, got predictions only"
             )
-        self.validation.people.check(self.spec.individual)
+        self.validation.individual.check(self.spec.individual)
 
     @property
     def grouping(self) -> Groups | None:
@@ -569,7 +569,7 @@ class FlowerStrategy(Base):
 
         TooFewRepliesError with too few of them, before any client is asked about their models.
         """
-        local, people, own = None, None, None
+        local, individual, own = None, None, None
         scored = np.zeros((0, 0, 2, 2), dtype=np.int64)
         if self.told_rows:
             check_rows(good, self.roster.known, self.limits.max_examples)
@@ -584,8 +584,10 @@ class FlowerStrategy(Base):
             own = None if rows is self.validation else rows.counts(model.record)
         if len(good.nodes) < min(self.min_replies, asked):
             raise TooFewRepliesError(good, self.roster.name, self.min_replies)
-        if isinstance(self.validation, BuiltIn) and Need.PEOPLE & self.needs and len(good.nodes):
-            people = self.validation.see_people(model.server.of_people, [*good.records, model.record])
+        if isinstance(self.validation, BuiltIn) and model.server.individual_terms and len(good.nodes):
+            individual = self.validation.score_individual(
+                model.server.individual_terms, [*good.records, model.record]
+            )
         found = rounds.Replies(
             clients=tuple(self.roster.name(node) for node in good.nodes),
             deltas=good.deltas[:, : model.layout.moved],
@@ -594,7 +596,7 @@ class FlowerStrategy(Base):
             local=local,
             dropped=tuple(rounds.Dropped(self.roster.name(gone.node), gone.reason) for gone in good.dropped),
             server_counts=own,
-            people=people,
+            individual=individual,
         )
         if not self.validation_source.at_clients or not good.nodes:
             return found

@@ -15,7 +15,7 @@ from fairfate.engine.descent import descend
 from fairfate.errors import InputError, check
 from fairfate.fairness.metrics import Counts, Values, count
 from fairfate.fairness.thresholds import Margins
-from fairfate.federation.people import People
+from fairfate.federation.individual import IndividualRows
 from fairfate.federation.seeds import Streams
 from fairfate.federation.validation_source import scoring_rows
 from fairfate.flower.records import MismatchError
@@ -116,9 +116,9 @@ class BuiltIn:
     """The same for a model of the engine: the built-in one, or a network of the user's."""
 
     def __init__(
-        self, rows: PackedRows, model: Model, grouping: Groups, people: People | None = None
+        self, rows: PackedRows, model: Model, grouping: Groups, individual: IndividualRows | None = None
     ) -> None:
-        self.rows, self.model, self.grouping, self.people = rows, model, grouping, people
+        self.rows, self.model, self.grouping, self.individual = rows, model, grouping, individual
         self._sampled: tuple[int, BuiltIn] | None = None
 
     @property
@@ -142,10 +142,12 @@ class BuiltIn:
         """The rows' log-odds, for each (group, label)."""
         return self.model.margins(self._vector(model), self.rows)
 
-    def see_people(self, terms: Collection[str], models: Sequence[ArrayRecord]) -> dict[str, Values]:
+    def score_individual(self, terms: Collection[str], models: Sequence[ArrayRecord]) -> dict[str, Values]:
         """For each term of individual fairness, (models,) its values."""
-        assert self.people is not None
-        return self.people.fairness(terms, self.model, np.stack([self._vector(model) for model in models]))
+        assert self.individual is not None
+        return self.individual.fairness(
+            terms, self.model, np.stack([self._vector(model) for model in models])
+        )
 
     def descend(self, model: ArrayRecord, loss: Loss) -> ArrayRecord:
         """What a step of training on the rows adds to each array."""

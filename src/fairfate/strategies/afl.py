@@ -51,7 +51,6 @@ def afl(
     """
 
     def aggregate(state: AflState, cohort: Cohort) -> AflState:
-        assert cohort.local is not None
         own = np.ones(len(cohort.clients)) if start == "equal" else cohort.num_examples.astype(np.float64)
         base = {**state.base, **dict(zip(cohort.clients, own.tolist(), strict=True))}
         total = sum(base.values())
@@ -60,11 +59,13 @@ def afl(
         used = weights if weights.sum() > 0 else own
         params = state.params + cohort.mean(used)
 
-        loss = client_losses(cohort.local)
+        loss = client_losses(cohort.get(Need.REPORTS))
         share = used / total
         share_after = project(share + rate * (loss - loss.mean()), float(share.sum()))
         moved = dict(zip(cohort.clients, (share_after - own / total).tolist(), strict=True))
         notes = {"weight": used / used.sum(), "loss": loss}
         return AflState(params, base, {**state.moved, **moved}, notes)
 
-    return Strategy(lambda params: AflState(params, {}, {}), aggregate, needs=Need.REPORTS, group_blind=True)
+    return Strategy(
+        lambda params: AflState(params, {}, {}), aggregate, needs={Need.REPORTS}, group_blind=True
+    )

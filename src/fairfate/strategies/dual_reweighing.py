@@ -86,9 +86,8 @@ def dual_reweighing(
     labels = np.array([0.0, 1.0]) if metric == "eo" else np.ones(2)
 
     def aggregate(state: DualState, cohort: Cohort) -> DualState:
-        assert cohort.local is not None
         params = state.params + cohort.mean(cohort.num_examples)
-        counts = cohort.local.counts.sum(axis=0)
+        counts = cohort.get(Need.REPORTS).counts.sum(axis=0)
         rate_of = rates(counts, metric)
         step = np.nan_to_num(rate * (rate_of - rate_of.mean(axis=0)) * labels)
         now = np.nan_to_num(float(balanced_accuracy(counts)) - 0.5)
@@ -105,5 +104,5 @@ def dual_reweighing(
         aggregate,
         broadcast=lambda state, rows: weights(state.multiplier.reshape(-1, 2)),
         local_loss=broadcast_weights,
-        needs=Need.REPORTS,
+        needs={Need.REPORTS},
     )

@@ -120,7 +120,7 @@ def f3(
         params = state.params + cohort.mean(weights)
         return ModelState(params, {"fair": kept, "violation": violation})
 
-    return guard(Strategy(ModelState, aggregate, needs=Need.SCORES), min_mcc=min_mcc)
+    return guard(Strategy(ModelState, aggregate, needs={Need.SCORES}), min_mcc=min_mcc)
 
 
 Alpha = Annotated[float, Range(0, 1, above_low=True), "share of the round's clients that count"]

@@ -58,12 +58,11 @@ def moving_shares(moves: Moves) -> Strategy:
     """
 
     def aggregate(state: ShareState, cohort: Cohort) -> ShareState:
-        assert cohort.local is not None
         params = state.params + cohort.mean(cohort.num_examples)
         known, rows = rows_so_far(state.rows, cohort)
         share = rows / max(rows.sum(), 1)
         before = state.moved if len(state.moved) else np.zeros(2)
-        moved = np.clip(before + moves(cohort.local.total()), -share[1], share[0])
+        moved = np.clip(before + moves(cohort.get(Need.REPORTS).total()), -share[1], share[0])
         notes = {"moved_0": float(moved[0]), "moved_1": float(moved[1])}
         return ShareState(params, known, moved, shares_to_weights(moved, rows).ravel(), notes)
 
@@ -72,7 +71,7 @@ def moving_shares(moves: Moves) -> Strategy:
         aggregate,
         broadcast=lambda state, rows: state.weight,
         local_loss=broadcast_weights,
-        needs=Need.REPORTS,
+        needs={Need.REPORTS},
     )
 
 

@@ -52,8 +52,7 @@ def fairfed(
         return FairFedState(params, {}, {})
 
     def aggregate(state: FairFedState, cohort: Cohort) -> FairFedState:
-        assert cohort.local is not None
-        counts = cohort.local.counts
+        counts = cohort.get(Need.REPORTS).counts
         everybody = counts.sum(axis=0)
         gap = np.abs(gap_of(counts) - gap_of(everybody))
         gap = np.where(np.isnan(gap), np.abs(accuracy(counts) - accuracy(everybody)), gap)
@@ -72,5 +71,5 @@ def fairfed(
         return FairFedState(params, examples, moved, {"gap": gap, "weight": used / used.sum()})
 
     return Strategy(
-        init, aggregate, local_loss=local_reweighing if local == "reweigh" else None, needs=Need.REPORTS
+        init, aggregate, local_loss=local_reweighing if local == "reweigh" else None, needs={Need.REPORTS}
     )

@@ -77,8 +77,7 @@ def fairgrad(
         return FairGradState(params, np.empty(0), np.empty(0), np.empty(0), np.empty(0))
 
     def aggregate(state: FairGradState, cohort: Cohort) -> FairGradState:
-        assert cohort.local is not None
-        counts = cohort.local.counts.sum(axis=0)
+        counts = cohort.get(Need.REPORTS).counts.sum(axis=0)
         rows = counts.sum(axis=-1)
         up, low, better, weight = step(counts, state.up, state.low, state.better)
         params = state.params + cohort.mean(cohort.num_examples)
@@ -106,5 +105,5 @@ def fairgrad(
         aggregate,
         broadcast=lambda state, rows: state.weight,
         local_loss=broadcast_weights,
-        needs=Need.REPORTS,
+        needs={Need.REPORTS},
     )

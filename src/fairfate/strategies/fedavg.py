@@ -38,7 +38,7 @@ def fedprox(setup: Setup, *, mu: Annotated[float, Range(0, 1000), "how strongly"
     .. math:: L_k(\theta) + \tfrac{\mu}{2} \lVert \theta - \theta_t \rVert^2
     """
 
-    def local_loss(message: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
+    def local_loss(message: Vector, rows: CellRows, local: Statistics) -> LossTerms:
         return LossTerms(np.ones(rows.shape), prox=mu)
 
     return AVERAGING._replace(local_loss=local_loss, group_blind=True)

@@ -53,10 +53,9 @@ def fedfb_parity(alpha: float, surrogate: str = "loss") -> Strategy:
     """
 
     def aggregate(state: ShareState, cohort: Cohort) -> ShareState:
-        assert cohort.local is not None
         params = state.params + cohort.mean(cohort.num_examples)
         known, rows = rows_so_far(state.rows, cohort)
-        now = cohort.local.total()
+        now = cohort.get(Need.REPORTS).total()
         rate = selection(surrogate_sums(now, surrogate), now)
         f = np.nan_to_num(rate - rate[0])
         f[0] = -f.sum()
@@ -72,7 +71,7 @@ def fedfb_parity(alpha: float, surrogate: str = "loss") -> Strategy:
         aggregate,
         broadcast=lambda state, rows: state.weight,
         local_loss=broadcast_weights,
-        needs=Need.REPORTS,
+        needs={Need.REPORTS},
     )
 
 

@@ -78,17 +78,16 @@ def fedgft(
     share = {"sp": [1.0, 1.0], "eo": [0.0, 1.0], "eqo": [0.5, 0.5]}[metric]
 
     def aggregate(state: GftState, cohort: Cohort) -> GftState:
-        assert cohort.local is not None
         params = state.params + cohort.mean(cohort.num_examples)
         known, rows = rows_so_far(state.rows, cohort)
-        now = soft_gaps(cohort.local.total(), metric)
+        now = soft_gaps(cohort.get(Need.REPORTS).total(), metric)
         gap = np.where(np.isnan(now), state.gap if len(state.gap) else 0.0, now)
         slope = gamma * np.array(share) * (np.sign(gap) if penalty == "absolute" else gap)
         notes = {"gap": float(np.abs(gap * share).max())}
         return GftState(params, known, gap, price(slope, rows, metric).ravel(), notes)
 
-    def local_loss(message: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
-        push = None if message is None or not len(message) else message.reshape(rows.shape)
+    def local_loss(message: Vector, rows: CellRows, local: Statistics) -> LossTerms:
+        push = None if not len(message) else message.reshape(rows.shape)
         return LossTerms(np.ones(rows.shape), push)
 
     return Strategy(
@@ -96,5 +95,5 @@ def fedgft(
         aggregate,
         broadcast=lambda state, rows: state.push,
         local_loss=local_loss,
-        needs=Need.REPORTS,
+        needs={Need.REPORTS},
     )

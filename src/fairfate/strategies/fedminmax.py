@@ -57,10 +57,9 @@ def fedminmax(
     cells = risks == "cells"
 
     def aggregate(state: MinMaxState, cohort: Cohort) -> MinMaxState:
-        assert cohort.local is not None
         params = state.params + cohort.mean(cohort.num_examples)
         known, rows = rows_so_far(state.rows, cohort)
-        now = cohort.local.total()
+        now = cohort.get(Need.REPORTS).total()
         over: tuple[int, ...] = () if cells else (-1,)
         risk = divide(now.loss.sum(axis=over), now.rows.sum(axis=over)).ravel()
         last, moved = (each if len(each) else np.zeros(len(risk)) for each in (state.risk, state.moved))
@@ -77,5 +76,5 @@ def fedminmax(
         aggregate,
         broadcast=lambda state, rows: state.weight,
         local_loss=broadcast_weights,
-        needs=Need.REPORTS,
+        needs={Need.REPORTS},
     )

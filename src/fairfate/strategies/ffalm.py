@@ -67,8 +67,7 @@ def ffalm(
     compared = slice(1, 2) if labels == "favourable" else slice(0, 2)
 
     def aggregate(state: FfalmState, cohort: Cohort) -> FfalmState:
-        assert cohort.local is not None
-        gaps = np.nan_to_num(loss_gap(cohort.local, compared), nan=0.0, posinf=0.0, neginf=0.0)
+        gaps = np.nan_to_num(loss_gap(cohort.get(Need.REPORTS), compared), nan=0.0, posinf=0.0, neginf=0.0)
         gaps = np.clip(gaps, -MOST_GAP, MOST_GAP)
         lam = state.lam + state.rate * dot(gaps, cohort.num_examples) / float(cohort.num_examples.sum())
         return FfalmState(
@@ -79,9 +78,7 @@ def ffalm(
             {"lam": lam, "gap": gaps},
         )
 
-    def local_loss(message: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
-        assert message is not None
-        assert local is not None
+    def local_loss(message: Vector, rows: CellRows, local: Statistics) -> LossTerms:
         weight, gap = np.ones(rows.shape), float(loss_gap(local, compared))
         if not np.isnan(gap):
             slope = (message[0] + message[1] * gap) * np.array([1.0, -1.0])
@@ -94,6 +91,6 @@ def ffalm(
         aggregate,
         broadcast=lambda state, rows: np.array([state.lam, state.beta]),
         local_loss=local_loss,
-        needs=Need.LOCAL | Need.REPORTS,
+        needs={Need.LOCAL, Need.REPORTS},
         refresh=1,
     )

@@ -45,17 +45,18 @@ def guard(strategy: Strategy, *, min_mcc: float | None = None, keep: float = 0.0
         if min_mcc is not None:
             cohort = cohort._replace(eligible=mcc(cohort.client_counts) >= min_mcc)
         after = strategy.aggregate(state, cohort)
-        if keep <= 0 or cohort.score is None:
+        if keep <= 0 or Need.TRIALS not in cohort.measured:
             return after
+        score = cohort.get(Need.TRIALS)
         fedavg = state.params + cohort.mean(cohort.num_examples)
-        least = keep * skill(cohort.score(fedavg[None])[0])
+        least = keep * skill(score(fedavg[None])[0])
         caution = 1.0
-        while least > 0 and caution > 0 and skill(cohort.score(after.params[None])[0]) < least:
+        while least > 0 and caution > 0 and skill(score(after.params[None])[0]) < least:
             caution = caution / 2 if caution > 0.5**HALVINGS else 0.0
             after = strategy.aggregate(state, cohort._replace(caution=caution))
         return after
 
-    needs = strategy.needs | (Need.TRIALS if keep > 0 else Need.NOTHING)
+    needs = {*strategy.needs, *([Need.TRIALS] if keep > 0 else [])}
     return strategy._replace(aggregate=aggregate, needs=needs)
 
 

@@ -7,6 +7,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -160,8 +161,9 @@ def checked(strategy: Any, name: str) -> Strategy:
         function = getattr(strategy, field)
         if not callable(function) and not (function is None and field in _OPTIONAL):
             raise InputError(f"{where}: {field} must be a function, got {type(function).__name__}")
-    if not isinstance(strategy.needs, Need):
-        raise InputError(f"{where}: needs must be made of Need, got {strategy.needs!r}")
+    is_set = isinstance(strategy.needs, AbstractSet)
+    if not is_set or not all(isinstance(need, Need) for need in strategy.needs):
+        raise InputError(f"{where}: needs must be a set of Need, got {strategy.needs!r}")
     refresh = strategy.refresh
     if refresh is not None and not (isinstance(refresh, int) and refresh >= 1):
         raise InputError(f"{where}: refresh must be a whole number >= 1 or None, got {refresh!r}")

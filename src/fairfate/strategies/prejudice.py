@@ -15,6 +15,7 @@ from fairfate.strategies.strategy import (
     Cohort,
     LossTerms,
     Need,
+    Needs,
     Notes,
     Statistics,
     Strategy,
@@ -70,27 +71,25 @@ def prejudice(
         params = state.params + cohort.mean(cohort.num_examples)
         if scope != "global":
             return PrejudiceState(params, state.push)
-        assert cohort.local is not None
-        together = cohort.local.total()
+        together = cohort.get(Need.REPORTS).total()
         return PrejudiceState(params, group_push(eta, together.probability, together.rows))
 
-    def local_loss(message: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
+    def local_loss(message: Vector, rows: CellRows, local: Statistics) -> LossTerms:
         ones = np.ones(rows.shape)
         if scope == "batch":
             return LossTerms(ones, prejudice=eta)
         if scope == "client":
-            assert local is not None
             push = group_push(eta, local.probability, rows)
         else:
-            push = np.zeros(len(rows)) if message is None or not len(message) else message
+            push = message if len(message) else np.zeros(len(rows))
         return LossTerms(ones, np.broadcast_to(push[:, None], rows.shape))
 
-    needs = {"batch": Need.NOTHING, "client": Need.LOCAL, "global": Need.REPORTS}[scope]
+    needs: dict[str, Needs] = {"batch": set(), "client": {Need.LOCAL}, "global": {Need.REPORTS}}
     return Strategy(
         lambda params: PrejudiceState(params, np.empty(0)),
         aggregate,
         broadcast=(lambda state, rows: state.push) if scope == "global" else None,
         local_loss=local_loss,
-        needs=needs,
+        needs=needs[scope],
         refresh=1 if scope == "client" else None,
     )

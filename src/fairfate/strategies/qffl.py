@@ -32,8 +32,7 @@ def qffl(setup: Setup, *, q: Annotated[float, Range(0, 100), "how much more"] = 
         raise InputError("learning_rate must be given for qffl, which needs the clients' own, got none")
 
     def aggregate(state: ModelState, cohort: Cohort) -> ModelState:
-        assert cohort.local is not None
-        loss = client_losses(cohort.local) + LEAST_LOSS
+        loss = client_losses(cohort.get(Need.REPORTS)) + LEAST_LOSS
         weights, length = loss**q, (cohort.deltas.astype(np.float64) ** 2).sum(axis=1)
         curvature = q * loss ** (q - 1) * length / learning_rate
         step = weights.sum() / (weights + curvature).sum()
@@ -41,4 +40,4 @@ def qffl(setup: Setup, *, q: Annotated[float, Range(0, 100), "how much more"] = 
         params = state.params + (step * update).astype(state.params.dtype)
         return ModelState(params, {"step": float(step), "loss": loss})
 
-    return Strategy(ModelState, aggregate, needs=Need.REPORTS, group_blind=True)
+    return Strategy(ModelState, aggregate, needs={Need.REPORTS}, group_blind=True)

@@ -21,7 +21,7 @@ from fairfate.errors import InputError, check, listing, plain, reason_of, unknow
 from fairfate.fairness.grammar import individual_terms, is_individual
 from fairfate.fairness.individual import Fairness
 from fairfate.fairness.metrics import GAPS, Metric
-from fairfate.fairness.objective import bind, bind_people
+from fairfate.fairness.objective import bind, bind_individual
 from fairfate.strategies.hyperparameters import (
     RUN_METRIC,
     Number,
@@ -88,7 +88,7 @@ class Setup:
             f"{min_mcc:g}",
         )
         if individual_terms(metric):
-            return bind_people(metric, self.groups, published=self.published, least=self.min_cell)
+            return bind_individual(metric, self.groups, published=self.published, least=self.min_cell)
         return self.fairness(metric)
 
     def gap(self, metric: str, gaps: Mapping[str, Metric] = GAPS) -> Metric:

@@ -15,6 +15,7 @@ from fairfate.strategies.strategy import (
     LossTerms,
     ModelState,
     Need,
+    Needs,
     Statistics,
     Strategy,
     Vector,
@@ -42,7 +43,7 @@ def reweigh(rows: CellRows) -> NDArray[np.float64]:
     return np.where(observed > 0, expected / np.maximum(observed, 1), 1.0)
 
 
-def local_reweighing(message: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
+def local_reweighing(message: Vector, rows: CellRows, local: Statistics) -> LossTerms:
     """A client's loss with the weights of its own rows; nobody else hears of them."""
     return LossTerms(reweigh(rows))
 
@@ -66,9 +67,8 @@ def fedavg_gr(
     With ``counts=once`` it is by the rows of all clients, so that weights never change.
     """
 
-    def broadcast(state: ModelState, rows: CellRows | None) -> Vector:
-        assert rows is not None
+    def broadcast(state: ModelState, rows: CellRows) -> Vector:
         return reweigh(rows.sum(axis=0))
 
-    needs = Need.ALL_ROWS if counts == "once" else Need.ROWS
+    needs: Needs = {Need.ALL_ROWS if counts == "once" else Need.ROWS}
     return AVERAGING._replace(broadcast=broadcast, local_loss=broadcast_weights, needs=needs)

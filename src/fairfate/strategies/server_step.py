@@ -66,12 +66,11 @@ def server_step(
         fair = bool(fairness(cohort.server_counts) >= target)
         if rho == 0 or fair:
             return ModelState(params, {"stepped": 0.0})
-        assert cohort.descend is not None
-        down = cohort.descend(params, loss)
+        down = cohort.get(Need.DESCENT)(params, loss)
         lengths = [norm(update), norm(down)]
         if not lengths[1] > 0 or not np.isfinite(lengths[1]):
             return ModelState(params, {"stepped": 0.0})
         step = (rho * lengths[0] / lengths[1] * down).astype(params.dtype)
         return ModelState(params + step, {"stepped": 1.0})
 
-    return Strategy(ModelState, aggregate, needs=Need.DESCENT)
+    return Strategy(ModelState, aggregate, needs={Need.DESCENT})

@@ -7,53 +7,22 @@ A strategy has a half at the server (``init``, ``broadcast``, ``aggregate``) and
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from enum import Flag, auto
-from functools import reduce
-from operator import or_
+from collections.abc import Set as AbstractSet
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.fairness.individual import CONSISTENCY, FLIP, Fairness, OfPeople
+from fairfate.errors import InputError
+from fairfate.fairness.individual import CONSISTENCY, FLIP, Fairness, IndividualObjective
 from fairfate.fairness.metrics import CellRows as CellRows
 from fairfate.fairness.metrics import Counts, Metric, Values
 from fairfate.fairness.metrics import Statistics as Statistics
-
-Vector = NDArray[Any]
-Matrix = NDArray[Any]
-
-
-class Need(Flag):
-    """What must be measured for a strategy; nothing else is measured, or told to the server."""
-
-    NOTHING = 0
-    SCORES = auto()
-    """Each client's model on the server's validation rows: ``cohort.client_counts``."""
-    LOCAL = auto()
-    """The model on the client's own rows, for ``local_loss``; it stays at the client."""
-    REPORTS = auto()
-    """The same of the model that was sent out, told to the server: ``cohort.local``."""
-    ROWS = auto()
-    """Number of rows by group and label of each client of the round, for ``broadcast``."""
-    ALL_ROWS = auto()
-    """The same of all clients, also of those that do not take part in the round."""
-    DESCENT = auto()
-    """To train a model on the server's validation rows: ``cohort.descend``."""
-    TRIALS = auto()
-    """To try models of the server's making out on the validation rows: ``cohort.score``."""
-    CONSISTENCY = auto()
-    """Whether models treat people of the validation rows alike who are: ``cohort.people``."""
-    FLIP = auto()
-    """Whether they decide alike about the same people in another group: likewise."""
-    PEOPLE = CONSISTENCY | FLIP
-
-
-OF_PEOPLE = {CONSISTENCY: Need.CONSISTENCY, FLIP: Need.FLIP}
-"""What the terms of individual fairness need."""
-ON_VALIDATION = Need.SCORES | Need.DESCENT | Need.TRIALS
-"""Where a strategy looks at the server's validation rows."""
+from fairfate.models.means import Matrix as Matrix
+from fairfate.models.means import Vector as Vector
+from fairfate.models.means import weighted_mean as weighted_mean
+from fairfate.models.means import weighted_means as weighted_means
 
 
 class LossTerms(NamedTuple):
@@ -74,74 +43,61 @@ Loss = Callable[[Statistics], LossTerms]
 Descend = Callable[[Vector, Loss], Vector]
 """What one step of training on the validation rows, all in one batch, adds to a model: with plain SGD, less
 the gradient of the loss."""
-
-
-_BLOCK = 400_000
-"""How many products `weighted_means` holds at a time."""
-_LARGE = 10_000_000
-"""How many numbers are worth a compiled loop, which takes a while to load and longer to compile."""
-
-
-def weighted_mean(deltas: Matrix, weights: Vector) -> Vector:
-    """``sum(weights * deltas) / sum(weights)``, zero when the weights sum to zero.
-
-    Clients are added one after another, so the result depends on nothing but the values.
-
-    >>> weighted_mean(np.array([[1.0, 2.0], [3.0, 6.0]]), np.array([1, 3])).tolist()
-    [2.5, 5.0]
-    """
-    return weighted_means(deltas, weights)[0]
-
-
-def weighted_means(deltas: Matrix, *weights: Vector) -> list[Vector]:
-    """Several means of the same deltas, in one pass over them."""
-    step = max(1, _BLOCK // len(deltas))
-    if deltas.shape[1] <= step and deltas.size < _LARGE:  # a sweep comes here a hundred times a round
-        return [_mean(deltas, each) for each in weights]
-    totals = [float(each.sum()) for each in weights]
-    means: list[Vector] = [np.zeros(deltas.shape[1], dtype=deltas.dtype) for _ in weights]
-    counting = [k for k, total in enumerate(totals) if total > 0]
-    shares = [(weights[k] / totals[k]).astype(deltas.dtype) for k in counting]
-    first = 0
-    if counting and _compiled(deltas, step):
-        from fairfate.models.kernels import weighted_sums  # which takes a while to load
-
-        for k, total in zip(counting, weighted_sums(deltas, np.stack(shares)), strict=True):
-            means[k] = total
-        # NumPy adds up a column that is alone in its block in another order, which is kept
-        first = deltas.shape[1] - (deltas.shape[1] % step == 1)
-    for start in range(first, deltas.shape[1], step):  # piece by piece, so that everything stays in the cache
-        block = slice(start, start + step)
-        for k, share in zip(counting, shares, strict=True):
-            means[k][block] = (share[:, None] * deltas[:, block]).sum(axis=0)
-    return means
-
-
-def _mean(deltas: Matrix, weights: Vector) -> Vector:
-    """One mean of deltas that stay in the cache."""
-    total = float(np.add.reduce(weights))  # half the time of weights.sum()
-    if not total > 0:
-        return np.zeros(deltas.shape[1], dtype=deltas.dtype)
-    shares = (weights / total).astype(deltas.dtype)
-    mean: Vector = np.add.reduce(shares[:, None] * deltas, axis=0)
-    return mean
-
-
-def _compiled(deltas: Matrix, step: int) -> bool:
-    """Whether means are worth a compiled loop, and NumPy would add row by row, as the loop does."""
-    if deltas.size < _LARGE or step == 1 or deltas.dtype not in (np.float32, np.float64):
-        return False
-    width = deltas.shape[1] * deltas.itemsize
-    return deltas.shape[1] > 1 and deltas.strides[1] == deltas.itemsize and deltas.strides[0] >= width
-
-
-Combine = Callable[..., list[Vector]]
-"""How updates become one: from (clients, parameters), one result for each array of weights that follows."""
-
-
 Score = Callable[[Matrix], Counts]
 """(models, groups, 2, 2) counts of (models, parameters) on the validation rows, the server's or those that
 this round's clients hold out."""
+Combine = Callable[..., list[Vector]]
+"""How updates become one: from (clients, parameters), one result for each array of weights that follows."""
+
+Measured = TypeVar("Measured")
+
+
+class Need(Generic[Measured]):
+    """Something that is measured for strategies that declare it, and for no others.
+
+    ``cohort.get(need)`` is what was measured; its type is the need's.
+    """
+
+    SCORES: ClassVar[Need[Counts]]
+    """Each client's model on the validation rows: ``cohort.client_counts``, and the server's."""
+    LOCAL: ClassVar[Need[Statistics]]
+    """The model on the client's own rows, for ``local_loss``; it stays at the client."""
+    REPORTS: ClassVar[Need[Statistics]]
+    """The model that was sent out, on each client's own rows, which the clients report to the server."""
+    ROWS: ClassVar[Need[CellRows]]
+    """Number of rows by group and label of each client of the round, for ``broadcast``."""
+    ALL_ROWS: ClassVar[Need[CellRows]]
+    """The same of all clients, also of those that are not in the round."""
+    DESCENT: ClassVar[Need[Descend]]
+    """To train a model on the server's validation rows."""
+    TRIALS: ClassVar[Need[Score]]
+    """To score other models on the validation rows."""
+    CONSISTENCY: ClassVar[Need[Values]]
+    """(clients + 1,) individual fairness on the validation rows: the clients' models', the server's last."""
+    FLIP: ClassVar[Need[Values]]
+    """The same of 1 less the attribute flip rate."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"Need.{self.name}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (Need, self.name)  # the same object in another process
+
+
+Need.SCORES, Need.LOCAL, Need.REPORTS = Need("SCORES"), Need("LOCAL"), Need("REPORTS")
+Need.ROWS, Need.ALL_ROWS = Need("ROWS"), Need("ALL_ROWS")
+Need.DESCENT, Need.TRIALS = Need("DESCENT"), Need("TRIALS")
+Need.CONSISTENCY, Need.FLIP = Need("CONSISTENCY"), Need("FLIP")
+Needs = AbstractSet[Need[Any]]
+
+INDIVIDUAL_NEEDS = {CONSISTENCY: Need.CONSISTENCY, FLIP: Need.FLIP}
+"""What the terms of individual fairness need."""
+ON_VALIDATION: Needs = frozenset({Need.SCORES, Need.DESCENT, Need.TRIALS})
+"""What is measured on the validation rows."""
+NOTHING: Mapping[Need[Any], Any] = MappingProxyType({})
 
 
 class Cohort(NamedTuple):
@@ -160,24 +116,24 @@ class Cohort(NamedTuple):
     """(groups, 2, 2): the server's model on the same rows."""
     clients: tuple[str, ...] = ()
     """Their names; a client keeps its name."""
-    local: Statistics | None = None
-    """The model that was sent out, on each client's own rows; with ``Need.REPORTS``."""
-    descend: Descend | None = None
-    """A step of training at the server; with ``Need.DESCENT``."""
-    score: Score | None = None
-    """Counts of other models on the validation rows; with ``Need.TRIALS``."""
+    measured: Mapping[Need[Any], Any] = NOTHING
+    """What else the strategy has declared a need for; see `get`."""
     combine: Combine = weighted_means
     """How updates become one: their weighted mean, unless a step such as ``+median`` says otherwise."""
     measure: Callable[[Metric], Values] | None = None
     """(clients + 1,) a metric of the clients' models and, last, of the server's, where it is taken of the
     models of several strategies at once; see `scores`."""
-    people: Mapping[str, Values] | None = None
-    """For each term of individual fairness that is needed, (clients + 1,) its values on the validation rows:
-    the clients' models', and the server's last. With ``Need.CONSISTENCY`` and ``Need.FLIP``."""
     eligible: NDArray[np.bool_] | bool = True
     """(clients,) whose models may count as fair: all, unless a guard says otherwise."""
     caution: float = 1.0
     """What a guard multiplies by whatever a strategy adds to the FedAvg step."""
+
+    def get(self, need: Need[Measured]) -> Measured:
+        """What was measured for a need that the strategy declares."""
+        if need not in self.measured:
+            raise InputError(f"a strategy must declare needs={{{need}}} to use it, got one that does not")
+        measured: Measured = self.measured[need]
+        return measured
 
     def mean(self, weights: Vector) -> Vector:
         """The clients' updates as one, by some weights; zero when these sum to zero."""
@@ -191,6 +147,10 @@ class Cohort(NamedTuple):
 Notes = Mapping[str, Any]
 """What a strategy wants on record about a round: a number, or one number for each of its clients."""
 NO_NOTES: Notes = MappingProxyType({})
+NO_MESSAGE: Vector = np.zeros(0)
+"""What a client receives of a strategy that broadcasts nothing."""
+NO_ROWS: CellRows = np.zeros((0, 0, 2), dtype=np.int64)
+NO_STATISTICS = Statistics(np.zeros((0, 2, 2), dtype=np.int64), np.zeros((0, 2)), np.zeros((0, 2)))
 
 
 class State(Protocol):
@@ -220,13 +180,15 @@ class Strategy(NamedTuple):
     """At the server: the state before the first round, from the initial model."""
     aggregate: Callable[[Any, Cohort], Any]
     """At the server: the state after a round."""
-    broadcast: Callable[[Any, CellRows | None], Vector] | None = None
-    """At the server: numbers that this round's clients are told beside the model, from the state and, with
-    ``Need.ROWS``, these clients' rows by (client, group, label), or all clients' with ``Need.ALL_ROWS``."""
-    local_loss: Callable[[Vector | None, CellRows, Statistics | None], LossTerms] | None = None
-    """At a client: its loss, from what was broadcast, its rows by (group, label) and, with ``Need.LOCAL``,
-    the statistics of the model it has on them."""
-    needs: Need = Need.NOTHING
+    broadcast: Callable[[Any, CellRows], Vector] | None = None
+    """At the server: numbers that this round's clients receive beside the model, from the state and the rows
+    by (client, group, label): these clients' with ``Need.ROWS``, all clients' with ``Need.ALL_ROWS``, and
+    none without."""
+    local_loss: Callable[[Vector, CellRows, Statistics], LossTerms] | None = None
+    """At a client: its loss, from what was broadcast, its rows by (group, label) and the statistics of the
+    model it has on them, which are empty without ``Need.LOCAL``."""
+    needs: Needs = frozenset()
+    """What must be measured for it, such as ``{Need.REPORTS}``."""
     refresh: int | None = None
     """Epochs after which ``local_loss`` is called again, with statistics of the client's current model."""
     release: Callable[[Any], Vector] | None = None
@@ -240,26 +202,36 @@ class Strategy(NamedTuple):
 
 
 def scores(fairness: Fairness, cohort: Cohort) -> tuple[Values, Values]:
-    """Fairness of the clients' models and of the server's, in one call."""
-    if isinstance(fairness, OfPeople):
-        assert cohort.people is not None
-        every = fairness(judged(cohort.client_counts, cohort.server_counts), cohort.people)
+    """Fairness of the clients' models and of the server's, in one call.
+
+    Parameters
+    ----------
+    fairness : an objective, as a function of counts
+    cohort : of a strategy that declares `needs_of` it
+
+    Returns
+    -------
+    (clients,) values, and the server's
+    """
+    if isinstance(fairness, IndividualObjective):
+        terms = {term: cohort.get(INDIVIDUAL_NEEDS[term]) for term in fairness.terms}
+        values = fairness(with_server(cohort.client_counts, cohort.server_counts), terms)
     elif cohort.measure is not None:
-        every = cohort.measure(fairness)
+        values = cohort.measure(fairness)
     else:
-        every = fairness(judged(cohort.client_counts, cohort.server_counts))
-    return every[:-1], every[-1]
+        values = fairness(with_server(cohort.client_counts, cohort.server_counts))
+    return values[:-1], values[-1]
 
 
-def judged(client_counts: Counts, server_counts: Counts) -> Counts:
+def with_server(client_counts: Counts, server_counts: Counts) -> Counts:
     """(clients + 1, groups, 2, 2) counts of the clients' models and, last, of the server's."""
     return np.concatenate([client_counts, server_counts[None]])
 
 
-def needs_of(fairness: Fairness) -> Need:
+def needs_of(fairness: Fairness) -> Needs:
     """What a strategy needs to score clients by an objective."""
-    terms = fairness.terms if isinstance(fairness, OfPeople) else ()
-    return reduce(or_, (OF_PEOPLE[term] for term in terms), Need.SCORES)
+    terms = fairness.terms if isinstance(fairness, IndividualObjective) else ()
+    return {Need.SCORES, *(INDIVIDUAL_NEEDS[term] for term in terms)}
 
 
 def plain_loss(rows: CellRows) -> LossTerms:
@@ -267,18 +239,19 @@ def plain_loss(rows: CellRows) -> LossTerms:
     return LossTerms(np.ones(rows.shape))
 
 
-def broadcast_weights(message: Vector | None, rows: CellRows, local: Statistics | None) -> LossTerms:
-    """A client's loss with the weights that the server broadcasts; the usual one before there are some."""
-    if message is None or not len(message):
-        return plain_loss(rows)
-    return LossTerms(message.reshape(rows.shape))
+def broadcast_weights(message: Vector, rows: CellRows, local: Statistics) -> LossTerms:
+    """A client's loss with the weights that the server broadcasts; the usual one before there are some.
+
+    >>> broadcast_weights(np.array([1.0, 2.0, 0.5, 1.0]), np.ones((2, 2)), NO_STATISTICS).weight.tolist()
+    [[1.0, 2.0], [0.5, 1.0]]
+    """
+    return LossTerms(message.reshape(rows.shape)) if len(message) else plain_loss(rows)
 
 
 def rows_so_far(known: Mapping[str, Vector], cohort: Cohort) -> tuple[dict[str, Vector], Values]:
     """Rows by (group, label) of every client that has reported so far, by its name, and their sum."""
-    assert cohort.local is not None
-    every = {**known, **dict(zip(cohort.clients, cohort.local.rows, strict=True))}
-    return every, np.sum(list(every.values()), axis=0).astype(np.float64)
+    rows = {**known, **dict(zip(cohort.clients, cohort.get(Need.REPORTS).rows, strict=True))}
+    return rows, np.sum(list(rows.values()), axis=0).astype(np.float64)
 
 
 def project(values: Values, total: float = 1.0) -> Values:
@@ -309,6 +282,6 @@ def divide(sums: Vector, rows: Vector) -> Values:
 
 
 def client_losses(local: Statistics) -> Values:
-    """(clients,) each client's mean loss; 0 of one that tells of no rows, or of a loss that is no number."""
+    """(clients,) each client's mean loss; 0 of one that reports no rows, or a loss that is no number."""
     mean = divide(local.loss.sum(axis=(-1, -2)), local.rows.sum(axis=(-1, -2)))
     return np.where(np.isfinite(mean), mean, 0.0)

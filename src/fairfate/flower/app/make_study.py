@@ -323,7 +323,7 @@ def _count_questions(settings: Settings, strategies: Sequence[str], runs: int) -
     """How many questions of each kind that many runs need, with some to spare for repeated rounds."""
     rounds, at_clients = settings.training.rounds, settings.validation_source.at_clients
     specs = [parse_spec(text, settings.config.metric) for text in strategies]
-    needs = Need.NOTHING
+    needs: set[Any] = set()
     for spec in specs:
         needs |= spec.build(Setup(rounds, learning_rate=settings.training.learning_rate)).needs
     steps = [step for spec in specs if (step := spec.step(THRESHOLDS)) is not None]
@@ -331,7 +331,7 @@ def _count_questions(settings: Settings, strategies: Sequence[str], runs: int) -
     spare = max(5, rounds // 5)
     return {
         FIT: 20 * runs,
-        ROWS: 5 * runs if needs & (Need.ROWS | Need.ALL_ROWS) else 0,
+        ROWS: 5 * runs if needs & {Need.ROWS, Need.ALL_ROWS} else 0,
         TRAIN: runs * rounds + spare,
         SCORES: runs * (rounds + 1) + spare if at_clients else 0,
         HISTOGRAM: 2 * runs if asks_histogram else 0,

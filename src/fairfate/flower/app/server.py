@@ -15,7 +15,7 @@ from flwr.serverapp import Grid
 
 from fairfate.data import Schema, Table, cover
 from fairfate.errors import InputError, check, listing
-from fairfate.federation.people import People
+from fairfate.federation.individual import IndividualRows
 from fairfate.federation.split import held_out, pack
 from fairfate.flower.app.gate import SCHEMA
 from fairfate.flower.app.settings import NEEDS_FIXED, SITES, Settings
@@ -65,13 +65,13 @@ class ServerData:
         for name, rows in (("validation", validation), ("test", test)):
             check(len(rows) > 0, f"the server's files must leave a {name} row", f"{len(table)} rows in all")
         packed = pack(table, validation, schema.encoder)
-        people = People(table, validation, packed, schema.encoder)
+        individual = IndividualRows(table, validation, packed, schema.encoder)
         layers = built_in_arrays(model.initial(streams.weights(model.num_parameters)), model)
         return cls(
             schema=schema,
             table=table,
             model=model,
-            validation=BuiltIn(packed, model, schema.grouping, people),
+            validation=BuiltIn(packed, model, schema.grouping, individual),
             test=BuiltIn(pack(table, test, schema.encoder), model, schema.grouping),
             initial=ArrayRecord({name: Array(layer) for name, layer in layers.items()}),
             train_config=ConfigRecord(

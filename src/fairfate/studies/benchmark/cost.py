@@ -21,7 +21,7 @@ def bytes_sent(spec: Spec, parameters: int, rounds: int, groups: int = 2) -> flo
         sent += 2 * groups * _DOUBLE
     if Need.REPORTS in strategy.needs:
         sent += _SUMS * groups * _DOUBLE
-    once = 2 * groups * _DOUBLE if strategy.needs & (Need.ROWS | Need.ALL_ROWS) else 0
+    once = 2 * groups * _DOUBLE if strategy.needs & {Need.ROWS, Need.ALL_ROWS} else 0
     step = spec.step(THRESHOLDS)
     if step is not None and step["from"] == "clients":
         once += 2 * groups * BINS * _DOUBLE

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fairfate.data import Table
 from fairfate.fairness.metrics import FAIRNESS, Counts, Values
 from fairfate.fairness.thresholds import Margins, apply
-from fairfate.federation.people import People
+from fairfate.federation.individual import IndividualRows
 from fairfate.federation.split import Federation
 from fairfate.models.model import Model, Models
 from fairfate.models.rows import PackedRows
@@ -32,14 +32,14 @@ class Probe:
 
     def __init__(self, table: Table, test: NDArray[np.int64], federation: Federation, model: Model) -> None:
         self.federation, self.model = federation, model
-        self._people = People(table, test, federation.test, federation.encoder)
+        self._individual = IndividualRows(table, test, federation.test, federation.encoder)
 
     def individual(self, params: Models, thresholds: Values | None) -> Individual:
         """How the model treats people who are alike."""
-        accepted = self._people.accepted(self.model, params, thresholds)
+        accepted = self._individual.accepted(self.model, params, thresholds)
         return Individual(
-            self._people.consistency(accepted),
-            self._people.flip_rate(self.model, params, accepted, thresholds),
+            self._individual.consistency(accepted),
+            self._individual.flip_rate(self.model, params, accepted, thresholds),
         )
 
     def worst(self, models: Models, thresholds: list[Values | None]) -> dict[str, Values]:

@@ -1,4 +1,7 @@
-"""Rows arranged to see how models treat single people: those who are alike, and the same in another group."""
+"""Rows arranged to measure individual fairness: their neighbours, and the same rows in another group.
+
+It scores models, so it stands after them; `fairness.individual` has the metrics.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +25,12 @@ from fairfate.fairness.metrics import Values
 from fairfate.models.model import Model, Models
 from fairfate.models.rows import PackedRows
 
-MOST_PEOPLE = 2000
-"""Whose neighbours are looked for: the first so many rows."""
+MAX_COMPARED = 2000
+"""Consistency is measured on the first so many rows: every pair of them is compared."""
 Decisions = NDArray[np.bool_]
 
 
-class People:
+class IndividualRows:
     """Some rows of a table; what costs time or memory is made when it is first asked for.
 
     Parameters
@@ -42,18 +45,18 @@ class People:
 
     def check(self, terms: Collection[str]) -> None:
         """InputError unless these terms can be measured."""
-        check_people(terms, self.table, len(self.numbers))
+        check_measurable(terms, self.table, len(self.numbers))
 
     def fairness(self, terms: Collection[str], model: Model, models: Models) -> dict[str, Values]:
         """For each term of individual fairness, (models,) its values; 1 is fair."""
-        found = {term: np.empty(len(models)) for term in terms}
-        for place, params in enumerate(models):
+        values = {term: np.empty(len(models)) for term in terms}
+        for index, params in enumerate(models):
             accepted = self.accepted(model, params)
             if CONSISTENCY in terms:
-                found[CONSISTENCY][place] = self.consistency(accepted)
+                values[CONSISTENCY][index] = self.consistency(accepted)
             if FLIP in terms:
-                found[FLIP][place] = 1 - self.flip_rate(model, params, accepted)
-        return found
+                values[FLIP][index] = 1 - self.flip_rate(model, params, accepted)
+        return values
 
     def accepted(self, model: Model, params: Models, thresholds: Values | None = None) -> Decisions:
         """(rows,) decisions, in the order of the packed rows."""
@@ -61,16 +64,16 @@ class People:
 
     def consistency(self, accepted: Decisions) -> float:
         """Of decisions about these rows."""
-        people, near = self._alike
-        return consistency(accepted[people], near)
+        rows, neighbours = self._neighbours
+        return consistency(accepted[rows], neighbours)
 
     def flip_rate(
         self, model: Model, params: Models, accepted: Decisions, thresholds: Values | None = None
     ) -> float:
-        """Share of people decided otherwise in another group; NaN if the group is no input of the model."""
-        if not self._others:
+        """Share of rows decided otherwise in another group; NaN if the group is no input of the model."""
+        if not self._other_groups:
             return np.nan
-        flipped = [self._decide(model, params, thresholds, *of) for of in self._others]
+        flipped = [self._decide(model, params, thresholds, *other) for other in self._other_groups]
         return attribute_flip_rate(accepted, np.stack(flipped))
 
     @staticmethod
@@ -94,43 +97,43 @@ class People:
         return self.table.group[self.numbers][self._order].astype(np.int64)
 
     @cached_property
-    def _alike(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The people whose neighbours are looked for, as places in the packed rows, and these neighbours."""
-        people = np.sort(np.argsort(self._order, kind="stable")[:MOST_PEOPLE])
+    def _neighbours(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The rows that are compared, by their positions among the packed rows, and their neighbours."""
+        rows = np.sort(np.argsort(self._order, kind="stable")[:MAX_COMPARED])
         inputs = insensitive(self.table)
-        features = self.table.features[self.numbers][self._order][people][:, inputs]
-        return people, gower_neighbours(features, self.table.slots[inputs] > 0)
+        features = self.table.features[self.numbers][self._order][rows][:, inputs]
+        return rows, gower_neighbours(features, self.table.slots[inputs] > 0)
 
     @cached_property
-    def _others(self) -> list[tuple[NDArray[np.int64], PackedRows]]:
-        """The same people in each other group: these groups, and the rows with nothing else changed."""
+    def _other_groups(self) -> list[tuple[NDArray[np.int64], PackedRows]]:
+        """The same rows in each other group: these groups, and the rows with nothing else changed."""
         table, column = self.table, group_input(self.table)
         if column is None:
             return []
-        found = []
+        others = []
         for step in range(1, table.groups):
             features = table.features[self.numbers].copy()
             group = (table.group[self.numbers].astype(np.int64) + step) % table.groups
             features[:, column] = group
             x = self.encoder.transform(features)
-            found.append((group[self._order], PackedRows.pack(x, table.cell[self.numbers], table.groups)))
-        return found
+            others.append((group[self._order], PackedRows.pack(x, table.cell[self.numbers], table.groups)))
+        return others
 
 
 def insensitive(table: Table) -> list[int]:
-    """Places of the inputs that are no sensitive columns."""
-    return [place for place, name in enumerate(table.feature_names) if name not in table.sensitive]
+    """Positions of the inputs that are no sensitive columns."""
+    return [index for index, name in enumerate(table.feature_names) if name not in table.sensitive]
 
 
 def group_input(table: Table) -> int | None:
-    """The place of the input that is the group, as it is; None if there is no such input."""
+    """The position of the input that is the group, as it is; None if there is no such input."""
     if len(table.sensitive) != 1 or table.sensitive[0] not in table.feature_names:
         return None
-    place = table.feature_names.index(table.sensitive[0])
-    return place if np.array_equal(table.features[:, place], table.group) else None
+    index = table.feature_names.index(table.sensitive[0])
+    return index if np.array_equal(table.features[:, index], table.group) else None
 
 
-def check_people(terms: Collection[str], table: Table, rows: int) -> None:
+def check_measurable(terms: Collection[str], table: Table, rows: int) -> None:
     """InputError unless these terms of individual fairness can be measured on so many rows of a table."""
     if FLIP in terms:
         check(len(table.sensitive) == 1, "flip must be of one sensitive column", listing(table.sensitive))
@@ -139,6 +142,5 @@ def check_people(terms: Collection[str], table: Table, rows: int) -> None:
             got = "it as numbers, in bands" if name in table.bands else inputs
             raise InputError(f"flip must have the sensitive column '{name}' as an input, got {got}")
     if CONSISTENCY in terms:
-        others = [table.feature_names[place] for place in insensitive(table)]
-        check(len(others) > 0, "consistency must have an input that is not sensitive", "none")
+        check(len(insensitive(table)) > 0, "consistency must have an input that is not sensitive", "none")
         check(rows > NEIGHBOURS, f"consistency must have more than {NEIGHBOURS} validation rows", rows)
