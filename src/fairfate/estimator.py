@@ -33,9 +33,8 @@ from fairfate.engine.simulate import Trace, simulate
 from fairfate.errors import InputError, check, listing
 from fairfate.experiments.plan import a_third
 from fairfate.experiments.prepare import check_metric
-from fairfate.fairness.grammar import FAIRNESS, individual_terms, parse_objective
 from fairfate.fairness.metrics import Metric, acceptance
-from fairfate.fairness.objective import bind, metrics_by
+from fairfate.fairness.objective import FAIRNESS, bind, individual_terms, metrics_by, parse_objective
 from fairfate.federation.individual import check_measurable
 from fairfate.federation.partition import Partition, parse_partition
 from fairfate.federation.seeds import Streams

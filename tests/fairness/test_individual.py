@@ -19,9 +19,14 @@ from fairfate.engine.simulation import Simulation
 from fairfate.experiments.config import Config, from_mapping
 from fairfate.experiments.prepare import prepare
 from fairfate.experiments.results import read_clients
-from fairfate.fairness.grammar import individual_terms, is_individual, parse_objective
 from fairfate.fairness.individual import IndividualObjective, consistency, gower_neighbours
-from fairfate.fairness.objective import bind, bind_individual
+from fairfate.fairness.objective import (
+    bind,
+    bind_individual,
+    individual_terms,
+    is_individual,
+    parse_objective,
+)
 from fairfate.federation.individual import IndividualRows
 from fairfate.federation.partition import parse_partition
 from fairfate.federation.seeds import Streams

@@ -10,9 +10,15 @@ from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.experiments.run import run
 from fairfate.fairness import metrics
-from fairfate.fairness.grammar import Measured, parse_objective
 from fairfate.fairness.metrics import Counts
-from fairfate.fairness.objective import bind, check_defined, metrics_by, small_groups
+from fairfate.fairness.objective import (
+    GroupMetric,
+    bind,
+    check_defined,
+    metrics_by,
+    parse_objective,
+    small_groups,
+)
 
 TWO = Groups.single("sex", ("f", "m"))
 FOUR = Groups(("sex", "race"), (("f", "m"), ("a", "b")), ((0, 0), (0, 1), (1, 0), (1, 1)))
@@ -232,7 +238,7 @@ def test_weights_of_one_are_left_out_of_a_text_and_others_are_not(text: str) -> 
 
 
 def test_one_term_is_that_term_whatever_its_weight() -> None:
-    assert parse_objective("0.5*sp") == parse_objective("(sp)") == Measured("sp")
+    assert parse_objective("0.5*sp") == parse_objective("(sp)") == GroupMetric("sp")
 
 
 def test_weights_that_all_vanish_are_pointed_at() -> None:

@@ -13,9 +13,8 @@ import pandas as pd
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.experiments.results import KEYS, counts_of, is_untrained, row_names
-from fairfate.fairness.grammar import individual_terms
 from fairfate.fairness.metrics import COLLAPSED
-from fairfate.fairness.objective import bind, reported_fairness
+from fairfate.fairness.objective import bind, individual_terms, reported_fairness
 from fairfate.strategies import THRESHOLDS
 
 TOLERANCE, KEEP = 0.02, 0.8

@@ -17,7 +17,7 @@ from fairfate.data.readers import list_folder
 from fairfate.engine.attack import Attack, parse_attack
 from fairfate.errors import InputError, check
 from fairfate.experiments.config import HIDDEN, Config, Shape, config_text
-from fairfate.fairness.grammar import parse_objective
+from fairfate.fairness.objective import parse_objective
 from fairfate.federation.partition import Partition, parse_partition
 from fairfate.federation.validation_source import AT_SERVER, ValidationSource, parse_validation_source
 from fairfate.models.mlp import Mlp, parse_hidden

@@ -25,8 +25,8 @@ from fairfate.engine.record import REFUSED, ClientRound, client_rounds
 from fairfate.engine.validators import candidates
 from fairfate.errors import InputError, check, listing
 from fairfate.experiments.prepare import check_individual, check_validation_source
-from fairfate.fairness.grammar import parse_objective
 from fairfate.fairness.metrics import Counts, Values
+from fairfate.fairness.objective import parse_objective
 from fairfate.federation.seeds import Streams
 from fairfate.federation.validation_source import AT_SERVER, describe_sample, parse_validation_source
 from fairfate.flower.checks import check_rows, read_reports, rows_told, scale_updates, score

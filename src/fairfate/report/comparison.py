@@ -22,9 +22,8 @@ from fairfate.experiments.groups import rates_by_group
 from fairfate.experiments.importances import Importance, read_importances
 from fairfate.experiments.results import MODELS, counts_of, is_untrained, read_date, row_names, summary_of
 from fairfate.experiments.sheet import Sheet, join
-from fairfate.fairness.grammar import individual_terms
 from fairfate.fairness.metrics import COLLAPSED, FAIRNESS, METRICS, Values
-from fairfate.fairness.objective import MIN_PEOPLE, bind, reported_fairness, small_groups
+from fairfate.fairness.objective import MIN_PEOPLE, bind, individual_terms, reported_fairness, small_groups
 from fairfate.strategies import STEPS, THRESHOLDS, entries
 
 if TYPE_CHECKING:

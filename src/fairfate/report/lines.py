@@ -11,9 +11,8 @@ import pandas as pd
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check
 from fairfate.experiments.results import counts_of, is_untrained, row_names
-from fairfate.fairness.grammar import parse_objective
 from fairfate.fairness.metrics import COLLAPSED, METRICS, Values
-from fairfate.fairness.objective import bind
+from fairfate.fairness.objective import bind, parse_objective
 
 COLOURS = {  # Okabe and Ito
     "fedavg": "#000000",

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 from fairfate.errors import InputError, reason_of, unknown
-from fairfate.fairness.grammar import FAIRNESS, parse_objective
+from fairfate.fairness.objective import FAIRNESS, parse_objective
 
 RUN_METRIC = "run"
 """The default of a metric: the run's own."""

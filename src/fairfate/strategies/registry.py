@@ -18,10 +18,9 @@ from typing import Any, Concatenate, ParamSpec
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check, listing, plain, reason_of, unknown
-from fairfate.fairness.grammar import individual_terms, is_individual
 from fairfate.fairness.individual import Fairness
 from fairfate.fairness.metrics import GAPS, Metric
-from fairfate.fairness.objective import bind, bind_individual
+from fairfate.fairness.objective import bind, bind_individual, individual_terms, is_individual
 from fairfate.strategies.hyperparameters import (
     RUN_METRIC,
     Number,

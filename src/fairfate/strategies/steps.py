@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fairfate.errors import InputError, plain, unknown
-from fairfate.fairness.grammar import WORDS
 from fairfate.fairness.metrics import Values
+from fairfate.fairness.objective import WORDS
 from fairfate.strategies.hyperparameters import (
     Choice,
     Number,

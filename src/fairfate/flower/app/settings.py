@@ -12,7 +12,7 @@ from typing import Any
 from fairfate.data import AUTO, FILE, ONEHOT, Columns, Held, Schema, Table, draft_schema, load_held
 from fairfate.errors import InputError, check, unknown
 from fairfate.experiments.config import HIDDEN, Config, Shape, from_mapping
-from fairfate.fairness.grammar import parse_objective
+from fairfate.fairness.objective import parse_objective
 from fairfate.federation.seeds import Streams
 from fairfate.federation.validation_source import AT_SERVER, ValidationSource, parse_validation_source
 from fairfate.models.mlp import parse_hidden
