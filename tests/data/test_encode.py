@@ -20,9 +20,9 @@ from fairfate.data import (
     Schema,
     Table,
     UnfitError,
-    cover,
     describe_frame,
     table_from_frame,
+    widen_schema,
 )
 from fairfate.data import (
     encoder as encoder_module,
@@ -304,7 +304,7 @@ def test_pooled_ranges_are_those_of_all_rows(draft: Schema) -> None:
     frame = made_up.bank(3000, seed=9).fillna({"origin": "A"})
     frame = frame.assign(contacts=frame["contacts"].astype(float).mask(frame.index % 7 == 0))
     sites = {"a": frame[:700], "b": frame[700:1800], "c": frame[1800:]}
-    wide, refused = cover(draft, {name: describe_frame(draft, rows) for name, rows in sites.items()})
+    wide, refused = widen_schema(draft, {name: describe_frame(draft, rows) for name, rows in sites.items()})
     assert refused == {}
     assert wide.encoder.flagged is not None
     numbers = wide.table(frame, "all").features
@@ -318,7 +318,7 @@ def test_pooled_ranges_are_those_of_all_rows(draft: Schema) -> None:
 
 
 def test_without_sites_the_servers_own_ranges_stay(draft: Schema) -> None:
-    same, _ = cover(draft, {})
+    same, _ = widen_schema(draft, {})
     assert same.to_json() == draft.to_json()
 
 
@@ -334,7 +334,7 @@ def test_only_names_that_enough_rows_share_are_told(draft: Schema) -> None:
     ]
     assert described["balance"][3] == 1
     assert "origin" not in described
-    wide, _ = cover(draft, {"site": described})
+    wide, _ = widen_schema(draft, {"site": described})
     assert "pilot" in wide.categories["job"]
     assert wide.categories["job"][-2:] == ("(missing)", "(others)")
 
@@ -365,9 +365,9 @@ def test_only_names_that_enough_rows_share_are_told(draft: Schema) -> None:
 )
 def test_sums_that_no_rows_have_are_refused(draft: Schema, lie: dict[str, object]) -> None:
     honest = {"age": [100, 4800, 260000, 0]}
-    wide, refused = cover(draft, {"liar": lie, "honest": honest})
+    wide, refused = widen_schema(draft, {"liar": lie, "honest": honest})
     assert list(refused) == ["liar"]
-    assert wide.to_json() == cover(draft, {"honest": honest})[0].to_json()
+    assert wide.to_json() == widen_schema(draft, {"honest": honest})[0].to_json()
 
 
 def test_a_small_site_tells_no_text_of_few_rows(draft: Schema) -> None:
@@ -383,7 +383,7 @@ def test_large_numbers_of_many_rows_are_no_lie() -> None:
     schema = Schema.of(tidy(frame, target="y", sensitive=("s",)))
     told = describe_frame(schema, frame)
     many = {"t": [1000 * value for value in told["t"][:3]] + [0]}
-    wide, refused = cover(schema, {"site": many})
+    wide, refused = widen_schema(schema, {"site": many})
     assert refused == {}
     np.testing.assert_allclose(wide.encoder.span, schema.encoder.span, rtol=1e-6)
 

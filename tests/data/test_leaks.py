@@ -14,8 +14,8 @@ import pytest
 import made_up
 from command import Outcome
 from fairfate import InputError, load
-from fairfate.data import Columns, Held, table_from_frame
-from fairfate.data.inspection import leaks, telling_inputs
+from fairfate.data import Columns, ServerFiles, table_from_frame
+from fairfate.data.inspection import find_leaks, find_revealing_inputs
 
 Call = Callable[..., Outcome]
 COLUMNS = Columns("y", ("s",))
@@ -64,33 +64,37 @@ def test_a_file_of_the_folder_is_no_validation_file(files: dict[str, Path], tmp_
     shutil.copy(files["data"], tmp_path / "sites" / "north.csv")
     shutil.copy(files["validation"], tmp_path / "sites" / "south.csv")
     with pytest.raises(InputError, match=r"validation must be another file than .*south.csv"):
-        load(str(tmp_path / "sites"), columns=COLUMNS, held=Held(str(files["validation"])))
+        load(str(tmp_path / "sites"), columns=COLUMNS, server_files=ServerFiles(str(files["validation"])))
 
 
 def test_copies_in_the_servers_files_are_counted(files: dict[str, Path]) -> None:
     data, validation, test = (pd.read_csv(path) for path in files.values())
     pd.concat([validation, data[:7]]).to_csv(files["validation"], index=False)
     pd.concat([test, data[7:9], data[8:9]]).to_csv(files["test"], index=False)
-    held = Held(str(files["validation"]), str(files["test"]))
-    notes = load(str(files["data"]), columns=COLUMNS, held=held).notes
+    held = ServerFiles(str(files["validation"]), str(files["test"]))
+    notes = load(str(files["data"]), columns=COLUMNS, server_files=held).notes
     assert "leak? 10 of the server's 610 rows are also among the training rows" in notes
     made_up.write(test, files["test"])
     made_up.write(validation, files["validation"])
-    assert not any("leak?" in note for note in load(str(files["data"]), columns=COLUMNS, held=held).notes)
+    assert not any(
+        "leak?" in note for note in load(str(files["data"]), columns=COLUMNS, server_files=held).notes
+    )
 
 
 def test_the_same_inputs_with_another_label_are_no_copy(files: dict[str, Path]) -> None:
     data = pd.read_csv(files["data"])
     data.assign(y=1 - data["y"]).to_csv(files["validation"], index=False)
-    held = Held(str(files["validation"]), str(files["test"]))
-    assert not any("leak?" in note for note in load(str(files["data"]), columns=COLUMNS, held=held).notes)
+    held = ServerFiles(str(files["validation"]), str(files["test"]))
+    assert not any(
+        "leak?" in note for note in load(str(files["data"]), columns=COLUMNS, server_files=held).notes
+    )
 
 
 @pytest.mark.parametrize(("copies", "told"), [(0, False), (9, False), (10, True), (11, True), (500, True)])
 def test_copies_within_a_file_are_told_from_one_in_a_hundred(copies: int, told: bool) -> None:
     unlike = people(1000 - copies)
     unlike.loc[0, "x"] = np.nan  # a copy may have a gap, too
-    found = leaks(table(pd.concat([unlike, unlike[:copies]], ignore_index=True)))
+    found = find_leaks(table(pd.concat([unlike, unlike[:copies]], ignore_index=True)))
     expected = f"leak? {copies:,} of 1,000 rows are copies of another row, inputs and label; a copy may be in"
     assert [note.startswith(expected) for note in found] == [True] * told
 
@@ -131,10 +135,10 @@ TELLING: dict[str, Callable[[pd.Series], object]] = {
 def test_a_column_that_tells_the_label_is_named(kind: str, share: float) -> None:
     frame = people(share=share)
     found = table(frame.assign(outcome=TELLING[kind](frame["y"])))
-    (told,) = telling_inputs(found)
+    (told,) = find_revealing_inputs(found)
     rows = 990 if "exceptions" in kind else 1000
     assert told == f"outcome ({rows / 1000:.1%})"
-    (note,) = leaks(found)
+    (note,) = find_leaks(found)
     assert note.startswith(f"leak? one column alone tells the label in nearly every row: {told}; --drop")
 
 
@@ -151,8 +155,8 @@ def test_honest_columns_are_not_named(share: float) -> None:
     }
     found = table(frame.assign(**strong))
     assert set(strong) <= set(found.feature_names)
-    assert telling_inputs(found) == []
-    assert leaks(found) == []
+    assert find_revealing_inputs(found) == []
+    assert find_leaks(found) == []
 
 
 def test_the_made_up_files_have_no_leaks() -> None:
@@ -162,17 +166,17 @@ def test_the_made_up_files_have_no_leaks() -> None:
         (made_up.credit(), Columns("risk", ("age",), "good")),
         (made_up.hospital(), Columns("readmitted", ("region",), "yes")),
     ):
-        assert leaks(table_from_frame(frame, columns, encode="onehot", tidy=True)) == []
+        assert find_leaks(table_from_frame(frame, columns, encode="onehot", tidy=True)) == []
 
 
 @pytest.mark.parametrize(("rarer", "told"), [(9, 0), (10, 1)])
 def test_nothing_is_suspected_in_tiny_files(rarer: int, told: int) -> None:
     frame = people(60).assign(y=[1] * rarer + [0] * (60 - rarer))
-    assert len(telling_inputs(table(frame.assign(z=frame["y"] + 0.5)))) == told
+    assert len(find_revealing_inputs(table(frame.assign(z=frame["y"] + 0.5)))) == told
 
 
 def test_an_unknown_category_does_not_disturb() -> None:
     found = table(people(400, c=np.random.default_rng(3).choice(["u", "v"], 400)))
     features = found.features.copy()
     features[:50, found.feature_names.index("c")] = -1
-    assert leaks(replace(found, features=features)) == []
+    assert find_leaks(replace(found, features=features)) == []

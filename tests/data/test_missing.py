@@ -14,8 +14,8 @@ import pytest
 
 from command import Outcome
 from fairfate import FairModel, load, run
-from fairfate.data import Columns, Held, Reading, Schema, read_file
-from fairfate.data.inspection import spikes
+from fairfate.data import Columns, Reading, Schema, ServerFiles, read_file
+from fairfate.data.inspection import find_spikes
 from fairfate.data.numbers import without_codes
 from fairfate.flower.app.node import read_rows
 
@@ -134,8 +134,8 @@ def test_a_frame_is_treated_like_a_file(file: Path) -> None:
 
 def test_codes_hold_for_sites_and_the_server_alike(file: Path, tmp_path: Path) -> None:
     people(300).to_csv(tmp_path / "validation.csv", index=False)
-    held = Held(str(tmp_path / "validation.csv"))
-    table = load(file, columns=COLUMNS, held=held, reading=Reading(missing=CODES))
+    held = ServerFiles(str(tmp_path / "validation.csv"))
+    table = load(file, columns=COLUMNS, server_files=held, reading=Reading(missing=CODES))
     schema = Schema.from_json(Schema.of(table).to_json())
     assert schema.missing == CODES
     assert table.missing["age=-1"] == 20 + 15
@@ -143,7 +143,7 @@ def test_codes_hold_for_sites_and_the_server_alike(file: Path, tmp_path: Path) -
     assert not schema.apply(rows, on_unknown="collect").problems
     assert replace(schema, missing=()).apply(rows, on_unknown="collect").problems
     schema.write(tmp_path / "schema.json")
-    again = load(file, held=Held(held.validation, schema=str(tmp_path / "schema.json")))
+    again = load(file, server_files=ServerFiles(held.validation, schema=str(tmp_path / "schema.json")))
     np.testing.assert_array_equal(again.features, table.features)
 
 
@@ -186,9 +186,9 @@ def test_codes_are_read_from_toml_and_written_to_it(fairfate: Call, file: Path, 
 def test_nines_far_from_the_other_values_are_noted(values: Any, code: int, noted: bool) -> None:
     rest = np.resize(np.array(values), 980)
     frame = pd.DataFrame({"n": [*rest, *[code] * 20]})
-    assert spikes(frame) == spikes(frame.astype(float))
-    assert [f"n={code} (20 rows)" in note for note in spikes(frame)] == [True] * noted
-    assert not spikes(pd.DataFrame({"n": [*rest, *[code] * 9]}))  # less than 1 %
+    assert find_spikes(frame) == find_spikes(frame.astype(float))
+    assert [f"n={code} (20 rows)" in note for note in find_spikes(frame)] == [True] * noted
+    assert not find_spikes(pd.DataFrame({"n": [*rest, *[code] * 9]}))  # less than 1 %
 
 
 def test_nines_are_noted_by_describe_and_run_with_the_option(fairfate: Call, file: Path) -> None:

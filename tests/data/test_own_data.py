@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 import made_up
 from command import Outcome
 from fairfate import InputError, load, run
-from fairfate.data import Columns, Held, parse_sensitive, synthetic, table_from_frame
+from fairfate.data import Columns, ServerFiles, parse_sensitive, synthetic, table_from_frame
 from fairfate.data.columns import least_rows, why_no_number_input
-from fairfate.data.groups import band_names, into_bands, merge_small
+from fairfate.data.groups import band_names, cut_into_bands, merge_small
 from fairfate.experiments.config import Config, from_mapping
 from fairfate.experiments.plan import resolve
 from fairfate.experiments.prepare import prepare
@@ -221,8 +221,8 @@ def test_bands_begin_with_their_lower_cut() -> None:
     names = ["below 25", "25 to 40", "40 to 65", "65 and over"]
     assert band_names((25, 40, 65)) == names
     expected = [names[place] for place in (0, 1, 1, 2, 2, 3, 3, 0)]
-    assert into_bands(numbers, (25, 40, 65)).tolist()[:-1] == expected
-    assert into_bands(numbers, (25, 40, 65)).isna().tolist() == [False] * 8 + [True]
+    assert cut_into_bands(numbers, (25, 40, 65)).tolist()[:-1] == expected
+    assert cut_into_bands(numbers, (25, 40, 65)).isna().tolist() == [False] * 8 + [True]
 
 
 def test_a_column_in_bands_stays_a_number_among_the_inputs(tmp_path: Path) -> None:
@@ -482,16 +482,18 @@ def test_the_servers_file_follows_the_same_rules(tmp_path: Path) -> None:
     frame.loc[5:8, "readmitted"] = None
     parts = {"data": frame[:600], "validation": frame[600:900], "test": frame[900:]}
     files = {name: str(made_up.write(part, tmp_path / f"{name}.csv")) for name, part in parts.items()}
-    held = Held(files["validation"], files["test"])
+    held = ServerFiles(files["validation"], files["test"])
     columns = Columns("readmitted", ("region",), "no", missing_group="drop")
-    table = load(files["data"], columns=columns, held=held)
+    table = load(files["data"], columns=columns, server_files=held)
     assert len(table) == int((frame["region"].notna() & frame["readmitted"].notna()).sum())
     assert "(missing)" not in table.group_names
     assert any(note.startswith("data.csv: ") and "left out" in note for note in table.notes)
     sited = made_up.write(parts["data"].assign(site=["x", "y"] * 300), tmp_path / "sited.csv")
     by_site = Columns("readmitted", ("region",), "no", missing_group="drop", client="site")
-    assert load(str(sited), columns=by_site, held=held).client_names == ("x", "y")
-    against = load(files["data"], columns=replace(columns, privileged=(("region", "north"),)), held=held)
+    assert load(str(sited), columns=by_site, server_files=held).client_names == ("x", "y")
+    against = load(
+        files["data"], columns=replace(columns, privileged=(("region", "north"),)), server_files=held
+    )
     assert against.group_names == ("(others)", "north")
     usable = frame[frame["readmitted"].notna() & frame["region"].notna()]
     assert against.group.tolist() == (usable["region"] == "north").astype(int).tolist()
@@ -504,15 +506,15 @@ def test_few_missing_groups_of_the_server_have_a_place_unless_they_are_to_be_com
     frame.loc[590:, "s"] = frame.loc[590:, "s"].mask(frame.loc[590:, "y"] == 1)
     made_up.write(frame[:300], files["data"])
     made_up.write(frame[300:], files["validation"])
-    held = Held(str(files["validation"]))
+    held = ServerFiles(str(files["validation"]))
     keep = Columns("y", ("s",), missing_group="keep")
-    table = load(str(files["data"]), columns=keep, held=held)
+    table = load(str(files["data"]), columns=keep, server_files=held)
     assert len(table) == int(frame["s"].notna().sum()) < 600
     assert any(re.match(r"validation.csv: \d rows without y or s are left out", n) for n in table.notes)
     made_up.write(frame[:300].assign(s=frame["s"].mask(frame.index < 2)), files["data"])
     with pytest.raises(InputError, match=r"data.csv' must fit the schema: column 's' must have a value"):
-        load(str(files["data"]), columns=keep, held=held)
-    table = load(str(files["data"]), columns=Columns("y", ("s",)), held=held)
+        load(str(files["data"]), columns=keep, server_files=held)
+    table = load(str(files["data"]), columns=Columns("y", ("s",)), server_files=held)
     assert len(table) == 600
     assert table.group_names == ("(missing)", "a", "b")
 
@@ -883,7 +885,7 @@ def test_values_that_look_alike_are_named_in_the_server_s_files_too(tmp_path: Pa
         frame["hired"] = np.where(frame["hired"] == "no", "no", "yes")
         frame.to_csv(file, index=False)
     columns = Columns(target="hired", favourable="yes", sensitive=("sex",))
-    table = load(str(files["sites"]), columns=columns, held=Held(str(files["validation"])))
+    table = load(str(files["sites"]), columns=columns, server_files=ServerFiles(str(files["validation"])))
     for name in files:
         assert any(note.startswith(f"{name}.csv: sex: kept apart, though") for note in table.notes)
 

@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairfate import InputError, load, run
-from fairfate.data import Columns, Encoder, Held, Schema, UnfitError, cover, describe_frame, table_from_frame
+from fairfate.data import (
+    Columns,
+    Encoder,
+    Schema,
+    ServerFiles,
+    UnfitError,
+    describe_frame,
+    table_from_frame,
+    widen_schema,
+)
 from fairfate.data.groups import Groups
 from fairfate.federation.partition import parse_partition
 from fairfate.federation.seeds import Streams
@@ -104,7 +113,7 @@ def test_all_but_the_privileged_are_others(frame: pd.DataFrame) -> None:
 def test_a_widened_schema_fits_all_sites_and_is_that_of_all_rows(frame: pd.DataFrame) -> None:
     server, first, second = frame.iloc[:40], frame.iloc[40:140], frame.iloc[140:].assign(school="east")
     draft = Schema.of(table_from_frame(server, COLUMNS))
-    wide, refused = cover(
+    wide, refused = widen_schema(
         draft, {"first": describe_frame(draft, first), "second": describe_frame(draft, second)}
     )
     assert refused == {}
@@ -163,27 +172,27 @@ def test_identifiers_are_not_described(frame: pd.DataFrame) -> None:
     ],
 )
 def test_a_description_that_makes_no_sense_is_refused(schema: Schema, lie: object) -> None:
-    same, refused = cover(schema, {"liar": lie})
+    same, refused = widen_schema(schema, {"liar": lie})
     assert "a description must hold ranges and category names, got" in refused["liar"]
-    assert same.to_json() == cover(schema, {})[0].to_json()
+    assert same.to_json() == widen_schema(schema, {})[0].to_json()
 
 
 def test_a_description_adds_no_column_and_no_group(schema: Schema) -> None:
-    same, _ = cover(schema, {"x": {"wage": [1, 2], "sex": ["femle"], "hired": ["maybe"], "age": []}})
-    assert same.to_json() == cover(schema, {})[0].to_json()
+    same, _ = widen_schema(schema, {"x": {"wage": [1, 2], "sex": ["femle"], "hired": ["maybe"], "age": []}})
+    assert same.to_json() == widen_schema(schema, {})[0].to_json()
 
 
 def test_colluding_sites_cannot_widen_a_range_step_by_step(schema: Schema) -> None:
     span = schema.encoder.span[schema.features.index("age")]
     liars = {f"liar {k}": {"age": [0, float(span) * 90**k]} for k in range(1, 5)}
-    wide, refused = cover(schema, liars)
+    wide, refused = widen_schema(schema, liars)
     assert list(refused) == ["liar 2", "liar 3", "liar 4"]
     assert wide.encoder.span[schema.features.index("age")] <= 100 * span
 
 
 def test_colluding_sites_cannot_add_thousands_of_names(schema: Schema) -> None:
     liars = {f"liar {k}": {"school": [f"{k}-{n}" for n in range(150)]} for k in range(10)}
-    wide, refused = cover(schema, {**liars, "honest": {"school": ["east", "north"]}})
+    wide, refused = widen_schema(schema, {**liars, "honest": {"school": ["east", "north"]}})
     assert "honest" not in refused
     assert len(refused) == 9
     assert "east" in wide.categories["school"]
@@ -219,8 +228,8 @@ def options(hospitals: Path, **more: object) -> dict:
 
 
 def test_the_servers_rows_are_never_trained_on(hospitals: Path, frame: pd.DataFrame) -> None:
-    held = Held(str(hospitals.parent / "validation.csv"), str(hospitals.parent / "test.csv"))
-    table = load(str(hospitals), columns=COLUMNS, held=held)
+    held = ServerFiles(str(hospitals.parent / "validation.csv"), str(hospitals.parent / "test.csv"))
+    table = load(str(hospitals), columns=COLUMNS, server_files=held)
     federation = build(table, parse_partition("column:(file)"), 2, Streams(1))
     assert federation.sizes.tolist() == [60, 60]
     assert federation.client_names == ("a", "b")

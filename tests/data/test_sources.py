@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairfate.data import SOURCES, datasets, fetch, find, load
+from fairfate.data import SOURCES, datasets, fetch_dataset, find_dataset, load
 from fairfate.errors import InputError
 
 RAW = {
@@ -72,10 +72,10 @@ def test_folders_are_searched_in_order(nowhere: Path, monkeypatch: pytest.Monkey
     for name in ("mine", "variable", "cache"):
         (nowhere / name).mkdir()
         (nowhere / name / "law.csv").write_text(name)
-    assert find("law").read_text() == "cache"
+    assert find_dataset("law").read_text() == "cache"
     monkeypatch.setenv("FAIRFATE_DATA", str(nowhere / "variable"))
-    assert find("law").read_text() == "variable"
-    assert find("law", nowhere / "mine").read_text() == "mine"
+    assert find_dataset("law").read_text() == "variable"
+    assert find_dataset("law", nowhere / "mine").read_text() == "mine"
 
 
 def test_a_changed_file_is_used_and_said(nowhere: Path) -> None:
@@ -125,7 +125,7 @@ def serve_dutch(monkeypatch, server, raw: bytes = ARFF, prepared: bytes = CSV) -
 
 def test_fetch_downloads_checks_and_prepares(nowhere: Path, monkeypatch, server) -> None:
     serve_dutch(monkeypatch, server)
-    path = fetch("dutch")
+    path = fetch_dataset("dutch")
     assert path == nowhere / "cache" / "dutch.csv"
     assert path.read_bytes() == CSV
     assert load("dutch").label.tolist() == [1, 0]
@@ -134,14 +134,14 @@ def test_fetch_downloads_checks_and_prepares(nowhere: Path, monkeypatch, server)
 def test_a_download_with_another_checksum_is_refused(nowhere: Path, monkeypatch, server) -> None:
     serve_dutch(monkeypatch, server, raw=ARFF + b"1,6,2_1\n")
     with pytest.raises(InputError, match="dataset 'dutch' must be downloadable, got 'SHA256 hash"):
-        fetch("dutch")
+        fetch_dataset("dutch")
     assert not (nowhere / "cache" / "dutch.csv").exists()
 
 
 def test_a_recipe_that_gives_something_else_is_refused(nowhere: Path, monkeypatch, server) -> None:
     serve_dutch(monkeypatch, server, prepared=b"other")
     with pytest.raises(InputError, match="dataset 'dutch' must have SHA-256"):
-        fetch("dutch")
+        fetch_dataset("dutch")
     assert not (nowhere / "cache" / "dutch.csv").exists()
 
 
@@ -149,4 +149,4 @@ def test_an_address_that_does_not_answer_is_an_input_error(nowhere: Path, monkey
     source = replace(SOURCES["law"], raw=(("http://127.0.0.1:9/law.csv", "0" * 64),))
     monkeypatch.setitem(SOURCES, "law", source)
     with pytest.raises(InputError, match="dataset 'law' must be downloadable"):
-        fetch("law")
+        fetch_dataset("law")

@@ -31,15 +31,15 @@ def list_data(
     data_dir: DataDir = None,
 ) -> None:
     """List the datasets and where they were found."""
-    from fairfate.data import SOURCES, find
-    from fairfate.data.datasets import folders
+    from fairfate.data import SOURCES, find_dataset
+    from fairfate.data.datasets import dataset_folders
     from fairfate.report.lists import show_sources
 
-    folders(data_dir)
+    dataset_folders(data_dir)
     paths: dict[str, str] = {}
     for name in SOURCES:
         with suppress(InputError):
-            paths[name] = str(find(name, data_dir))
+            paths[name] = str(find_dataset(name, data_dir))
     show_sources(console(soft_wrap=True), paths)
 
 
@@ -54,7 +54,7 @@ def describe(
 
     Of a file without --target and --sensitive: a first look at its columns.
     """
-    from fairfate.data.inspection import look, spikes
+    from fairfate.data.inspection import find_spikes, summarise_columns
     from fairfate.data.numbers import note_codes
     from fairfate.data.readers import read_file, read_folder
     from fairfate.experiments.config import from_mapping
@@ -68,8 +68,8 @@ def describe(
     path = Path(data)
     if config.target is None and not config.sensitive and path.exists():
         file = read_folder(path, config.reading) if path.is_dir() else read_file(path, config.reading)
-        notes = [*file.notes, *note_codes(file.missing, file.frame.columns), *spikes(file.frame)]
-        show_look(screen, path, look(file.frame), len(file.frame), notes)
+        notes = [*file.notes, *note_codes(file.missing, file.frame.columns), *find_spikes(file.frame)]
+        show_look(screen, path, summarise_columns(file.frame), len(file.frame), notes)
         return
     if config.partition is None and config.client_column is None and not path.is_dir():
         show_table(screen, load_table(config))
@@ -96,4 +96,4 @@ def fetch(
 
     if name not in data.SOURCES:
         raise unknown("dataset", name, data.SOURCES)
-    console(soft_wrap=True).print(f"Saved {data.fetch(name, to)}")
+    console(soft_wrap=True).print(f"Saved {data.fetch_dataset(name, to)}")

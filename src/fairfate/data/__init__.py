@@ -1,12 +1,20 @@
 """Rows: where they come from, and how they become numbers."""
 
-from fairfate.data.columns import MISSING, MISSING_GROUP, OTHERS, SMALL, Columns, parse_sensitive, words
-from fairfate.data.datasets import SOURCES, Source, fetch, find, synthetic
+from fairfate.data.columns import (
+    MISSING,
+    MISSING_GROUP,
+    OTHERS,
+    SMALL,
+    Columns,
+    encode_texts,
+    parse_sensitive,
+)
+from fairfate.data.datasets import SOURCES, Source, fetch_dataset, find_dataset, synthetic
 from fairfate.data.encoder import AUTO, ENCODINGS, NONE, ONEHOT, ORDINAL, Encoder
-from fairfate.data.load import Held, draft_schema, load, load_held
+from fairfate.data.load import ServerFiles, draft_schema, load, load_server_files
 from fairfate.data.readers import FILE, FileRows, Reading, read_file, read_frame
 from fairfate.data.schema import Schema, UnfitError
-from fairfate.data.site_summaries import cover, describe_frame
+from fairfate.data.site_summaries import describe_frame, widen_schema
 from fairfate.data.table import TEST, TRAINING, VALIDATION, Table, table_from_frame
 
 __all__ = [
@@ -27,23 +35,23 @@ __all__ = [
     "Columns",
     "Encoder",
     "FileRows",
-    "Held",
     "Reading",
     "Schema",
+    "ServerFiles",
     "Source",
     "Table",
     "UnfitError",
-    "cover",
     "describe_frame",
     "draft_schema",
-    "fetch",
-    "find",
+    "encode_texts",
+    "fetch_dataset",
+    "find_dataset",
     "load",
-    "load_held",
+    "load_server_files",
     "parse_sensitive",
     "read_file",
     "read_frame",
     "synthetic",
     "table_from_frame",
-    "words",
+    "widen_schema",
 ]

@@ -6,7 +6,7 @@ import itertools
 import re
 import unicodedata
 from bisect import bisect
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,6 +21,9 @@ MISSING, SMALL, OTHERS = "(missing)", "(small groups)", "(others)"
 LEAST_ROWS = 20
 """A text that fewer rows share is one of the others; in files of fewer than 400 rows, less than 5 %."""
 MOST_TEXTS = 1000
+"""A column of more different texts is no input."""
+LARGEST = 1e30
+"""Numbers beyond it are refused."""
 REPORT, KEEP, DROP, REFUSE = MISSING_GROUP = "report", "keep", "drop", "refuse"
 """What becomes of rows without a value of the sensitive column: they are reported apart, or a group like any
 other, or dropped, or an error."""
@@ -55,41 +58,54 @@ def parse_sensitive(text: str) -> tuple[str, tuple[float, ...]]:
     >>> parse_sensitive("age:25,40,65"), parse_sensitive("sex")
     (('age', (25.0, 40.0, 65.0)), ('sex', ()))
     """
-    found = re.fullmatch(r"(.+):\s*(-?[\d.]+(?:\s*,\s*-?[\d.]+)*)\s*", text)
-    if found is None:
+    match = re.fullmatch(r"(.+):\s*(-?[\d.]+(?:\s*,\s*-?[\d.]+)*)\s*", text)
+    if match is None:
         return text, ()
+    name, numbers = match.groups()
     try:
-        cuts = tuple(float(part) for part in found.group(2).split(","))
+        cuts = tuple(float(part) for part in numbers.split(","))
     except ValueError:
         return text, ()
-    rising = all(low < high for low, high in itertools.pairwise(cuts))
-    check(rising, f"sensitive '{found.group(1)}' must be cut at rising numbers", found.group(2))
-    return found.group(1), cuts
+    is_rising = all(low < high for low, high in itertools.pairwise(cuts))
+    check(is_rising, f"sensitive '{name}' must be cut at rising numbers", numbers)
+    return name, cuts
 
 
-class Words(NamedTuple):
-    """A column as text: the distinct words in sorted order, and each row's index (-1 where missing)."""
+class TextCodes(NamedTuple):
+    """A column as text: the distinct texts in sorted order, and each row's index (-1 where missing)."""
 
     codes: NDArray[np.int64]
     names: list[str]
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """How many rows have each word."""
+        """How many rows have each text."""
         return np.bincount(self.codes[self.codes >= 0], minlength=len(self.names))
 
 
-def words(values: pd.Series[Any]) -> Words:
-    """A column as text."""
+def encode_texts(values: pd.Series[Any]) -> TextCodes:
+    """A column as text; InputError for lists and records.
+
+    >>> encode_texts(pd.Series([10.0, 2.5, None, 10.0]))
+    TextCodes(codes=array([ 0,  1, -1,  0]), names=['10', '2.5'])
+    """
     try:
         codes, distinct = pd.factorize(values)
     except TypeError:
         raise InputError(f"column '{values.name}' must hold numbers or texts, got lists or records") from None
-    spelled = [spell(value) for value in distinct]
-    names = sorted(set(spelled))
-    place = {name: number for number, name in enumerate(names)}
-    index = np.array([place[word] for word in spelled] + [-1])
-    return Words(index[codes], names)
+    texts = [spell(value) for value in distinct]
+    names = sorted(set(texts))
+    position = {name: number for number, name in enumerate(names)}
+    return TextCodes(np.array([position[text] for text in texts] + [-1])[codes], names)
+
+
+def encode_complete(values: pd.Series[Any], argument: str) -> TextCodes:
+    """A column as text; InputError in the name of an argument unless it has a value in every row."""
+    texts = encode_texts(values)
+    missing = int((texts.codes < 0).sum())
+    rule = f"{argument} must have a value in every row"
+    check(missing == 0, rule, f"{missing} missing in column '{values.name}'")
+    return texts
 
 
 def spell(value: object) -> str:
@@ -110,43 +126,29 @@ def free_name(wanted: str, taken: Container[str]) -> str:
     return wanted
 
 
-def named_missing(values: pd.Series[Any]) -> pd.Series[Any]:
-    """A column in which missing values are a word of their own, whatever pandas holds it as."""
-    return values.astype(object).where(values.notna(), MISSING)
-
-
-def complete(values: pd.Series[Any], argument: str) -> Words:
-    """A column as text that has a value in every row."""
-    found = words(values)
-    missing = int((found.codes < 0).sum())
-    if missing:
-        raise InputError(
-            f"{argument} must have a value in every row, got {missing} missing in column '{values.name}'"
-        )
-    return found
-
-
 def is_number(values: pd.Series[Any]) -> bool:
     """Whether the column is held as numbers or truth values."""
     return pd.api.types.is_numeric_dtype(values.dtype) or pd.api.types.is_bool_dtype(values.dtype)
 
 
 def find_numbers(
-    values: pd.Series[Any], texts: Words | None = None
+    values: pd.Series[Any], texts: TextCodes | None = None
 ) -> tuple[NDArray[np.float64] | None, list[str]]:
-    """Numbers that are stored as texts or decimals, None if it is text; and the words that are no numbers.
+    """Numbers that are stored as texts or decimals.
 
     Parameters
     ----------
     values : the column
-    texts : its words, where they are known already
+    texts : the same as texts, where these are known already
+
+    Returns
+    -------
+    (rows,) the numbers, None if the column is text; and the texts that are no numbers.
     """
-    codes, names = words(values) if texts is None else texts
+    codes, names = encode_texts(values) if texts is None else texts
     parsed = pd.to_numeric(pd.Series(names, dtype=object), errors="coerce").to_numpy(dtype=np.float64)
-    odd = [names[place] for place in np.flatnonzero(np.isnan(parsed))]
-    if odd or not names:
-        return None, odd
-    return np.append(parsed, np.nan)[codes], []
+    others = [names[number] for number in np.flatnonzero(np.isnan(parsed))]
+    return (None if others or not names else np.append(parsed, np.nan)[codes]), others
 
 
 DATES = (
@@ -158,72 +160,93 @@ DATES = (
 """The forms in which dates are recognised; where day and month could be either, the day comes first."""
 
 
-def find_dates(values: pd.Series[Any], texts: Words | None = None) -> tuple[NDArray[np.float64], str] | None:
+def find_dates(
+    values: pd.Series[Any], texts: TextCodes | None = None
+) -> tuple[NDArray[np.float64], str] | None:
     """Days since 1970 and the form of the dates, if all values are dates of one form.
 
     Parameters
     ----------
     values : the column
-    texts : its words, where they are known already
+    texts : the same as texts, where these are known already
+
+    Returns
+    -------
+    (rows,) the days, NaN where there is none, and their form; None if the column is no dates.
     """
     if values.dtype.kind == "M":
         return read_dates(values, DATES[0]), DATES[0]
     if values.dtype.kind not in "OTU" and not isinstance(values.dtype, pd.StringDtype):
         return None
-    codes, names = words(values) if texts is None else texts
-    if not names or not re.search(r"\d", names[0]) or not 6 <= len(names[0]) <= 30:
-        return None
-    for form in DATES:
+    texts = encode_texts(values) if texts is None else texts
+    first = texts.names[0] if texts.names else ""
+    for form in DATES if 6 <= len(first) <= 30 and re.search(r"\d", first) else ():
         try:
-            days = _days(pd.to_datetime(pd.Series(names, dtype=object), format=form))
+            return _parse_dates(texts, form), form
         except (ValueError, OverflowError):
             continue
-        return np.append(days, np.nan)[codes], form
     return None
 
 
 def read_dates(values: pd.Series[Any], form: str) -> NDArray[np.float64]:
-    """Days since 1970 of dates in a known form; NaN where there is none, ValueError where it is another."""
+    """Days since 1970 of dates in a known form.
+
+    Parameters
+    ----------
+    values : the column
+    form : as in `DATES`; if not all dates are of this form, all may be of one other
+
+    Returns
+    -------
+    (rows,) the days, NaN where there is no date; ValueError where there is something else.
+    """
     if values.dtype.kind == "M":
-        stamps = values.dt.tz_convert(None) if getattr(values.dtype, "tz", None) else values
-        return _days(stamps)
-    codes, names = words(values)
+        return _count_days(values.dt.tz_convert(None) if getattr(values.dtype, "tz", None) else values)
+    texts = encode_texts(values)
     try:
-        days = _days(pd.to_datetime(pd.Series(names, dtype=object), format=form))
+        return _parse_dates(texts, form)
     except ValueError:
-        other = find_dates(values)  # of one other form
-        if other is None:
+        dates = find_dates(values, texts)
+        if dates is None:
             raise
-        return other[0]
-    return np.append(days, np.nan)[codes]
+        return dates[0]
 
 
-def _days(stamps: pd.Series[Any]) -> NDArray[np.float64]:
+def _parse_dates(texts: TextCodes, form: str) -> NDArray[np.float64]:
+    days = _count_days(pd.to_datetime(pd.Series(texts.names, dtype=object), format=form))
+    return np.append(days, np.nan)[texts.codes]
+
+
+def _count_days(dates: pd.Series[Any]) -> NDArray[np.float64]:
     try:
-        days = (stamps - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1)
+        days = (dates - pd.Timestamp("1970-01-01")) / pd.Timedelta(days=1)
     except (ArithmeticError, ValueError):  # years far beyond those that pandas counts with
-        raise InputError(f"dates must be in years that people live in, got {stamps.dropna().max()}") from None
+        raise InputError(f"date out of range: {dates.dropna().max()}") from None
     return np.asarray(days.to_numpy(dtype=np.float64, na_value=np.nan), dtype=np.float64)
 
 
 def least_rows(rows: int) -> int:
-    """How many rows must share a text for it to be told apart from the others."""
+    """How many of so many rows must share a text for it to be told apart from the others."""
     return LEAST_ROWS if rows >= 20 * LEAST_ROWS else max(2, rows // 20)
 
 
-def why_no_text_input(found: Words) -> str:
+def why_no_text_input(texts: TextCodes) -> str:
     """Why a column of texts is no input, if it is none."""
-    rows, present = len(found.codes), int((found.codes >= 0).sum())
-    distinct = len(found.names)
+    rows, present, distinct = len(texts.codes), int((texts.codes >= 0).sum()), len(texts.names)
     if distinct + (present < rows) <= 1:
         return "the same in all rows"
     if distinct > max(20, 0.9 * present):
         return f"{distinct:,} different texts in {present:,} rows, as on an identifier"
     if distinct > MOST_TEXTS:
         return f"{distinct:,} different texts"
-    if (found.rows < least_rows(rows)).all():
+    if (texts.rows < least_rows(rows)).all():
         return f"{distinct:,} different texts, none of them in {least_rows(rows)} rows"
     return ""
+
+
+_NAMED_LIKE_IDS = re.compile(
+    r"(?i)(^|[\W_])(id|ids|nr|nbr|no|num|number|key|index|uuid|code|account|iban)$|^Unnamed"
+)
 
 
 def why_no_number_input(numbers: NDArray[np.float64], name: str) -> str:
@@ -236,213 +259,196 @@ def why_no_number_input(numbers: NDArray[np.float64], name: str) -> str:
     if len(present) < 20 or (present != np.floor(present)).any() or len(np.unique(present)) < len(present):
         return ""
     steps = np.diff(present)
-    rising = bool((steps > 0).all() or (steps < 0).all())
-    dense = present.max() - present.min() < 1.5 * len(present)
-    alike = len(np.unique(np.floor(np.log10(np.abs(present) + 0.5)))) == 1
-    long = (present.min() >= 1_000_000 and len(present) >= 200) or (
+    is_sorted = bool((steps > 0).all() or (steps < 0).all())
+    is_dense = present.max() - present.min() < 1.5 * len(present)
+    has_same_length = len(np.unique(np.floor(np.log10(np.abs(present) + 0.5)))) == 1
+    is_long = (present.min() >= 1_000_000 and len(present) >= 200) or (
         present.min() >= 10_000 and len(present) >= 1000  # so many incomes would not all differ
     )
-    if rising or dense or _NAMED_LIKE_IDS.search(name) or (alike and long):
+    if is_sorted or is_dense or _NAMED_LIKE_IDS.search(name) or (has_same_length and is_long):
         return f"{len(present):,} different whole numbers in as many rows, as on an identifier"
     return ""
 
 
-_NAMED_LIKE_IDS = re.compile(
-    r"(?i)(^|[\W_])(id|ids|nr|nbr|no|num|number|key|index|uuid|code|account|iban)$|^Unnamed"
-)
+def find_value(wanted: str, names: Sequence[str], argument: str, column: object) -> int:
+    """The index of a value that a user typed, among a column's values.
 
-
-def match(wanted: str, names: list[str], argument: str, column: object) -> int:
-    """Where a value typed by the user stands among the column's (1.0 finds 1)."""
+    >>> find_value("1.0", ["0", "1"], "favourable", "hired"), find_value("YES", ["no", "yes"], "target", "y")
+    (1, 1)
+    """
     wanted = wanted.strip()
+    names = list(names)
     try:
-        plain = spell(float(wanted))
+        as_number = spell(float(wanted))
     except ValueError:
-        plain = wanted
-    for word in (wanted, plain):
-        if word in names:
-            return names.index(word)
+        as_number = wanted
+    for text in (wanted, as_number):
+        if text in names:
+            return names.index(text)
     folded = [name.casefold() for name in names]
     if folded.count(wanted.casefold()) == 1:
         return folded.index(wanted.casefold())
     raise InputError(f"{argument} must be a value of column '{column}' ({listing(names)}), got '{wanted}'")
 
 
-LARGEST = 1e30
-
-
-class Input(NamedTuple):
+class InputColumn(NamedTuple):
     """One input column as numbers."""
 
     values: NDArray[np.float64]
     categories: tuple[str, ...] | None = None
     date: str = ""
-    left_out: str = ""
+    """The form of dates."""
+    excluded_because: str = ""
     """Why it is no input, if it is none."""
-    others: str = ""
+    rare: str = ""
     """How many texts in how many rows are one category."""
 
-    def tell(self, column: pd.Series[Any], notes: list[str]) -> None:
-        """Note what was done, of one column."""
-        many = len(self.categories or ())
-        if many > max(20, len(column) / 2):
-            notes.append(
-                f"{column.name}: {many} different texts in {len(column)} rows, as on an identifier;"
-                " --drop it?"
-            )
-        missing = int(column.isna().sum())
-        if missing:
-            how = "a category" if self.categories is not None else "imputed by the training median"
-            notes.append(f"{column.name}: {missing} missing values, {how}")
+
+def plain_input(values: pd.Series[Any], categorical: bool, notes: list[str]) -> InputColumn:
+    """One input column as numbers, or as categories if it is text; every value counts."""
+    column = _read_plain(values, categorical)
+    many = len(column.categories or ())
+    if many > max(20, len(values) / 2):
+        notes.append(
+            f"{values.name}: {many} different texts in {len(values)} rows, as on an identifier; --drop it?"
+        )
+    missing = int(values.isna().sum())
+    if missing:
+        how = "a category" if column.categories is not None else "imputed by the training median"
+        notes.append(f"{values.name}: {missing} missing values, {how}")
+    return column
 
 
-def summed_up(inputs: Mapping[str, Input], frame: pd.DataFrame, columns: Columns) -> list[str]:
-    """What was done to the columns of a file as it comes, in few lines."""
-    used = {name: of for name, of in inputs.items() if not of.left_out}
-    out = [f"{name} ({of.left_out})" for name, of in inputs.items() if of.left_out]
-    dates = [name for name, of in used.items() if of.date]
-    rare = [f"{name} ({of.others})" for name, of in used.items() if of.others]
-    gaps = {name: int(frame[name].isna().sum()) for name in used if name not in columns.sensitive}
-    texts = [f"{name} ({gaps[name]:,})" for name in gaps if gaps[name] and used[name].categories is not None]
-    numbers = [f"{name} ({gaps[name]:,})" for name in gaps if gaps[name] and used[name].categories is None]
-    least = least_rows(len(frame))
-    lines = {
-        "left out": [*_first(out), "--keep NAME takes one in"] if out else [],
-        "dates, as days since 1970": _first(dates),
-        f"texts that fewer than {least} rows share are {OTHERS}": _first(rare),
-        "missing texts are a category of their own": _first(texts),
-        "missing numbers are replaced, by the mean or median of the training rows": _first(numbers),
-    }
-    return [f"{what}: {'; '.join(said)}" for what, said in lines.items() if said]
-
-
-def _first(names: list[str]) -> list[str]:
-    """Some names, and how many more there are."""
-    rest = len(names) - MOST_LISTED
-    return [*names[:MOST_LISTED], f"and {rest:,} more"] if rest > 0 else names
-
-
-def _categories(texts: Words) -> Input:
-    codes, names = texts.codes, list(texts.names)
-    if (codes < 0).any():  # a missing value is a category like any other, in its sorted place
-        place = bisect(names, MISSING)
-        codes = np.where(codes < 0, place, codes + (codes >= place))
-        names.insert(place, MISSING)
-    return Input(codes.astype(np.float64), tuple(names))
-
-
-def plain_input(values: pd.Series[Any], categorical: bool) -> Input:
-    """One input column as numbers, and its categories if it is text."""
+def _read_plain(values: pd.Series[Any], categorical: bool) -> InputColumn:
     if not categorical and is_number(values):
-        return Input(finite(values.to_numpy(dtype=np.float64, na_value=np.nan), values.name))
+        return InputColumn(check_finite(values.to_numpy(dtype=np.float64, na_value=np.nan), values.name))
+    texts = encode_texts(values)
     if not categorical:
-        texts = words(values)
-        numbers, odd = find_numbers(values, texts)
+        numbers, others = find_numbers(values, texts)
         if numbers is not None:
-            return Input(finite(numbers, values.name))
-        _check_odd(values, texts, odd)
-        return _categories(texts)
-    return _categories(words(values))
+            return InputColumn(check_finite(numbers, values.name))
+        _check_kinds(values, texts, others)
+    return _categories(texts)
 
 
-def _check_odd(values: pd.Series[Any], texts: Words, odd: list[str]) -> None:
+def _check_kinds(values: pd.Series[Any], texts: TextCodes, others: list[str]) -> None:
     """A column that is mostly numbers with some text in it is a mistake more often than a category."""
-    codes, names = texts
-    rows = np.flatnonzero(np.isin(codes, [place for place, name in enumerate(names) if name in set(odd)]))
-    if 0 < len(rows) < (codes >= 0).sum() / 2:
+    is_other = np.isin(texts.names, others)
+    rows = np.flatnonzero(np.append(is_other, False)[texts.codes])
+    if 0 < len(rows) < (texts.codes >= 0).sum() / 2:
         raise InputError(
-            f"column '{values.name}' must be all numbers or all text, got '{names[codes[rows[0]]]}' in row"
-            f" {rows[0] + 1} among numbers; mend the value, or keep the column as text with"
-            f" --categorical {values.name}"
+            f"column '{values.name}' must be all numbers or all text, got"
+            f" '{texts.names[texts.codes[rows[0]]]}' in row {rows[0] + 1} among numbers; mend the value, or"
+            f" keep the column as text with --categorical {values.name}"
         )
 
 
-def tidy_input(values: pd.Series[Any], categorical: bool, keep: bool) -> Input:
-    """An input of a file as it comes."""
-    is_plain = is_number(values) or values.dtype.kind == "M"
-    texts = words(values) if categorical or not is_plain else None
+def tidy_input(values: pd.Series[Any], categorical: bool, keep: bool) -> InputColumn:
+    """An input of a file as it comes: dates are read, rare texts put together, identifiers excluded.
+
+    Parameters
+    ----------
+    values : the column
+    categorical : whether it is text, whatever it looks like
+    keep : whether it is an input, whatever it looks like
+    """
+    needs_no_text = is_number(values) or values.dtype.kind == "M"
+    texts = encode_texts(values) if categorical or not needs_no_text else None
     numbers = None
     if not categorical:
         dates = find_dates(values, texts)
         if dates is not None:
-            return Input(dates[0], None, dates[1], "" if keep else _same(dates[0]))
+            is_constant = len(np.unique(dates[0])) == 1 and not keep
+            return InputColumn(dates[0], None, dates[1], "the same in all rows" if is_constant else "")
         if texts is None:
             numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
         else:
             numbers, _ = find_numbers(values, texts)
     if numbers is not None:
         why = "" if keep else why_no_number_input(numbers, str(values.name))
-        return Input(finite(numbers, values.name), left_out=why)
+        return InputColumn(check_finite(numbers, values.name), excluded_because=why)
     assert texts is not None
     why = "" if keep else why_no_text_input(texts)
-    return _categories(texts)._replace(left_out=why) if why else _shared(texts)
+    return _categories(texts)._replace(excluded_because=why) if why else _shared_categories(texts)
 
 
-def _some(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+def _categories(texts: TextCodes) -> InputColumn:
+    """Each text is a category; a missing value is one like any other, in its sorted position."""
+    codes, names = texts
+    if (codes < 0).any():
+        position = bisect(names, MISSING)
+        codes = np.where(codes < 0, position, codes + (codes >= position))
+        names = [*names[:position], MISSING, *names[position:]]
+    return InputColumn(codes.astype(np.float64), tuple(names))
 
 
-def _same(numbers: NDArray[np.float64]) -> str:
-    return "the same in all rows" if len(np.unique(numbers)) == 1 else ""
-
-
-def _shared(found: Words) -> Input:
+def _shared_categories(texts: TextCodes) -> InputColumn:
     """Texts that enough rows share, each a category; all others are one more, at the end."""
-    least = least_rows(len(found.codes))
-    kept = [place for place, rows in enumerate(found.rows) if rows >= least]
-    names = [found.names[place] for place in kept]
-    place_of = np.full(len(found.names) + 1, -1)
-    place_of[kept] = np.arange(len(kept))
-    rare = np.setdiff1d(np.arange(len(found.names)), kept).tolist()
-    if (found.codes < 0).any():
-        place_of[-1] = len(names)
-        names.append(MISSING)
-    place_of[rare] = len(names)
-    names.append(OTHERS)
-    said = f"{_some(len(rare), 'text')} in {_some(int(found.rows[rare].sum()), 'row')}" if rare else ""
-    return Input(place_of[found.codes].astype(np.float64), tuple(names), others=said)
+    is_shared = texts.rows >= least_rows(len(texts.codes))
+    names = [name for name, shared in zip(texts.names, is_shared, strict=True) if shared]
+    names += [MISSING] if (texts.codes < 0).any() else []
+    index = np.append(np.where(is_shared, np.cumsum(is_shared) - 1, len(names)), len(names) - 1)
+    rare, rows = int((~is_shared).sum()), int(texts.rows[~is_shared].sum())
+    counted = f"{rare:,} text{'' if rare == 1 else 's'} in {rows:,} row{'' if rows == 1 else 's'}"
+    return InputColumn(index[texts.codes].astype(np.float64), (*names, OTHERS), rare=counted if rare else "")
 
 
-def finite(numbers: NDArray[np.float64], column: object) -> NDArray[np.float64]:
-    """The numbers, if they are finite and of a usable size; NaN stands for a missing one."""
-    infinite = np.flatnonzero(np.isinf(numbers))
-    if len(infinite):
-        row = int(infinite[0])
-        raise InputError(
-            f"column '{column}' must be finite, got {numbers[row]:g} in row {row + 1}"
-            f" ({len(infinite)} such values)"
-        )
-    huge = np.flatnonzero(np.abs(numbers) > LARGEST)
-    if len(huge):
-        row = int(huge[0])
-        raise InputError(
-            f"column '{column}' must stay within ±{LARGEST:g}, got {numbers[row]:g} in row {row + 1}"
-        )
+def check_finite(numbers: NDArray[np.float64], column: object) -> NDArray[np.float64]:
+    """The numbers; InputError unless they are finite and of a usable size. NaN stands for a missing one."""
+    is_wrong = {"be finite": np.isinf(numbers), f"stay within ±{LARGEST:g}": np.abs(numbers) > LARGEST}
+    for rule, mask in is_wrong.items():
+        rows = np.flatnonzero(mask)
+        if len(rows):
+            example = f"{numbers[rows[0]]:g} in row {rows[0] + 1} ({len(rows)} such values)"
+            raise InputError(f"column '{column}' must {rule}, got {example}")
     return numbers
 
 
-_INVISIBLE = {0x034F, *range(0xFE00, 0xFE10)}
-"""Characters without a look of their own, beside those that Unicode calls format characters."""
+def summarise_inputs(
+    inputs: Mapping[str, InputColumn], frame: pd.DataFrame, sensitive: Sequence[str]
+) -> list[str]:
+    """Notes on what was done to the columns of a file as it comes, in few lines."""
+    used = {name: column for name, column in inputs.items() if not column.excluded_because}
+    gaps = {name: int(frame[name].isna().sum()) for name in used if name not in sensitive}
+    gappy: dict[bool, list[str]] = {True: [], False: []}
+    for name, missing in gaps.items():
+        if missing:
+            gappy[used[name].categories is not None].append(f"{name} ({missing:,})")
+    excluded = [f"{n} ({c.excluded_because})" for n, c in inputs.items() if c.excluded_because]
+    shared = f"texts that fewer than {least_rows(len(frame))} rows share are {OTHERS}"
+    lines = {
+        "left out": excluded,
+        "dates, as days since 1970": [name for name, column in used.items() if column.date],
+        shared: [f"{name} ({column.rare})" for name, column in used.items() if column.rare],
+        "missing texts are a category of their own": gappy[True],
+        "missing numbers are replaced, by the mean or median of the training rows": gappy[False],
+    }
+    notes = []
+    for what, names in lines.items():
+        rest = len(names) - MOST_LISTED
+        shown = [*names[:MOST_LISTED], f"and {rest:,} more"] if rest > 0 else names
+        shown = [*shown, "--keep NAME takes one in"] if names is excluded else shown
+        notes += [f"{what}: {'; '.join(shown)}"] if names else []
+    return notes
 
 
-def lookalikes(frame: pd.DataFrame, names: Iterable[str]) -> list[str]:
+def note_lookalikes(frame: pd.DataFrame, names: Iterable[str]) -> list[str]:
     """A note for each of some columns that holds texts which hardly differ; nothing is done to them."""
     notes = []
     for name in dict.fromkeys(names):
         if name not in frame.columns or is_number(frame[name]):
             continue
-        found = words(frame[name])
-        alike: dict[str, list[int]] = {}
-        for index, text in enumerate(found.names):
-            alike.setdefault(fold(text), []).append(index)
-        rows = found.rows
-        several = [indices for indices in alike.values() if len(indices) > 1]
-        several.sort(key=lambda indices: -int(rows[indices].sum()))
+        texts = encode_texts(frame[name])
+        classes: dict[str, list[int]] = {}
+        for index, text in enumerate(texts.names):
+            classes.setdefault(fold(text), []).append(index)
+        several = [indices for indices in classes.values() if len(indices) > 1]
+        several.sort(key=lambda indices: -int(texts.rows[indices].sum()))
         if several:
-            told = listing((_listed([found.names[i] for i in of], rows[of]) for of in several), limit=3)
+            examples = listing((_quote(texts, indices) for indices in several), limit=3)
             notes.append(
                 f"{name}: kept apart, though they differ only in capital letters, blanks, invisible"
-                f" characters or the encoding of accents: {told}"
+                f" characters or the encoding of accents: {examples}"
             )
     return notes
 
@@ -453,17 +459,19 @@ def fold(text: str) -> str:
     >>> fold(" Yes\u200b") == fold("yes"), fold("Z\u00fcrich") == fold("Zu\u0308rich")
     (True, True)
     """
-    visible = "".join(character for character in text if not _is_invisible(character))
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", " ".join(visible.split())).casefold())
+    return unicodedata.normalize("NFC", _visible(" ".join(_visible(text).split())).casefold())
 
 
-def _is_invisible(character: str) -> bool:
-    return unicodedata.category(character) == "Cf" or ord(character) in _INVISIBLE
+def _visible(text: str) -> str:
+    """Without format characters and others that have no look of their own."""
+    characters = (c for c in text if unicodedata.category(c) != "Cf" and not "\ufe00" <= c <= "\ufe0f")
+    return unicodedata.normalize("NFC", "".join(characters).replace("\u034f", ""))
 
 
-def _listed(texts: list[str], rows: np.ndarray[Any, Any]) -> str:
+def _quote(texts: TextCodes, indices: list[int]) -> str:
     """Texts with their rows; escaped where they would look the same."""
-    seen = {unicodedata.normalize("NFC", "".join(c for c in text if not _is_invisible(c))) for text in texts}
-    spelled = texts if len(seen) == len(texts) else [ascii(text)[1:-1] for text in texts]
-    parts = [f"'{text}' ({count:,})" for text, count in zip(spelled, rows.tolist(), strict=True)]
-    return " and ".join(parts)
+    names = [texts.names[index] for index in indices]
+    if len({_visible(name) for name in names}) < len(names):
+        names = [ascii(name)[1:-1] for name in names]
+    rows = texts.rows[indices].tolist()
+    return " and ".join(f"'{name}' ({count:,})" for name, count in zip(names, rows, strict=True))

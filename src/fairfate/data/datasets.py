@@ -23,21 +23,14 @@ ADULT_COLUMNS = (
     "age,workclass,fnlwgt,education,educational-num,marital-status,occupation,relationship,race,"
     "gender,capital-gain,capital-loss,hours-per-week,native-country,income"
 )
-COMPAS_COLUMNS = [
-    "sex",
-    "age",
-    "age_cat",
-    "race",
-    "juv_fel_count",
-    "juv_misd_count",
-    "juv_other_count",
-    "priors_count",
-    "c_charge_degree",
-    "c_charge_desc",
-    "decile_score",
-    "score_text",
-    "two_year_recid",
-]
+COMPAS_COLUMNS = (
+    "sex,age,age_cat,race,juv_fel_count,juv_misd_count,juv_other_count,priors_count,c_charge_degree,"
+    "c_charge_desc,decile_score,score_text,two_year_recid"
+)
+VARIABLE = "FAIRFATE_DATA"
+_PROPUBLICA = "https://raw.githubusercontent.com/propublica/compas-analysis/master"
+_UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
+_FAIRNESS_DATASET = "https://raw.githubusercontent.com/tailequy/fairness_dataset/main"
 
 
 def prepare_adult(test: bytes, train: bytes) -> bytes:
@@ -60,7 +53,7 @@ def prepare_compas(raw: bytes) -> bytes:
         & (frame["c_charge_degree"] != "O")
         & frame["score_text"].notna()
     ]
-    kept = kept[COMPAS_COLUMNS].dropna()
+    kept = kept[COMPAS_COLUMNS.split(",")].dropna()
     kept = kept.assign(**{"sex-race": kept["sex"] + "-" + kept["race"]})
     return kept.to_csv(index=False, lineterminator="\n").rstrip("\n").encode()
 
@@ -81,9 +74,6 @@ def prepare_dutch(raw: bytes) -> bytes:
     return "\n".join([",".join(names), *body]).encode()
 
 
-VARIABLE = "FAIRFATE_DATA"
-
-
 @dataclass(frozen=True)
 class Source:
     """A public dataset."""
@@ -102,7 +92,6 @@ class Source:
     scaled_in_published_runs: bool = True
 
 
-_FAIRNESS_DATASET = "https://raw.githubusercontent.com/tailequy/fairness_dataset"
 SOURCES: dict[str, Source] = {
     source.name: source
     for source in (
@@ -122,8 +111,7 @@ SOURCES: dict[str, Source] = {
             sha256="a17a649dd1769b9fd691f31a81b6f7c4d7079e4a691c6f4c96f1bd0e72b74661",
             raw=(
                 (
-                    "https://raw.githubusercontent.com/propublica/compas-analysis/master/"
-                    "compas-scores-two-years.csv",
+                    f"{_PROPUBLICA}/compas-scores-two-years.csv",
                     "c451db85908b2f7fef1d83203bedf6b71ecda0d5af468d82ae62178f91d0cc7d",
                 ),
             ),
@@ -142,11 +130,11 @@ SOURCES: dict[str, Source] = {
             sha256="1f13ee2bf9d7c66098429281ab91fa1b51cbabd3b805cc365b3c6b44491ea2c0",
             raw=(
                 (
-                    "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/adult.test",
+                    f"{_UCI}/adult/adult.test",
                     "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
                 ),
                 (
-                    "https://archive.ics.uci.edu/ml/machine-learning-databases/adult/adult.data",
+                    f"{_UCI}/adult/adult.data",
                     "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
                 ),
             ),
@@ -165,7 +153,7 @@ SOURCES: dict[str, Source] = {
             sha256="961234bea8efc6e5845dac8188ad71d5007d5984b8841804a2e1ded926d8ebff",
             raw=(
                 (
-                    f"{_FAIRNESS_DATASET}/main/experiments/data/law_school_clean.csv",
+                    f"{_FAIRNESS_DATASET}/experiments/data/law_school_clean.csv",
                     "23c1b173f3480beb7afc4957b107a9917dfc4a8dc9d87ea6034ec35222152452",
                 ),
             ),
@@ -185,7 +173,7 @@ SOURCES: dict[str, Source] = {
             sha256="6b1627c90c45760e0c90984cd630a7381cfa0f1c2b57a14fc12ad717a5b671fc",
             raw=(
                 (
-                    f"{_FAIRNESS_DATASET}/main/Dutch_census/dutch_census_2001.arff",
+                    f"{_FAIRNESS_DATASET}/Dutch_census/dutch_census_2001.arff",
                     "0e7e3f32668919c239db820f625815e1ea834c71402cdea595e03ef08c8616ef",
                 ),
             ),
@@ -201,7 +189,7 @@ def cache_folder() -> Path:
     return platformdirs.user_cache_path("fairfate") / "datasets"
 
 
-def folders(data_dir: str | Path | None = None) -> list[Path]:
+def dataset_folders(data_dir: str | Path | None = None) -> list[Path]:
     """Where datasets are looked for, in this order."""
     if data_dir is not None and (str(data_dir) == "" or not Path(data_dir).is_dir()):
         raise InputError(f"data-dir must be a folder, got '{data_dir}' (no such folder)")
@@ -209,22 +197,33 @@ def folders(data_dir: str | Path | None = None) -> list[Path]:
     return [Path(folder) for folder in named if folder] + [cache_folder()]
 
 
-def find(name: str, data_dir: str | Path | None = None) -> Path:
+def find_dataset(name: str, data_dir: str | Path | None = None) -> Path:
     """The prepared file of a dataset, or an InputError that tells the three ways to get it."""
-    for folder in folders(data_dir):
+    for folder in dataset_folders(data_dir):
         if (folder / f"{name}.csv").is_file():
             return folder / f"{name}.csv"
-    looked = ", ".join(f"'{folder}'" for folder in folders(data_dir))
+    searched = ", ".join(f"'{folder}'" for folder in dataset_folders(data_dir))
     raise InputError(
-        f"dataset '{name}' must be available as {name}.csv, got none in {looked}. Three ways to get it:\n"
+        f"dataset '{name}' must be available as {name}.csv, got none in {searched}. Three ways to get it:\n"
         f"  1. fairfate data fetch {name}        (downloads it into the cache)\n"
-        f"  2. --data-dir FOLDER              (a folder of yours that holds {name}.csv)\n"
+        f"  2. --data-dir FOLDER              (a folder that contains {name}.csv)\n"
         f"  3. export {VARIABLE}=FOLDER    (the same, for every command)"
     )
 
 
-def fetch(name: str, folder: str | Path | None = None, *, progress: bool = False) -> Path:
-    """Download a dataset's raw files, check them, and write the prepared file."""
+def fetch_dataset(name: str, folder: str | Path | None = None, *, progress: bool = False) -> Path:
+    """Download a dataset's raw files, check them, and write the prepared file.
+
+    Parameters
+    ----------
+    name : adult, compas, law or dutch
+    folder : where to; the cache if None
+    progress : whether to show a bar
+
+    Returns
+    -------
+    The prepared file.
+    """
     import pooch
 
     source = SOURCES[name]
@@ -269,6 +268,16 @@ def synthetic(rows: int = 6000, seed: int = 0) -> Table:
     ----------
     rows : number of applicants
     seed : the generator's seed
+
+    Returns
+    -------
+    The table.
+
+    Examples
+    --------
+    >>> table = synthetic(rows=100)
+    >>> len(table), table.feature_names[:3], table.label_names
+    (100, ('experience', 'test_score', 'referral'), ('not hired', 'hired'))
     """
     check(20 <= rows <= 100_000_000, "synthetic rows must be >= 20 and <= 100,000,000", rows)
     check(seed >= 0, "synthetic seed must be >= 0", seed)

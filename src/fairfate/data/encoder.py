@@ -22,7 +22,7 @@ class Encoder:
     """Fills missing numbers and scales every column, as seen in the rows it was fitted on.
 
     Without ``slots`` every column is one input, scaled to [0, 1] (other rows may fall outside; a column with
-    one value becomes 0), and a category is its place in the list. With them, a category has an input for each
+    one value becomes 0), and a category is its index in the list. With them, a category has an input for each
     of its values, and numbers are standardised.
     """
 
@@ -49,11 +49,11 @@ class Encoder:
         """
         columns = features.shape[1]
         low, high, median = np.zeros(columns), np.zeros(columns), np.zeros(columns)
-        for place in range(columns):
-            values = features[rows, place]
+        for column in range(columns):
+            values = features[rows, column]
             values = values[~np.isnan(values)]
             if len(values):
-                low[place], high[place], median[place] = values.min(), values.max(), np.median(values)
+                low[column], high[column], median[column] = values.min(), values.max(), np.median(values)
         if not scale:
             return cls(np.zeros_like(low), np.ones_like(low), median)
         return cls(low, np.where(high > low, high - low, 1.0), median)
@@ -69,14 +69,14 @@ class Encoder:
         [[1.0, 0.0, 0.0, 1.0], [0.0, 1.0, 1.0, 0.0]]
         """
         number, columns = slots == 0, features.shape[1]
-        counts, seen = np.zeros(columns, dtype=np.int64), 0
+        counts, length = np.zeros(columns, dtype=np.int64), 0
         for block in _blocks(features, rows):
-            counts, seen = counts + (~np.isnan(block)).sum(axis=0), seen + len(block)
+            counts, length = counts + (~np.isnan(block)).sum(axis=0), length + len(block)
         sums = _sum_rows(_blocks(features, rows), columns)
         mean = np.where(number, sums / np.maximum(counts, 1), 0.0)
         squares = _sum_rows(((block - mean) ** 2 for block in _blocks(features, rows)), columns)
         variance = squares / np.maximum(counts, 1)
-        return cls(mean, _spans(number, mean, variance, 1e-24), mean, slots, (seen > counts) & number)
+        return cls(mean, _spans(number, mean, variance, 1e-24), mean, slots, (length > counts) & number)
 
     @classmethod
     def from_sums(
@@ -87,7 +87,14 @@ class Encoder:
         flagged: NDArray[np.bool_],
         slots: NDArray[np.int64],
     ) -> Encoder:
-        """From sums over the rows, which several holders of rows can add up."""
+        """Learn the same from sums over the rows, which several sites can add up.
+
+        Parameters
+        ----------
+        counts, sums, squares : (columns,) how many numbers there are, their sum, and that of their squares
+        flagged : (columns,) which have missing numbers
+        slots : (columns,) how many values a category has; 0 for numbers
+        """
         number = slots == 0
         mean = np.where(number & (counts > 0), sums / np.maximum(counts, 1), 0.0)
         variance = squares / np.maximum(counts, 1) - mean * mean  # nothing is left of a tiny one
@@ -127,29 +134,27 @@ class Encoder:
             return
         starts = np.concatenate([[0], np.cumsum(self._widths)])
         for column, values in enumerate(features.T):
-            at = starts[column]
+            start = starts[column]
             if self.slots[column]:
                 rows = np.flatnonzero((values >= 0) & (values < self.slots[column]))
-                out[rows, at + values[rows].astype(np.int64)] = 1.0
+                out[rows, start + values[rows].astype(np.int64)] = 1.0
                 continue
             missing = np.isnan(values)
-            out[:, at] = (np.where(missing, self.median[column], values) - self.low[column]) / self.span[
-                column
-            ]
+            filled = np.where(missing, self.median[column], values)
+            out[:, start] = (filled - self.low[column]) / self.span[column]
             if self.flagged[column]:
-                out[:, at + 1] = missing
+                out[:, start + 1] = missing
 
     def names(self, columns: tuple[str, ...], values: dict[str, tuple[str, ...]]) -> list[str]:
         """What each input is, from the columns' names and the values of categories."""
-        found: list[str] = []
-        for place, column in enumerate(columns):
-            if self.slots is not None and self.slots[place]:
-                found += [f"{column}={value}" for value in values[column]]
-                continue
-            found.append(column)
-            if self.flagged is not None and self.flagged[place]:
-                found.append(f"{column} {_MISSING}")
-        return found
+        names: list[str] = []
+        for number, column in enumerate(columns):
+            if self.slots is not None and self.slots[number]:
+                names += [f"{column}={value}" for value in values[column]]
+            else:
+                is_flagged = self.flagged is not None and self.flagged[number]
+                names += [column, f"{column} (missing)"] if is_flagged else [column]
+        return names
 
 
 def _blocks(features: NDArray[np.float64], rows: Rows) -> Iterator[NDArray[np.float64]]:
@@ -173,8 +178,5 @@ def _spans(
 ) -> NDArray[np.float64]:
     """Standard deviations; where there is none to speak of, something that keeps the numbers small."""
     usable = number & (variance > least * mean * mean) & (variance > 0)
-    found = np.where(usable, np.sqrt(np.where(usable, variance, 1.0)), np.maximum(1.0, np.abs(mean)))
-    return np.where(number, found, 1.0)
-
-
-_MISSING = "(missing)"
+    spans = np.where(usable, np.sqrt(np.where(usable, variance, 1.0)), np.maximum(1.0, np.abs(mean)))
+    return np.where(number, spans, 1.0)

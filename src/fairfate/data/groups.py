@@ -19,16 +19,21 @@ from fairfate.data.columns import (
     REFUSE,
     SMALL,
     Columns,
-    Words,
-    complete,
+    TextCodes,
+    encode_complete,
+    encode_texts,
     find_numbers,
+    find_value,
     is_number,
     least_rows,
-    match,
-    named_missing,
-    words,
 )
-from fairfate.errors import InputError, listing, unknown
+from fairfate.errors import InputError, check, listing, unknown
+
+FEWEST = 5
+"""Rows of either label that a group needs to be in the training, the validation and the test rows."""
+MOST_NUMBERS = 12
+"""A sensitive column of numbers with more values is cut into bands."""
+MOST_GROUPS = 100
 
 
 @dataclass(frozen=True)
@@ -67,14 +72,10 @@ class Groups:
         cls, attributes: Sequence[str], values: Sequence[Sequence[str]], codes: Sequence[NDArray[Any]]
     ) -> tuple[Groups, NDArray[np.int16]]:
         """The combinations that occur, and the group of each row, from its values of each attribute."""
-        together = np.stack([np.asarray(code, dtype=np.int64) for code in codes], axis=1)
-        members, group = np.unique(together, axis=0, return_inverse=True)
-        found = cls(
-            tuple(attributes),
-            tuple(tuple(of) for of in values),
-            tuple(tuple(int(value) for value in row) for row in members),
-        )
-        return found, group.reshape(-1).astype(np.int16)
+        combinations = np.stack([np.asarray(code, dtype=np.int64) for code in codes], axis=1)
+        members, group = np.unique(combinations, axis=0, return_inverse=True)
+        grouping = cls(tuple(attributes), tuple(map(tuple, values)), tuple(map(tuple, members.tolist())))
+        return grouping, group.reshape(-1).astype(np.int16)
 
     def __len__(self) -> int:
         return len(self.members)
@@ -101,9 +102,9 @@ class Groups:
     def categories(self, attributes: tuple[str, ...]) -> list[tuple[str, ...]]:
         """The values of each combination of some of the attributes, in the order of `merge`."""
         index = self.index_of(attributes)
-        places = [self.attributes.index(name) for name in attributes]
+        columns = [self.attributes.index(name) for name in attributes]
         names = {
-            int(number): tuple(self.values[place][member[place]] for place in places)
+            int(number): tuple(self.values[column][member[column]] for column in columns)
             for number, member in zip(index, self.members, strict=True)
         }
         return [names[number] for number in range(len(names))]
@@ -114,8 +115,8 @@ class Groups:
         >>> Groups.single("sex", ("f", "m", "(missing)")).compared(("sex",)).tolist()
         [True, True, False]
         """
-        apart = {SMALL} if self.missing_counts else {SMALL, MISSING}
-        compared = np.array([not apart & set(values) for values in self.categories(attributes)], dtype=bool)
+        excluded = {SMALL} if self.missing_counts else {SMALL, MISSING}
+        compared = np.array([excluded.isdisjoint(v) for v in self.categories(attributes)], dtype=bool)
         return compared if compared.sum() >= 2 else np.ones(len(compared), dtype=bool)
 
     def merge(self, counts: NDArray[Any], attributes: tuple[str, ...]) -> NDArray[Any]:
@@ -124,23 +125,17 @@ class Groups:
             return counts
         index = self.index_of(attributes)
         merged = np.zeros((*counts.shape[:-3], int(index.max()) + 1, 2, 2), dtype=counts.dtype)
-        for group, place in enumerate(index):
-            merged[..., place, :, :] += counts[..., group, :, :]
+        for group, combination in enumerate(index):
+            merged[..., combination, :, :] += counts[..., group, :, :]
         return merged
 
 
 @cache
 def _index_of(groups: Groups, attributes: tuple[str, ...]) -> NDArray[np.int64]:
-    places = [groups.attributes.index(name) for name in attributes]
-    chosen = [tuple(member[place] for place in places) for member in groups.members]
-    order = {combination: number for number, combination in enumerate(sorted(set(chosen)))}
-    return np.array([order[combination] for combination in chosen], dtype=np.int64)
-
-
-FEWEST = 5
-"""Rows of either label that a group needs to be in the training, the validation and the test rows."""
-MOST_NUMBERS = 12
-"""A sensitive column of numbers with more values is cut into bands."""
+    columns = [groups.attributes.index(name) for name in attributes]
+    combinations = [tuple(member[column] for column in columns) for member in groups.members]
+    order = {combination: number for number, combination in enumerate(sorted(set(combinations)))}
+    return np.array([order[combination] for combination in combinations], dtype=np.int64)
 
 
 def band_names(cuts: tuple[float, ...]) -> list[str]:
@@ -153,23 +148,29 @@ def band_names(cuts: tuple[float, ...]) -> list[str]:
     return [f"below {cuts[0]:g}", *middle, f"{cuts[-1]:g} and over"]
 
 
-def into_bands(numbers: NDArray[np.float64], cuts: tuple[float, ...]) -> pd.Series[Any]:
-    """The band of each number, by its name; none where there is no number."""
+def cut_into_bands(numbers: NDArray[np.float64], cuts: tuple[float, ...]) -> pd.Series[Any]:
+    """The band of each number, by its name; none where there is no number.
+
+    >>> cut_into_bands(np.array([20.0, 25.0, 99.0]), (25, 40)).tolist()
+    ['below 25', '25 to 40', '40 and over']
+    """
     names = np.array(band_names(cuts), dtype=object)
-    band = np.searchsorted(np.asarray(cuts, dtype=np.float64), numbers, side="right")
-    found = names[np.minimum(band, len(cuts))]
-    found[np.isnan(numbers)] = None
-    return pd.Series(found)
+    index = np.searchsorted(np.asarray(cuts, dtype=np.float64), numbers, side="right")
+    bands = names[np.minimum(index, len(cuts))]
+    bands[np.isnan(numbers)] = None
+    return pd.Series(bands)
 
 
-def usual_bands(numbers: NDArray[np.float64]) -> tuple[float, ...]:
-    """The quartiles of numbers, to cut them at, as far as they differ."""
-    present = numbers[~np.isnan(numbers)]
+def quartile_cuts(values: pd.Series[Any]) -> tuple[float, ...]:
+    """The quartiles of a column of many numbers, to cut it at, as far as they differ; none for others."""
+    if not is_number(values) or values.dropna().nunique() <= MOST_NUMBERS:
+        return ()
+    present = values.dropna().to_numpy(dtype=np.float64)
     cuts = np.unique(np.round(np.quantile(present, [0.25, 0.5, 0.75]), 6))
     return tuple(float(cut) for cut in cuts if cut > present.min())
 
 
-class Merged(NamedTuple):
+class MergedGroups(NamedTuple):
     """Groups of which the small ones are one."""
 
     codes: NDArray[np.int64]
@@ -181,38 +182,43 @@ class Merged(NamedTuple):
     """The only small group, where it stays as it is since there is only one other."""
 
 
-def merge_small(codes: NDArray[np.int64], names: list[str], label: NDArray[np.int8], least: int) -> Merged:
-    """Groups with too few rows, or of one label, as one; two groups at least are left.
+def merge_small(
+    codes: NDArray[np.int64], names: list[str], label: NDArray[np.int8], least: int
+) -> MergedGroups:
+    """Put groups with too few rows, or of one label, together; two groups at least are left.
 
     No row is left out. Rows without a value are a group of their own, however few they are.
+
+    Parameters
+    ----------
+    codes : (rows,) each row's group
+    names : of the groups
+    label : (rows,) 1 is the favourable outcome
+    least : rows that a group must have
     """
-    cells = np.bincount(codes * 2 + label, minlength=2 * len(names)).reshape(-1, 2)
-    known = np.array([name != MISSING for name in names])
-    few = (cells.sum(axis=1) < least) | (cells.min(axis=1) < max(1, least // 5))
-    if few[known].all():  # a small file: only what cannot be split
-        few = cells.min(axis=1) < FEWEST
-    few &= known
-    large = int((known & ~few).sum())
-    if not few.any() or not large:
-        return Merged(codes, names, [])
-    if large + few.sum() == 2:
-        return Merged(codes, names, [], names[int(np.flatnonzero(few)[0])])
-    rest = np.flatnonzero(~few)
-    index = np.full(len(names), len(rest))
-    index[rest] = np.arange(len(rest))
-    merged = sorted(names[number] for number in np.flatnonzero(few))
-    return Merged(index[codes], [*(names[number] for number in rest), SMALL], merged)
+    strata = np.bincount(codes * 2 + label, minlength=2 * len(names)).reshape(-1, 2)
+    is_known = np.array([name != MISSING for name in names])
+    is_small = (strata.sum(axis=1) < least) | (strata.min(axis=1) < max(1, least // 5))
+    if is_small[is_known].all():  # a small file: only what cannot be split
+        is_small = strata.min(axis=1) < FEWEST
+    is_small &= is_known
+    large = int((is_known & ~is_small).sum())
+    if not is_small.any() or not large:
+        return MergedGroups(codes, names, [])
+    small = [name for name, few in zip(names, is_small, strict=True) if few]
+    if large + len(small) == 2:
+        return MergedGroups(codes, names, [], small[0])
+    rest = [name for name in names if name not in small]
+    index = np.where(is_small, len(rest), np.cumsum(~is_small) - 1)
+    return MergedGroups(index[codes], [*rest, SMALL], sorted(small))
 
 
-def is_too_small(labels: pd.Series[Any], every: pd.Series[Any]) -> bool:
+def is_too_small(labels: pd.Series[Any], all_labels: pd.Series[Any]) -> bool:
     """Whether rows with these labels cannot be a group that is in the training, validation and test rows."""
-    return any(int((labels == value).sum()) < FEWEST for value in every.dropna().unique())
+    return any(int((labels == value).sum()) < FEWEST for value in all_labels.dropna().unique())
 
 
-MOST_GROUPS = 100
-
-
-class Attribute(NamedTuple):
+class SensitiveColumn(NamedTuple):
     """A sensitive column: each row's value, the values' names, and where numbers were cut."""
 
     codes: NDArray[np.int16]
@@ -220,92 +226,112 @@ class Attribute(NamedTuple):
     cuts: tuple[float, ...] = ()
 
 
-def read_attribute(
+def read_sensitive(
     values: pd.Series[Any], columns: Columns, label: NDArray[np.int8], tidy: bool, notes: list[str]
-) -> Attribute:
-    """A sensitive column; with ``tidy``, numbers are cut, small groups merged, missing values kept."""
+) -> SensitiveColumn:
+    """Read a sensitive column; with ``tidy``, numbers are cut, small groups merged, missing values kept.
+
+    Parameters
+    ----------
+    values : the column
+    columns : its bands, the value to set against all others, and what becomes of small and missing ones
+    label : (rows,) 1 is the favourable outcome
+    tidy : whether the file is as it comes
+    notes : where to say what was done
+    """
     name, cuts = str(values.name), dict(columns.bands).get(str(values.name), ())
-    chosen = dict(columns.privileged).get(name)
-    if tidy and not cuts and chosen is None and _many_numbers(values):
-        cuts = usual_bands(values.to_numpy(dtype=np.float64, na_value=np.nan))
+    privileged = dict(columns.privileged).get(name)
+    if tidy and not cuts and privileged is None:
+        cuts = quartile_cuts(values)
         if cuts:
-            told = ",".join(f"{cut:g}" for cut in cuts)
-            notes.append(f"{name}: cut into bands at its quartiles, as by --sensitive {name}:{told}")
+            option = f"{name}:{','.join(f'{cut:g}' for cut in cuts)}"
+            notes.append(f"{name}: cut into bands at its quartiles, as by --sensitive {option}")
     if cuts:
-        numbers, odd = find_numbers(values)
-        if numbers is None:
-            got = f"'{odd[0]}'" if odd else "no value in any row"
-            raise InputError(f"sensitive '{name}' must hold numbers to be cut into bands, got {got}")
-        values = into_bands(numbers, cuts).rename(name)
+        values = _read_bands(values, cuts)
     if not tidy or columns.missing_group == REFUSE:
-        codes, names = complete(values, "sensitive")
+        texts = encode_complete(values, "sensitive")
     else:
-        codes, names = words(named_missing(values))
-        if MISSING in names:
-            rows = int((codes == names.index(MISSING)).sum())
-            kept = columns.missing_group == KEEP
-            what = f"a group, {MISSING}" if kept else f"reported as {MISSING} and not compared with others"
-            what = what if chosen is None else f"not counted as {chosen}"
-            notes.append(f"{name}: {rows:,} rows without a value are {what} (--missing-group)")
+        texts = encode_texts(values.astype(object).where(values.notna(), MISSING))
+        if MISSING in texts.names:
+            notes.append(_note_missing(name, texts, columns.missing_group == KEEP, privileged))
     if cuts:
-        order = [band for band in (*band_names(cuts), MISSING) if band in names]
-        codes, names = np.array([order.index(band) for band in names])[codes], order
-    if chosen is None and len(names) > MOST_GROUPS:
+        order = [band for band in (*band_names(cuts), MISSING) if band in texts.names]
+        texts = TextCodes(np.array([order.index(band) for band in texts.names])[texts.codes], order)
+    codes, names = texts
+    if privileged is None and len(names) > MOST_GROUPS:
         raise InputError(
             f"sensitive must have at most {MOST_GROUPS} values, got {len(names)} in column '{name}';"
             " name one with --privileged to set it against the others"
         )
     if len(names) < 2:
         raise InputError(f"sensitive must have at least two values, got one in column '{name}': {names[0]}")
-    if chosen is None:
+    if privileged is None:
         if tidy and columns.min_group > 0:
-            found = Words(codes, list(names))
-            codes, names, merged, alone = merge_small(codes, names, label, columns.min_group)
-            if merged:
-                apart = len(set(names) - {SMALL, MISSING}) > 1
-                how = f"reported as {SMALL}{' and not compared with others' if apart else ''}"
-                least = f"fewer than {columns.min_group} rows, or very few of one outcome"
-                notes.append(f"{name}: groups of {least}, are {how} (--min-group): {_named(merged, found)}")
-            if alone:
-                named = _named([alone], found)
-                notes.append(f"{name}: a group with few rows stays, for there is only one other: {named}")
-        return Attribute(codes.astype(np.int16), tuple(names), cuts)
-    privileged = match(chosen, names, "privileged", name)
-    rest = [name for name in names if name != names[privileged]]
-    others = rest[0] if len(rest) == 1 else OTHERS
-    return Attribute((codes == privileged).astype(np.int16), (others, names[privileged]), cuts)
+            merged = merge_small(codes, names, label, columns.min_group)
+            notes += _note_merged(name, texts, merged, columns.min_group)
+            codes, names = merged.codes, merged.names
+        return SensitiveColumn(codes.astype(np.int16), tuple(names), cuts)
+    chosen = find_value(privileged, names, "privileged", name)
+    others = names[1 - chosen] if len(names) == 2 else OTHERS
+    return SensitiveColumn((codes == chosen).astype(np.int16), (others, names[chosen]), cuts)
 
 
-def _named(few: list[str], found: Words) -> str:
+def _read_bands(values: pd.Series[Any], cuts: tuple[float, ...]) -> pd.Series[Any]:
+    numbers, others = find_numbers(values)
+    if numbers is None:
+        example = f"'{others[0]}'" if others else "no value in any row"
+        raise InputError(f"sensitive '{values.name}' must hold numbers to be cut into bands, got {example}")
+    return cut_into_bands(numbers, cuts).rename(str(values.name))
+
+
+def _note_missing(name: str, texts: TextCodes, is_group: bool, privileged: str | None) -> str:
+    what = f"a group, {MISSING}" if is_group else f"reported as {MISSING} and not compared with others"
+    what = what if privileged is None else f"not counted as {privileged}"
+    rows = texts.rows[texts.names.index(MISSING)]
+    return f"{name}: {rows:,} rows without a value are {what} (--missing-group)"
+
+
+def _note_merged(name: str, texts: TextCodes, merged: MergedGroups, min_group: int) -> list[str]:
+    notes = []
+    if merged.merged:
+        is_compared = len(set(merged.names) - {SMALL, MISSING}) <= 1
+        how = f"reported as {SMALL}{'' if is_compared else ' and not compared with others'}"
+        least = f"fewer than {min_group} rows, or very few of one outcome"
+        names = _list_groups(merged.merged, texts)
+        notes.append(f"{name}: groups of {least}, are {how} (--min-group): {names}")
+    if merged.alone:
+        names = _list_groups([merged.alone], texts)
+        notes.append(f"{name}: a group with few rows stays, for there is only one other: {names}")
+    return notes
+
+
+def _list_groups(names: list[str], texts: TextCodes) -> str:
     """Groups by name; those that hardly a row shares as examples, which no file keeps."""
-    least = least_rows(len(found.codes))
-    rare = [name for name in few if found.rows[found.names.index(name)] < least]
-    shared = [name for name in few if name not in rare]
+    least = least_rows(len(texts.codes))
+    rare = [name for name in names if texts.rows[texts.names.index(name)] < least]
+    shared = [name for name in names if name not in rare]
     if not rare:
         return listing(shared, MOST_GROUPS)
     quoted = " and ".join(f"'{name}'" for name in rare)
-    return (
-        f"{listing([*shared, f'{len(rare)} of them with fewer than {least}'], MOST_GROUPS)}, such as {quoted}"
-    )
+    shown = [*shared, f"{len(rare)} of them with fewer than {least}"]
+    return f"{listing(shown, MOST_GROUPS)}, such as {quoted}"
 
 
-def _many_numbers(values: pd.Series[Any]) -> bool:
-    return is_number(values) and values.dropna().nunique() > MOST_NUMBERS
-
-
-def crossed(
-    coded: Mapping[str, tuple[NDArray[np.int16], tuple[str, ...]]], missing_counts: bool = False
+def cross_columns(
+    columns: Mapping[str, SensitiveColumn], missing_counts: bool = False
 ) -> tuple[Groups, NDArray[np.int16]]:
-    """The groups that the sensitive columns make together, and each row's."""
-    if len(coded) == 1:
-        ((name, (codes, values)),) = coded.items()
-        return replace(Groups.single(name, values), missing_counts=missing_counts), codes
-    crossed, group = Groups.cross(
-        tuple(coded), [values for _, values in coded.values()], [codes for codes, _ in coded.values()]
-    )
-    if len(crossed) > MOST_GROUPS:
-        raise InputError(
-            f"sensitive columns must make at most {MOST_GROUPS} groups together, got {len(crossed)} of"
-            f" {listing(coded)}"
-        )
-    return replace(crossed, missing_counts=missing_counts), group
+    """The groups that sensitive columns make together, and each row's.
+
+    Parameters
+    ----------
+    columns : the sensitive columns by name
+    missing_counts : whether people without a value are a group like any other
+    """
+    if len(columns) == 1:
+        ((name, column),) = columns.items()
+        return replace(Groups.single(name, column.names), missing_counts=missing_counts), column.codes
+    values, codes = [column.names for column in columns.values()], [c.codes for c in columns.values()]
+    grouping, group = Groups.cross(tuple(columns), values, codes)
+    rule = f"sensitive columns must make at most {MOST_GROUPS} groups together"
+    check(len(grouping) <= MOST_GROUPS, rule, f"{len(grouping)} of {listing(columns)}")
+    return replace(grouping, missing_counts=missing_counts), group

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import itertools
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,9 +15,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairfate.data.columns import MISSING, OTHERS, SMALL, finite, read_dates, words
+from fairfate.data.columns import MISSING, OTHERS, SMALL, check_finite, encode_texts, read_dates
 from fairfate.data.encoder import NONE, ONEHOT, ORDINAL, Encoder
-from fairfate.data.groups import Groups, into_bands
+from fairfate.data.groups import Groups, cut_into_bands
 from fairfate.data.numbers import parse_bound, without_codes
 from fairfate.data.table import Table
 from fairfate.errors import InputError, listing, unknown
@@ -28,7 +27,7 @@ from fairfate.storage import write_bytes
 class UnfitError(InputError):
     """A file that does not fit a schema.
 
-    The message may show values of the file, for its owner to mend it; ``public`` names the column and the
+    The message may show values of the file, for its owner to fix it; ``public`` names the column and the
     rule only, for others to read.
     """
 
@@ -59,7 +58,7 @@ class ColumnValues(NamedTuple):
     """How many rows hold texts that the schema does not tell apart."""
 
 
-class Applied(NamedTuple):
+class SchemaRows(NamedTuple):
     """Rows as a schema sees them; see `Schema.apply`."""
 
     features: NDArray[np.float64]
@@ -98,31 +97,29 @@ class Vocabulary(NamedTuple):
 
     def read(self, values: pd.Series[Any]) -> ColumnValues:
         """The index of each row's text."""
-        codes, names = words(values)
-        index, rest = self.indices, self.rest
+        codes, names = encode_texts(values)
+        index, rest, problems, note = self.indices, self.rest, [], ""
         indices = np.array([index.get(name, rest) for name in names] + [self.missing], dtype=np.float64)
         indices[indices < 0] = np.nan
-        problems, note = [], ""
         empty = np.flatnonzero(codes < 0)
-        if len(empty) and not set(self.missing_in) & set(self.names):
+        if len(empty) and set(self.missing_in).isdisjoint(self.names):
             why = ", since the schema knows no missing one" if OTHERS in self.missing_in else ""
             rule = f"column '{values.name}' must have a value in every row{why}"
             problems.append(UnfitError(rule, f", got {len(empty)} missing, the first in row {empty[0] + 1}"))
-        strange = np.array([name not in index for name in names] + [False])
-        if strange.any():
-            rows = np.flatnonzero(strange[codes])
-            example = names[int(np.flatnonzero(strange)[0])]
+        unknown_names = [name for name in names if name not in index]
+        if unknown_names:
+            rows = np.flatnonzero(np.isin(codes, [names.index(name) for name in unknown_names]))
             counted = "" if rest < 0 else f", count as {self.names[rest]}"
             note = (
                 f"{values.name}: {len(rows):,} rows with texts that the model does not tell apart, such as"
-                f" '{example}'{counted}"
+                f" '{unknown_names[0]}'{counted}"
             )
-            if rest < 0:
-                rule = f"column '{values.name}' must hold only the schema's {len(self.names)} values"
-                others = f"{strange.sum()} other{'' if strange.sum() == 1 else 's'} in {_rows(rows)}"
-                shown = _examples(rows, (names[codes[row]] for row in rows))
-                detail = f", got {others}, {shown}; the schema knows {listing(self.names)}"
-                problems.append(UnfitError(rule, detail))
+        if unknown_names and rest < 0:
+            rule = f"column '{values.name}' must hold only the schema's {len(self.names)} values"
+            number = f"{len(unknown_names)} other{'' if len(unknown_names) == 1 else 's'}"
+            examples = _examples(rows, (names[codes[row]] for row in rows))
+            known = f"the schema knows {listing(self.names)}"
+            problems.append(UnfitError(rule, f", got {number} in {_rows(rows)}, {examples}; {known}"))
         return ColumnValues(indices[codes], (), tuple(problems), note)
 
 
@@ -144,17 +141,34 @@ def read_numbers(values: pd.Series[Any]) -> ColumnValues:
         numbers = parse_numbers(values)
         rows = np.flatnonzero((numbers.isna() & values.notna()).to_numpy(dtype=bool))
         if len(rows):
-            shown = _examples(rows, (values.iloc[row] for row in rows))
+            examples = _examples(rows, (values.iloc[row] for row in rows))
             rule = f"column '{column}' must hold numbers, got text"
-            problems.append(UnfitError(rule, f" in {_rows(rows)}, {shown}"))
+            problems.append(UnfitError(rule, f" in {_rows(rows)}, {examples}"))
         values = numbers
     array = values.to_numpy(dtype=np.float64, na_value=np.nan)
     try:
-        finite(array, column)
+        check_finite(array, column)
     except InputError as error:
         rule = f"column '{column}' must hold finite numbers of a usable size"
         problems.append(UnfitError(rule, f" ({error})"))
     return ColumnValues(array, tuple(problems))
+
+
+def parse_numbers(values: pd.Series[Any]) -> pd.Series[Any]:
+    """Texts as numbers, of a censored one such as <0.6 its bound; NaN for anything else.
+
+    >>> parse_numbers(pd.Series(["1.5", "<0.6", "old"])).tolist()
+    [1.5, 0.6, nan]
+    """
+    numbers = pd.to_numeric(values, errors="coerce")
+
+    def bound_of(value: object) -> float:
+        text = str(value).strip()
+        bound = parse_bound(text) or parse_bound(text, ",")
+        return np.nan if bound is None else bound.value
+
+    rest = values[numbers.isna() & values.notna()]
+    return numbers.fillna(rest.map(bound_of).astype(np.float64)) if len(rest) else numbers
 
 
 def _rows(rows: NDArray[Any]) -> str:
@@ -254,7 +268,7 @@ class Schema:
         known = self.grouping.values[self.sensitive.index(sensitive)]
         return MISSING in known or SMALL in known
 
-    def apply(self, frame: pd.DataFrame, on_unknown: OnUnknown = "raise") -> Applied:
+    def apply(self, frame: pd.DataFrame, on_unknown: OnUnknown = "raise") -> SchemaRows:
         """A file's rows as the schema sees them; columns that it does not name are left alone.
 
         Parameters
@@ -265,23 +279,26 @@ class Schema:
             looked at and whose group may be absent; a text that the schema does not know counts as one of the
             others (or, without such a value, as missing) and is counted in the notes, as are unusual numbers;
             what cannot be read at all is an InputError
+
+        Returns
+        -------
+        Features, label and group of each row, with notes and problems.
         """
         frame = self.without_codes(frame)
         is_noted = on_unknown == "note"
         problems = [] if is_noted else list(self._absent_columns(frame))
-        if is_noted:
-            for name in self.features:
-                if name not in frame.columns:
-                    raise unknown("column in the data: the model needs", name, frame.columns)
-        wanted = (*self.features, *self.sensitive) if is_noted else self.columns
-        columns = {name: self._read(frame[name]) for name in dict.fromkeys(wanted) if name in frame.columns}
+        absent = [name for name in self.features if name not in frame.columns]
+        if is_noted and absent:
+            raise unknown("column in the data: the model needs", absent[0], frame.columns)
+        names = (*self.features, *self.sensitive) if is_noted else self.columns
+        columns = {name: self._read(frame[name]) for name in dict.fromkeys(names) if name in frame.columns}
         bands = {name: self._read_bands(frame[name], columns[name]) for name in self.bands if name in columns}
-        for name, column in columns.items():
-            band = bands.get(name)
-            problems += column.unusable
-            problems += () if is_noted else column.unknown
-            problems += () if is_noted or band is None or column.unusable else band.unknown
         group, combinations = self._group({**columns, **bands}, len(frame))
+        for name, column in columns.items():
+            problems += column.unusable
+            if not is_noted:
+                problems += column.unknown
+                problems += bands[name].unknown if name in bands and not column.unusable else ()
         problems += () if is_noted else combinations
         if problems and is_noted:
             raise InputError(f"data must fit the model: {problems[0]}")
@@ -289,13 +306,13 @@ class Schema:
             raise problems[0]
         empty = ColumnValues(np.full(len(frame), np.nan))
         inputs = [columns.get(name, empty).values for name in self.features]
-        notes = [note for number, name in enumerate(self.features) for note in self._notes(columns, number)]
         label = columns.get(self.target, empty).values
-        return Applied(
+        notes = [self._note(columns[n], n) for n in self.features] if is_noted else []
+        return SchemaRows(
             features=np.stack(inputs, axis=1),
             label=None if is_noted else np.nan_to_num(label, nan=-1).astype(np.int8),
             group=group,
-            notes=tuple(notes) if is_noted else (),
+            notes=tuple(filter(None, notes)),
             problems=tuple(_one_line(str(problem)) for problem in problems),
         )
 
@@ -361,7 +378,7 @@ class Schema:
         name = str(values.name)
         numbers = self._read(values, as_numbers=True) if name in self.categories else column
         known = Vocabulary(self.grouping.values[self.sensitive.index(name)], (MISSING, SMALL))
-        return known.read(into_bands(numbers.values, self.bands[name]).rename(name))
+        return known.read(cut_into_bands(numbers.values, self.bands[name]).rename(name))
 
     def _group(
         self, columns: Mapping[str, ColumnValues], rows: int
@@ -373,41 +390,32 @@ class Schema:
             return np.zeros(rows, dtype=np.int64), []
         codes = np.stack([columns[name].values for name in self.sensitive], axis=1)
         codes = np.nan_to_num(codes, nan=-1).astype(np.int64)
-        members = self.grouping.members
-        if len(self.sensitive) == 1:
-            position = {member[0]: number for number, member in enumerate(members)}
-            size = len(self.grouping.values[0])
-            return np.array([position.get(code, -1) for code in (*range(size), -1)])[codes[:, 0]], []
+        members = {member: number for number, member in enumerate(self.grouping.members)}
         combinations, inverse = np.unique(codes, axis=0, return_inverse=True)
-        known = {member: number for number, member in enumerate(members)}
-        index = np.array([known.get(tuple(row), -1) for row in combinations.tolist()], dtype=np.int64)
+        index = np.array([members.get(tuple(row), -1) for row in combinations.tolist()], dtype=np.int64)
         group = index[inverse.reshape(-1)]
         strange = np.flatnonzero((group < 0) & (codes >= 0).all(axis=1))
         if not len(strange):
             return group, []
         values = self.grouping.values
-        shown = (", ".join(values[a][code] for a, code in enumerate(codes[row])) for row in strange)
-        rule = f"columns {listing(self.sensitive)} must hold only the schema's {len(known)} combinations"
-        return group, [UnfitError(rule, f", got others in {_rows(strange)}, {_examples(strange, shown)}")]
+        texts = (", ".join(values[a][code] for a, code in enumerate(codes[row])) for row in strange)
+        rule = f"columns {listing(self.sensitive)} must hold only the schema's {len(members)} combinations"
+        return group, [UnfitError(rule, f", got others in {_rows(strange)}, {_examples(strange, texts)}")]
 
-    def _notes(self, columns: Mapping[str, ColumnValues], number: int) -> Iterator[str]:
+    def _note(self, column: ColumnValues, name: str) -> str:
         """What is unusual about an input: texts that are not told apart, or numbers far from the others."""
-        name, encoder = self.features[number], self.encoder
-        column = columns.get(name)
-        if column is None:
-            return
         if column.note or self.vocabulary(name) is not None:
-            yield from filter(None, [column.note])
-            return
+            return column.note
+        number, encoder = self.features.index(name), self.encoder
         low, span = encoder.low[number], encoder.span[number]
         if encoder.slots is None:
-            outside = (column.values < low) | (column.values > low + span)
-            limit, is_scaled = "outside the range that inputs are scaled by", self.encode != NONE
+            is_far = (column.values < low) | (column.values > low + span)
+            limit = "outside the range that inputs are scaled by"
         else:
-            outside, is_scaled = np.abs(column.values - low) > FAR * span, True
+            is_far = np.abs(column.values - low) > FAR * span
             limit = f"more than {FAR:g} standard deviations from the mean that inputs are scaled by"
-        if is_scaled and outside.any():
-            yield f"{name}: {int(outside.sum()):,} values {limit}"
+        is_noted = self.encode != NONE and is_far.any()
+        return f"{name}: {int(is_far.sum()):,} values {limit}" if is_noted else ""
 
     def to_json(self) -> str:
         """The schema as text, exact to the last digit."""
@@ -423,15 +431,15 @@ class Schema:
 
     def _input_json(self, number: int) -> dict[str, Any]:
         name, encoder = self.features[number], self.encoder
-        found: dict[str, Any] = {"date": self.dates[name]} if name in self.dates else {}
+        content: dict[str, Any] = {"date": self.dates[name]} if name in self.dates else {}
         if name in self.categories:
-            found["categories"] = list(self.categories[name])
+            content["categories"] = list(self.categories[name])
         low, span = float(encoder.low[number]), float(encoder.span[number])
         if encoder.slots is None or encoder.flagged is None:
-            return {**found, "low": low, "span": span, "median": float(encoder.median[number])}
+            return {**content, "low": low, "span": span, "median": float(encoder.median[number])}
         if encoder.slots[number]:
-            return found
-        return {**found, "mean": low, "deviation": span, "missing": bool(encoder.flagged[number])}
+            return content
+        return {**content, "mean": low, "deviation": span, "missing": bool(encoder.flagged[number])}
 
     def sensitive_json(self) -> dict[str, Any]:
         """The sensitive columns, their values and the groups, as JSON values."""
@@ -463,8 +471,9 @@ class Schema:
                 for name, about in inputs.items()
                 if "categories" in about
             }
-            grouping, cut = _read_groups(content["sensitive"]), content["sensitive"].get("bands", {})
-            bands = {str(name): tuple(map(float, cuts)) for name, cuts in cut.items()}
+            sensitive = content["sensitive"]
+            grouping, bands = _read_groups(sensitive), sensitive.get("bands", {})
+            bands = {str(name): tuple(map(float, cuts)) for name, cuts in bands.items()}
             _check_bands(bands, grouping)
             values = dict(zip(grouping.attributes, grouping.values, strict=True)) | categories
             slots = [0 if name in bands else len(values.get(name, ())) for name in inputs]
@@ -509,15 +518,12 @@ _EXAMPLE = datetime(2026, 12, 31, 23, 59, 58)
 
 def _read_encoder(inputs: Mapping[str, Mapping[str, Any]], slots: list[int] | None) -> Encoder:
     if slots is None:
-        low, span, median = (
-            np.array([float(about[key]) for about in inputs.values()], dtype=np.float64)
-            for key in ("low", "span", "median")
-        )
-        return Encoder(low, span, median)
-    places = list(zip(inputs.values(), slots, strict=True))
-    mean = np.array([0.0 if slot else float(about["mean"]) for about, slot in places])
-    deviation = np.array([1.0 if slot else float(about["deviation"]) for about, slot in places])
-    flagged = np.array([not slot and bool(about["missing"]) for about, slot in places])
+        ranges = [[float(about[key]) for about in inputs.values()] for key in ("low", "span", "median")]
+        return Encoder(*np.array(ranges, dtype=np.float64))
+    numbers = [None if slot else about for about, slot in zip(inputs.values(), slots, strict=True)]
+    mean = np.array([0.0 if about is None else float(about["mean"]) for about in numbers])
+    deviation = np.array([1.0 if about is None else float(about["deviation"]) for about in numbers])
+    flagged = np.array([about is not None and bool(about["missing"]) for about in numbers])
     return Encoder(mean, deviation, mean, np.array(slots, dtype=np.int64), flagged)
 
 
@@ -526,32 +532,18 @@ def _read_groups(content: Mapping[str, Any]) -> Groups:
     if "column" in content:
         single = Groups.single(str(content["column"]), [str(value) for value in content["groups"]])
         return replace(single, missing_counts=missing_counts)
-    values = tuple(tuple(map(str, of)) for of in content["values"])
-    members = tuple(tuple(int(place) for place in member) for member in content["groups"])
-    if any(len(member) != len(values) for member in members) or len(values) != len(content["columns"]):
+    values = tuple(tuple(map(str, texts)) for texts in content["values"])
+    members = tuple(tuple(map(int, member)) for member in content["groups"])
+    if len(values) != len(content["columns"]):
         raise ValueError("a group without a value of each column")
-    if any(not 0 <= place < len(values[a]) for member in members for a, place in enumerate(member)):
-        raise ValueError("a group without a value")
+    for member in members:
+        if not all(0 <= code < len(texts) for code, texts in zip(member, values, strict=True)):
+            raise ValueError("a group without a value")
     return Groups(tuple(map(str, content["columns"])), values, members, missing_counts)
 
 
 def _check_bands(bands: Mapping[str, tuple[float, ...]], grouping: Groups) -> None:
     for name, cuts in bands.items():
-        rising = (
-            cuts and all(low < high for low, high in itertools.pairwise(cuts)) and np.isfinite(cuts).all()
-        )
-        if name not in grouping.attributes or not rising:
+        is_rising = cuts and np.isfinite(cuts).all() and (np.diff(cuts) > 0).all()
+        if name not in grouping.attributes or not is_rising:
             raise ValueError(f"no bands of a sensitive column, {name}")
-
-
-def parse_numbers(values: pd.Series[Any]) -> pd.Series[Any]:
-    """Texts as numbers, of a censored one such as <0.6 its bound; NaN for anything else."""
-    numbers = pd.to_numeric(values, errors="coerce")
-
-    def bound_of(value: object) -> float:
-        text = str(value).strip()
-        number = parse_bound(text) or parse_bound(text, ",")
-        return np.nan if number is None else number.value
-
-    rest = values[numbers.isna() & values.notna()]
-    return numbers.fillna(rest.map(bound_of).astype(np.float64)) if len(rest) else numbers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -16,19 +16,18 @@ from fairfate.data.columns import (
     DROP,
     KEEP,
     OTHERS,
-    REFUSE,
     Columns,
-    Input,
-    complete,
-    lookalikes,
-    match,
+    InputColumn,
+    encode_complete,
+    encode_texts,
+    find_value,
+    note_lookalikes,
     plain_input,
-    summed_up,
+    summarise_inputs,
     tidy_input,
-    words,
 )
 from fairfate.data.encoder import ALL_ROWS, BLOCK, ONEHOT, ORDINAL, Encoder, Rows
-from fairfate.data.groups import Groups, crossed, is_too_small, read_attribute
+from fairfate.data.groups import Groups, cross_columns, is_too_small, read_sensitive
 from fairfate.errors import InputError, listing, unknown
 
 TRAINING, VALIDATION, TEST = range(3)
@@ -104,8 +103,8 @@ class Table:
     def slots(self) -> NDArray[np.int64]:
         """(inputs,) how many values a category has; 0 for numbers."""
         values = dict(zip(self.sensitive, self.grouping.values, strict=True)) | dict(self.categories)
-        values = {name: of for name, of in values.items() if name not in self.bands}
-        return np.array([len(values.get(name, ())) for name in self.feature_names], dtype=np.int64)
+        sizes = [0 if n in self.bands else len(values.get(n, ())) for n in self.feature_names]
+        return np.array(sizes, dtype=np.int64)
 
     def fit_encoder(self, rows: Rows = ALL_ROWS, *, scale: bool = True) -> Encoder:
         """Learn from some rows how columns become a model's inputs."""
@@ -181,76 +180,83 @@ def table_from_frame(
     encode : how each seed shall encode the inputs
     tidy : for files as they come: leave out identifiers and constants, read dates, put texts that few rows
         share together, merge small groups, leave out rows without a label; all of it is said in the notes
+
+    Returns
+    -------
+    The table.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"age": [30, 41, 52, 63], "sex": list("fmfm"), "hired": [0, 1, 1, 0]})
+    >>> table = table_from_frame(frame, Columns("hired", ("sex",)))
+    >>> table.features.tolist(), table.group_names
+    ([[30.0, 0.0], [41.0, 1.0], [52.0, 0.0], [63.0, 1.0]], ('f', 'm'))
     """
     _check_columns(frame, columns)
     notes: list[str] = []
     if tidy:
         named = (columns.target, *columns.sensitive, columns.client)
-        notes += lookalikes(frame, (column for column in named if column is not None))
+        notes += note_lookalikes(frame, (column for column in named if column is not None))
         frame = _usable_rows(frame, columns, notes)
     label, label_names = _label(frame[columns.target], columns, tidy, notes)
-    coded = {name: read_attribute(frame[name], columns, label, tidy, notes) for name in columns.sensitive}
-    if coded:
-        names = {name: (of.codes, of.names) for name, of in coded.items()}
-        grouping, group = crossed(names, missing_counts=columns.missing_group == KEEP)
+    sensitive = {n: read_sensitive(frame[n], columns, label, tidy, notes) for n in columns.sensitive}
+    if sensitive:
+        grouping, group = cross_columns(sensitive, missing_counts=columns.missing_group == KEEP)
     else:
         grouping, group = Groups.everybody(), np.zeros(len(frame), dtype=np.int16)
-    inputs: dict[str, Input] = {}
     client: NDArray[np.int64] | None = None
-    client_names: tuple[str, ...] = ()
+    clients: list[str] = []
     if columns.client is not None:
-        client, names_found = complete(frame[columns.client], "client-column")
-        client_names = tuple(names_found)
+        client, clients = encode_complete(frame[columns.client], "client-column")
+    as_groups = {n: InputColumn(c.codes.astype(np.float64)) for n, c in sensitive.items() if not c.cuts}
+    inputs: dict[str, InputColumn] = {}
     for column in frame.columns:
         if column in {columns.target, columns.client, *columns.drop}:
             continue
-        if column in coded and not coded[column].cuts:
-            inputs[column] = Input(coded[column].codes.astype(np.float64))
+        is_text, is_kept = column in columns.categorical, column in columns.keep
+        if column in as_groups:
+            inputs[column] = as_groups[column]
+        elif tidy:
+            inputs[column] = tidy_input(frame[column], is_text, is_kept)
         else:
-            asked = column in columns.categorical
-            kept = column in columns.keep
-            read = tidy_input(frame[column], asked, kept) if tidy else plain_input(frame[column], asked)
-            inputs[column] = read
-        if not tidy:
-            inputs[column].tell(frame[column], notes)
+            inputs[column] = plain_input(frame[column], is_text, notes)
     if tidy:
-        notes += summed_up(inputs, frame, columns)
-        inputs = {column: of for column, of in inputs.items() if not of.left_out}
-        notes += lookalikes(frame, (column for column, of in inputs.items() if of.categories is not None))
+        notes += summarise_inputs(inputs, frame, columns.sensitive)
+        inputs = {name: column for name, column in inputs.items() if not column.excluded_because}
+        notes += note_lookalikes(frame, (n for n, column in inputs.items() if column.categories is not None))
     if not inputs:
         raise InputError(f"data must have a column besides the target, got {listing(frame.columns)}")
-    table = Table(
+    return Table(
         name=name,
-        features=np.stack([of.values for of in inputs.values()], axis=1),
+        features=np.stack([column.values for column in inputs.values()], axis=1),
         label=label,
         group=group,
         feature_names=tuple(inputs),
         label_names=label_names,
         grouping=grouping,
-        categories={name: of.categories for name, of in inputs.items() if of.categories is not None},
+        categories={n: column.categories for n, column in inputs.items() if column.categories is not None},
         client=client,
-        client_names=client_names,
+        client_names=tuple(clients),
+        notes=tuple(notes),
         target=columns.target,
         encode=encode,
-        dates={name: of.date for name, of in inputs.items() if of.date},
-        bands={name: of.cuts for name, of in coded.items() if of.cuts},
+        dates={n: column.date for n, column in inputs.items() if column.date},
+        bands={n: column.cuts for n, column in sensitive.items() if column.cuts},
         stratified=tidy,
     )
-    return replace(table, notes=tuple(notes))
 
 
 def _usable_rows(frame: pd.DataFrame, columns: Columns, notes: list[str]) -> pd.DataFrame:
     """The rows that have a label and, if so wished, a group."""
-    unlabelled = frame[columns.target].isna()
-    if unlabelled.any():
-        notes.append(f"{columns.target}: {int(unlabelled.sum()):,} rows without a value are left out")
-        frame = frame[~unlabelled].reset_index(drop=True)
-    for name in columns.sensitive if columns.missing_group != REFUSE else ():
-        missing = frame[name].isna()
-        dropped = missing.any() and columns.missing_group == DROP
-        compared = missing.any() and columns.missing_group == KEEP
-        if dropped or (compared and is_too_small(frame.loc[missing, columns.target], frame[columns.target])):
-            why = "are left out (--missing-group)" if dropped else "are too few for a group, and left out"
+    target = frame[columns.target]
+    if target.isna().any():
+        notes.append(f"{columns.target}: {int(target.isna().sum()):,} rows without a value are left out")
+        frame = frame[target.notna()].reset_index(drop=True)
+    for name in columns.sensitive if columns.missing_group in (DROP, KEEP) else ():
+        missing, target = frame[name].isna(), frame[columns.target]
+        is_dropped = columns.missing_group == DROP
+        if missing.any() and (is_dropped or is_too_small(target[missing], target)):
+            why = "are left out (--missing-group)" if is_dropped else "are too few for a group, and left out"
             notes.append(f"{name}: {int(missing.sum()):,} rows without a value {why}")
             frame = frame[~missing].reset_index(drop=True)
     if frame.empty:
@@ -274,44 +280,45 @@ def _check_columns(frame: pd.DataFrame, columns: Columns) -> None:
     for argument in ("sensitive", "client-column", "drop", "categorical"):
         if columns.target in named[argument]:
             raise InputError(f"{argument} must be another column than target, got '{columns.target}'")
-    twice = [name for name in columns.sensitive if columns.sensitive.count(name) > 1]
-    if twice:
-        raise InputError(f"sensitive must name each column once, got '{twice[0]}' twice")
+    repeated = [name for name in columns.sensitive if columns.sensitive.count(name) > 1]
+    if repeated:
+        raise InputError(f"sensitive must name each column once, got '{repeated[0]}' twice")
     for column, _ in columns.privileged:
         if column not in columns.sensitive:
             raise unknown("sensitive column for privileged", column, columns.sensitive)
 
 
-def merged_outcomes(values: pd.Series[Any], favourable: str) -> str:
-    """A note on the outcomes that are counted together, with the rows of each."""
-    found = words(values)
+def note_merged_outcomes(values: pd.Series[Any], favourable: str) -> str:
+    """Say which outcomes are counted together against the favourable one, with the rows of each."""
+    texts = encode_texts(values)
     merged = [
         f"{name} ({rows:,} row{'' if rows == 1 else 's'})"
-        for name, rows in zip(found.names, found.rows.tolist(), strict=True)
+        for name, rows in zip(texts.names, texts.rows.tolist(), strict=True)
         if name != favourable
     ]
-    together = listing(merged, MOST_OUTCOMES)
-    return f"{values.name}: '{favourable}' against all other outcomes, counted as {OTHERS}: {together}"
+    outcomes = listing(merged, MOST_OUTCOMES)
+    return f"{values.name}: '{favourable}' against all other outcomes, counted as {OTHERS}: {outcomes}"
 
 
 def _label(
     values: pd.Series[Any], columns: Columns, tidy: bool, notes: list[str]
 ) -> tuple[NDArray[np.int8], tuple[str, str]]:
-    codes, names = complete(values, "target")
-    if tidy and columns.favourable is not None and 2 < len(names) <= MOST_OUTCOMES:
-        good = match(columns.favourable, names, "favourable", values.name)
-        notes.append(merged_outcomes(values, names[good]))
-        return (codes == good).astype(np.int8), (OTHERS, names[good])
-    if len(names) != 2:
+    """(rows,) 1 for the favourable outcome, and the names of both."""
+    codes, names = encode_complete(values, "target")
+    is_merged = tidy and columns.favourable is not None and 2 < len(names) <= MOST_OUTCOMES
+    if len(names) != 2 and not is_merged:
         raise InputError(
             f"target must have two values, got {len(names)} in column '{values.name}': {listing(names)}"
         )
     if columns.favourable is not None:
-        good = match(columns.favourable, names, "favourable", values.name)
+        favourable = find_value(columns.favourable, names, "favourable", values.name)
     elif names == ["0", "1"]:
-        good = 1
+        favourable = 1
     else:
         raise InputError(
             f"favourable must name the good outcome of column '{values.name}' ({listing(names)}), got none"
         )
-    return (codes == good).astype(np.int8), (names[1 - good], names[good])
+    other = OTHERS if is_merged else names[1 - favourable]
+    if is_merged:
+        notes.append(note_merged_outcomes(values, names[favourable]))
+    return (codes == favourable).astype(np.int8), (other, names[favourable])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fairfate._version import __version__
-from fairfate.data import ONEHOT, SOURCES, Columns, Held, Reading, parse_sensitive
+from fairfate.data import ONEHOT, SOURCES, Columns, Reading, ServerFiles, parse_sensitive
 from fairfate.errors import InputError, check, listing
 from fairfate.federation.partition import parse_partition
 from fairfate.models.training import Training
@@ -97,10 +97,10 @@ class Config(Options):
         )
 
     @property
-    def held(self) -> Held | None:
+    def held(self) -> ServerFiles | None:
         """The server's own files, where it has some."""
         if self.validation is not None:
-            return Held(self.validation, self.test, self.schema)
+            return ServerFiles(self.validation, self.test, self.schema)
         for key in ("test", "schema"):
             if getattr(self, key) is not None:
                 raise InputError(f"{key} must be left out without validation, got '{getattr(self, key)}'")

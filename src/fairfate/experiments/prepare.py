@@ -30,7 +30,7 @@ def load_table(config: Config) -> Table:
         config.data,
         data_dir=config.data_dir,
         columns=config.columns,
-        held=config.held,
+        server_files=config.held,
         encode=ORDINAL if config.encode == AUTO and config.protocol == "published" else config.encode,
         reading=config.reading,
     )

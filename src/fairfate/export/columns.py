@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.data import Schema, UnfitError, words
+from fairfate.data import UnfitError, encode_texts
 from fairfate.data.schema import Vocabulary
 from fairfate.errors import InputError, check, unknown
 from fairfate.models.fair_model import FairModel, Frame, as_frame
@@ -20,8 +20,8 @@ MEANING = {
 }
 
 
-class Column(NamedTuple):
-    """A raw column."""
+class RawColumn(NamedTuple):
+    """A column that an exported model asks for."""
 
     name: str
     kind: str
@@ -30,45 +30,47 @@ class Column(NamedTuple):
     """The texts that are told apart."""
 
 
-def columns_of(model: FairModel) -> dict[str, Column]:
+def raw_columns(model: FairModel) -> dict[str, RawColumn]:
     """The raw columns by name: the features, then sensitive columns that only the thresholds need."""
     schema = model.schema
     sensitive = schema.sensitive if model.needs_groups else ()
     names = dict.fromkeys((*schema.features, *sensitive))
     check("" not in names, "columns must have names to be exported", "an empty one")
-    return {name: _column(schema, name) for name in names}
-
-
-def _column(schema: Schema, name: str) -> Column:
-    known = schema.vocabulary(name)
-    if known is None:
-        return Column(name, DATE if name in schema.dates else NUMBER, Vocabulary(()))
-    check("" not in known.names, f"column '{name}' must have no empty text among its values", "one")
-    return Column(name, TEXT, known)
+    columns = {}
+    for name in names:
+        vocabulary = schema.vocabulary(name)
+        if vocabulary is None:
+            columns[name] = RawColumn(name, DATE if name in schema.dates else NUMBER, Vocabulary(()))
+            continue
+        check("" not in vocabulary.names, f"column '{name}' must have no empty text among its values", "one")
+        columns[name] = RawColumn(name, TEXT, vocabulary)
+    return columns
 
 
 def onnx_inputs(model: FairModel, frame: Frame) -> dict[str, NDArray[Any]]:
-    """Rows as the tensors that the exported model asks for, each (rows, 1).
+    """Rows as the tensors that the exported model asks for.
 
     Parameters
     ----------
     model : the model that was exported
     frame : the rows, with the raw columns
+
+    Returns
+    -------
+    For each input of the ONNX graph, an array of shape (rows, 1).
     """
     table = model.schema.without_codes(as_frame(frame, model.schema))
-    found = {}
-    for name, column in columns_of(model).items():
+    tensors = {}
+    for name, column in raw_columns(model).items():
         if name not in table.columns:
             raise unknown("column in the data: the model needs", name, table.columns)
-        values = table[name]
         try:
-            tensor = _texts(values) if column.kind == TEXT else model.schema.numbers(values)
+            if column.kind == TEXT:
+                codes, texts = encode_texts(table[name])
+                tensor: NDArray[Any] = np.array([*texts, ""], dtype=object)[codes]
+            else:
+                tensor = model.schema.numbers(table[name])
         except UnfitError as error:
             raise InputError(f"data must fit the model: {error}") from None
-        found[name] = tensor.reshape(-1, 1)
-    return found
-
-
-def _texts(values: Any) -> NDArray[Any]:
-    codes, names = words(values)
-    return np.array([*names, ""], dtype=object)[codes]
+        tensors[name] = tensor.reshape(-1, 1)
+    return tensors

@@ -7,8 +7,8 @@ from typing import Any
 
 from fairfate._version import __version__
 from fairfate.errors import InputError
-from fairfate.export.columns import MEANING, columns_of
-from fairfate.export.onnx import layers_of
+from fairfate.export.columns import MEANING, raw_columns
+from fairfate.export.onnx import model_layers
 from fairfate.models.fair_model import FairModel
 
 FORMAT = 1
@@ -20,13 +20,17 @@ def to_json(model: FairModel) -> str:
     Parameters
     ----------
     model : a model of the built-in kind; InputError for one with a network of its own
+
+    Returns
+    -------
+    One JSON object, which docs/export.md describes.
     """
-    layers = layers_of(model)
+    layers = model_layers(model)
     content: dict[str, Any] = {
         "format": FORMAT,
         "fairfate": __version__,
         "about": dict(model.about),
-        "columns": {column.name: MEANING[column.kind] for column in columns_of(model).values()},
+        "columns": {column.name: MEANING[column.kind] for column in raw_columns(model).values()},
         "schema": json.loads(model.schema.to_json()),
         "layers": [
             {

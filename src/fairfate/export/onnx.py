@@ -14,7 +14,7 @@ from fairfate.data.columns import free_name
 from fairfate.data.groups import band_names
 from fairfate.data.schema import Vocabulary
 from fairfate.errors import InputError, check
-from fairfate.export.columns import MEANING, TEXT, Column, columns_of
+from fairfate.export.columns import MEANING, TEXT, RawColumn, raw_columns
 from fairfate.models.fair_model import FairModel
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 IR, OPSET, ML_OPSET = 10, 21, 3
 """Versions of the format that runtimes since 2024 read."""
 ML = "ai.onnx.ml"
+_SHOWN = ("strategy", "protocol", "seed", "data", "data-checksum")
+"""Of what the model tells about itself."""
 UNKNOWN = ""
 """What is decided for a person of a group without a threshold."""
 
@@ -37,29 +39,33 @@ def to_onnx(model: FairModel) -> ModelProto:
     Parameters
     ----------
     model : a model of the built-in kind; InputError for one with a network of its own
+
+    Returns
+    -------
+    The model, checked by ONNX's own checker.
     """
     try:
         import onnx
     except ImportError:
         raise InputError('format onnx needs onnx: pip install "fairfate[onnx]"') from None
-    layers = layers_of(model)
+    layers = model_layers(model)
     graph = _Graph(model)
     margin = _network(graph, _encoded(graph), layers)
     graph.node("Sigmoid", [margin], output=graph.probability)
     _decide(graph, margin)
-    made = onnx.helper.make_model(
+    exported = onnx.helper.make_model(
         graph.build(),
         producer_name="fairfate",
         producer_version=__version__,
         ir_version=IR,
         opset_imports=[onnx.helper.make_opsetid("", OPSET), onnx.helper.make_opsetid(ML, ML_OPSET)],
     )
-    onnx.helper.set_model_props(made, _about(graph))
-    onnx.checker.check_model(made)
-    return made
+    onnx.helper.set_model_props(exported, _about(graph))
+    onnx.checker.check_model(exported)
+    return exported
 
 
-def layers_of(model: FairModel) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+def model_layers(model: FairModel) -> list[tuple[NDArray[Any], NDArray[Any]]]:
     """The weights (inputs, units) and biases of each layer of a built-in model."""
     count = sum(name[0] == "w" and name[1:].isdigit() for name in model.arrays)
     if model.network is not None or not count:
@@ -78,7 +84,7 @@ class _Graph:
 
         self.helper: Any = helper
         self.model, self.schema = model, model.schema
-        self.columns = columns_of(model)
+        self.columns = raw_columns(model)
         self.taken = set(self.columns)
         self.probability, self.prediction = self.name("probability"), self.name("prediction")
         self.nodes: list[Any] = []
@@ -128,8 +134,8 @@ class _Graph:
         return self.helper.make_graph(self.nodes, "fairfate", inputs, outputs, self.constants)
 
 
-def _code(graph: _Graph, column: Column) -> str:
-    """(rows, 1) the place of each text among the known ones; -1 for none."""
+def _code(graph: _Graph, column: RawColumn) -> str:
+    """(rows, 1) the index of each text among the known ones; -1 for none."""
     if column.name not in graph.codes:
         index = {**column.known.indices, "": column.known.missing}
         graph.codes[column.name] = graph.node(
@@ -146,31 +152,26 @@ def _code(graph: _Graph, column: Column) -> str:
 def _encoded(graph: _Graph) -> str:
     """(rows, inputs) what the encoder makes of the columns, in 32 bits."""
     schema, slots = graph.schema, graph.schema.encoder.slots
-    places = range(len(schema.features))
-    texts = [place for place in places if slots is not None and slots[place]]
-    numbers = [place for place in places if place not in set(texts)]
+    texts = [] if slots is None else np.flatnonzero(slots).tolist()
+    numbers = [column for column in range(len(schema.features)) if column not in set(texts)]
     parts, order = [], []
     if numbers:
         scaled, missing = _numbers(graph, numbers)
         parts.append(scaled)
-        order += [(place, 0) for place in numbers]
-        flagged = _flagged(graph, numbers)
+        order += [(number, 0) for number in numbers]
+        is_flagged = schema.encoder.flagged
+        flagged = [] if is_flagged is None else [number for number in numbers if is_flagged[number]]
         if flagged:
-            index = graph.constant([numbers.index(place) for place in flagged], np.int64)
+            index = graph.constant([numbers.index(number) for number in flagged], np.int64)
             parts.append(graph.cast(graph.node("Gather", [missing, index], axis=1), np.float32))
-            order += [(place, 1) for place in flagged]
-    for place in texts:
-        column = graph.columns[schema.features[place]]
-        every = graph.constant(np.arange(len(column.known.names))[None], np.int64)
+            order += [(number, 1) for number in flagged]
+    for number in texts:
+        column = graph.columns[schema.features[number]]
+        codes = np.arange(len(column.known.names))
+        every = graph.constant(codes[None], np.int64)
         parts.append(graph.cast(graph.node("Equal", [_code(graph, column), every]), np.float32))
-        order += [(place, number) for number in range(len(column.known.names))]
+        order += [(number, code) for code in codes.tolist()]
     return _in_order(graph, graph.node("Concat", parts, axis=1), order)
-
-
-def _flagged(graph: _Graph, numbers: Sequence[int]) -> list[int]:
-    """The numbers with an input that says whether they are missing."""
-    flagged = graph.schema.encoder.flagged
-    return [] if flagged is None else [place for place in numbers if flagged[place]]
 
 
 def _in_order(graph: _Graph, inputs: str, order: list[tuple[int, int]]) -> str:
@@ -181,12 +182,12 @@ def _in_order(graph: _Graph, inputs: str, order: list[tuple[int, int]]) -> str:
     return graph.node("Gather", [inputs, graph.constant(wanted, np.int64)], axis=1)
 
 
-def _numbers(graph: _Graph, places: Sequence[int]) -> tuple[str, str]:
+def _numbers(graph: _Graph, numbers: Sequence[int]) -> tuple[str, str]:
     """(rows, numbers) the numbers scaled, and which are missing; with ordinal codes, texts are numbers."""
     schema, encoder = graph.schema, graph.schema.encoder
     raw = []
-    for place in places:
-        column = graph.columns[schema.features[place]]
+    for number in numbers:
+        column = graph.columns[schema.features[number]]
         if column.kind == TEXT:
             known = graph.constant([*range(len(column.known.names)), np.nan])  # -1 is the last
             raw.append(graph.node("Gather", [known, _code(graph, column)]))
@@ -195,7 +196,7 @@ def _numbers(graph: _Graph, places: Sequence[int]) -> tuple[str, str]:
     values = graph.node("Concat", raw, axis=1)
     missing = graph.node("IsNaN", [values])
     median, low, span = (
-        graph.constant(of[list(places)][None]) for of in (encoder.median, encoder.low, encoder.span)
+        graph.constant(array[list(numbers)][None]) for array in (encoder.median, encoder.low, encoder.span)
     )
     filled = graph.node("Where", [missing, median, values])
     scaled = graph.node("Div", [graph.node("Sub", [filled, low]), span])
@@ -224,9 +225,9 @@ def _decide(graph: _Graph, margin: str) -> None:
     flat = graph.node("Squeeze", [_group(graph), graph.constant([1], np.int64)])
     cut = graph.node("Gather", [cuts, flat])
     accepted = graph.cast(graph.node("Greater", [margin, cut]), np.int64)
-    nobody = graph.node("IsNaN", [cut])
-    place = graph.node("Where", [nobody, graph.constant(2, np.int64), accepted])
-    graph.node("Gather", [labels, place], output=graph.prediction)
+    is_undecided = graph.node("IsNaN", [cut])
+    index = graph.node("Where", [is_undecided, graph.constant(2, np.int64), accepted])
+    graph.node("Gather", [labels, index], output=graph.prediction)
 
 
 def _group(graph: _Graph) -> str:
@@ -238,9 +239,9 @@ def _group(graph: _Graph) -> str:
     sizes = [len(values) + 1 for values in grouping.values]
     strides = [int(np.prod(sizes[:number], dtype=object)) for number in range(len(sizes))]
     check(strides[-1] * sizes[-1] < 2**62, "sensitive columns must have fewer combinations", strides[-1])
-    one = graph.constant(1, np.int64)
+    offset = graph.constant(1, np.int64)
     parts = [
-        graph.node("Mul", [graph.node("Add", [code, one]), graph.constant(stride, np.int64)])
+        graph.node("Mul", [graph.node("Add", [code, offset]), graph.constant(stride, np.int64)])
         for code, stride in zip(codes, strides, strict=True)
     ]
     total = parts[0]
@@ -261,7 +262,7 @@ def _group(graph: _Graph) -> str:
 
 
 def _value(graph: _Graph, number: int) -> str:
-    """(rows, 1) the place of each person's value of a sensitive column; -1 for none."""
+    """(rows, 1) the index of each person's value of a sensitive column; -1 for none."""
     grouping = graph.schema.grouping
     column, known = graph.columns[grouping.attributes[number]], Vocabulary(grouping.values[number])
     if column.kind == TEXT:
@@ -279,14 +280,10 @@ def _value(graph: _Graph, number: int) -> str:
 def _about(graph: _Graph) -> dict[str, str]:
     """What a reader of the file may want to know."""
     model, about = graph.model, graph.model.about
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "fairfate": __version__,
         "opset": f"{OPSET}, {ML} {ML_OPSET}",
-        **{
-            key: about[key]
-            for key in ("strategy", "protocol", "seed", "data", "data-checksum")
-            if key in about
-        },
+        **{key: about[key] for key in _SHOWN if key in about},
         "labels": list(model.labels),
         "favourable": model.labels[1],
         "sensitive": list(model.schema.sensitive),
@@ -294,9 +291,9 @@ def _about(graph: _Graph) -> dict[str, str]:
         "inputs": {column.name: MEANING[column.kind] for column in graph.columns.values()},
     }
     if model.thresholds is not None:
-        found["thresholds"] = "log-odds of each group, in the graph"
-        found["group-without-threshold"] = "prediction is empty"
+        content["thresholds"] = "log-odds of each group, in the graph"
+        content["group-without-threshold"] = "prediction is empty"
     return {
         key: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        for key, value in found.items()
+        for key, value in content.items()
     }

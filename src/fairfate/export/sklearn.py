@@ -66,7 +66,13 @@ class FairPipeline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sci
         return self
 
     def predict(self, frame: Frame, *, sensitive_features: Any = None) -> NDArray[Any]:
-        """(rows,) the outcome that is decided; see `FairModel.predict`."""
+        """(rows,) the outcome that is decided; see `FairModel.predict`.
+
+        Parameters
+        ----------
+        frame : the rows, with the raw columns
+        sensitive_features : each person's group, where it is no column
+        """
         return self.model.predict(frame, sensitive_features=sensitive_features)
 
     def predict_proba(self, frame: Frame) -> NDArray[np.float64]:

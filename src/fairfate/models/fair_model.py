@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fairfate._version import __version__
 from fairfate.data import OTHERS, Schema
-from fairfate.data.table import merged_outcomes
+from fairfate.data.table import note_merged_outcomes
 from fairfate.errors import InputError, check, is_utf8, listing, unknown
 from fairfate.fairness.disclosure import MIN_CELL, round_counts
 from fairfate.fairness.metrics import Counts, Values, count
@@ -304,7 +304,7 @@ def _labelled(frame: pd.DataFrame, schema: Schema) -> tuple[pd.DataFrame, list[s
             frame = frame[~missing]
     check(len(frame) > 0, "data must have rows with a label and a group", "none")
     if schema.labels[0] == OTHERS:
-        notes.append(merged_outcomes(frame[schema.target], schema.labels[1]))
+        notes.append(note_merged_outcomes(frame[schema.target], schema.labels[1]))
     return frame.reset_index(drop=True), notes
 
 

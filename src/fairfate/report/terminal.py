@@ -26,7 +26,7 @@ from fairfate.report.tables import DIGITS, POOLED, Cell, caption, rows_of
 if TYPE_CHECKING:  # most of it is not for showing a finished run
     from fairfate.data import Table
     from fairfate.data.groups import Groups
-    from fairfate.data.inspection import Look
+    from fairfate.data.inspection import ColumnSummary
     from fairfate.experiments.use import Evaluated
     from fairfate.federation.split import Federation
 
@@ -195,7 +195,7 @@ def _show_groups(console: Console, found: Comparison, every_group: bool) -> None
         console.print(text, style="dim", highlight=False)
 
 
-def _first_and_notable(found: Sequence[Look]) -> list[Look]:
+def _first_and_notable(found: Sequence[ColumnSummary]) -> list[ColumnSummary]:
     """All columns of a usual file; of a wide one the first, and some of those that could have a role."""
     from fairfate.data.inspection import LEFT_OUT
 
@@ -206,7 +206,9 @@ def _first_and_notable(found: Sequence[Look]) -> list[Look]:
     return [*found[:FIRST], *sorted(roles[: MOST_COLUMNS - FIRST], key=found.index)]
 
 
-def show_look(console: Console, path: Path, found: Sequence[Look], rows: int, notes: Sequence[str]) -> None:
+def show_look(
+    console: Console, path: Path, found: Sequence[ColumnSummary], rows: int, notes: Sequence[str]
+) -> None:
     """Print a first look at a file: its columns, or a summary of many, and what they could be."""
     from fairfate.data.inspection import LEFT_OUT
 

@@ -13,7 +13,7 @@ from typing import Any
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from fairfate.data import Schema, Table, cover
+from fairfate.data import Schema, Table, widen_schema
 from fairfate.errors import InputError, check, listing
 from fairfate.federation.individual import IndividualRows
 from fairfate.federation.split import held_out, pack
@@ -57,7 +57,7 @@ class ServerData:
     @classmethod
     def load(cls, settings: Settings, schema: Schema | None = None) -> ServerData:
         """Read the server's files; the schema is theirs unless one is given."""
-        schema, table = settings.load_held(schema)
+        schema, table = settings.load_server_files(schema)
         streams, model = settings.streams, model_of(schema, settings.hidden, settings.config.model)
         validation, test = held_out(table, streams)
         if settings.validation_source.rows is not None:
@@ -102,7 +102,7 @@ def ask_for_schema(grid: Grid, settings: Settings) -> Schema:
             log(WARNING, "%s is left out of the schema: %s", name, problem)
         else:
             told[f"{name} (node {reply.metadata.src_node_id})"] = described
-    schema, refused = cover(schema, told)
+    schema, refused = widen_schema(schema, told)
     for name, reason in refused.items():
         log(WARNING, "%s is left out of the schema: %s", name, one_line(reason))
     log(INFO, "The schema covers the columns of %d sites", len(told) - len(refused))

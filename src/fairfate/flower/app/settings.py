@@ -9,7 +9,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fairfate.data import AUTO, FILE, ONEHOT, Columns, Held, Schema, Table, draft_schema, load_held
+from fairfate.data import (
+    AUTO,
+    FILE,
+    ONEHOT,
+    Columns,
+    Schema,
+    ServerFiles,
+    Table,
+    draft_schema,
+    load_server_files,
+)
 from fairfate.errors import InputError, check, unknown
 from fairfate.experiments.config import HIDDEN, Config, Shape, from_mapping
 from fairfate.fairness.objective import parse_objective
@@ -142,7 +152,7 @@ class Settings(Checked):
         return found
 
     @property
-    def held(self) -> Held:
+    def held(self) -> ServerFiles:
         """The server's files."""
         if self.config.held is None:
             raise InputError("validation must be given, got none")
@@ -152,9 +162,9 @@ class Settings(Checked):
         """What can be learned of the columns from the validation file."""
         return draft_schema(self.held, self.columns, self.config.encode, self.config.reading)
 
-    def load_held(self, schema: Schema | None) -> tuple[Schema, Table]:
+    def load_server_files(self, schema: Schema | None) -> tuple[Schema, Table]:
         """The schema, unless it is given, and the server's rows in it."""
-        return load_held(self.held, self.columns, schema, self.config.encode, self.config.reading)
+        return load_server_files(self.held, self.columns, schema, self.config.encode, self.config.reading)
 
     @property
     def streams(self) -> Streams:
