@@ -124,8 +124,8 @@ def limit_tasks() -> dict[str, tuple[Callable[[], object], float]]:
     """Loops that do nothing but multiply and add, and nothing but tanh, and how often they do it."""
     import numba
 
+    from fairfate.models.kernels.simd import fill, fma, load, store, tanh
     from fairfate.models.rows import LANES
-    from fairfate.models.simd import fill, fma, load, store, tanh
 
     kernel = numba.njit(error_model="numpy", boundscheck=False)
 

@@ -127,7 +127,7 @@ def federation(rows: int) -> Any:
 def make_job(rows: int, rounds: int) -> Job:
     """The clients and rows of fairfate's simulator, its batches and its initial model."""
     import engine
-    from fairfate.models.kernels import batch_order
+    from fairfate.models.kernels.batches import batch_order
 
     made, streams, model = federation(rows), engine.STREAMS, engine.MODEL
     cohorts, orders = streams.cohorts(rounds, CLIENTS, PER_ROUND), []

@@ -6,7 +6,7 @@ import numpy as np
 
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation
-from fairfate.models.kernels import batch_order
+from fairfate.models.kernels.batches import batch_order
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
 

@@ -15,8 +15,9 @@ from fairfate.errors import InputError
 from fairfate.federation.partition import parse_partition
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, build
-from fairfate.models import kernels, mlp
-from fairfate.models.kernels import batch_order
+from fairfate.models import mlp
+from fairfate.models.kernels import batches
+from fairfate.models.kernels.batches import batch_order
 from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Batches, Losses, batch_rows
 from fairfate.models.rows import ClientRows, PackedRows
@@ -425,22 +426,22 @@ def test_copied_rows_are_read_where_the_copy_lies() -> None:
     assert not np.array_equal(model.count(models, rows), before)
 
 
-def test_the_room_that_a_loop_works_in_is_empty_and_nobody_elses() -> None:
+def test_workspace_of_a_loop_is_empty_and_nobody_elses() -> None:
     sizes = (32, 16), (3,)
-    with kernels._room(*sizes) as first, kernels._room(*sizes) as second:
-        floats, wholes, ends = first.arrays
-        assert ends.tolist() == [32, 48, 3]
-        assert not np.shares_memory(floats, second.arrays[0])
-        floats[:], wholes[:] = 7, 7
-    with kernels._room(*sizes) as again, kernels._room(*sizes) as other:
-        for room in (again, other):
-            assert not room.arrays[0].any()
-            assert not room.arrays[1].any()
-            assert room.arrays[0].ctypes.data % 64 == 0
-    for size in range(40):  # those of other shapes do not pile up
-        with kernels._room((size,), (1,)):
-            pass
-    assert len(kernels._ROOMS) <= kernels._MOST_ROOMS
+    first, second = batches.take_space(*sizes), batches.take_space(*sizes)
+    assert [len(part) for part in first.parts] == [32, 16, 3]
+    assert not any(np.shares_memory(*pair) for pair in zip(first.parts, second.parts, strict=True))
+    for part in first.parts:
+        part[:] = 7
+    batches.return_space(first)
+    batches.return_space(second)
+    again, other = batches.take_space(*sizes), batches.take_space(*sizes)
+    for space in (again, other):
+        assert not any(part.any() for part in space.parts)
+        assert all(part.ctypes.data % 64 == 0 for part in space.parts[:2])
+    for size in range(40):  # those of other sizes do not pile up
+        batches.return_space(batches.take_space((size,), (1,)))
+    assert len(batches._FREE) <= batches._MOST_SPACES
 
 
 def test_threads_train_side_by_side_as_one_after_another() -> None:

@@ -65,7 +65,7 @@ def weighted_means(deltas: Matrix, *weights: Vector) -> list[Vector]:
     shares = [(weights[k] / totals[k]).astype(deltas.dtype) for k in positive]
     first = 0
     if positive and _is_compiled(deltas, step):
-        from fairfate.models.kernels import weighted_sums  # which takes a while to load
+        from fairfate.models.kernels.means import weighted_sums  # which takes a while to load
 
         for k, total in zip(positive, weighted_sums(deltas, np.stack(shares)), strict=True):
             means[k] = total

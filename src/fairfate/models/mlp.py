@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from fairfate.errors import InputError, check
 from fairfate.fairness.metrics import Counts, Statistics
-from fairfate.models import kernels
-from fairfate.models.cache import Header
 from fairfate.models.model import Batches, Losses, Models, counts_of
 from fairfate.models.rows import ClientRows, PackedRows
 from fairfate.models.training import Training
@@ -22,7 +20,7 @@ from fairfate.sums import product
 INITIAL_SCALE = 0.05
 """Standard deviation of the initial weights; biases start at 0."""
 MOST_UNITS, MOST_LAYERS = 10_000, 20
-_NO_PUSH, _NO_PREJUDICE, _NO_PROX, _NO_ANCHOR = (Header(np.zeros((0,) * n, np.float32)) for n in (3, 1, 2, 3))
+_NO_PUSH, _NO_PREJUDICE, _NO_PROX, _NO_ANCHOR = (np.zeros((0,) * n, np.float32) for n in (3, 1, 2, 3))
 
 
 def parse_hidden(text: str | int) -> tuple[int, ...]:
@@ -123,17 +121,22 @@ class Mlp:
         batches: Batches,
     ) -> Models:
         """Train (models, clients, parameters), each at its client, all on the same batches."""
-        anchor = _NO_ANCHOR if losses.prox is None else losses.anchor
-        assert anchor is not None  # it is there with prox
+        from fairfate.models.kernels import deep, shallow  # which load Numba; so do those below
+        from fairfate.models.kernels.batches import Terms
+
+        anchor = _NO_ANCHOR
+        if losses.prox is not None:
+            assert losses.anchor is not None  # it is there with prox
+            anchor = np.require(losses.anchor, requirements=["C", "W"])
         common = (
             np.ascontiguousarray(models),
             rows,
             clients,
-            (
-                losses.weight,
-                _NO_PUSH if losses.push is None else losses.push,
+            Terms(
+                np.ascontiguousarray(losses.weight),
+                _NO_PUSH if losses.push is None else np.ascontiguousarray(losses.push),
                 _NO_PREJUDICE if losses.prejudice is None else losses.prejudice,
-                _NO_PROX if losses.prox is None else losses.prox,
+                _NO_PROX if losses.prox is None else np.ascontiguousarray(losses.prox),
                 anchor,
             ),
             (training.epochs, batches.skip, training.epochs if batches.run is None else batches.run),
@@ -143,32 +146,38 @@ class Mlp:
             batches.round,
         )
         if self._one_layer:
-            return kernels.train_cohort(*common, self.hidden[0])
-        return kernels.train_deep(*common, self.widths)
+            return shallow.train(*common, self.hidden[0])
+        return deep.train(*common, self.widths)
 
     def count(self, models: Models, rows: PackedRows) -> Counts:
         """(models, groups, 2, 2) counts of each model's predictions."""
+        from fairfate.models.kernels import scoring
+
         if not self._one_layer:
             return self.statistics(models, rows).counts
-        positives = kernels.count_positives(np.ascontiguousarray(models), rows, self.inputs, self.hidden[0])
+        positives = scoring.count_positives(np.ascontiguousarray(models), rows, self.inputs, self.hidden[0])
         return counts_of(positives, rows.sizes)
 
     def statistics(self, models: Models, rows: PackedRows) -> Statistics:
         """The same with sums of probabilities and losses."""
+        from fairfate.models.kernels import scoring
+
         flat = np.ascontiguousarray(models)
         if self._one_layer:
-            positives, probability, loss = kernels.sum_statistics(flat, rows, self.inputs, self.hidden[0])
+            positives, probability, loss = scoring.sum_statistics(flat, rows, self.inputs, self.hidden[0])
         else:
-            positives, probability, loss = kernels.statistics_deep(flat, rows, self.widths)
+            positives, probability, loss = scoring.statistics_deep(flat, rows, self.widths)
         shape = (len(models), rows.cells // 2, 2)
         return Statistics(counts_of(positives, rows.sizes), probability.reshape(shape), loss.reshape(shape))
 
     def margins(self, model: Models, rows: PackedRows) -> list[NDArray[np.float32]]:
         """For each cell, its rows' scores by one model: the log-odds of label 1."""
+        from fairfate.models.kernels import scoring
+
         flat = np.ascontiguousarray(model)
         if self._one_layer:
-            return rows.by_cell(kernels.margins(flat, rows, self.inputs, self.hidden[0]))
-        return rows.by_cell(kernels.margins_deep(flat, rows, self.widths))
+            return rows.by_cell(scoring.margins(flat, rows, self.inputs, self.hidden[0]))
+        return rows.by_cell(scoring.margins_deep(flat, rows, self.widths))
 
 
 def margins_of(layers: dict[str, NDArray[Any]], x: NDArray[Any]) -> NDArray[np.float64]:

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.fairness.metrics import Counts, Statistics
-from fairfate.models.kernels import batch_order
 from fairfate.models.rows import ClientRows, PackedRows
 from fairfate.models.training import Training
 
@@ -109,6 +108,8 @@ def batch_rows(
     rows: ClientRows, client: int, training: Training, batches: Batches
 ) -> Iterator[NDArray[np.int64]]:
     """The row numbers of one batch after another that a client visits, for a model of one's own."""
+    from fairfate.models.kernels.batches import batch_order  # which loads Numba
+
     first, size = int(rows.offsets[client]), int(rows.sizes[client])
     order = np.empty(size * training.epochs, dtype=np.int32)
     batch_order(batches.key, batches.round, client, size, training.epochs, order)

@@ -8,8 +8,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.models.cache import Header
-
 LANES = 16
 """Rows, hidden units or models that the loops take at a time."""
 
@@ -49,11 +47,6 @@ class PackedRows:
 
     def __len__(self) -> int:
         return int(self.sizes.sum())
-
-    @cached_property
-    def header(self) -> Header:
-        """What the loops read."""
-        return Header(self.blocks, self.block_cell, self.mask)
 
     def only(self, rows: NDArray[np.int64]) -> PackedRows:
         """Some of the rows, by their numbers from cell to cell."""
@@ -99,11 +92,6 @@ class ClientRows:
 
     def __len__(self) -> int:
         return len(self.cell)
-
-    @cached_property
-    def header(self) -> Header:
-        """What the loops read."""
-        return Header(self.x, self.cell, self.offsets)
 
     @property
     def inputs(self) -> int:

@@ -1,10 +1,15 @@
-"""The compiled loop that adds up many large vectors by weights, in one pass over them."""
+"""Add up many large vectors by weights, in one pass over them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from fairfate.models.compiling import kernel
+import numpy as np
+from numba import float32, float64, int64
+from numpy.lib.stride_tricks import as_strided
+from numpy.typing import NDArray
+
+from fairfate.models.kernels.compile import inner, kernel, read, write
 
 Array = Any  # Numba infers the types of the kernels' arguments
 
@@ -12,8 +17,8 @@ _WIDTH = 16_384
 """Columns at a time, so that their sums stay in the cache while all rows are added."""
 
 
-@kernel
-def add_rows(flat: Array, step: int, weights: Array, sums: Array) -> None:
+@inner
+def _add_rows(flat: Array, step: int, weights: Array, sums: Array) -> None:
     """Add rows that start ``step`` apart to the sums: four in a go, which asks less of the memory.
 
     Every product is rounded and then added, to one row's after another, as NumPy does it.
@@ -39,3 +44,31 @@ def add_rows(flat: Array, step: int, weights: Array, sums: Array) -> None:
                 weight, into = weights[k, row], sums[k, start : start + width]
                 for i in range(width):
                     into[i] += weight * a[i]
+
+
+def _kernel_of(dtype: Any) -> Any:
+    @kernel(read(dtype, 1), int64, read(dtype, 2), write(dtype, 2))
+    def add_rows(flat: Array, step: int, weights: Array, sums: Array) -> None:
+        _add_rows(flat, step, weights, sums)
+
+    return add_rows
+
+
+_KERNELS = {np.dtype(dtype.name): _kernel_of(dtype) for dtype in (float32, float64)}
+
+
+def weighted_sums(rows: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:
+    """(sums, columns) rows added one after another, each times its weight, for each row of weights.
+
+    The same bits as ``(weights[k][:, None] * rows).sum(axis=0)``, where there is more than one column.
+
+    Parameters
+    ----------
+    rows : (rows, columns) whose columns lie side by side in memory; rows may lie further apart
+    weights : (sums, rows) of the same type
+    """
+    step = rows.strides[0] // rows.itemsize
+    flat = as_strided(rows, ((len(rows) - 1) * step + rows.shape[1],), (rows.itemsize,), writeable=False)
+    sums = np.zeros((len(weights), rows.shape[1]), dtype=rows.dtype)
+    _KERNELS[rows.dtype](flat, step, weights, sums)
+    return sums

@@ -1,23 +1,112 @@
-"""Compiled loops that models of any depth share: the order of rows, and terms of the loss beside them."""
+"""What all training loops share: the order of rows, terms of the loss, and the space that they work in."""
 
 from __future__ import annotations
 
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
+from numba import int32, int64, uint64
+from numpy.typing import NDArray
 
-from fairfate.models.compiling import kernel
-from fairfate.models.rows import LANES
-from fairfate.models.simd import add, fill, fma, load, log_odds, mul, prefetch, store, sub
+from fairfate.models.kernels.compile import inner, kernel, write
+from fairfate.models.kernels.simd import add, fill, fma, load, log_odds, mul, prefetch, store, sub
+from fairfate.models.rows import LANES, ClientRows
 
 Array = Any  # Numba infers the types of the kernels' arguments
+Floats = NDArray[np.float32]
+Schedule = tuple[int, int, int]
+"""Epochs of the round, how many of them are over, and how many are run now."""
 
 _F = np.float32
 _ZERO, _HALF = np.float32(0), np.float32(0.5)
+ROWS = 5
+"""Rows of a batch that go through a layer together: what the registers hold."""
 FAR = 100_000  # rows from which on they are not in the caches when a batch needs them
+_MOST_SPACES = 8
 
 
-@kernel
+class Terms(NamedTuple):
+    """Terms of the loss, for each setting; empty where nobody wants them."""
+
+    weights: Floats
+    """(settings, cohort, cells)"""
+    pushes: Floats
+    """(settings, cohort, cells)"""
+    prejudices: Floats
+    """(settings,)"""
+    proxes: Floats
+    """(settings, cohort)"""
+    anchors: Floats
+    """(settings, cohort, parameters)"""
+
+
+class Space(NamedTuple):
+    """Arrays that a loop works in, all zero, each from the start of a cache line on."""
+
+    sizes: tuple[tuple[int, ...], tuple[int, ...]]
+    floats: Floats
+    wholes: NDArray[np.int64]
+    parts: tuple[NDArray[Any], ...]
+
+
+_FREE: dict[tuple[tuple[int, ...], tuple[int, ...]], Space] = {}
+
+
+def take_space(floats: tuple[int, ...], wholes: tuple[int, ...]) -> Space:
+    """Space for so many floats and whole numbers in each part, which nobody else has meanwhile.
+
+    A call is short and making the space takes a while, so it is kept for the next call (`return_space`).
+    """
+    space = _FREE.pop((floats, wholes), None)
+    if space is None:
+        return _make_space(floats, wholes)
+    space.floats.fill(0)
+    space.wholes.fill(0)
+    return space
+
+
+def return_space(space: Space) -> None:
+    """Keep it for the next call."""
+    _FREE[space.sizes] = space
+    if len(_FREE) > _MOST_SPACES:
+        _FREE.pop(next(iter(_FREE)), None)
+
+
+def _make_space(floats: tuple[int, ...], wholes: tuple[int, ...]) -> Space:
+    bounds = [0, *accumulate(map(sixteens, floats))]
+    space, whole_space = aligned_zeros(bounds[-1]), np.zeros(sum(wholes), np.int64)
+    parts: list[NDArray[Any]] = [space[start:end] for start, end in pairwise(bounds)]
+    parts += [whole_space[start:end] for start, end in pairwise([0, *accumulate(wholes)])]
+    return Space((floats, wholes), space, whole_space, tuple(parts))
+
+
+def aligned_zeros(size: int) -> Floats:
+    """So many floats from the start of a cache line on: vectors across two lines take twice the time."""
+    space = np.zeros(size + LANES, np.float32)
+    first = -space.__array_interface__["data"][0] % (4 * LANES) // 4
+    return space[first : first + size]
+
+
+def sixteens(size: int) -> int:
+    """The next multiple of sixteen."""
+    return -(-size // LANES) * LANES
+
+
+def odd_sixteens(units: int) -> int:
+    """How far rows of so many units are apart: odd sixteens, which do not share cache lines."""
+    return (sixteens(units) // LANES | 1) * LANES
+
+
+def order_space(
+    rows: ClientRows, clients: NDArray[np.int64], schedule: Schedule, batch: int
+) -> tuple[NDArray[np.int32], int]:
+    """Space for the order of a client's rows, and the batch size, which is never above their number."""
+    longest = max(rows.sizes[clients].tolist(), default=0)
+    return np.empty(longest * schedule[0], np.int32), min(batch, longest * schedule[2])
+
+
+@inner
 def _mix(z: Any) -> Any:
     """Finish a SplitMix64 step: every bit of the result depends on every bit of ``z``."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -25,8 +114,8 @@ def _mix(z: Any) -> Any:
     return z ^ (z >> np.uint64(31))
 
 
-@kernel
-def batch_order(key: Any, round_number: int, client: int, rows: int, epochs: int, out: Array) -> None:
+@inner
+def fill_order(key: Any, round_number: int, client: int, rows: int, epochs: int, out: Array) -> None:
     """Fill ``out`` with the rows ``0 .. rows-1`` in visiting order: ``epochs`` fresh shuffles.
 
     The order depends on ``(key, round_number, client)`` only. Batches are cut from the whole sequence,
@@ -46,7 +135,13 @@ def batch_order(key: Any, round_number: int, client: int, rows: int, epochs: int
             out[start + j] = i
 
 
-@kernel
+@kernel(uint64, int64, int64, int64, int64, write(int32, 1))
+def batch_order(key: Any, round_number: int, client: int, rows: int, epochs: int, out: Array) -> None:
+    """`fill_order`, for models that other loops train."""
+    fill_order(key, round_number, client, rows, epochs, out)
+
+
+@inner
 def look_ahead(x: Array, cell: Array, inputs: int, first: int, order: Array, begin: int, end: int) -> None:
     """Have rows fetched that the next batch will read: they lie anywhere in a large client's memory."""
     for place in range(begin, end):
@@ -57,7 +152,7 @@ def look_ahead(x: Array, cell: Array, inputs: int, first: int, order: Array, beg
         prefetch(cell, row)
 
 
-@kernel
+@inner
 def add_prejudice(
     t: Array, group: Array, size: int, strength: Any, step: Any, lift: Array, sums: Array, rows: Array
 ) -> None:
@@ -93,7 +188,7 @@ def add_prejudice(
         lift[b] += sums[group[b]]
 
 
-@kernel
+@inner
 def add_prejudice_lanes(
     t: Array, group: Array, size: int, strength: Array, step: Any, lift: Array, sums: Array, rows: Array
 ) -> None:
@@ -125,7 +220,7 @@ def add_prejudice_lanes(
         store(lift, b * LANES, add(load(lift, b * LANES), load(sums, group[b] * LANES)))
 
 
-@kernel
+@inner
 def note_pull(model: Array, anchor: Array, strength: Array, pull: Array) -> None:
     """Note how far a step takes each parameter back to the anchor; arrays of sixteens, as the strength is.
 
@@ -135,8 +230,17 @@ def note_pull(model: Array, anchor: Array, strength: Array, pull: Array) -> None
         store(pull, k, mul(load(strength, 0), sub(load(model, k), load(anchor, k))))
 
 
-@kernel
+@inner
 def apply_pull(model: Array, pull: Array) -> None:
     """Take it off."""
     for k in range(0, len(model), LANES):
         store(model, k, sub(load(model, k), load(pull, k)))
+
+
+@inner
+def has_any(values: Array) -> Any:
+    """Whether any number is not 0."""
+    some = False
+    for value in values:
+        some |= value != _ZERO
+    return some

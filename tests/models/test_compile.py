@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,24 +13,24 @@ import pytest
 
 import fairfate
 from fairfate.experiments.workers import run_tasks
+from fairfate.models.kernels.compile import COMPILED as COMPILED_HERE
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes of files")
 CODE = """
-import sys
 import numpy as np
-from fairfate.models.kernels import batch_order
-out = np.zeros(6, dtype=np.int64)
+from fairfate.models.kernels.batches import batch_order
+from fairfate.models.kernels.compile import COMPILED
+out = np.zeros(6, dtype=np.int32)
 batch_order(np.uint64(7), 1, 2, 3, 2, out)
-compiling = sys.modules.get("fairfate.models.compiling")
-print(out.tolist(), "read" if compiling is None else compiling.COMPILED[0])
+print(out.tolist(), COMPILED[0] if COMPILED else "read")
 """
 COMPILED, READ = "batch_order", "read"
 
 
-def start(cache: Path, code: str = CODE) -> subprocess.Popen[str]:
+def start(cache: Path, code: str = CODE, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", code],
-        env={**os.environ, "XDG_CACHE_HOME": str(cache), "HOME": str(cache)},
+        env={**os.environ, "XDG_CACHE_HOME": str(cache), "HOME": str(cache), **environment},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -41,8 +42,8 @@ def end(process: subprocess.Popen[str]) -> list[str]:
     return told.rsplit(maxsplit=1)
 
 
-def call(cache: Path) -> list[str]:
-    return end(start(cache))
+def call(cache: Path, code: str = CODE, **environment: str) -> list[str]:
+    return end(start(cache, code, **environment))
 
 
 @pytest.fixture
@@ -80,6 +81,45 @@ def test_a_link_to_somewhere_else_is_not_followed(folder: Path, tmp_path: Path) 
     assert call(tmp_path)[1] == COMPILED
 
 
+def test_without_a_folder_that_can_be_written_it_is_compiled_anew(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way of the folder")
+    for _ in range(2):
+        assert call(tmp_path / "file")[1] == COMPILED
+
+
+def test_a_full_disk_costs_the_copy_only(tmp_path: Path) -> None:
+    full = (
+        "import resource, signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+    )
+    expected, how = call(tmp_path, full + CODE)
+    assert how == COMPILED
+    assert call(tmp_path) == [expected, COMPILED]
+    assert call(tmp_path) == [expected, READ]
+    assert not list((tmp_path / "fairfate/compiled").glob("*.tmp.*"))
+
+
+def test_each_processor_has_machine_code_of_its_own(folder: Path, tmp_path: Path) -> None:
+    expected = call(tmp_path)[0]
+    other = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}
+    assert call(tmp_path, **other) == [expected, COMPILED]
+    assert call(tmp_path, **other) == [expected, READ]
+    assert call(tmp_path) == [expected, READ]
+
+
+def test_after_an_edit_of_any_source_it_is_compiled_again(folder: Path, tmp_path: Path) -> None:
+    package = tmp_path / "edited" / "fairfate"
+    shutil.copytree(Path(fairfate.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    edited = {"PYTHONPATH": str(package.parent)}
+    assert call(tmp_path, **edited)[1] == READ  # the same sources elsewhere
+    for name in ("kernels/simd.py", "rows.py"):
+        with (package / "models" / name).open("a") as file:
+            file.write("\n")
+        assert call(tmp_path, **edited)[1] == COMPILED
+        assert call(tmp_path, **edited)[1] == READ
+    assert call(tmp_path)[1] == READ
+
+
 def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
     together = [start(tmp_path) for _ in range(3)]
     found = [end(process) for process in together]
@@ -90,8 +130,9 @@ def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
 def test_a_process_that_is_killed_while_it_compiles_keeps_nobody_waiting(tmp_path: Path) -> None:
     code = CODE.replace(
         "out = ",
-        "import fairfate.models.compiling as compiling, time\n"
-        "compiling.machine_code = lambda *args: (print('holding', flush=True), time.sleep(600))\nout = ",
+        "import time\n"
+        "batch_order._compiled.compile = lambda types: (print('holding', flush=True), time.sleep(600))\n"
+        "out = ",
     )
     holder = start(tmp_path, code)
     assert holder.stdout is not None
@@ -108,13 +149,12 @@ def test_a_process_that_is_killed_while_it_compiles_keeps_nobody_waiting(tmp_pat
 def compiled_by_a_run(payload: None, seed: int, report: Callable[[float], None]) -> list[str]:
     """What a process of ours compiles for a run; the work of one."""
     fairfate.run(data="synthetic:rows=100", rounds=2, seeds=(seed,), jobs=1, strategies=("fedavg",))
-    compiling = sys.modules.get("fairfate.models.compiling")
-    return [] if compiling is None else list(compiling.COMPILED)
+    return list(COMPILED_HERE)
 
 
 def test_processes_of_a_run_compile_each_loop_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    loops = ["count_positives", "margins", "train_cohort"]
+    loops = ["_count_positives", "_margins", "_train_singly"]
     for expected in (loops, []):
         found = dict(run_tasks(compiled_by_a_run, None, [1, 2], 2, lambda done: None))
         assert sorted(found[0] + found[1]) == expected

@@ -47,6 +47,33 @@ def _constant(value: float) -> ir.Constant:
     return ir.Constant(_VEC, [float(np.float32(value))] * LANES)
 
 
+def _group(count: int, kind: Any = _vec) -> Any:
+    return types.UniTuple(kind, count)
+
+
+def _members(builder: Any, group: Any) -> list[Any]:
+    return [builder.extract_value(group, number) for number in range(group.type.count)]
+
+
+def _grouped(builder: Any, members: list[Any]) -> Any:
+    group = ir.Constant(ir.ArrayType(members[0].type, len(members)), ir.Undefined)
+    for number, member in enumerate(members):
+        group = builder.insert_value(group, member, number)
+    return group
+
+
+def _moved(builder: Any, index: Any, step: Any, number: int) -> Any:
+    return builder.add(index, builder.mul(step, index.type(number)))
+
+
+def _load(builder: Any, address: Any) -> Any:
+    return builder.load(builder.bitcast(address, _VEC.as_pointer()), align=4)
+
+
+def _store(builder: Any, vector: Any, address: Any) -> None:
+    builder.store(vector, builder.bitcast(address, _VEC.as_pointer()), align=4)
+
+
 def _address(context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
     return builder.gep(context.make_array(array_type)(context, builder, array).data, [index])
 
@@ -75,8 +102,7 @@ def load(typing: Any, array: Any, index: Any) -> Any:
     """Sixteen consecutive floats of a flat array."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = _address(context, builder, signature.args[0], args[0], args[1])
-        return builder.load(builder.bitcast(address, _VEC.as_pointer()), align=4)
+        return _load(builder, _address(context, builder, signature.args[0], args[0], args[1]))
 
     return _vec(array, types.intp), generate
 
@@ -86,8 +112,7 @@ def store(typing: Any, array: Any, index: Any, vector: Any) -> Any:
     """Write sixteen consecutive floats of a flat array."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        address = _address(context, builder, signature.args[0], args[0], args[1])
-        builder.store(args[2], builder.bitcast(address, _VEC.as_pointer()), align=4)
+        _store(builder, args[2], _address(context, builder, signature.args[0], args[0], args[1]))
         return context.get_dummy_value()
 
     return types.void(array, types.intp, _vec), generate
@@ -105,7 +130,7 @@ def spread(typing: Any, array: Any, index: Any) -> Any:
 
 
 @intrinsic
-def turn(typing: Any, source: Any, start: Any, stride: Any, target: Any, to: Any) -> Any:
+def transpose(typing: Any, source: Any, start: Any, stride: Any, target: Any, to: Any) -> Any:
     """Sixteen rows of sixteen floats, ``stride`` apart, written as columns, one after another."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -114,7 +139,7 @@ def turn(typing: Any, source: Any, start: Any, stride: Any, target: Any, to: Any
         for row in range(LANES):
             index = builder.add(start, builder.mul(stride, start.type(row)))
             address = _address(context, builder, signature.args[0], source, index)
-            rows.append(builder.load(builder.bitcast(address, _VEC.as_pointer()), align=4))
+            rows.append(_load(builder, address))
         half = LANES // 2
         for _ in range(4):  # each time, lanes of the first eight alternate with those of the last eight
             pairs = zip(rows[:half], rows[half:], strict=True)
@@ -122,7 +147,7 @@ def turn(typing: Any, source: Any, start: Any, stride: Any, target: Any, to: Any
         for column, vector in enumerate(rows):
             index = builder.add(to, to.type(column * LANES))
             address = _address(context, builder, signature.args[3], target, index)
-            builder.store(vector, builder.bitcast(address, _VEC.as_pointer()), align=4)
+            _store(builder, vector, address)
         return context.get_dummy_value()
 
     return types.void(source, types.intp, types.intp, target, types.intp), generate
@@ -289,38 +314,6 @@ def slope(typing: Any, h: Any) -> Any:
 
 
 @intrinsic
-def no_sums(typing: Any) -> Any:
-    """Four partial sums of zero."""
-    return _quad(), lambda context, builder, signature, args: ir.Constant(_QUAD, [0.0] * 4)
-
-
-@intrinsic
-def add_products(typing: Any, sums: Any, x: Any, y: Any) -> Any:
-    """Add ``x[i] * y[i]`` to partial sum ``i % 4``, in the order of ``i``."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        sums, x, y = args
-        for start in range(0, LANES, 4):
-            four = list(range(start, start + 4))
-            sums = _fused(builder, _pick(builder, x, four), _pick(builder, y, four), sums)
-        return sums
-
-    return _quad(_quad, _vec, _vec), generate
-
-
-@intrinsic
-def total(typing: Any, sums: Any) -> Any:
-    """``(s0 + s2) + (s1 + s3)`` of four partial sums."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pairs = builder.fadd(_pick(builder, args[0], [0, 1]), _pick(builder, args[0], [2, 3]))
-        first = builder.extract_element(pairs, _INT(0))
-        return builder.fadd(first, builder.extract_element(pairs, _INT(1)))
-
-    return types.float32(_quad), generate
-
-
-@intrinsic
 def count_positive(typing: Any, x: Any, mask: Any) -> Any:
     """How many lanes with their bit set in ``mask`` are above zero."""
 
@@ -331,3 +324,190 @@ def count_positive(typing: Any, x: Any, mask: Any) -> Any:
         return builder.zext(count, ir.IntType(64))
 
     return types.int64(_vec, types.uint16), generate
+
+
+# Groups: several vectors that a loop works on side by side. Each keeps its own order of sums.
+
+
+@intrinsic(prefer_literal=True)
+def repeat(typing: Any, vector: Any, count: Any) -> Any:
+    """A group of a vector, so many times."""
+    if not isinstance(count, types.IntegerLiteral):
+        return None
+    size = count.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _grouped(builder, [args[0]] * size)
+
+    return _group(size)(_vec, count), generate
+
+
+@intrinsic(prefer_literal=True)
+def spread_all(typing: Any, array: Any, index: Any, count: Any) -> Any:
+    """A group of consecutive floats, each in all lanes."""
+    if not isinstance(count, types.IntegerLiteral):
+        return None
+    size = count.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        places = [builder.add(args[1], args[1].type(number)) for number in range(size)]
+        floats = [builder.load(_address(context, builder, array, args[0], place)) for place in places]
+        return _grouped(builder, [_broadcast(builder, value) for value in floats])
+
+    return _group(size)(array, types.intp, count), generate
+
+
+@intrinsic
+def load_all(typing: Any, array: Any, index: Any, step: Any, like: Any) -> Any:
+    """A group of vectors that start ``step`` apart, as many as another group has."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        places = [_moved(builder, args[1], args[2], number) for number in range(like.count)]
+        vectors = [_load(builder, _address(context, builder, array, args[0], place)) for place in places]
+        return _grouped(builder, vectors)
+
+    return like(array, types.intp, types.intp, like), generate
+
+
+@intrinsic
+def store_all(typing: Any, array: Any, index: Any, step: Any, group: Any) -> Any:
+    """Write a group's vectors ``step`` apart."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        for number, vector in enumerate(_members(builder, args[3])):
+            place = _moved(builder, args[1], args[2], number)
+            _store(builder, vector, _address(context, builder, array, args[0], place))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.intp, group), generate
+
+
+@intrinsic
+def subtract_all(typing: Any, array: Any, index: Any, step: Any, group: Any) -> Any:
+    """Take a group's vectors off those of an array, ``step`` apart."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        for number, vector in enumerate(_members(builder, args[3])):
+            address = _address(context, builder, array, args[0], _moved(builder, args[1], args[2], number))
+            _store(builder, builder.fsub(_load(builder, address), vector), address)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.intp, group), generate
+
+
+@intrinsic
+def tanh_all(typing: Any, group: Any) -> Any:
+    """`tanh` of each vector."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _grouped(builder, [_tanh(builder, vector) for vector in _members(builder, args[0])])
+
+    return group(group), generate
+
+
+def _add_inputs(down: bool) -> Any:
+    def typed(typing: Any, group: Any, x: Any, rows: Any, row: Any, column: Any, vector: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            group, array, places, row, column, vector = args
+            members = []
+            for number, member in enumerate(_members(builder, group)):
+                shift = row.type(number)
+                across = column if down else builder.add(column, shift)
+                place = _address(context, builder, rows, places, builder.add(row, shift) if down else row)
+                index = builder.add(builder.load(place), across)
+                value = builder.load(_address(context, builder, x, array, index))
+                members.append(_fused(builder, _broadcast(builder, value), vector, member))
+            return _grouped(builder, members)
+
+        return group(group, x, rows, types.intp, types.intp, _vec), generate
+
+    return typed
+
+
+fma_rows = intrinsic(_add_inputs(down=True))
+"""Add ``x[rows[row + i] + column] * vector`` to vector ``i`` of a group, rounded once."""
+fma_columns = intrinsic(_add_inputs(down=False))
+"""Add ``x[rows[row] + column + i] * vector`` to vector ``i`` of a group, rounded once."""
+
+
+def _add_scaled(fused: bool) -> Any:
+    def typed(typing: Any, group: Any, array: Any, index: Any, step: Any, vector: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            sums, values, index, step, vector = args
+            members = []
+            for number, member in enumerate(_members(builder, sums)):
+                address = _address(context, builder, array, values, _moved(builder, index, step, number))
+                value = _broadcast(builder, builder.load(address))
+                if fused:
+                    members.append(_fused(builder, value, vector, member))
+                else:
+                    members.append(builder.fadd(member, builder.fmul(value, vector)))
+            return _grouped(builder, members)
+
+        return group(group, array, types.intp, types.intp, _vec), generate
+
+    return typed
+
+
+fma_apart = intrinsic(_add_scaled(fused=True))
+"""Add ``array[index + i * step] * vector`` to vector ``i`` of a group, rounded once."""
+add_apart = intrinsic(_add_scaled(fused=False))
+"""The same, with the product rounded before it is added."""
+
+
+@intrinsic
+def fma_chain(typing: Any, total: Any, group: Any, array: Any, index: Any) -> Any:
+    """Add a group's vectors to one, each times a float of an array, one after another."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        total, group, values, index = args
+        for number, vector in enumerate(_members(builder, group)):
+            address = _address(context, builder, array, values, builder.add(index, index.type(number)))
+            total = _fused(builder, vector, _broadcast(builder, builder.load(address)), total)
+        return total
+
+    return _vec(_vec, group, array, types.intp), generate
+
+
+@intrinsic(prefer_literal=True)
+def no_sums(typing: Any, count: Any) -> Any:
+    """A group of four partial sums of zero, so many times."""
+    if not isinstance(count, types.IntegerLiteral):
+        return None
+    size = count.literal_value
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return _grouped(builder, [ir.Constant(_QUAD, [0.0] * 4)] * size)
+
+    return _group(size, _quad)(count), generate
+
+
+@intrinsic
+def add_products(typing: Any, sums: Any, group: Any, vector: Any) -> Any:
+    """For each vector of a group, add lane ``i`` times another's to partial sum ``i % 4``, in order."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        members = _members(builder, args[0])
+        for start in range(0, LANES, 4):
+            four = list(range(start, start + 4))
+            y = _pick(builder, args[2], four)
+            for number, x in enumerate(_members(builder, args[1])):
+                members[number] = _fused(builder, _pick(builder, x, four), y, members[number])
+        return _grouped(builder, members)
+
+    return sums(sums, group, _vec), generate
+
+
+@intrinsic
+def store_totals(typing: Any, array: Any, index: Any, sums: Any) -> Any:
+    """Write ``(s0 + s2) + (s1 + s3)`` of each of several four partial sums."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        for number, four in enumerate(_members(builder, args[2])):
+            pairs = builder.fadd(_pick(builder, four, [0, 1]), _pick(builder, four, [2, 3]))
+            first, second = (builder.extract_element(pairs, _INT(lane)) for lane in (0, 1))
+            address = _address(context, builder, array, args[0], builder.add(args[1], args[1].type(number)))
+            builder.store(builder.fadd(first, second), address)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, sums), generate
