@@ -29,7 +29,8 @@ from fairfate.experiments.store import Store
 from fairfate.experiments.sweep import sweep
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build
-from fairfate.studies.reproduce.grid import DATASETS, configs
+from fairfate.studies.reproduce.printed import DATASETS
+from fairfate.studies.reproduce.run import configs
 
 RUNS, CPU_SECONDS, MINUTES, OVERHEAD, MEMORY = 14_400, 75, 10, 0.05, 4.0
 

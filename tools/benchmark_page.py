@@ -6,10 +6,10 @@ from functools import cache
 from pathlib import Path
 
 from fairfate.studies.benchmark.findings import Findings
-from fairfate.studies.benchmark.kept import read_kept
+from fairfate.studies.benchmark.page import interactive as html
 from fairfate.studies.benchmark.page import page as text
-from fairfate.studies.benchmark.write import interactive as html
-from fairfate.studies.benchmark.write import write_pictures
+from fairfate.studies.benchmark.pictures import write_pictures
+from fairfate.studies.benchmark.run import read_kept
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images" / "benchmark"
 

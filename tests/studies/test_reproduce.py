@@ -8,21 +8,22 @@ import pytest
 from scipy import stats
 
 from fairfate.errors import InputError
-from fairfate.studies.reproduce import findings, grid, honest, printed, tables
-from fairfate.studies.reproduce.page import page
-from fairfate.studies.reproduce.paper import reproduce
-from fairfate.studies.reproduce.runs import interval, runs_of
+from fairfate.studies.reproduce import findings, printed
+from fairfate.studies.reproduce import run as running
+from fairfate.studies.reproduce.findings import interval, runs_of
+from fairfate.studies.reproduce.page import markdown, page
+from fairfate.studies.reproduce.run import configs, reproduce
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "reproduce" / "results"
 
 
 def test_the_grid_is_the_papers() -> None:
-    configs = grid.configs(grid.DATASETS, list(grid.SPLITS), ["published"], 10)
-    assert len(configs) == 12
-    assert len(configs[0].strategies) == 108 + 3 + 3 + 3 + 3
-    assert configs[0].seeds == tuple(range(1, 11))
-    paper = grid.configs(["law"], ["rnd"], ["paper"], 2)
+    planned = configs(printed.DATASETS, list(printed.SPLITS), ["published"], 10)
+    assert len(planned) == 12
+    assert len(planned[0].strategies) == 108 + 3 + 3 + 3 + 3
+    assert planned[0].seeds == tuple(range(1, 11))
+    paper = configs(["law"], ["rnd"], ["paper"], 2)
     assert sum("+thresholds" in text for text in paper[0].strategies) == 3 * (120 + 27)
 
 
@@ -36,7 +37,7 @@ def test_the_grid_is_the_papers() -> None:
 )
 def test_unknown_parts_are_named(arguments, message) -> None:
     with pytest.raises(InputError, match=message):
-        grid.configs(*arguments, seeds=1)
+        configs(*arguments, seeds=1)
 
 
 def test_the_printed_tables_are_complete() -> None:
@@ -137,7 +138,7 @@ def tuning_runs() -> pd.DataFrame:
 
 def test_tuning_takes_the_fairest_setting_that_is_accurate_enough() -> None:
     for tolerance, chosen in ((0.02, '{"lam0": 1'), (0.011, '{"lam0": 0'), (0.2, '{"lam0": 2')):
-        tuned = honest.tune(tuning_runs(), tolerance)
+        tuned = findings.tune(tuning_runs(), tolerance)
         mine = tuned[(tuned["method"] == "fair_fate") & (tuned["goal"] == "sp")]
         assert len(mine) == 1
         assert mine["settings"].iloc[0].startswith(chosen)
@@ -147,13 +148,13 @@ def test_tuning_takes_the_fairest_setting_that_is_accurate_enough() -> None:
 def test_the_accuracy_that_counts_may_be_another_methods() -> None:
     runs = tuning_runs()
     other = runs[runs["strategy"] == "fedavg"].assign(strategy="fedavg_lr", validation_accuracy=0.71)
-    tuned = honest.tune(pd.concat([runs, other], ignore_index=True), 0.02, "fedavg_lr")
+    tuned = findings.tune(pd.concat([runs, other], ignore_index=True), 0.02, "fedavg_lr")
     mine = tuned[(tuned["method"] == "fair_fate") & (tuned["goal"] == "sp")]
     assert mine["settings"].iloc[0].startswith('{"lam0": 2')
 
 
 def test_without_an_accurate_setting_the_most_accurate_is_taken() -> None:
-    tuned = honest.tune(tuning_runs(), 0.0)
+    tuned = findings.tune(tuning_runs(), 0.0)
     assert (
         tuned[(tuned["method"] == "fair_fate") & (tuned["goal"] == "sp")]["settings"]
         .iloc[0]
@@ -173,7 +174,7 @@ def test_a_small_reproduction_from_end_to_end(tmp_path: Path, data_folder: Path,
         "fedval:metric=sp|eo|eqo",
     )
     fair = "fair_fate:metric=sp|eo|eqo,lam0=0.1,rho=0.04|0.05,max=1,beta0=0.9"
-    monkeypatch.setattr(grid, "STRATEGIES", (*few, fair))
+    monkeypatch.setattr(running, "STRATEGIES", (*few, fair))
     done = reproduce(
         tmp_path, datasets=["compas"], splits=["rnd"], seeds=2, jobs=1, data_dir=str(data_folder)
     )
@@ -213,7 +214,7 @@ def test_the_kept_results_are_complete_and_small() -> None:
     assert size < 3_000_000
     for number in (1, 2):
         comparison = findings.read(KEPT)["comparison"]
-        assert (KEPT / f"table{number}.md").read_text() == tables.markdown(comparison, number)
+        assert (KEPT / f"table{number}.md").read_text() == markdown(comparison, number)
 
 
 def test_the_printed_tables_were_met() -> None:

@@ -78,17 +78,18 @@ def reproduce(
 ) -> None:
     """Run every experiment of the paper, set the results beside the printed ones, and say what holds."""
     from fairfate.experiments.cluster import open_cluster
-    from fairfate.studies.reproduce import grid
-    from fairfate.studies.reproduce.paper import reproduce as run_paper
+    from fairfate.studies.reproduce.printed import DATASETS, SPLITS
+    from fairfate.studies.reproduce.run import PROTOCOLS
+    from fairfate.studies.reproduce.run import reproduce as run_paper
 
     if not 0 <= tolerance <= 1:
         raise InputError(f"tolerance must be in [0, 1], got {tolerance:g}")
     with open_cluster(cluster) as executor, watching(out) as (progress, on_plan):
         done = run_paper(
             out,
-            datasets=_listed(datasets, ("compas",) if quick else grid.DATASETS),
-            splits=_listed(sigmas, tuple(grid.SPLITS)),
-            protocols=_listed(protocols, grid.PROTOCOLS),
+            datasets=_listed(datasets, ("compas",) if quick else DATASETS),
+            splits=_listed(sigmas, tuple(SPLITS)),
+            protocols=_listed(protocols, PROTOCOLS),
             seeds=seeds if seeds is not None else 3 if quick else 10,
             jobs=jobs,
             executor=executor,
@@ -127,10 +128,9 @@ def benchmark(
 ) -> None:
     """Tune and compare all methods of the field by one rule, or one of your own with them."""
     from fairfate.experiments.cluster import open_cluster
-    from fairfate.studies.benchmark.findings import DATASETS, PARTITIONS, duration
+    from fairfate.studies.benchmark.findings import DATASETS, PARTITIONS
+    from fairfate.studies.benchmark.page import duration, show, write_all
     from fairfate.studies.benchmark.run import benchmark as run_benchmark
-    from fairfate.studies.benchmark.terminal import show
-    from fairfate.studies.benchmark.write import write_all
 
     with open_cluster(cluster) as executor, watching(out) as (progress, on_plan):
         done = run_benchmark(

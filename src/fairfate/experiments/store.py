@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -26,7 +27,8 @@ from fairfate.experiments.results import about_groups, read_rounds, rounds_table
 from fairfate.storage import remove_unfinished, replacing
 from fairfate.strategies import Spec
 
-_HEADER = b"fairfate"
+HEADER = b"fairfate"
+"""The metadata of a table that say what it holds."""
 
 
 class Store:
@@ -76,22 +78,22 @@ class Store:
 
     def missing(self, cell: Job) -> list[Spec]:
         """The cell's strategies that no file holds."""
-        held = {(header["code"], text) for _, header in self._of(cell) for text in header["specs"]}
+        held = {(header["code"], text) for _, header in self.files_of(cell) for text in header["specs"]}
         return [spec for spec in cell.plan.specs if (spec.code, spec.text) not in held]
 
     def read(self, cell: Job) -> pd.DataFrame:
         """The rounds of a finished cell."""
-        files = [(header, read_rounds(path)) for path, header in self._of(cell)]
+        files = [(header, read_rounds(path)) for path, header in self.files_of(cell)]
         return join_rounds(files, [spec.text for spec in cell.plan.specs])
 
-    def _of(self, cell: Job) -> list[tuple[Path, dict[str, Any]]]:
+    def files_of(self, cell: Job) -> list[tuple[Path, dict[str, Any]]]:
         """A cell's files, but for those that an older version of a plugin made."""
         codes = {"", *(spec.code for spec in cell.plan.specs)}
         return [found for found in self._files.get(_text(cell.key), []) if found[1]["code"] in codes]
 
     def saved(self, cell: Job) -> dict[str, str]:
         """The files that were saved with a cell, and the SHA-256 of each."""
-        return {name: digest for _, header in self._of(cell) for name, digest in header["saved"].items()}
+        return {name: digest for _, header in self.files_of(cell) for name, digest in header["saved"].items()}
 
     def remove(self, cell: Job) -> list[str]:
         """Forget a cell; returns its files' names."""
@@ -119,17 +121,19 @@ class Store:
 
         What a plugin's strategies found goes into a file of its own.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        unnamed = self.folder / f"{cell.slug}.parquet"
         strategy = rounds["strategy"].str.partition("+")[0]
         for code in sorted({spec.code for spec in specs}, reverse=True):
             texts = [spec.text for spec in specs if spec.code == code]
             header = {"cell": cell.key, "code": code, "specs": texts, "saved": dict(saved or {})}
             header |= about_groups(groups)
             mine = rounds[strategy.isin([spec.name for spec in specs if spec.code == code])]
-            content = rounds_table(mine, header)
-            with replacing(unnamed, lambda file: f"{cell.slug}_{_digest(file)}.parquet") as temporary:
-                pq.write_table(content, temporary, compression="zstd")
+            self.add(cell, rounds_table(mine, header))
+
+    def add(self, cell: Job, content: pa.Table) -> None:
+        """Write a cell's file, whole or not there. The table's metadata have its header."""
+        unnamed = self.folder / f"{cell.slug}.parquet"
+        with replacing(unnamed, lambda file: f"{cell.slug}_{_digest(file)}.parquet") as temporary:
+            pq.write_table(content, temporary, compression="zstd")
 
 
 def join_rounds(
@@ -166,7 +170,7 @@ def _lines(rounds: pd.DataFrame) -> NDArray[Any]:
 def _header(path: Path) -> dict[str, Any]:
     """What a cell's file says of itself."""
     try:
-        header: dict[str, Any] = json.loads(pq.read_schema(path.absolute()).metadata[_HEADER])
+        header: dict[str, Any] = json.loads(pq.read_schema(path.absolute()).metadata[HEADER])
         kinds = {"cell": dict, "code": str, "specs": list, "saved": dict}
         right = all(isinstance(header[key], kind) for key, kind in kinds.items())
         right = right and isinstance(header["cell"]["seed"], int)

@@ -1,31 +1,278 @@
-"""Everything that the page, the tables and the pictures are made from."""
+"""The rule, the same for every method, and what came of it.
+
+Methods are tuned on validation rows and compared at matched accuracy and skill; the page, the tables and the
+pictures are made from the findings.
+"""
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from fairfate.studies.benchmark.baselines import BASELINES
+from fairfate.fairness.intervals import holm, over_seeds, paired
+from fairfate.fairness.metrics import COLLAPSED, FAIRNESS, Counts, accuracy, balanced_accuracy, mcc
+from fairfate.fairness.selection import KEEP, TOLERANCE, keeps, on_front, select
+from fairfate.studies.benchmark.baselines import BASELINES, CLIENT, POOLED
+from fairfate.studies.benchmark.measure import CELLS, WHERE
 from fairfate.studies.benchmark.methods import LEAD, METRICS, REFERENCE, every
-from fairfate.studies.benchmark.rule import (
-    CELL,
-    compare,
-    critical_difference,
-    hypervolumes,
-    leaderboard,
-    mean_ranks,
-    measured,
-    tune,
-)
 
 LEVEL = 0.05
 DATASETS = ("compas", "adult", "law", "dutch")
 PARTITIONS = ("dirichlet:0.5", "dirichlet:1", "random")
 SEEDS, ROUNDS = 10, 100
+CELL = ("encode", "dataset", "partition", "goal")
+"""What methods are compared in: a federation and a metric."""
+_SINGLE = ("consistency", "flip")
+
+
+def measured(rows: pd.DataFrame) -> pd.DataFrame:
+    """Accuracy, skill and fairness of every row, on the validation and on the test rows."""
+    found = {}
+    for split in ("validation", "test"):
+        counts = counts_of(rows, split)
+        found[f"{split}_accuracy"] = accuracy(counts)
+        found[f"{split}_skill"] = balanced_accuracy(counts) - 0.5
+        found[f"{split}_mcc"] = mcc(counts)
+        found |= {f"{split}_{name}": metric(counts) for name, metric in FAIRNESS.items()}
+    majority = counts_of(rows, "test").sum(axis=(1, 3))
+    found["majority"] = majority.max(axis=1) / np.maximum(majority.sum(axis=1), 1)
+    return rows.assign(**found)
+
+
+def counts_of(rows: pd.DataFrame, split: str) -> Counts:
+    """(rows, 2, 2, 2) by group, label and prediction."""
+    columns = [f"{split}_{cell}" for cell in CELLS]
+    return rows[columns].to_numpy(dtype=np.int64).reshape(-1, 2, 2, 2)
+
+
+def tune(rows: pd.DataFrame, tolerance: float = TOLERANCE, keep: float = KEEP) -> pd.DataFrame:
+    """What each method would deploy, for each federation, seed and metric (the goal).
+
+    Among its settings whose validation accuracy is within ``tolerance`` of the reference's, and that have
+    ``keep`` of its skill there, the one that is fairest on the validation rows; without any, the one with the
+    highest validation accuracy. The test rows are not looked at. Of a baseline with a model for each client,
+    the mean over the clients.
+    """
+    where = list(WHERE)
+    reference = rows[rows["method"] == REFERENCE].set_index(where)
+    least = pd.DataFrame(
+        {
+            "reference_accuracy": reference["validation_accuracy"],
+            "reference_skill": reference["validation_skill"],
+        }
+    )
+    joined = rows.join(least, on=where)
+    near = keeps(
+        joined["validation_accuracy"],
+        joined["validation_skill"],
+        (joined["reference_accuracy"], joined["reference_skill"]),
+        tolerance,
+        keep,
+        slack=1e-12,
+    )
+    chosen = []
+    for goal in METRICS:
+        own = joined["metric"].isin(["", goal]) & (joined["method"] != CLIENT)
+        columns = f"validation_{goal}", "validation_accuracy"
+        best = select(joined[own], near[own], *columns, by=[*where, "method"])
+        chosen.append(_reported(best, goal))
+        each = joined[joined["method"] == CLIENT]
+        if len(each):
+            told = _reported(each.assign(matched=False, grid=1), goal)
+            means = told.groupby([*where, "goal", "method"], as_index=False).mean(numeric_only=True)
+            chosen.append(means.assign(setting="", matched=False))
+    return pd.concat(chosen, ignore_index=True)
+
+
+def _reported(rows: pd.DataFrame, goal: str) -> pd.DataFrame:
+    kept = rows[[*WHERE, "method", "setting", "grid", "matched", "seconds", *_SINGLE]]
+    return kept.assign(
+        goal=goal,
+        accuracy=rows["test_accuracy"],
+        skill=rows["test_skill"],
+        mcc=rows["test_mcc"],
+        fairness=rows[f"test_{goal}"],
+        worst=rows[f"worst_{goal}"],
+    )
+
+
+def compare(tuned: pd.DataFrame, tolerance: float = TOLERANCE, keep: float = KEEP) -> pd.DataFrame:
+    """For each federation, goal and method: means over seeds with intervals, and the test against the lead.
+
+    ``keeps`` says whether the mean accuracy is within the tolerance of the reference's on the test rows too,
+    and the skill kept. ``rank`` is by fairness among those that keep; the others come after them.
+    ``ahead`` is how much fairer the lead is, with an interval and Holm's p-value over the cell's methods.
+    """
+    found = []
+    for cell, here in tuned.groupby(list(CELL), sort=True):
+        found += _cell(dict(zip(CELL, cell, strict=True)), here, tolerance, keep)
+    return pd.DataFrame(found)
+
+
+def _cell(about: dict[str, Any], here: pd.DataFrame, tolerance: float, keep: float) -> list[dict[str, Any]]:
+    methods = list(dict.fromkeys(here["method"]))
+    values = {
+        name: here.pivot(index="method", columns="seed", values=name).reindex(methods).to_numpy(dtype=float)
+        for name in ("accuracy", "skill", "mcc", "fairness", "worst", "consistency", "flip", "seconds")
+    }
+    matched = here.groupby("method")["matched"].mean().reindex(methods)
+    place = methods.index(REFERENCE)
+    means = {name: values[name].mean(axis=1) for name in ("accuracy", "skill")}
+    reference = means["accuracy"][place], means["skill"][place]
+    is_kept = keeps(means["accuracy"], means["skill"], reference, tolerance, keep)
+    fairness, low, high = over_seeds(values["fairness"])
+    accuracy_mean, accuracy_low, accuracy_high = over_seeds(values["accuracy"])
+    rank = _ranks(fairness, is_kept, np.array([name not in BASELINES for name in methods]))
+    tests: dict[str, NDArray[Any]] = {}
+    if LEAD in methods:
+        lead = values["fairness"][methods.index(LEAD)]
+        against = paired(np.broadcast_to(lead, values["fairness"].shape), values["fairness"])
+        p = np.where([name == LEAD for name in methods], np.nan, against.p)
+        tests = {
+            "ahead": against.difference,
+            "ahead_low": against.low,
+            "ahead_high": against.high,
+            "p": holm(p),
+        }
+    with np.errstate(invalid="ignore"):
+        means = {name: _mean(values[name]) for name in ("mcc", "worst", "consistency", "flip")}
+    rows = []
+    for number, method in enumerate(methods):
+        row = {
+            **about,
+            "method": method,
+            "seeds": values["fairness"].shape[1],
+            "fairness": fairness[number],
+            "fairness_low": low[number],
+            "fairness_high": high[number],
+            "accuracy": accuracy_mean[number],
+            "accuracy_low": accuracy_low[number],
+            "accuracy_high": accuracy_high[number],
+            **{name: of[number] for name, of in means.items()},
+            "collapsed": float((values["mcc"][number] < COLLAPSED).mean()),
+            "seconds": float(np.median(values["seconds"][number])),
+            "keeps": bool(is_kept[number]),
+            "matched": float(matched.iloc[number]),
+            "rank": rank[number],
+            **{name: of[number] for name, of in tests.items()},
+        }
+        rows.append(row)
+    return rows
+
+
+def _mean(values: NDArray[Any]) -> NDArray[Any]:
+    """Over seeds, of what is there."""
+    there = ~np.isnan(values)
+    counts = np.where(there.any(axis=1), there.sum(axis=1), np.nan)
+    return np.asarray(np.where(there, values, 0).sum(axis=1) / counts)
+
+
+def _ranks(fairness: NDArray[Any], keeps: NDArray[np.bool_], ranked: NDArray[np.bool_]) -> NDArray[Any]:
+    """1 for the fairest that keeps accuracy and skill; those that do not come last; baselines have none."""
+    from scipy.stats import rankdata
+
+    score = np.where(keeps, np.nan_to_num(fairness, nan=-1.0), -10.0)
+    found = np.full(len(score), np.nan)
+    found[ranked] = rankdata(-score[ranked])
+    return found
+
+
+def hypervolumes(rows: pd.DataFrame) -> pd.DataFrame:
+    """For each federation, seed, goal and method, the area under its front of accuracy and fairness.
+
+    The front is of the settings that none other beats in both on the validation rows; the area is that of
+    their values on the test rows, above the accuracy of one answer for everybody, as a share of what a
+    perfectly fair model with the accuracy of all rows pooled would have.
+    """
+    where = list(WHERE)
+    tops = rows[rows["method"] == POOLED]
+    if tops.empty:
+        tops = rows[rows["method"] == REFERENCE]
+    top = tops.set_index(where)["test_accuracy"].rename("top")
+    joined = rows[~rows["method"].isin(BASELINES)].join(top, on=where)
+    keys = [*where, "method"]
+    found = []
+    for goal in METRICS:
+        mine = joined[joined["metric"].isin(["", goal])].sort_values(keys, kind="stable")
+        first = ~mine.duplicated(keys).to_numpy()
+        known = mine[["validation_accuracy", f"validation_{goal}"]].to_numpy(dtype=float)
+        tested = mine[["test_accuracy", f"test_{goal}"]].to_numpy(dtype=float)
+        low, span = mine["majority"].to_numpy(), (mine["top"] - mine["majority"]).to_numpy()
+        starts = np.flatnonzero(first)
+        areas = np.full(len(starts), np.nan)
+        for number, (start, end) in enumerate(itertools.pairwise([*starts.tolist(), len(mine)])):
+            if span[start] > _LEAST_SPAN:
+                points = tested[start:end][on_front(known[start:end])]
+                areas[number] = front_area(points, low[start]) / span[start]
+        found.append(mine.loc[first, keys].assign(goal=goal, area=areas))
+    return pd.concat(found, ignore_index=True)
+
+
+_LEAST_SPAN = 0.01
+"""Accuracy above that of one answer for everybody, without which there is no front to speak of."""
+
+
+def front_area(points: NDArray[Any], low: float) -> float:
+    """The area that (accuracy, fairness) points cover above an accuracy of ``low``.
+
+    >>> front_area(np.array([[0.8, 0.5], [0.7, 1.0], [0.75, 0.4]]), 0.6)
+    0.15
+    """
+    area = reached = 0.0
+    for accuracy_of, fairness in points[np.argsort(-points[:, 0], kind="stable")]:
+        if accuracy_of > low and fairness > reached:
+            area += (accuracy_of - low) * (fairness - reached)
+            reached = fairness
+    return round(float(area), 12)
+
+
+def leaderboard(cells: pd.DataFrame, areas: pd.DataFrame) -> pd.DataFrame:
+    """All cells of an encoding together, the best mean rank first; baselines after the methods."""
+    from_reference = cells.join(
+        cells[cells["method"] == REFERENCE].set_index(list(CELL))["accuracy"].rename("reference"),
+        on=list(CELL),
+    )
+    from_reference["cost"] = from_reference["reference"] - from_reference["accuracy"]
+    grouped = from_reference.groupby(["encode", "method"], sort=False)
+    board = grouped.agg(
+        rank=("rank", "mean"),
+        cells=("keeps", "size"),
+        keeps=("keeps", "sum"),
+        fairness=("fairness", "mean"),
+        cost=("cost", "mean"),
+        mcc=("mcc", "mean"),
+        collapsed=("collapsed", "mean"),
+        worst=("worst", "mean"),
+        consistency=("consistency", "mean"),
+        flip=("flip", "mean"),
+        seconds=("seconds", "mean"),
+    )
+    board["area"] = areas.groupby(["encode", "method"])["area"].mean()
+    return board.reset_index().sort_values(["encode", "rank", "fairness"], ascending=[True, True, False])
+
+
+def critical_difference(methods: int, cells: int) -> float:
+    """How far mean ranks must be apart for Nemenyi's test to tell two methods, at 5 % (Demšar 2006).
+
+    >>> round(critical_difference(5, 30), 3)
+    1.114
+    """
+    from scipy.stats import studentized_range
+
+    q = studentized_range.ppf(0.95, methods, np.inf) / np.sqrt(2)
+    return float(q * np.sqrt(methods * (methods + 1) / (6 * cells)))
+
+
+def mean_ranks(cells: pd.DataFrame, encode: str) -> pd.DataFrame:
+    """(dataset and split, method) ranks, the mean over the goals: what the critical difference is about."""
+    mine = cells[(cells["encode"] == encode) & ~cells["method"].isin(BASELINES)]
+    return mine.pivot_table(index=["dataset", "partition"], columns="method", values="rank", sort=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +309,11 @@ class Findings:
     def board(self) -> pd.DataFrame:
         """All cells together."""
         return leaderboard(self.cells, hypervolumes(self.measured))
+
+    def ranked(self, encode: str) -> pd.DataFrame:
+        """The leaderboard of one encoding without the baselines, the best first."""
+        board = self.board[(self.board["encode"] == encode) & ~self.board["method"].isin(BASELINES)]
+        return board.reset_index(drop=True)
 
     @property
     def encodings(self) -> list[str]:
@@ -156,33 +408,10 @@ class Findings:
             mine = mine[mine[name] == value]
         return float(mine[column].mean()) if len(mine) else float("nan")
 
-
-def settings_of(found: Findings) -> pd.DataFrame:
-    """Each setting's mean accuracy and fairness over the seeds, for the fronts of the interactive page."""
-    rows = found.measured[~found.measured["method"].isin(BASELINES)]
-    keys = ["encode", "dataset", "partition", "method", "setting", "metric"]
-    columns = ["test_accuracy", *(f"test_{name}" for name in METRICS)]
-    means = rows.groupby(keys, sort=False)[columns].mean().reset_index()
-    return means.round(4)
-
-
-def duration(minutes: float) -> str:
-    """A time in words, in the unit that fits.
-
-    >>> duration(0.001), duration(0.2), duration(1.2), duration(89.6)
-    ('less than a second', '12 seconds', '72 seconds', '90 minutes')
-    """
-    seconds = round(60 * minutes)
-    if seconds < 1:
-        return "less than a second"
-    if seconds < 120:
-        return f"{seconds} second{'s' if seconds > 1 else ''}"
-    return f"{minutes:.0f} minutes"
-
-
-def finite(value: float) -> float | None:
-    """For JSON, which knows no NaN."""
-    return None if not np.isfinite(value) else float(value)
-
-
-__all__ = ["LEVEL", "REFERENCE", "Findings", "duration", "finite", "settings_of"]
+    @cached_property
+    def settings(self) -> pd.DataFrame:
+        """Each setting's mean accuracy and fairness over the seeds, for the page's fronts."""
+        rows = self.measured[~self.measured["method"].isin(BASELINES)]
+        keys = ["encode", "dataset", "partition", "method", "setting", "metric"]
+        columns = ["test_accuracy", *(f"test_{name}" for name in METRICS)]
+        return rows.groupby(keys, sort=False)[columns].mean().reset_index().round(4)

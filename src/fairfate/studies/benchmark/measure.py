@@ -1,4 +1,7 @@
-"""One seed of one federation: every method trained, released and measured."""
+"""One seed of one federation: every method trained, released and measured.
+
+Beside its counts, a released model is measured at each client and for single people.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,32 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from fairfate.data import Schema, Table
-from fairfate.engine.simulate import Trace, simulate
+from fairfate.engine.simulate import simulate
 from fairfate.experiments.plan import Plan
-from fairfate.fairness.metrics import Counts
+from fairfate.fairness.metrics import FAIRNESS, Counts, Values
+from fairfate.fairness.thresholds import Margins, apply
+from fairfate.federation.individual import IndividualRows
 from fairfate.federation.seeds import Streams
-from fairfate.federation.split import assign_rows, encode
+from fairfate.federation.split import Federation, assign_rows, encode
+from fairfate.models.model import Model, Models
+from fairfate.models.rows import PackedRows
 from fairfate.strategies import THRESHOLDS
 from fairfate.studies.benchmark import baselines
 from fairfate.studies.benchmark.methods import METRICS, Method
-from fairfate.studies.benchmark.probe import Individual, Probe
 
 WORST = tuple(f"worst_{metric}" for metric in METRICS)
 CELLS = tuple(f"{g}{y}{p}" for g in (0, 1) for y in (0, 1) for p in (0, 1))
 COUNTS = tuple(f"{split}_{cell}" for split in ("validation", "test") for cell in CELLS)
 """Rows by group, label and prediction."""
 COLUMNS = ("method", "setting", "metric", "part", "code", *COUNTS, *WORST, "consistency", "flip", "seconds")
+
+WHERE = ("encode", "dataset", "partition", "seed")
+"""What tells one seed of a federation from another."""
+LEAST_ROWS = 20
+"""Of each group (and label, where the metric asks) that a client must have to be measured."""
 
 
 def run_methods(
@@ -47,55 +59,88 @@ def run_methods(
         start = time.process_time()
         traces = simulate(federation, specs, model, plan.training, plan.setup(table), streams, last_only=True)
         seconds = (time.process_time() - start) / len({spec.base for spec in specs})
-        found = dict(zip(specs, _measured(traces, probe), strict=True))
+        measured = probe.measure(np.stack([trace.params for trace in traces]), [t.thresholds for t in traces])
+        values = {
+            spec: {**_counted(trace.validation[-1], trace.test[-1]), **probed}
+            for spec, trace, probed in zip(specs, traces, measured, strict=True)
+        }
         for method in family:
             for spec in method.specs:
                 about = {"method": method.name, "setting": spec.text, "metric": spec.metric or "", "part": 0}
-                rows.append({**about, "code": spec.code, **found[spec], "seconds": seconds})
+                rows.append({**about, "code": spec.code, **values[spec], "seconds": seconds})
             on_method(len(method.specs))
     for name in alone:
         start = time.process_time()
-        mine = list(baselines.run(name, plan, table, federation, seed))
-        seconds = (time.process_time() - start) / max(len(mine), 1)
-        for of in mine:
-            about = {"method": name, "setting": of.setting, "metric": of.metric, "part": of.part, "code": ""}
-            found_of = _of_model(of.params, of.thresholds, probe) if of.params is not None else {}
-            rows.append({**about, **_counted(of.validation, of.test), **found_of, "seconds": seconds})
+        trained = list(baselines.run(name, plan, table, federation, seed))
+        seconds = (time.process_time() - start) / max(len(trained), 1)
+        for base in trained:
+            about = {"method": name, "setting": base.setting, "metric": base.metric, "part": base.part}
+            probed = [{}] if base.params is None else probe.measure(base.params[None], [base.thresholds])
+            counted = _counted(base.validation, base.test)
+            rows.append({**about, "code": "", **counted, **probed[0], "seconds": seconds})
         on_method(1)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def _families(methods: Sequence[Method]) -> list[list[Method]]:
     """Methods that train the same models are run together; thresholds take time of their own."""
-    found: dict[tuple[str, bool], list[Method]] = {}
+    families: dict[tuple[str, bool], list[Method]] = {}
     for method in methods:
         first = method.specs[0]
-        found.setdefault((first.name, first.step(THRESHOLDS) is not None), []).append(method)
-    return list(found.values())
-
-
-def _measured(traces: Sequence[Trace], probe: Probe) -> list[dict[str, Any]]:
-    thresholds = [trace.thresholds for trace in traces]
-    worst = probe.worst(np.stack([trace.params for trace in traces]), thresholds)
-    found = []
-    for place, trace in enumerate(traces):
-        single = probe.individual(trace.params, trace.thresholds)
-        found.append(
-            {
-                **_counted(trace.validation[-1], trace.test[-1]),
-                **{f"worst_{name}": values[place] for name, values in worst.items()},
-                **single._asdict(),
-            }
-        )
-    return found
-
-
-def _of_model(params: Any, thresholds: Any, probe: Probe) -> dict[str, Any]:
-    worst = probe.worst(params[None], [thresholds])
-    single: Individual = probe.individual(params, thresholds)
-    return {**{f"worst_{name}": values[0] for name, values in worst.items()}, **single._asdict()}
+        families.setdefault((first.name, first.step(THRESHOLDS) is not None), []).append(method)
+    return list(families.values())
 
 
 def _counted(validation: Counts, test: Counts) -> dict[str, int]:
     values = np.concatenate([validation.ravel(), test.ravel()]).tolist()
     return dict(zip(COUNTS, values, strict=True))
+
+
+class Probe:
+    """The rows of one seed, arranged once for all models."""
+
+    def __init__(self, table: Table, test: NDArray[np.int64], federation: Federation, model: Model) -> None:
+        self.federation, self.model = federation, model
+        self._individual = IndividualRows(table, test, federation.test, federation.encoder)
+
+    def measure(self, models: Models, thresholds: list[Values | None]) -> list[dict[str, Any]]:
+        """For each model, fairness at the client where it is least fair, and to single people."""
+        worst = self.worst(models, thresholds)
+        return [
+            {
+                **{f"worst_{name}": values[number] for name, values in worst.items()},
+                **self.individual(models[number], thresholds[number]),
+            }
+            for number in range(len(models))
+        ]
+
+    def individual(self, params: Models, thresholds: Values | None) -> dict[str, float]:
+        """How alike people who are alike are treated, and the share whose decision changes with the group."""
+        accepted = self._individual.accepted(self.model, params, thresholds)
+        flip = self._individual.flip_rate(self.model, params, accepted, thresholds)
+        return {"consistency": self._individual.consistency(accepted), "flip": flip}
+
+    def worst(self, models: Models, thresholds: list[Values | None]) -> dict[str, Values]:
+        """For each metric, (models,) the fairness of each model at the client where it is least fair.
+
+        On the clients' own training rows; clients with too few of a group are left out.
+        """
+        each = [self._at(rows, models, thresholds) for rows in self.federation.local.values()]
+        counts = np.stack(each, axis=1)
+        least_fair = {}
+        for name, metric in FAIRNESS.items():
+            cells = counts.sum(axis=-1)  # by group and label
+            rows = {"sp": cells.sum(axis=-1), "eo": cells[..., 1], "eqo": cells.min(axis=-1)}[name]
+            enough = rows.min(axis=-1) >= LEAST_ROWS
+            values = np.where(enough, metric(counts), np.nan)
+            least = np.where(np.isnan(values), np.inf, values).min(axis=1)
+            least_fair[name] = np.where(np.isinf(least), np.nan, least)
+        return least_fair
+
+    def _at(self, rows: PackedRows, models: Models, thresholds: list[Values | None]) -> Counts:
+        counts = self.model.count(models, rows)
+        for place, chosen in enumerate(thresholds):
+            if chosen is not None:
+                margins: Margins = self.model.margins(models[place], rows)
+                counts[place] = apply(margins, chosen)
+        return counts

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from fairfate.report.figures import save
 from fairfate.studies.benchmark.baselines import BASELINES, POOLED, SERVER
 from fairfate.studies.benchmark.findings import Findings
 from fairfate.studies.benchmark.methods import LEAD, METRICS, REFERENCE
+from fairfate.studies.pages import split_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,11 +33,6 @@ OWN = ("#B0006D", ">")
 _SHOWN = 25
 """Methods on the picture of ranks."""
 _OTHER = ("#57606a", "o")
-
-
-def split_name(partition: str) -> str:
-    """As people say it."""
-    return "random split" if partition == "random" else f"σ = {partition.partition(':')[2]}"
 
 
 def ranks(found: Findings, encode: str) -> Figure:
@@ -121,3 +119,10 @@ def tradeoffs(found: Findings, encode: str, goal: str = "eqo") -> Figure:
 
 FIGURES = {"ranks": ranks, "tradeoffs": tradeoffs}
 assert set(GOALS) == set(METRICS)
+
+
+def write_pictures(folder: Path, found: Findings) -> None:
+    """Every picture of each encoding as SVG."""
+    for encode in found.encodings:
+        for name, draw in FIGURES.items():
+            save(draw(found, encode), folder / f"{name}-{encode}.svg")

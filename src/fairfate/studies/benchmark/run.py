@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import itertools
+import json
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from fairfate.data import Table
+from fairfate.data import ORDINAL, Table
 from fairfate.errors import InputError, unknown
 from fairfate.experiments.config import Config, parse_seeds
 from fairfate.experiments.job import Job
 from fairfate.experiments.plan import Plan
 from fairfate.experiments.prepare import prepare
 from fairfate.experiments.runner import Task, check_request, run_jobs
+from fairfate.experiments.store import HEADER, Store
 from fairfate.experiments.workers import Progress, Report, cores
-from fairfate.storage import locked, write_bytes
+from fairfate.storage import locked, remove_unfinished, replacing, write_bytes
 from fairfate.strategies import load_plugin
-from fairfate.studies.benchmark import kept as keeping
 from fairfate.studies.benchmark.baselines import BASELINES
 from fairfate.studies.benchmark.findings import DATASETS, PARTITIONS, ROUNDS, SEEDS, Findings
-from fairfate.studies.benchmark.kept import Results
-from fairfate.studies.benchmark.measure import run_methods
+from fairfate.studies.benchmark.measure import COLUMNS, COUNTS, WHERE, WORST, run_methods
 from fairfate.studies.benchmark.methods import REFERENCE, Method, every, find
 
-CELLS, CLOCK = "cells", "seconds.txt"
+CELLS, CLOCK, KEPT = "cells", "seconds.txt", "kept.parquet"
+_RATES = (*WORST, "consistency", "flip")
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,39 +100,65 @@ def benchmark(
     for plugin in plugins:
         load_plugin(plugin)
     chosen, alone = _chosen(methods)
-    kept, about = keeping.read_kept() if methods else (None, {"cells": []})
-    texts = [method.specs[0].text for method in chosen] or ["fedavg"]
-    prepared: list[tuple[Plan, Table]] = []
-    for name, partition, code in itertools.product(data, partitions, encode):
-        config = Config(
-            data=name,
-            data_dir=data_dir,
-            partition=partition,
-            encode=code,
-            strategies=tuple(texts),
-            plugins=tuple(plugins),
-            rounds=rounds,
-            seeds=parse_seeds(seeds),
-        )
-        plan, table = prepare(config)
-        if table.groups != 2:
-            raise InputError(f"data must have two groups for the benchmark, got {table.groups} in '{name}'")
-        prepared.append((plan, table))
-    started = time.monotonic()
+    shared: dict[str, Any] = {
+        "data_dir": data_dir,
+        "strategies": tuple(method.specs[0].text for method in chosen) or ("fedavg",),
+        "plugins": tuple(plugins),
+        "rounds": rounds,
+        "seeds": parse_seeds(seeds),
+    }
+    prepared = [
+        _prepare(Config(data=name, partition=partition, encode=code, **shared))
+        for name, partition, code in itertools.product(data, partitions, encode)
+    ]
+    cells = [(Job.of(plan, seed, table), table) for plan, table in prepared for seed in plan.config.seeds]
+    kept, about = read_kept() if methods else (pd.DataFrame(columns=[*WHERE, *COLUMNS]), {"cells": []})
+    compared = {id(cell): cell for cell in same(about, [cell for cell, _ in cells])}
+    start = time.monotonic()
     with locked(folder):
-        return _run(
-            folder,
-            prepared,
-            chosen,
-            alone,
-            (kept, about),
-            tuple(methods),
-            jobs,
-            executor,
-            progress,
-            on_plan,
-            started,
+        store = Store(folder / CELLS)
+        store.repair()
+        store.index()
+        texts = {find([text])[0].name: text for text in methods if text not in BASELINES}
+        tasks, new = [], []
+        for cell, table in cells:
+            wanted = chosen if id(cell) in compared else _with_reference(chosen)
+            lacking, single = _missing(store, cell, wanted, alone)
+            if lacking or single:
+                items = [texts.get(method.name, method.name) for method in lacking], single
+                settings = sum(len(method.specs) for method in lacking) + len(single)
+                tasks.append(Task(cell, items, cell.plan.visits(len(table)) * settings))
+                new.append([*(method.name for method in lacking), *single])
+        on_plan(sum(task.work for task in tasks))
+        try:
+            run_jobs(
+                run_task_methods,
+                tasks,
+                [table for _, table in prepared],
+                lambda task, rows: add_rows(store, task.job, rows),
+                jobs=jobs,
+                executor=executor,
+                progress=progress,
+            )
+        finally:
+            remove_unfinished(store.folder)
+            seconds = _add_time(folder / CLOCK, time.monotonic() - start if tasks else 0.0)
+        store.index()
+        own = pd.concat(
+            [read_rows(store, cell).assign(**where(cell)) for cell, _ in cells], ignore_index=True
         )
+    rows = _with_kept(own, kept, tuple(compared.values()))
+    return Benchmark(
+        folder,
+        rows,
+        tuple(plan for plan, _ in prepared),
+        sum(len(names) for names in new),
+        tuple(dict.fromkeys(itertools.chain(*new))),
+        len(tasks),
+        len(rows) - len(own),
+        seconds / 60,
+        tuple(method.name for method in chosen) + alone if methods else (),
+    )
 
 
 def _chosen(texts: Sequence[str]) -> tuple[tuple[Method, ...], tuple[str, ...]]:
@@ -145,82 +176,32 @@ def _chosen(texts: Sequence[str]) -> tuple[tuple[Method, ...], tuple[str, ...]]:
         raise
 
 
-def _run(
-    folder: Path,
-    prepared: Sequence[tuple[Plan, Table]],
-    chosen: tuple[Method, ...],
-    alone: tuple[str, ...],
-    kept: tuple[pd.DataFrame | None, dict[str, Any]],
-    asked: tuple[str, ...],
-    jobs: int | None,
-    executor: Executor | None,
-    progress: Progress,
-    on_plan: Progress,
-    started: float,
-) -> Benchmark:
-    results = Results(folder / CELLS)
-    results.repair()
-    cells = [Job.of(plan, seed, table) for plan, table in prepared for seed in plan.config.seeds]
-    others = {id(cell) for cell in keeping.same(kept[1], cells)}
-    rows_of = {id(plan): len(table) for plan, table in prepared}
-    reference = find([REFERENCE])
-    texts = {find([text])[0].name: text for text in asked if text not in BASELINES}
-    tasks, lacking_in = [], []
-    for cell in cells:
-        held = results.read(cell)
-        wanted = chosen if id(cell) in others else tuple(dict.fromkeys((*reference, *chosen)))
-        lacking = keeping.missing(held, wanted)
-        single = [name for name in alone if name not in set(held["method"])]
-        if lacking or single:
-            found_by = [texts.get(method.name, method.name) for method in lacking]
-            visits = cell.plan.visits(rows_of[id(cell.plan)])
-            settings = sum(len(method.specs) for method in lacking) + len(single)
-            tasks.append(Task(cell, (found_by, single), visits * settings))
-            lacking_in.append([*(method.name for method in lacking), *single])
-    on_plan(sum(task.work for task in tasks))
-    tables = [table for _, table in prepared]
-    try:
-        run_jobs(
-            run_task_methods,
-            tasks,
-            tables,
-            lambda task, rows: results.add(task.job, rows),
-            jobs=jobs,
-            executor=executor,
-            progress=progress,
+def _prepare(config: Config) -> tuple[Plan, Table]:
+    plan, table = prepare(config)
+    if table.groups != 2:
+        raise InputError(
+            f"data must have two groups for the benchmark, got {table.groups} in '{config.data}'"
         )
-    finally:
-        results.repair()
-        seconds = _add_time(folder / CLOCK, time.monotonic() - started if tasks else 0.0)
-    found = [results.read(cell).assign(**keeping.where(cell)) for cell in cells]
-    rows = pd.concat(found, ignore_index=True)
-    computed = len(rows)
-    if kept[0] is not None:
-        rows = _with_kept(rows, kept[0], [cell for cell in cells if id(cell) in others])
-    plans = tuple(plan for plan, _ in prepared)
-    ran = sum(len(names) for names in lacking_in)
-    names = tuple(method.name for method in chosen) + alone if asked else ()
-    new = tuple(dict.fromkeys(name for lacking in lacking_in for name in lacking))
-    return Benchmark(folder, rows, plans, ran, new, len(tasks), len(rows) - computed, seconds / 60, names)
+    return plan, table
 
 
-def _add_time(clock: Path, seconds: float) -> float:
-    """Add up how long all calls took that filled a folder, also those that were interrupted."""
-    known = float(clock.read_text()) if clock.is_file() else 0.0
-    if seconds:
-        write_bytes(clock, f"{known + seconds:.1f}\n".encode())
-    return known + seconds
+def _with_reference(chosen: Sequence[Method]) -> tuple[Method, ...]:
+    """Methods that are compared with nothing kept need the reference beside them."""
+    return tuple(dict.fromkeys((*find([REFERENCE]), *chosen)))
 
 
-def _with_kept(rows: pd.DataFrame, kept: pd.DataFrame, cells: Sequence[Job]) -> pd.DataFrame:
-    """The kept results of the same federations, but for methods that were run now."""
-    places = pd.DataFrame([keeping.where(cell) for cell in cells])
-    if places.empty:
-        return rows
-    same = kept.merge(places, on=list(keeping.WHERE))
-    now = rows[[*keeping.WHERE, "method"]].drop_duplicates().assign(now=True)
-    same = same.merge(now, on=[*keeping.WHERE, "method"], how="left")
-    return pd.concat([rows, same[same["now"].isna()].drop(columns="now")], ignore_index=True)
+def _missing(
+    store: Store, cell: Job, wanted: Sequence[Method], alone: Sequence[str]
+) -> tuple[list[Method], list[str]]:
+    """The methods of which a setting lacks, and the baselines that a cell lacks."""
+    rows = read_rows(store, cell)
+    have = set(zip(rows["method"], rows["setting"], rows["code"], strict=True))
+    methods = [
+        method
+        for method in wanted
+        if any((method.name, spec.text, spec.code) not in have for spec in method.specs)
+    ]
+    return methods, [name for name in alone if name not in set(rows["method"])]
 
 
 def run_task_methods(task: Task, table: Table, report: Report) -> pd.DataFrame:
@@ -233,6 +214,110 @@ def run_task_methods(task: Task, table: Table, report: Report) -> pd.DataFrame:
     return run_methods(job.plan, table, job.seed, methods, alone, lambda done: report(share * done))
 
 
+def _add_time(clock: Path, seconds: float) -> float:
+    """Add up how long all calls took that filled a folder, also those that were interrupted."""
+    known = float(clock.read_text()) if clock.is_file() else 0.0
+    if seconds:
+        write_bytes(clock, f"{known + seconds:.1f}\n".encode())
+    return known + seconds
+
+
 def machine() -> str:
     """What the numbers of seconds were measured on."""
     return f"{cores()} cores, {platform.machine()}, Python {platform.python_version()}"
+
+
+# --- the rows of a cell, in the store of its folder
+
+
+def read_rows(store: Store, cell: Job) -> pd.DataFrame:
+    """What there is of a cell."""
+    frames: list[pd.DataFrame] = [pq.read_table(path).to_pandas() for path, _ in store.files_of(cell)]
+    if not frames:
+        return pd.DataFrame(columns=list(COLUMNS))
+    rows = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
+    return rows.drop_duplicates(["method", "setting", "metric", "part", "code"], ignore_index=True)
+
+
+def add_rows(store: Store, cell: Job, rows: pd.DataFrame) -> None:
+    """Add rows to a cell; those of the same methods are replaced."""
+    before = [path for path, _ in store.files_of(cell)]
+    known = read_rows(store, cell)
+    known = known[~known["method"].isin(rows["method"].unique())]
+    together = rows if known.empty else pd.concat([known, rows], ignore_index=True)
+    specs = sorted(together["setting"].unique())
+    header = {"cell": cell.key, "code": "", "specs": specs, "saved": {}}
+    store.add(cell, _arrow(together, header))
+    if set(store.files) - set(before):  # not the very same file again
+        for path in before:
+            path.unlink()
+
+
+def read_cells(folder: Path) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
+    """The rows of each finished cell of a folder, and what they depend on."""
+    store = Store(folder / CELLS)
+    store.index()
+    for path, header in store.held:
+        key = {"encode": ORDINAL, **header["cell"]}
+        yield pq.read_table(path).to_pandas().assign(**{name: key[name] for name in WHERE}), key
+
+
+def _arrow(rows: pd.DataFrame, header: dict[str, Any]) -> pa.Table:
+    """As small as a file of them should be."""
+    kinds: dict[str, Any] = dict.fromkeys(COUNTS, np.int32) | dict.fromkeys(_RATES, np.float32)
+    typed = rows.astype({**kinds, "part": np.int16, "seconds": np.float32})
+    typed[list(_RATES)] = typed[list(_RATES)].round(4)
+    typed["seconds"] = typed["seconds"].round(3)
+    table = pa.Table.from_pandas(typed, preserve_index=False)
+    return table.replace_schema_metadata({HEADER: json.dumps(header, sort_keys=True).encode()})
+
+
+# --- the results that come with the package
+
+
+def kept_file() -> Path:
+    """The results that come with the package."""
+    return Path(str(files("fairfate.studies.benchmark") / KEPT))
+
+
+def read_kept() -> tuple[pd.DataFrame, dict[str, Any]]:
+    """The rows of all cells that come with the package, and what they are."""
+    if not kept_file().is_file():
+        return pd.DataFrame(columns=[*WHERE, *COLUMNS]), {"cells": [], "minutes": 0.0, "machine": ""}
+    table = pq.read_table(kept_file())
+    return table.to_pandas(), json.loads(table.schema.metadata[HEADER])
+
+
+def write_kept(path: Path, rows: pd.DataFrame, about: dict[str, Any]) -> None:
+    """All cells' rows in one file."""
+    with replacing(path) as temporary:
+        pq.write_table(_arrow(rows, about), temporary, compression="zstd", compression_level=19)
+
+
+def where(cell: Job) -> dict[str, Any]:
+    """The cell in a table's columns."""
+    plan = cell.plan
+    values = plan.config.encode, plan.dataset, str(plan.partition), cell.seed
+    return dict(zip(WHERE, values, strict=True))
+
+
+def fingerprint(cell: Job) -> dict[str, Any]:
+    """What kept results depend on, besides methods and the version; a test guards that they still hold."""
+    key = {**cell.key, "encode": cell.plan.config.encode}
+    return {name: value for name, value in key.items() if name != "version"}
+
+
+def same(about: dict[str, Any], cells: Iterable[Job]) -> list[Job]:
+    """The cells of which there are kept results, of the same data and training."""
+    known = {json.dumps(key, sort_keys=True) for key in about["cells"]}
+    return [cell for cell in cells if json.dumps(fingerprint(cell), sort_keys=True) in known]
+
+
+def _with_kept(rows: pd.DataFrame, kept: pd.DataFrame, cells: Sequence[Job]) -> pd.DataFrame:
+    """The kept results of the same federations, but for methods that were run now."""
+    if not cells:
+        return rows
+    others = kept.merge(pd.DataFrame([where(cell) for cell in cells]), on=list(WHERE))
+    now = rows[[*WHERE, "method"]].drop_duplicates().assign(now=True)
+    others = others.merge(now, on=[*WHERE, "method"], how="left")
+    return pd.concat([rows, others[others["now"].isna()].drop(columns="now")], ignore_index=True)

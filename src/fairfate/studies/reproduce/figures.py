@@ -14,8 +14,8 @@ from fairfate.federation.partition import parse_partition
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build
 from fairfate.report.lines import COLOURS, NAMES
-from fairfate.studies.reproduce.grid import METRICS, SPLITS
-from fairfate.studies.reproduce.tables import TITLES
+from fairfate.studies.pages import split_name
+from fairfate.studies.reproduce.printed import METRICS, SPLITS, TITLES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,10 +34,6 @@ MARKERS = {
 _COLOURS = {**COLOURS, "fedavg+thresholds": "#777777", "fair_fate+thresholds": "#CC79A7"}
 _MAX_COLOURS = {0.8: "#0072B2", 0.9: "#009E73", 1.0: "#D55E00"}
 _CELL_COLOURS = ("#E69F00", "#F5D08A", "#0072B2", "#8CC3E6")
-
-
-def _title(partition: str) -> str:
-    return "random split" if partition == "random" else f"σ = {partition.partition(':')[2]}"
 
 
 def _figure(rows: int, columns: int, width: float = 3.1, height: float = 2.6) -> tuple[Figure, Any]:
@@ -70,7 +66,7 @@ def distributions(table: Table, clients: int, published: bool = True, seed: int 
         for name, column, colour in zip(table.cell_names, counts.T, _CELL_COLOURS, strict=False):
             panel.barh(np.arange(1, clients + 1), column, left=left, color=colour, label=name)
             left += column
-        panel.set_title(f"{TITLES.get(table.name, table.name)}, {_title(partition)}", fontsize=10)
+        panel.set_title(f"{TITLES.get(table.name, table.name)}, {split_name(partition)}", fontsize=10)
         panel.set_xlabel("training rows")
         panel.set_ylabel("client")
         panel.set_yticks(np.arange(1, clients + 1))
@@ -114,7 +110,7 @@ def over_rounds(dataset: str, curves: pd.DataFrame) -> Figure:
             panel.set_ylim(0, 1.02)
             panel.set_xlabel("round")
             panel.set_ylabel(NAMES[measure])
-            panel.set_title(_title(partition), fontsize=9)
+            panel.set_title(split_name(partition), fontsize=9)
             _tidy(panel)
     figure.suptitle(
         f"{TITLES[dataset]}: test rows, mean over seeds, band of one standard deviation", fontsize=10
@@ -147,7 +143,7 @@ def max_tradeoff(dataset: str, runs: pd.DataFrame) -> Figure:
             panel.scatter(base["accuracy"], base[metric], s=40, color="black", marker="o", label="fedavg")
             panel.set_xlabel("accuracy")
             panel.set_ylabel(NAMES[metric])
-            panel.set_title(_title(partition), fontsize=9)
+            panel.set_title(split_name(partition), fontsize=9)
             _tidy(panel)
     figure.suptitle(f"{TITLES[dataset]}: FAIR-FATE's settings by MAX (+ their mean)", fontsize=10)
     _legend(figure, panels, 4)
@@ -192,7 +188,7 @@ def tradeoff(dataset: str, table: pd.DataFrame) -> Figure:
             panel.set_xlabel("accuracy")
             panel.locator_params(axis="x", nbins=4)
             panel.set_ylabel(NAMES[metric])
-            panel.set_title(_title(partition), fontsize=9)
+            panel.set_title(split_name(partition), fontsize=9)
             _tidy(panel)
     figure.suptitle(
         f"{TITLES[dataset]}: tuned on validation rows, 95 % intervals, Pareto front dotted", fontsize=10
@@ -230,7 +226,7 @@ def ablation(runs: pd.DataFrame, metric: str = "eqo") -> Figure:
             panel.set_yticks(range(3), momenta, fontsize=8)
             panel.set_xlabel("growth of λ", fontsize=8)
             panel.set_ylabel("momentum", fontsize=8)
-            panel.set_title(f"{TITLES[dataset]}, {_title(partition)}", fontsize=8)
+            panel.set_title(f"{TITLES[dataset]}, {split_name(partition)}", fontsize=8)
     figure.suptitle(
         f"Ablation, F = {metric.upper()}: {metric.upper()} (upper) and accuracy (lower)", fontsize=10
     )

@@ -1,16 +1,213 @@
-"""From runs to the small files that are kept: every number of the page comes from them."""
+"""From runs to the small files that are kept: every number of the page comes from them.
+
+One row for each run; the honest protocol, in which settings are tuned on the validation rows by one rule; and
+what both protocols say of the paper's claims.
+"""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
+from fairfate.experiments.results import CELLS, KEYS, LAST
+from fairfate.experiments.store import Store
+from fairfate.experiments.sweep import Sweep
+from fairfate.fairness.metrics import COLLAPSED
+from fairfate.fairness.selection import TOLERANCE, keeps, select
 from fairfate.storage import write_bytes
-from fairfate.studies.reproduce import honest, printed
-from fairfate.studies.reproduce.grid import METRICS, SPLITS
-from fairfate.studies.reproduce.runs import by_setting
+from fairfate.studies.reproduce import printed
+from fairfate.studies.reproduce.printed import METRICS, SPLITS
+
+REPORTED = [
+    "accuracy",
+    "balanced_accuracy",
+    "mcc",
+    "sp",
+    "eo",
+    "eqo",
+    "sp_published",
+    "eo_published",
+    "eqo_published",
+]
+SWINGS = ["accuracy", "sp", "eo", "eqo"]
+VALIDATED = ["accuracy", "sp", "eo", "eqo"]
+ONE_ANSWER = 0.99
+
+
+def runs_of(rounds: pd.DataFrame) -> pd.DataFrame:
+    """One row for each (strategy, setting, seed) of some rounds.
+
+    Columns: ``accuracy`` ... in the last round on the test rows, ``accuracy_late`` ... their mean over the
+    last 20 rounds, ``accuracy_swing`` ... their standard deviation over these rounds, ``validation_accuracy``
+    ... in the last round on the validation rows, and ``collapsed``.
+    """
+    keys = [*KEYS, "seed"]
+    rounds = rounds.assign(metric=rounds["metric"].fillna("").astype(str))
+    test = rounds[rounds["split"] == "test"].sort_values([*keys, "round"], kind="stable")
+    late = test[test["round"] > test["round"].max() - LAST]
+    grouped = late.groupby(keys, sort=True)
+    last = grouped[[*REPORTED, "acceptance"]].last()
+    mean = grouped[REPORTED].mean().add_suffix("_late")
+    swing = grouped[SWINGS].std().add_suffix("_swing")
+    validation = rounds[(rounds["split"] == "validation") & (rounds["round"] == rounds["round"].max())]
+    scores = validation.groupby(keys, sort=True)[VALIDATED].last().add_prefix("validation_")
+    found: pd.DataFrame = pd.concat([last, mean, swing, scores], axis=1)
+    one_answer = (found["acceptance"] > ONE_ANSWER) | (found["acceptance"] < 1 - ONE_ANSWER)
+    found["collapsed"] = (found["mcc"] < COLLAPSED) | one_answer
+    return found.reset_index()
+
+
+def runs_of_sweep(done: Sweep) -> pd.DataFrame:
+    """The runs of all jobs, read one after another."""
+    store = Store(done.out / CELLS)
+    store.index()
+    return pd.concat([runs_of(store.read(job)) for job in done.jobs], ignore_index=True)
+
+
+def by_setting(runs: pd.DataFrame) -> pd.DataFrame:
+    """Mean and standard deviation over seeds of each setting, rounded to four decimals, for the record."""
+    kept = runs[~_foreign_post(runs)]
+    columns = [*REPORTED[:6], *(f"{name}_late" for name in REPORTED[:6])]
+    grouped = kept.groupby(KEYS, sort=True)
+    means = grouped[columns].mean().add_suffix("_mean")
+    stds = grouped[columns[:6]].std().add_suffix("_std")
+    extra = grouped.agg(seeds=("seed", "nunique"), collapsed=("collapsed", "sum"))
+    return pd.concat([means, stds, extra], axis=1).round(4).reset_index()
+
+
+def _foreign_post(runs: pd.DataFrame) -> pd.Series[bool]:
+    """Thresholds for one metric on a model that was trained for another: run, but not of interest."""
+    post = runs["strategy"].str.contains("+", regex=False)
+    of = runs["settings"].str.extract(r'"of": "(\w+)"', expand=False)
+    named = runs["strategy"].str.startswith(("fedavg+", "fair_fate+"))
+    foreign: pd.Series[bool] = post & (~named | (of.notna() & (of != runs["metric"])))
+    return foreign
+
+
+def interval(values: np.ndarray, draws: int = 10_000) -> tuple[float, float]:
+    """A 95 % interval for the mean: percentiles of means of seeds drawn with replacement."""
+    rng = np.random.default_rng(0)
+    means = values[rng.integers(0, len(values), (draws, len(values)))].mean(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
+
+
+# --- the honest protocol
+
+REFERENCES = ("fedavg", "fedavg_lr", "fedavg_gr")
+"""Strategies without settings, whose accuracy may be what the others are held to."""
+METHODS = ["fedavg", "fedmom", "feddemon", "fedavg_lr", "fedavg_gr", "fedval", "fair_fate"]
+AFTER = ["fedavg+thresholds", "fair_fate+thresholds"]
+_CELL = ["dataset", "partition", "seed"]
+
+
+def tune(runs: pd.DataFrame, tolerance: float = TOLERANCE, reference: str = "fedavg") -> pd.DataFrame:
+    """The run that each method would deploy, for each cell, seed and metric.
+
+    In each seed, among a method's settings whose validation accuracy is within ``tolerance`` of that of the
+    ``reference`` (a strategy without settings), the one with the highest validation fairness; without any,
+    the one with the highest validation accuracy. The test rows are not looked at. ``grid`` is the
+    number of settings chosen from.
+    """
+    mine = runs[runs["protocol"] == "paper"]
+    plain = mine[~mine["strategy"].str.contains("+", regex=False)]
+    settings = plain["settings"].map(json.loads)
+    ablation = settings.map(
+        lambda s: s.get("momentum", "decaying") != "decaying" or s.get("growth") != "exponential"
+    )
+    plain = plain[~(ablation & (plain["strategy"] == "fair_fate"))]
+    base = plain[plain["strategy"] == reference].set_index(_CELL)["validation_accuracy"].rename("base")
+    plain = plain.join(base, on=_CELL)
+    near = keeps(plain["validation_accuracy"], 0.0, (plain["base"], 0.0), tolerance, keep=0.0)
+    chosen = []
+    for metric in METRICS:
+        own = plain["metric"].isin(["", metric])
+        columns = f"validation_{metric}", "validation_accuracy"
+        best = select(plain[own], near[own], *columns, by=[*_CELL, "strategy"]).assign(goal=metric)
+        chosen += [best, *_after(mine, best, metric)]
+    return pd.concat(chosen, ignore_index=True).rename(columns={"strategy": "method"})
+
+
+def _after(runs: pd.DataFrame, best: pd.DataFrame, metric: str) -> list[pd.DataFrame]:
+    """The thresholds on the final models of the chosen FedAvg and FAIR-FATE runs."""
+    parts = []
+    for method in AFTER:
+        name = method.partition("+")[0]
+        steps = runs[(runs["strategy"] == method) & (runs["metric"] == metric)]
+        settings = steps["settings"].map(json.loads)
+        of = settings.map(lambda s: s.get("of", ""))
+        plain = settings.map(
+            lambda s: json.dumps({k: v for k, v in s.items() if k not in ("of", "tolerance")})
+        )
+        steps = steps.assign(plain=plain)[of.isin(["", metric])]
+        wanted = best[best["strategy"] == name][[*_CELL, "settings", "grid"]].rename(
+            columns={"settings": "plain"}
+        )
+        parts.append(steps.merge(wanted, on=[*_CELL, "plain"]).assign(goal=metric))
+    return parts
+
+
+def table(tuned: pd.DataFrame) -> pd.DataFrame:
+    """For each cell, metric and method: accuracy, fairness and MCC with intervals, and paired differences.
+
+    ``late`` columns are means of the last 20 rounds, which do not exist for steps after training.
+    ``vs`` columns are FAIR-FATE minus the method on the same seeds: positive means that FAIR-FATE is higher.
+    """
+    found = []
+    for (dataset, partition, goal), cell in tuned.groupby(["dataset", "partition", "goal"], sort=False):
+        own = cell[cell["method"] == "fair_fate"].set_index("seed")
+        for method in [*METHODS, *AFTER]:
+            mine = cell[cell["method"] == method].set_index("seed").sort_index()
+            if mine.empty:
+                continue
+            row = {"dataset": dataset, "partition": partition, "metric": goal, "method": method}
+            row |= {"grid": int(mine["grid"].iloc[0]), "collapsed": int(mine["collapsed"].sum())}
+            row |= _numbers(mine, own, str(goal), late=method not in AFTER)
+            found.append(row)
+    return pd.DataFrame(found).round(4)
+
+
+def _numbers(mine: pd.DataFrame, own: pd.DataFrame, goal: str, *, late: bool) -> dict[str, float]:
+    numbers: dict[str, float] = {}
+    for name, column in (("accuracy", "accuracy"), ("fairness", goal), ("mcc", "mcc")):
+        values = mine[column].to_numpy(dtype=float)
+        numbers[name] = values.mean()
+        numbers[f"{name}_low"], numbers[f"{name}_high"] = interval(values)
+        difference = (own[column].reindex(mine.index) - mine[column]).to_numpy(dtype=float)
+        numbers[f"{name}_vs"] = difference.mean()
+        numbers[f"{name}_vs_low"], numbers[f"{name}_vs_high"] = interval(difference)
+        numbers[f"{name}_late"] = mine[f"{column}_late"].mean() if late else np.nan
+    return numbers
+
+
+def won_cells(tuned: pd.DataFrame) -> pd.DataFrame:
+    """Whether FAIR-FATE is the fairest of the paper's methods, and with the thresholds among them."""
+    found = []
+    for (dataset, partition, goal), cell in tuned.groupby(["dataset", "partition", "goal"], sort=False):
+        means = cell.groupby("method")[str(goal)].mean()
+        ours = means["fair_fate"]
+        rivals = means[[m for m in METHODS if m != "fair_fate" and m in means]]
+        step = means.get("fedavg+thresholds", np.nan)
+        found.append(
+            {
+                "dataset": dataset,
+                "partition": partition,
+                "metric": goal,
+                "fair_fate": ours,
+                "rival": rivals.idxmax(),
+                "rival_mean": rivals.max(),
+                "wins": bool(ours > rivals.max()),
+                "thresholds": step,
+                "beats_thresholds": bool(ours > step),
+            }
+        )
+    return pd.DataFrame(found)
+
+
+# --- the files that are kept
 
 EXACT = {metric: metric for metric in METRICS}
 PUBLISHED = {metric: printed.COLUMN[metric] for metric in METRICS}
@@ -31,11 +228,11 @@ def findings(
         won.append(printed.beats(best, PUBLISHED).assign(basis="published, best by test"))
         won.append(printed.beats(behind, EXACT).assign(basis="published runs, exact metrics"))
     if "paper" in set(runs["protocol"]):
-        tuned = honest.tune(runs, tolerance, reference)
-        found["honest"] = honest.table(tuned)
+        tuned = tune(runs, tolerance, reference)
+        found["honest"] = table(tuned)
         keep = ["dataset", "partition", "goal", "method", "seed", "settings", "accuracy", "mcc", *METRICS]
         found["tuned_runs"] = tuned[keep].round(4)
-        wins = honest.wins(tuned)
+        wins = won_cells(tuned)
         names = {ours: theirs for theirs, ours in SPLITS.items()}
         wins["split"] = wins["partition"].map(names)
         columns = ["dataset", "split", "metric", "fair_fate", "rival", "rival_mean", "wins"]

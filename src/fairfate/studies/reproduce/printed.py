@@ -10,7 +10,16 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from fairfate.studies.reproduce.grid import METRICS, SPLITS
+DATASETS = ("compas", "adult", "law", "dutch")
+SPLITS = {"0.5": "dirichlet:0.5", "1.0": "dirichlet:1", "rnd": "random"}
+"""The paper's names of the splits, and ours."""
+METRICS = ("sp", "eo", "eqo")
+TITLES = {
+    "compas": "COMPAS (race)",
+    "adult": "Adult (gender)",
+    "law": "Law School (race)",
+    "dutch": "Dutch (sex)",
+}
 
 SEEDS = 10
 """Runs behind each printed cell."""

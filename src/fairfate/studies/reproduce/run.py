@@ -1,4 +1,4 @@
-"""`fairfate reproduce`: a sweep, its findings, figures and tables, and one page."""
+"""`fairfate reproduce`: the runs that the paper made, their findings, figures and tables, and one page."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pandas as pd
 from fairfate._version import __version__
 from fairfate.data import SOURCES, load
 from fairfate.errors import unknown
+from fairfate.experiments.config import Config, expand, parse_seeds
 from fairfate.experiments.results import CELLS
 from fairfate.experiments.store import Store
 from fairfate.experiments.sweep import Sweep, sweep
@@ -22,11 +23,68 @@ from fairfate.fairness.selection import TOLERANCE
 from fairfate.report.figures import save
 from fairfate.storage import locked, remove_unfinished, write_bytes
 from fairfate.strategies import entries, make_spec
-from fairfate.studies.reproduce import figures, findings, grid, tables
-from fairfate.studies.reproduce.honest import REFERENCES
-from fairfate.studies.reproduce.page import page
-from fairfate.studies.reproduce.printed import COLUMN, TABLES, behind_printed, table_rows
-from fairfate.studies.reproduce.runs import runs_of_sweep
+from fairfate.studies.reproduce import figures, findings
+from fairfate.studies.reproduce.findings import REFERENCES, runs_of_sweep
+from fairfate.studies.reproduce.page import latex, markdown, page
+from fairfate.studies.reproduce.printed import (
+    COLUMN,
+    DATASETS,
+    SPLITS,
+    TABLES,
+    behind_printed,
+    table_rows,
+)
+
+PROTOCOLS = ("published", "paper")
+BASELINES = ("fedavg", "fedmom", "feddemon", "fedavg_lr", "fedavg_gr", "fedval")
+
+STRATEGIES = (
+    "fedavg",
+    "fedavg_lr",
+    "fedavg_gr",
+    "fedmom:beta=0.8|0.9|0.99",
+    "feddemon:beta0=0.8|0.9|0.99",
+    "fedval:metric=sp|eo|eqo",
+    "fair_fate:metric=sp|eo|eqo,lam0=0.1|0.5,rho=0.04|0.05,max=0.8|0.9|1,beta0=0.8|0.9|0.99",
+)
+ABLATIONS = ("fair_fate:metric=sp|eo|eqo,momentum=none|constant|decaying,growth=constant|linear|exponential",)
+THRESHOLDS = "+thresholds:metric=sp|eo|eqo,tolerance=0.02,keep=0,against=best"
+"""Taken by every setting; the rule that the kept results were made with."""
+
+
+def configs(
+    datasets: Sequence[str],
+    splits: Sequence[str],
+    protocols: Sequence[str],
+    seeds: int | str,
+    data_dir: str | None = None,
+) -> list[Config]:
+    """All of it, or a part. The ablations and the thresholds belong to the `paper` protocol only."""
+    for names, known, what in (
+        (datasets, DATASETS, "dataset"),
+        (splits, tuple(SPLITS), "sigma"),
+        (protocols, PROTOCOLS, "protocol"),
+    ):
+        for name in names:
+            if name not in known:
+                raise unknown(what, name, known)
+    chosen = []
+    for protocol in protocols:
+        trained = [*STRATEGIES, *(ABLATIONS if protocol == "paper" else ())]
+        taken = [f"{text}{THRESHOLDS}" for text in trained] if protocol == "paper" else []
+        chosen += expand(
+            {
+                "data": list(datasets),
+                "partition": [SPLITS[split] for split in splits],
+                "protocol": [protocol],
+                "strategy": [*trained, *taken],
+                "seeds": list(parse_seeds(seeds)),
+                **({} if data_dir is None else {"data-dir": data_dir}),
+            },
+            where="reproduce",
+        )
+    return chosen
+
 
 RESULTS, FIGURES, PAGE, CLOCK = "results", "figures", "reproduction.md", "seconds.txt"
 
@@ -44,9 +102,9 @@ class Reproduction:
 def reproduce(
     out: str | Path,
     *,
-    datasets: Sequence[str] = grid.DATASETS,
-    splits: Sequence[str] = tuple(grid.SPLITS),
-    protocols: Sequence[str] = grid.PROTOCOLS,
+    datasets: Sequence[str] = DATASETS,
+    splits: Sequence[str] = tuple(SPLITS),
+    protocols: Sequence[str] = PROTOCOLS,
     seeds: int | str = 10,
     jobs: int | None = None,
     executor: Executor | None = None,
@@ -65,12 +123,12 @@ def reproduce(
     folder = Path(out)
     if reference not in REFERENCES:
         raise unknown("reference", reference, REFERENCES)
-    configs = grid.configs(datasets, splits, protocols, seeds, data_dir)
+    planned = configs(datasets, splits, protocols, seeds, data_dir)
     start = time.monotonic()
-    done = sweep(configs, folder, jobs=jobs, executor=executor, progress=progress, on_plan=on_plan)
+    done = sweep(planned, folder, jobs=jobs, executor=executor, progress=progress, on_plan=on_plan)
     seconds = _clock(folder, time.monotonic() - start if done.ran else 0.0)
     runs = runs_of_sweep(done)
-    count = {p: int((_trained(runs)["protocol"] == p).sum()) for p in grid.PROTOCOLS}
+    count = {p: int((_trained(runs)["protocol"] == p).sum()) for p in PROTOCOLS}
     about = {
         "version": __version__,
         "datasets": ", ".join(datasets),
@@ -114,8 +172,8 @@ def _write_tables(found: dict[str, pd.DataFrame], folder: Path) -> None:
     for number, datasets in TABLES.items():
         mine = found["comparison"][found["comparison"]["dataset"].isin(datasets)]
         if len(mine):
-            write_bytes(folder / f"table{number}.md", tables.markdown(mine, number).encode())
-            write_bytes(folder / f"table{number}.tex", tables.latex(mine, number).encode())
+            write_bytes(folder / f"table{number}.md", markdown(mine, number).encode())
+            write_bytes(folder / f"table{number}.tex", latex(mine, number).encode())
 
 
 def _draw(

@@ -1,0 +1,55 @@
+"""Pages from templates: what the Markdown and HTML of the studies have in common."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+
+def render(study: str, template: str, **values: Any) -> str:
+    """A page from a study's template and the values that it names."""
+    return _environment(study).get_template(template).render(values)
+
+
+@cache
+def _environment(study: str) -> Environment:
+    environment = Environment(
+        loader=PackageLoader(f"fairfate.studies.{study}", ""),
+        autoescape=lambda name: name is not None and name.endswith(".html.j2"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"f": format, "known": format_known}
+    environment.globals |= {"count": count, "split_name": split_name}
+    return environment
+
+
+def format_known(value: float, spec: str) -> str:
+    """A number as `format` has it, with a space before a percent sign; nothing if it is undefined.
+
+    >>> format_known(0.257, ".2f"), format_known(0.257, ".0%"), format_known(math.nan, ".2f")
+    ('0.26', '26 %', '')
+    """
+    return "" if math.isnan(value) else format(value, spec).replace("%", " %")
+
+
+def count(number: int, noun: str) -> str:
+    """How many there are of something.
+
+    >>> count(1, "seed"), count(2, "seed")
+    ('1 seed', '2 seeds')
+    """
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def split_name(partition: str) -> str:
+    """A split as people say it.
+
+    >>> split_name("random"), split_name("dirichlet:0.5")
+    ('random split', 'σ = 0.5')
+    """
+    return "random split" if partition == "random" else f"σ = {partition.partition(':')[2]}"
