@@ -14,7 +14,8 @@ import pandas as pd
 
 from fairfate import FairFederatedClassifier
 from fairfate.data import ONEHOT, Columns, Table, table_from_frame
-from fairfate.engine.simulate import Trace, simulate
+from fairfate.engine.recorder import Trace
+from fairfate.engine.simulate import simulate
 from fairfate.federation.partition import Partition
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import RowAssignment, assign, encode

@@ -19,7 +19,10 @@ from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid.inmemory_grid import InMemoryGrid
 
-from fairfate.flower import receive
+from fairfate.engine.record import DROPPED, FAIR, USED, ClientRound
+from fairfate.flower import FlowerStrategy, messages
+from fairfate.flower.aliases import group_options
+from fairfate.strategies import StrategyLike
 
 TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, 1
 
@@ -37,10 +40,30 @@ class Clock:
         self.now = math.nextafter(self.now + 1e6, math.inf)
 
 
-receive.time = Clock()  # type: ignore[assignment]
+messages.time = Clock()  # type: ignore[assignment]
 
 Tamper = Callable[[Message, Message], "Message | None"]
 """A question and its honest reply to what really arrives; None for no reply at all."""
+
+
+def flower_strategy(strategy: StrategyLike, **options: Any) -> FlowerStrategy:
+    """A strategy with keywords one by one, as those by name take them."""
+    return FlowerStrategy(strategy, **group_options(options))
+
+
+def clients_of(strategy: FlowerStrategy, t: int, *outcomes: str) -> list[ClientRound]:
+    """The clients of a round, of which one of these outcomes became; without any, all."""
+    return [c for c in strategy.trace.clients if c.round == t and c.outcome in (outcomes or (c.outcome,))]
+
+
+def count_replies(strategy: FlowerStrategy) -> list[int]:
+    """How many replies counted in each round."""
+    return [len(clients_of(strategy, t, USED, FAIR)) for t in range(1, len(strategy.asked) + 1)]
+
+
+def dropped(strategy: FlowerStrategy, t: int = 1) -> list[ClientRound]:
+    """Who was asked in vain in a round."""
+    return clients_of(strategy, t, DROPPED)
 
 
 class Killed(BaseException):

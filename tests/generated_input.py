@@ -1309,10 +1309,10 @@ def make_base(base: Path) -> Path:
 
 def _interrupted(base: Path) -> None:
     """A run that is stopped in its second seed, with a checkpoint and with what those who watch read."""
-    from fairfate.engine import resume, simulate
+    from fairfate.engine.checkpoint import Checkpoint
     from fairfate.experiments import execute
 
-    plain, load, writer = resume.Checkpoint.__init__, execute.run_seed, execute.Writer
+    plain, load, writer = Checkpoint.__init__, execute.run_seed, execute.Writer
     done: list[int] = []
 
     def eager(self: Any, path: Any, identity: Any, seconds: float = 30.0) -> None:
@@ -1328,13 +1328,13 @@ def _interrupted(base: Path) -> None:
         done.append(task.job.seed)
         return result
 
-    simulate.Checkpoint.__init__ = eager  # type: ignore[method-assign]
+    Checkpoint.__init__ = eager  # type: ignore[method-assign]
     execute.run_seed = stopping
     execute.Writer = partial(writer, seconds=0.0)  # type: ignore[misc,assignment]
     try:
         command(["run", "--no-report", "--config", "stopped.toml", "--out", "stopped"], base)
     finally:
-        simulate.Checkpoint.__init__ = plain  # type: ignore[method-assign]
+        Checkpoint.__init__ = plain  # type: ignore[method-assign]
         execute.run_seed = load
         execute.Writer = writer  # type: ignore[misc]
     for left in ("checkpoints/*.safetensors", "live/*.jsonl"):

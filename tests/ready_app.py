@@ -20,7 +20,7 @@ from fairfate.flower.app.gate import state_folder
 from fairfate.flower.app.init import init
 from fairfate.flower.app.make_study import make_key, make_study, read_party
 from fairfate.flower.app.site_state import SiteFolder
-from fairfate.flower.keys import PrivateKey
+from fairfate.flower.sealing import PrivateKey
 from federation_in_process import LocalGrid
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from fairfate.engine.server import Replies
+from fairfate.engine.loop import Round, run_rounds
+from fairfate.engine.server import Replies, Server
 from fairfate.strategies import Cohort, Need, Setup, Spec, Statistics, Strategy
 
 
@@ -81,3 +82,10 @@ def replies(clients: int = 2, **more: Any) -> Replies:
         "client_counts": counts,
     }
     return Replies(**{**given, **more})
+
+
+def run_and_list(clients: Any, servers: list[Server], last: int, first: int = 1) -> list[Round]:
+    """Every round of a run."""
+    done: list[Round] = []
+    run_rounds(clients, servers, last, [done.append], first)
+    return done

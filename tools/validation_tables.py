@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from fairfate.data import Table
-from fairfate.engine.simulate import Trace
+from fairfate.engine.recorder import Trace
 from fairfate.experiments.config import from_mapping
 from fairfate.experiments.job import run_job
 from fairfate.experiments.plan import Plan, resolve

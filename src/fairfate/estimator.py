@@ -29,7 +29,8 @@ from fairfate.data.arrays import (
 )
 from fairfate.data.schema import Schema
 from fairfate.data.table import Table
-from fairfate.engine.simulate import Trace, simulate
+from fairfate.engine.recorder import Trace
+from fairfate.engine.simulate import simulate
 from fairfate.errors import InputError, check, listing
 from fairfate.experiments.plan import a_third
 from fairfate.experiments.prepare import check_metric

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,13 +10,13 @@ import numpy as np
 import pytest
 
 from fairfate.data import synthetic
-from fairfate.engine import resume
+from fairfate.engine import checkpoint
 from fairfate.engine.attack import parse_attack
-from fairfate.engine.checkpoint import Saved, pack, read_checkpoint, unpack, write_checkpoint
+from fairfate.engine.checkpoint import Checkpoint, pack, read_checkpoint, unpack, write_checkpoint
 from fairfate.engine.record import ClientRound
-from fairfate.engine.resume import Best, Checkpoint
+from fairfate.engine.recorder import Recorder, Trace
 from fairfate.engine.server import Server
-from fairfate.engine.simulate import Trace, simulate
+from fairfate.engine.simulate import simulate
 from fairfate.engine.simulation import Simulation
 from fairfate.errors import InputError
 from fairfate.federation.partition import parse_partition
@@ -27,7 +25,7 @@ from fairfate.federation.split import Federation, build
 from fairfate.federation.validation_source import parse_validation_source
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
-from fairfate.strategies import Average, ModelState, Setup, parse_spec
+from fairfate.strategies import ModelState, Setup, parse_spec
 from fairfate.strategies.fedavg import AVERAGING
 from fairfate.strategies.momentum import MomentumState
 
@@ -108,9 +106,9 @@ def test_what_cannot_be_saved_is_named(value: Any, said: str) -> None:
 
 def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
     file = tmp_path / "c.safetensors"
-    write_checkpoint(file, STATE, {"run": 1}, ["site"], ["2", "é"])
+    write_checkpoint(file, 2, STATE, {"run": 1}, ["[1]", "é"])
     saved = read_checkpoint(file)
-    assert (saved.identity, saved.names, saved.pieces) == ({"run": 1}, ["site"], ["2", "é"])
+    assert (saved.round, saved.identity, saved.texts) == (2, {"run": 1}, ["[1]", "é"])
     found = unpack(saved.content, saved.arrays, LIKE)
     assert found.inner.params.tolist() == [1, 0]
 
@@ -303,14 +301,14 @@ def test_a_file_is_written_again_when_its_time_has_come(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr(resume.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
     file = tmp_path / "c.safetensors"
     saved = Checkpoint(file, {})
     server = Server.start(AVERAGING, np.zeros(3, np.float32))
-    for seconds, rounds in ((29, None), (30, "2"), (59, "2"), (60, "4"), (89.9, "4"), (90, "6")):
+    for seconds, rounds in ((29, None), (30, 2), (59, 2), (60, 4), (89.9, 4), (90, 6)):
         now[0] = 100.0 + seconds
         saved.save(int(seconds // 15) + (seconds < 30) * 9, [server], [])
-        found = read_checkpoint(file).pieces[0] if file.exists() else None
+        found = read_checkpoint(file).round if file.exists() else None
         assert found == rounds, seconds
 
 
@@ -331,52 +329,53 @@ def test_a_checkpoint_that_is_done_goes_with_its_empty_folder(tmp_path: Path) ->
 # -- all of a checkpoint, or nothing ---------------------------------------------------------------------
 
 
-class Line:
-    """A strategy's record, as it is written down."""
-
-    def __init__(self, average: Average | None = None) -> None:
-        self.average, self.patience, self.best = average, 0, Best(np.inf, 0, np.empty(0, np.float32))
-        self.trace: Any = Trace(parse_spec("fedavg", "eqo"))
+def recorder(server: Server, text: str = "fedavg") -> Recorder:
+    return Recorder(parse_spec(text, "eqo"), server, 4)
 
 
-def recorded(average: Average | None = None) -> Line:
-    line = Line(average)
-    line.trace.rounds = [1, 2]
-    line.trace.validation = [np.ones((2, 2, 2), np.int64)] * 2
-    line.trace.test = [np.full((2, 2, 2), 3, np.int64)] * 2
-    line.trace.notes = [{"lam": 0.5}, {"fair": np.array([True, False])}]
-    line.trace.clients = [
+def recorded(server: Server, text: str = "fedavg") -> Recorder:
+    filled = recorder(server, text)
+    for t, notes in ((1, {"lam": 0.5}), (2, {"fair": np.array([True, False])})):
+        filled.release(t, notes)
+        filled.measure(t, np.ones((2, 2, 2), np.int64), np.full((2, 2, 2), 3, np.int64))
+    clients = [
         ClientRound(1, "a", "used", "", 5.0, np.ones((2, 2, 2), np.int64), {"gap": 0.25}, 7),
         ClientRound(2, "b", "dropped", "late"),
     ]
-    return line
+    filled.trace.clients.extend(clients)
+    return filled
 
 
 def server(value: float = 0.0, size: int = 3) -> Server:
     return Server.start(AVERAGING, np.full(size, value, np.float32))
 
 
-def written(file: Path, servers: list[Server], lines: list[Line]) -> Saved:
-    Checkpoint(file, {"run": 1}, 0.0).save(2, servers, lines)
-    return read_checkpoint(file)
+def written(file: Path, servers: list[Server], recorders: list[Recorder], more: Any = None) -> None:
+    Checkpoint(file, {"run": 1}, 0.0).save(2, servers, recorders, more)
 
 
 def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
-    average = Average(0.5, 4)
-    average.add(3, np.float32([1, 2, 3]))
-    average.add(4, np.float32([3, 4, 5]))
     old = server(5.0)
     old.discarded = 2
-    written(tmp_path / "c", [old], [recorded(average), recorded()])
-    new, lines = server(), [Line(Average(0.5, 4)), Line()]
-    assert Checkpoint(tmp_path / "c", {"run": 1}).load([new], lines) == 2
+    averaged = recorded(old, "fedavg+average")
+    for t, value in ((3, 1), (4, 3)):
+        assert averaged.average is not None
+        averaged.average.add(t, np.float32([value, value + 1, value + 2]))
+    written(tmp_path / "c", [old], [averaged, recorded(old)], {"names": ["a", "b"], "rest": np.ones(2)})
+    new = server()
+    again = [recorder(new, "fedavg+average"), recorder(new)]
+    done, more = Checkpoint(tmp_path / "c", {"run": 1}).load([new], again)
+    assert done == 2
+    assert (more["names"], more["rest"].tolist()) == (["a", "b"], [1, 1])
     assert new.params.tolist() == [5, 5, 5]
     assert new.discarded == 2
-    assert lines[0].average is not None
-    assert lines[0].average.total.tolist() == [4, 6, 8]
-    assert lines[0].average.count == 2
-    assert lines[1].average is None
-    trace = lines[1].trace
+    assert again[0].average is not None
+    assert again[0].average.total.tolist() == [4, 6, 8]
+    assert again[0].average.count == 2
+    assert again[0].released.tolist() == [2, 3, 4]
+    assert again[1].average is None
+    assert again[1].released.tolist() == [5, 5, 5]
+    trace = again[1].trace
     assert trace.rounds == [1, 2]
     assert np.array_equal(trace.validation, np.ones((2, 2, 2, 2)))
     assert np.array_equal(trace.test, np.full((2, 2, 2, 2), 3))
@@ -385,81 +384,70 @@ def test_a_record_comes_back_as_it_was(tmp_path: Path) -> None:
     assert first[:5] == (1, "a", "used", "", 5.0)
     assert np.array_equal(first.counts, np.ones((2, 2, 2)))
     assert first.counts.dtype == np.int64
-    assert (first.notes, first.node) == ({"gap": 0.25}, None)
+    assert (dict(first.notes), first.node) == ({"gap": 0.25}, 7)
     assert second[:4] == (2, "b", "dropped", "late")
     assert second.counts is None
     trace.validation.append(np.zeros((2, 2, 2), np.int64))  # the next round's
+    trace.clients.extend([ClientRound(3, "a", "used", "", 5.0, None, {"gap": 0.5}, 7)])
+    assert len(trace.clients) == 3
+
+
+def test_the_best_model_so_far_comes_back(tmp_path: Path) -> None:
+    old, new = server(5.0), server()
+    stopping = Recorder(parse_spec("fedavg", "eqo"), old, 4, early_stopping=2)
+    stopping.release(1, {})
+    stopping.choose(1, 0.5)
+    old.state = old.state._replace(params=np.full(3, 6.0, np.float32))
+    stopping.release(2, {})
+    stopping.choose(2, 0.75)
+    written(tmp_path / "c", [old], [stopping])
+    again = Recorder(parse_spec("fedavg", "eqo"), new, 4, early_stopping=2)
+    assert Checkpoint(tmp_path / "c", {"run": 1}).load([new], [again]) == (2, None)
+    assert (again.best.loss, again.best.round) == (0.5, 1)
+    assert again.released.tolist() == [5, 5, 5]
+    assert new.params.tolist() == [6, 6, 6]
+    assert again.is_stopped(3)
 
 
 def test_a_checkpoint_of_another_run_is_left_alone(tmp_path: Path) -> None:
-    written(tmp_path / "c", [server(5.0)], [recorded()])
+    old = server(5.0)
+    written(tmp_path / "c", [old], [recorded(old)])
     for identity in ({"run": 2}, {}, {"run": 1, "more": 1}):
         new = server()
-        assert Checkpoint(tmp_path / "c", identity).load([new], [Line()]) == 0
+        assert Checkpoint(tmp_path / "c", identity).load([new], [recorder(new)]) == (0, None)
         assert new.params.tolist() == [0, 0, 0]
-    assert Checkpoint(tmp_path / "c", {"run": 1}).load([server()], [Line()]) == 2
-    assert Checkpoint(None, {"run": 1}).load([server()], [Line()]) == 0
-    assert Checkpoint(tmp_path / "nothing", {"run": 1}).load([server()], [Line()]) == 0
-
-
-Change = Callable[[Server, Line], None]
+        with pytest.raises(InputError, match="checkpoint must be of the same run, got"):
+            Checkpoint(tmp_path / "c", identity, strict=True).load([new], [recorder(new)])
+    new = server()
+    assert Checkpoint(tmp_path / "c", {"run": 1}).load([new], [recorder(new)])[0] == 2
+    assert Checkpoint(None, {"run": 1}).load([new], [recorder(new)])[0] == 0
+    assert Checkpoint(tmp_path / "nothing", {"run": 1}).load([new], [recorder(new)])[0] == 0
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        lambda server, line: line.trace.rounds.pop(),
-        lambda server, line: line.trace.test.pop(),
-        lambda server, line: line.trace.validation.pop(),
-        lambda server, line: setattr(server, "state", server.state._replace(params=np.zeros(4, np.float32))),
-        lambda server, line: setattr(
-            server, "state", server.state._replace(params=np.float32([1, np.nan, 1]))
-        ),
-        lambda server, line: setattr(server, "state", MomentumState(*[np.zeros(3, np.float32)] * 2)),
-    ],
-    ids=["rounds", "test", "validation", "shape", "not finite", "another state"],
+    "state",
+    [ModelState(np.zeros(4, np.float32)), MomentumState(*[np.zeros(3, np.float32)] * 2)],
+    ids=["shape", "another state"],
 )
-def test_a_checkpoint_that_does_not_fit_changes_nothing(tmp_path: Path, change: Change) -> None:
-    """The second server's, or its record: the first keeps its model too."""
-    servers, lines = [server(5.0), server(6.0)], [recorded(), recorded()]
-    change(servers[1], lines[1])
-    written(tmp_path / "c", servers, lines)
-    new, empty = [server(), server()], [Line(), Line()]
-    assert Checkpoint(tmp_path / "c", {"run": 1}).load(new, empty) == 0
+def test_a_checkpoint_that_does_not_fit_changes_nothing(tmp_path: Path, state: Any) -> None:
+    """The second server's: the first keeps its model too."""
+    servers = [server(5.0), server(6.0)]
+    servers[1].state = state
+    written(tmp_path / "c", servers, [recorded(of) for of in servers])
+    new = [server(), server()]
+    empty = [recorder(of) for of in new]
+    assert Checkpoint(tmp_path / "c", {"run": 1}).load(new, empty) == (0, None)
     assert [of.params.tolist() for of in new] == [[0, 0, 0]] * 2
     assert [of.trace.rounds for of in empty] == [[], []]
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_as_many_servers_and_records_must_be_there(tmp_path: Path, count: int) -> None:
-    written(tmp_path / "c", [server(5.0)] * 2, [recorded()] * 2)
-    for servers, lines in ((count, 2), (2, count)):
-        new, empty = [server() for _ in range(servers)], [Line() for _ in range(lines)]
-        assert Checkpoint(tmp_path / "c", {"run": 1}).load(new, empty) == 0
+    old = server(5.0)
+    written(tmp_path / "c", [old] * 2, [recorded(old)] * 2)
+    for servers, records in ((count, 2), (2, count)):
+        new = [server() for _ in range(servers)]
+        empty = [recorder(new[0]) for _ in range(records)]
+        assert Checkpoint(tmp_path / "c", {"run": 1}).load(new, empty) == (0, None)
         assert all(of.params.tolist() == [0, 0, 0] for of in new)
         assert all(of.trace.rounds == [] for of in empty)
-
-
-@pytest.mark.parametrize(
-    "tamper",
-    [
-        lambda numbers, notes, clients: notes.__setitem__(1, 3),
-        lambda numbers, notes, clients: clients[1].pop(),
-        lambda numbers, notes, clients: clients.append([1, 2]),
-        lambda numbers, notes, clients: numbers.append(9),
-    ],
-    ids=["a note", "a client's notes", "half a client", "a round"],
-)
-def test_a_record_that_someone_has_changed_is_not_taken_up(
-    tmp_path: Path, tamper: Callable[..., None]
-) -> None:
-    file = tmp_path / "c"
-    saved = written(file, [server(5.0)], [recorded()])
-    text = json.loads(saved.pieces[1])
-    tamper(*text)
-    content = {"states": [server(5.0).state], "discarded": [0], "lines": [resume._line(recorded())]}
-    write_checkpoint(file, content, saved.identity, [], [saved.pieces[0], json.dumps(text)])
-    new, line = server(), Line()
-    assert Checkpoint(file, {"run": 1}).load([new], [line]) == 0
-    assert new.params.tolist() == [0, 0, 0]
-    assert line.trace.rounds == []

@@ -12,7 +12,8 @@ from numpy.testing import assert_array_equal
 
 from fairfate import Config, run
 from fairfate.data import synthetic
-from fairfate.engine.simulate import BEST_ROUND, Trace, simulate
+from fairfate.engine.recorder import BEST_ROUND, Trace
+from fairfate.engine.simulate import simulate
 from fairfate.engine.simulation import Simulation
 from fairfate.errors import InputError
 from fairfate.federation.partition import parse_partition

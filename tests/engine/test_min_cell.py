@@ -11,7 +11,7 @@ from numpy.testing import assert_array_equal
 
 from fairfate.data import Table, synthetic
 from fairfate.engine.local import part
-from fairfate.engine.loop import play
+from fairfate.engine.loop import Round, run_rounds
 from fairfate.engine.server import Replies, Server
 from fairfate.engine.simulate import simulate
 from fairfate.engine.simulation import Simulation
@@ -168,8 +168,11 @@ def test_models_are_measured_by_rounded_counts_of_all_clients(table: Table) -> N
     ours = federate(table, HELD)
     clients = simulation(ours)
     server = Server.start(parse_spec("fedavg", "eqo").build(Setup(4)), clients.initial())
-    for _ in play(clients, [server], 4):
+
+    def check(done: Round) -> None:
         assert_array_equal(server.counts, sums(clients, [*range(8)], server.params[None])[0])
+
+    run_rounds(clients, [server], 4, [check])
     assert not np.array_equal(server.counts, clients.model.count(server.params[None], ours.validation)[0])
     equal = np.repeat(server.params[None], 3, axis=0)
     assert_array_equal(clients.validate(equal), np.repeat(server.counts[None], 3, axis=0))

@@ -12,7 +12,6 @@ from numpy.testing import assert_array_equal
 from fairfate.data import synthetic
 from fairfate.data.groups import Groups
 from fairfate.engine import local
-from fairfate.engine.loop import play
 from fairfate.engine.record import (
     MEASURES,
     ClientRound,
@@ -40,7 +39,7 @@ from fairfate.strategies import (
 )
 from fairfate.strategies.fedavg import AVERAGING
 from fairfate.strategies.strategy import plain_loss
-from rounds_by_hand import replies
+from rounds_by_hand import replies, run_and_list
 
 STREAMS = Streams(1)
 FEDERATION = build(synthetic(rows=300, seed=3), parse_partition("dirichlet:0.5"), 6, STREAMS)
@@ -262,7 +261,7 @@ def test_rounds_are_played_from_the_first_to_the_last_and_measured_after_each() 
     needs = (set(), {Need.DESCENT}, {Need.TRIALS})
     servers = [Server.start(watching(of, n), np.zeros(3)) for of, n in zip(seen, needs, strict=True)]
     clients = Noted()
-    played = list(play(clients, servers, 4, first=3))
+    played = run_and_list(clients, servers, 4, first=3)
     assert clients.asked == [[0, 0, 0], 3, [1, 1, 1], 4, [2, 2, 2]]
     assert [of.number for of in played] == [3, 4]
     assert [len(of.outcomes) for of in played] == [3, 3]
@@ -272,7 +271,7 @@ def test_rounds_are_played_from_the_first_to_the_last_and_measured_after_each() 
     assert [Need.DESCENT in of[0].measured for of in seen] == [False, True, False]
     assert [Need.TRIALS in of[0].measured for of in seen] == [False, False, True]
     other = Noted()
-    assert len(list(play(other, [Server.start(AVERAGING, np.zeros(3))], 2))) == 2
+    assert len(run_and_list(other, [Server.start(AVERAGING, np.zeros(3))], 2)) == 2
 
 
 def test_numbers_that_overflow_are_a_round_without_a_result() -> None:
@@ -282,7 +281,7 @@ def test_numbers_that_overflow_are_a_round_without_a_result() -> None:
         huge = np.full(3, 1e308) * 10
         return ModelState(huge - huge)
 
-    (played,) = play(Noted(), [Server.start(Strategy(ModelState, explode), np.zeros(3))], 1)
+    (played,) = run_and_list(Noted(), [Server.start(Strategy(ModelState, explode), np.zeros(3))], 1)
     assert played.outcomes[0].problem == "the new model would not be finite"
 
 

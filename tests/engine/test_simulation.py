@@ -11,8 +11,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from fairfate.data import synthetic
+from fairfate.engine.recorder import Trace
 from fairfate.engine.server import Dropped, Server, stack
-from fairfate.engine.simulate import Trace, simulate
+from fairfate.engine.simulate import simulate
 from fairfate.engine.simulation import Simulation, _distinct, _keep_usable
 from fairfate.fairness import metrics
 from fairfate.fairness.metrics import Statistics

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from fairfate.data import Table, synthetic
-from fairfate.engine.loop import play
+from fairfate.engine.recorder import Trace
 from fairfate.engine.server import Replies, Server
-from fairfate.engine.simulate import Trace, simulate
+from fairfate.engine.simulate import simulate
 from fairfate.engine.simulation import Simulation
 from fairfate.engine.validators import candidates
 from fairfate.errors import InputError
@@ -31,7 +31,7 @@ from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
 from fairfate.strategies import Cohort, Setup, fair_fate, parse_spec
 from fairfate.strategies.registry import TWO_GROUPS
-from rounds_by_hand import rule
+from rounds_by_hand import rule, run_and_list
 
 TRAINING = Training(rounds=6, per_round=5, epochs=2)
 STRATEGIES = ["fair_fate", "fair_fate:metric=sp", "fedval", "fair_best", "fedavg", "fair_fate+average"]
@@ -218,7 +218,7 @@ def test_counts_are_sums_over_the_rounds_clients(table: Table, mode: str) -> Non
     setup = Setup(TRAINING.rounds, min_cell=20)
     server = Server.start(parse_spec("fair_fate", "eqo").build(setup), clients.initial())
     before = server.params
-    done = next(play(clients, [server], TRAINING.rounds))
+    done = run_and_list(clients, [server], 1)[0]
     (replies,) = done.replies
     cohort = [k for k in streams.cohort(1, 8, 5) if federation.sizes[k]]
     rows = sum(federation.held[k].rows for k in cohort)
@@ -238,7 +238,7 @@ def test_all_may_judge(table: Table, mode: str) -> None:
     setup = Setup(TRAINING.rounds, min_cell=20)
     server = Server.start(parse_spec("fair_fate", "eqo").build(setup), clients.initial())
     before = server.params[None].astype(np.float32)
-    (replies,) = next(play(clients, [server], TRAINING.rounds)).replies
+    (replies,) = run_and_list(clients, [server], 1)[0].replies
     counts = replies.server_counts if replies.score is None else replies.score(before)[0]
     assert np.array_equal(counts, clients.validate(before)[0])
 
@@ -277,7 +277,7 @@ def test_a_client_whose_update_is_not_finite_judges_nobody(table: Table) -> None
     broken = replace(federation, rows=replace(federation.rows, x=x.ravel()))
     clients = Simulation(broken, Mlp(broken.inputs), replace(TRAINING, per_round=8), Streams(1))
     server = Server.start(parse_spec("fair_fate", "eqo").build(Setup(6, min_cell=20)), clients.initial())
-    (replies,) = next(play(clients, [server], 6)).replies
+    (replies,) = run_and_list(clients, [server], 1)[0].replies
     assert [gone.client for gone in replies.dropped] == [federation.client_names[first]]
     rows = federation.validation.rows - federation.held[first].rows
     assert replies.server_counts is not None

@@ -9,7 +9,6 @@ import pytest
 
 from fairfate import run
 from fairfate.data import synthetic
-from fairfate.engine.loop import play
 from fairfate.engine.server import Server
 from fairfate.engine.simulation import Simulation
 from fairfate.federation import validation_source
@@ -21,6 +20,7 @@ from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
 from fairfate.report.comparison import Comparison, remarks
 from fairfate.strategies import Setup, parse_spec
+from rounds_by_hand import run_and_list
 
 STREAMS, TRAINING = Streams(3), Training(rounds=2, per_round=4, epochs=1)
 
@@ -69,7 +69,7 @@ def test_server_and_clients_are_compared_on_the_same_rows_and_users_read_of_all(
     clients = Simulation(federation, model, TRAINING, STREAMS)
     servers = [Server.start(spec.build(Setup(2)), clients.initial()) for spec in specs]
     before = servers[0].params.copy()
-    first = next(play(clients, servers, 2))
+    first = run_and_list(clients, servers, 1)[0]
     scored, plain = first.replies
     sample = scoring_rows(federation.validation, 4, STREAMS)
     assert scored.client_counts.sum(axis=(1, 2, 3)).tolist() == [len(sample)] * 4
@@ -83,7 +83,7 @@ def test_clipped_updates_are_scored_on_the_sample_too(federation: Federation, fe
     clients = Simulation(federation, Mlp(federation.inputs), TRAINING, STREAMS)
     spec = parse_spec("fair_fate+clip:norm=0.01", "eqo")
     server = Server.start(spec.build(Setup(2)), clients.initial())
-    (scored,) = next(play(clients, [server], 2)).replies
+    (scored,) = run_and_list(clients, [server], 1)[0].replies
     assert set(scored.client_counts.sum(axis=(1, 2, 3)).tolist()) == {
         len(scoring_rows(federation.validation, 4, STREAMS))
     }

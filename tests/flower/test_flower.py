@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,9 +28,9 @@ from fairfate.flower import (
     Validation,
     loss_terms,
 )
-from fairfate.flower.records import Layout, MismatchError
+from fairfate.flower.messages import Layout, MismatchError
 from fairfate.strategies import NO_NOTES, Cohort, ModelState, Notes, Setup, Strategy, parse_spec, register
-from federation_in_process import Killed, LocalGrid
+from federation_in_process import Killed, LocalGrid, clients_of, count_replies, dropped, flower_strategy
 
 NODES = [901, 17, 333, 58]
 X = np.random.default_rng(1).normal(size=(60, 3))
@@ -143,12 +144,12 @@ def test_a_rounds_numbers_are_in_flowers_result_and_log(name: str, lines: list[s
     result = strategy.start(grid(), start_model(), num_rounds=2)
     metrics = result.train_metrics_clientapp[2]
     assert (metrics["clients"], metrics["dropped"], metrics["dropped-nodes"]) == (4, 0, [])
-    counts = strategy.history[1].validation
+    counts = strategy.trace.validation[1]
     assert metrics["validation-sp"] == pytest.approx(float(strategy_metric("sp", counts)), nan_ok=True)
     if name == "FairFate":
-        fair = [client.node for client in strategy.history[1].clients if client.outcome == "fair"]
+        fair = [client.node for client in clients_of(strategy, 2, "fair")]
         assert metrics["fair-nodes"] == fair
-        assert metrics["fair-clients"] == len(fair) == sum(strategy.history[1].notes["fair"])
+        assert metrics["fair-clients"] == len(fair) == sum(strategy.trace.notes[1]["fair"])
         assert metrics["lambda"] == pytest.approx(0.1 * 1.05**2)
         assert metrics["beta"] == 0  # the last round
         assert any("lambda 0.1103" in line and "fair (" in line for line in lines)
@@ -176,7 +177,7 @@ def test_a_client_with_one_answer_for_everybody_is_not_fair_to_fair_fate_by_defa
         here.tamper[901] = lambda message, _: reply(message, everybody)
         strategy = FairFate(validation(), "sp", fraction_evaluate=0, max_norm=1e6, **options)
         strategy.start(here, start_model(), num_rounds=1)
-        outcomes[name] = {client.node: client.outcome for client in strategy.history[0].clients}[901]
+        outcomes[name] = {client.node: client.outcome for client in clients_of(strategy, 1)}[901]
     assert outcomes == {"guarded": "used", "paper": "fair"}
 
 
@@ -205,7 +206,7 @@ def test_flowers_privacy_wrapper_can_be_put_around_it() -> None:
     inner = FairFate(validation(), num_rounds=2, fraction_evaluate=0)
     wrapped = theirs.DifferentialPrivacyServerSideFixedClipping(inner, 0.01, 1.0, num_sampled_clients=4)
     wrapped.start(grid(), start_model(), num_rounds=2)
-    assert [len(done.clients) for done in inner.history] == [4, 4]
+    assert [len(clients_of(inner, t)) for t in (1, 2)] == [4, 4]
     with pytest.raises(InputError, match="checkpoint must be left out when the strategy is not run by its"):
         theirs.DifferentialPrivacyServerSideFixedClipping(
             FairFate(validation(), num_rounds=1, checkpoint="x"), 0.01, 1.0, num_sampled_clients=4
@@ -222,7 +223,7 @@ def test_every_strategy_is_what_its_pure_functions_say(spec: str) -> None:
     here, replies = grid(), []
     for node in NODES:
         here.tamper[node] = lambda message, honest: replies.append((message, honest)) or honest
-    strategy = FlowerStrategy(spec, validation=validation(), fraction_evaluate=0, num_rounds=3)
+    strategy = flower_strategy(spec, validation=validation(), fraction_evaluate=0, num_rounds=3)
     result = strategy.start(here, start_model())
     pure = parse_spec(spec, "eqo").build(Setup(3))
     state = pure.init(vector(start_model()))
@@ -254,7 +255,7 @@ def test_what_a_strategy_must_know_is_asked_for_before_anything_runs() -> None:
         FlowerStrategy("qffl", validation=validation())
     with pytest.raises(InputError, match="learning_rate must be > 0, got 0"):
         FlowerStrategy("qffl", validation=validation(), learning_rate=0)
-    told = FlowerStrategy("qffl", validation=validation(), learning_rate=0.5, fraction_evaluate=0)
+    told = flower_strategy("qffl", validation=validation(), learning_rate=0.5, fraction_evaluate=0)
     assert told.spec.name == "qffl"
     with pytest.raises(InputError, match="server_step must be run in the ready app"):
         FlowerStrategy("server_step", validation=validation())
@@ -331,7 +332,7 @@ def test_a_bad_reply_is_dropped_named_and_counted(kind: str, lines: list[str]) -
         assert result.train_metrics_clientapp[t]["dropped"] == 1
         assert result.train_metrics_clientapp[t]["dropped-nodes"] == [17]
         assert result.train_metrics_clientapp[t]["clients"] == 3
-    (gone,) = strategy.history[0].dropped
+    (gone,) = dropped(strategy)
     assert (gone.node, gone.outcome) == (17, "dropped")
     assert reason in gone.reason
     assert any("dropped 17" in line and reason in line for line in lines)
@@ -348,13 +349,14 @@ def test_a_round_whose_model_would_be_infinite_is_discarded(lines: list[str]) ->
         return Strategy(ModelState, aggregate)
 
     here = grid()
-    strategy = FlowerStrategy("bursting", fraction_evaluate=0)
+    strategy = flower_strategy("bursting", fraction_evaluate=0)
     result = strategy.start(here, start_model(), num_rounds=3)
     sent = {m.content["config"]["server-round"]: vector(m.content["arrays"]) for m in here.sent}
     assert sent[2].tolist() == sent[3].tolist()
     assert np.isfinite(vector(result.arrays)).all()
     assert result.train_metrics_clientapp[2]["dropped"] == 4
-    assert strategy.history[1].problem == "the new model would not be finite"
+    reasons = {client.reason for client in clients_of(strategy, 2)}
+    assert reasons == {"the new model would not be finite"}
     assert any("dropped 17: the new model would not be finite" in line for line in lines)
 
 
@@ -398,8 +400,8 @@ def test_a_model_that_predicts_nan_is_dropped() -> None:
     here.tamper[333] = lambda m, _: reply(m, record(w=GOOD["w"], b=np.float32([9])))
     strategy = FairFate(Validation(shaky, LABEL, GROUP), fraction_evaluate=0)
     strategy.start(here, start_model(), num_rounds=1)
-    assert [(c.node, c.reason) for c in strategy.history[0].dropped] == [(333, "predictions that are NaN")]
-    assert sorted(c.node for c in strategy.history[0].clients if c.outcome != "dropped") == [17, 58, 901]
+    assert [(c.node, c.reason) for c in dropped(strategy)] == [(333, "predictions that are NaN")]
+    assert sorted(c.node for c in clients_of(strategy, 1, "used", "fair")) == [17, 58, 901]
 
 
 def test_a_model_on_which_predictions_fail_is_dropped() -> None:
@@ -412,7 +414,7 @@ def test_a_model_on_which_predictions_fail_is_dropped() -> None:
     here.tamper[333] = lambda m, _: reply(m, record(w=GOOD["w"], b=np.float32([9])))
     strategy = FairFate(Validation(fragile, LABEL, GROUP), fraction_evaluate=0)
     strategy.start(here, start_model(), num_rounds=2)
-    reasons = [(c.node, c.reason) for c in strategy.history[0].dropped]
+    reasons = [(c.node, c.reason) for c in dropped(strategy)]
     assert reasons == [(333, "predictions fail: OverflowError: too large")]
 
 
@@ -466,7 +468,7 @@ def test_replies_of_strangers_and_second_replies_do_not_count() -> None:
     twice = reply(messages[0], record(**GOOD))
     _, metrics = strategy.aggregate_train(1, [*replies, twice, stranger])
     assert (metrics["clients"], metrics["dropped"]) == (4, 2)
-    reasons = {client.reason for client in strategy.history[0].dropped}
+    reasons = {client.reason for client in dropped(strategy)}
     assert reasons == {"reply to nothing that was asked", "more than one reply"}
 
 
@@ -537,8 +539,8 @@ def test_a_line_every_half_minute_counts_down_and_one_more_when_a_client_comes(
         clock[0] += seconds
         here.offline = set() if clock[0] >= 95 else {17} if clock[0] >= 75 else {17, 58}
 
-    monkeypatch.setattr("fairfate.flower.nodes.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr("fairfate.flower.nodes.time.sleep", sleep)
+    monkeypatch.setattr("fairfate.flower.roster.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("fairfate.flower.roster.time.sleep", sleep)
     assert len(FedAvg(max_wait=600).roster.clients(here, 2)) == 2
     assert lines == [
         "Waiting for 2 more sites (0 of 2 are there; 600 s left)",
@@ -556,7 +558,7 @@ def test_a_client_that_vanishes_and_comes_back_is_missed_and_welcomed() -> None:
         here.offline = {17} if t in (1, 2) else set()
 
     strategy.start(here, start_model(), num_rounds=4, evaluate_fn=presence)
-    assert [len(done.counted) for done in strategy.history] == [4, 3, 3, 4]
+    assert count_replies(strategy) == [4, 3, 3, 4]
 
 
 def test_the_timeout_is_said(lines: list[str]) -> None:
@@ -574,7 +576,7 @@ def test_clients_are_asked_once_and_sorted_by_name() -> None:
     queries = [message for message in here.sent if message.metadata.message_type == "query"]
     assert sorted(message.metadata.dst_node_id for message in queries) == sorted(NODES)
     assert dict(queries[0].content["config"]) == {"hello": "x", "wants-rows": False}
-    assert [client.name for client in strategy.history[0].clients] == [
+    assert [client.name for client in clients_of(strategy, 1)] == [
         "site 1",
         "site 3",
         "site 7",
@@ -612,7 +614,7 @@ def test_counts_that_make_no_sense_keep_a_client_out(rows: object, said: str, li
     here.tamper[17] = lie
     strategy = FedAvgGR(validation(), fraction_evaluate=0)
     strategy.start(here, start_model(), num_rounds=2)
-    assert [len(done.counted) for done in strategy.history] == [3, 3]
+    assert count_replies(strategy) == [3, 3]
     assert any("site 7 (node 17) takes no part: 'rows' must be" in x and said in x for x in lines)
     refused = strategy.clients().query("outcome == 'refused'")
     assert refused[["round", "name"]].values.tolist() == [[1, "site 7"], [2, "site 7"]]
@@ -636,7 +638,7 @@ def test_a_client_that_counts_other_groups_takes_no_part(lines: list[str]) -> No
     here.tamper[17] = answering(counts={"rows": [1, 2, 3, 4]})
     strategy = FedAvgGR(validation(), fraction_evaluate=0)
     strategy.start(here, start_model(), num_rounds=2)
-    assert [len(done.counted) for done in strategy.history] == [3, 3]
+    assert count_replies(strategy) == [3, 3]
     said = "site 7 (node 17) takes no part: 'rows' must be its rows by label in each of 3 groups"
     assert sum(line.startswith(said) for line in lines) == 1
     with pytest.raises(InputError, match="validation must be given for fedavg_gr, which counts groups"):
@@ -648,7 +650,7 @@ def test_a_client_that_trains_on_other_rows_than_it_told_is_dropped() -> None:
     here.tamper[17] = answering(counts={"rows": [2**51, 1, 1, 2**51, 1, 1]})
     strategy = FedAvgGR(validation(), fraction_evaluate=0)
     strategy.start(here, start_model(), num_rounds=1)
-    (gone,) = strategy.history[0].dropped
+    (gone,) = dropped(strategy)
     assert gone.node == 17
     assert "examples where it had told of" in gone.reason
 
@@ -693,7 +695,7 @@ def test_names_and_reasons_are_one_line_and_not_too_long(lines: list[str]) -> No
     strategy = FedAvg(ask_clients=True, fraction_evaluate=0)
     strategy.start(here, start_model(), num_rounds=1)
     assert all("\n" not in line and len(line) < 500 for line in lines)
-    names = [client.name for client in strategy.history[0].clients]
+    names = [client.name for client in clients_of(strategy, 1)]
     assert all(len(name) <= 60 for name in names)
     assert strategy.clients()["reason"].str.len().max() <= 300
 
@@ -701,7 +703,7 @@ def test_names_and_reasons_are_one_line_and_not_too_long(lines: list[str]) -> No
 def test_a_client_that_was_refused_is_asked_again_while_the_server_waits(
     lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fairfate.flower.nodes.PAUSE", 0.01)
+    monkeypatch.setattr("fairfate.flower.roster.PAUSE", 0.01)
     here, times = grid([17, 58]), []
 
     def mended_at_last(message: Message, honest: Message) -> Message:
@@ -712,7 +714,7 @@ def test_a_client_that_was_refused_is_asked_again_while_the_server_waits(
     strategy = FedAvg(ask_clients=True, fraction_evaluate=0, max_wait=20)
     strategy.start(here, start_model(), num_rounds=1)
     assert times == ["query", "query", "query", "train"]
-    assert len(strategy.history[0].counted) == 2
+    assert count_replies(strategy) == [2]
     assert not strategy.roster.refused
 
 
@@ -733,14 +735,14 @@ def test_a_client_that_was_refused_is_asked_again_when_it_comes_back() -> None:
             here.tamper.clear()
 
     strategy.start(here, start_model(), num_rounds=4, evaluate_fn=mend)
-    assert [len(done.counted) for done in strategy.history] == [3, 3, 4, 4]
+    assert count_replies(strategy) == [3, 3, 4, 4]
 
 
 def test_a_client_that_cannot_answer_is_asked_again_after_a_pause(
     lines: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]
-    monkeypatch.setattr("fairfate.flower.nodes.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("fairfate.flower.roster.time.monotonic", lambda: clock[0])
     here = grid()
     here.tamper[17] = lambda m, h: (
         Message(Error(2, "boom"), reply_to=m) if m.metadata.message_type == "query" else h
@@ -758,14 +760,14 @@ def test_a_client_that_cannot_answer_is_asked_again_after_a_pause(
         "5 s: error 2: boom",
         "10 s: error 2: boom",
     ]
-    assert [len(done.counted) for done in strategy.history] == [3] * 5 + [4] * 3
+    assert count_replies(strategy) == [3] * 5 + [4] * 3
 
 
 def test_two_clients_of_one_name_both_count_and_are_told(lines: list[str]) -> None:
     here = grid([17, 27, 58])
     strategy = FedAvg(ask_clients=True, fraction_evaluate=0)
     strategy.start(here, start_model(), num_rounds=1)
-    assert [client.node for client in strategy.history[0].clients] == [17, 27, 58]
+    assert [client.node for client in clients_of(strategy, 1)] == [17, 27, 58]
     assert any("2 nodes call themselves 'site 7'" in line for line in lines)
 
 
@@ -776,7 +778,7 @@ def test_two_clients_of_one_name_both_count_and_are_told(lines: list[str]) -> No
 @pytest.mark.parametrize("last", [1, 3])
 def test_an_interrupted_run_ends_as_one_that_was_never_stopped(spec: str, last: int, tmp_path: Path) -> None:
     def make(checkpoint: Path | None) -> FlowerStrategy:
-        return FlowerStrategy(
+        return flower_strategy(
             spec, num_rounds=5, validation=validation(), per_round=3, checkpoint=checkpoint, seed=4
         )
 
@@ -826,7 +828,7 @@ def test_a_round_is_safe_before_its_evaluation(tmp_path: Path, lines: list[str])
     again = FedAvg(checkpoint=file, num_rounds=3, min_evaluate_nodes=5, max_wait=0.2)
     again.start(here, start_model())
     assert {m.content["config"]["server-round"] for m in here.sent} == {3}
-    assert len(again.history) == 3
+    assert len(again.asked) == 3
     assert any("No evaluation: there must be at least 5 clients" in line for line in lines)
 
 
@@ -876,17 +878,17 @@ def test_a_clients_number_does_not_depend_on_who_is_there(tmp_path: Path) -> Non
     assert numbers(second) == {901: set(), 17: {2}, 333: set(), 58: {3}}
 
 
-def test_a_checkpoint_does_not_grow_slow(tmp_path: Path) -> None:
-    """Earlier rounds are written as they were, not made anew; nothing limits their number."""
+def test_a_checkpoint_of_many_rounds_is_written_quickly(tmp_path: Path) -> None:
+    """After every round, all rounds are written: numbers as they are, without a text for each."""
     many = list(range(1, 41))
-    strategy = FairFate(
-        validation(), num_rounds=60, fraction_evaluate=0, checkpoint=tmp_path / "run.safetensors"
-    )
+    strategy = FairFate(validation(), num_rounds=60, fraction_evaluate=0, checkpoint=tmp_path / "run")
     strategy.start(grid(many), start_model())
-    pieces = read_checkpoint(tmp_path / "run.safetensors").pieces
-    assert len(pieces) == 61
-    assert pieces[30] is not None
-    assert strategy._saved.pieces == pieces
+    saved = read_checkpoint(tmp_path / "run")
+    assert saved.round == 60
+    assert len(saved.arrays["state.recorders.0.clients.round"]) == 60 * 40
+    began = time.process_time()
+    strategy._recorder.pack()
+    assert time.process_time() - began < 0.1
 
 
 @pytest.mark.parametrize(
@@ -905,16 +907,16 @@ def test_a_checkpoint_does_not_grow_slow(tmp_path: Path) -> None:
 def test_a_checkpoint_of_another_run_is_refused(change: dict, said: str, tmp_path: Path) -> None:
     file = tmp_path / "run.safetensors"
     common = {"strategy": "fedmom", "num_rounds": 3, "checkpoint": file, "fraction_evaluate": 0}
-    FlowerStrategy(**common).start(grid(), start_model())
+    flower_strategy(**common).start(grid(), start_model())
     before = file.read_bytes()
     with pytest.raises(InputError, match=said):
-        FlowerStrategy(**{**common, **change}).start(grid(), start_model())
+        flower_strategy(**{**common, **change}).start(grid(), start_model())
     with pytest.raises(InputError, match="another arrays"):
-        FlowerStrategy(**common).start(grid(), record(w=np.zeros(5, "f4")))
+        flower_strategy(**common).start(grid(), record(w=np.zeros(5, "f4")))
     assert file.read_bytes() == before
     file.write_bytes(before[:50])
     with pytest.raises(InputError, match="checkpoint must be a file that an earlier run has written"):
-        FlowerStrategy(**common).start(grid(), start_model())
+        flower_strategy(**common).start(grid(), start_model())
 
 
 # -- models and settings of all kinds --------------------------------------------------------------------
@@ -988,7 +990,7 @@ def test_whole_numbers_beyond_reason_are_dropped() -> None:
     here.tamper = {1: batch_norm_reply, 3: lambda m, _: reply(m, record(**spoilt))}
     strategy = FedAvg(fraction_evaluate=0)
     result = strategy.start(here, batch_norm_model(), num_rounds=1)
-    (gone,) = strategy.history[0].dropped
+    (gone,) = dropped(strategy)
     assert gone.reason == "array 'norm.num_batches_tracked' has whole numbers beyond 2**53"
     assert result.arrays["norm.num_batches_tracked"].numpy() == 10
 
@@ -998,13 +1000,13 @@ def test_a_limit_on_the_norm_does_not_count_batches() -> None:
     here.tamper = {1: batch_norm_reply, 3: batch_norm_reply}
     strategy = FedAvg(fraction_evaluate=0, max_norm=2.1)  # four weights up by one, ten batches more
     strategy.start(here, batch_norm_model(), num_rounds=1)
-    assert not strategy.history[0].dropped
+    assert not dropped(strategy)
     spoilt = {name: array.numpy() for name, array in batch_norm_model().items()}
     spoilt["norm.running_var"] = np.float32([-1e30, 1])
     here.tamper[3] = lambda m, _: reply(m, record(**spoilt))
     strategy = FedAvg(fraction_evaluate=0, max_norm=2.1)
     strategy.start(here, batch_norm_model(), num_rounds=1)
-    assert [client.node for client in strategy.history[0].dropped] == [3]
+    assert [client.node for client in dropped(strategy)] == [3]
 
 
 @pytest.mark.parametrize("split", ["validation", "test"])
@@ -1021,11 +1023,8 @@ def test_a_new_model_that_predicts_nan_is_discarded(split: str) -> None:
     strategy = FedAvg(**{split: Validation(shaky, LABEL, GROUP)}, fraction_evaluate=0)
     result = strategy.start(here, start_model(), num_rounds=4)
     assert result.arrays["b"].numpy().tolist() == [2]
-    assert [done.problem for done in strategy.history] == [
-        "",
-        "",
-        *["the new model makes predictions that are NaN"] * 2,
-    ]
+    reasons = [{client.reason for client in clients_of(strategy, t)} for t in (1, 2, 3, 4)]
+    assert reasons == [{""}, {""}, *[{"the new model makes predictions that are NaN"}] * 2]
     with pytest.raises(InputError, match="validation must get numbers for the initial model"):
         FedAvg(validation=Validation(lambda a: np.full(60, np.nan), LABEL, GROUP)).start(
             grid(), start_model(), 1
@@ -1136,12 +1135,12 @@ def test_a_strategy_of_ones_own_runs_too_even_if_it_keeps_what_it_was_given(tmp_
 
         return Strategy(lambda params: Keeper(params, np.zeros_like(params)), aggregate)
 
-    strategy = FlowerStrategy("keeper", checkpoint=tmp_path / "c", fraction_evaluate=0)
+    strategy = flower_strategy("keeper", checkpoint=tmp_path / "c", fraction_evaluate=0)
     strategy.start(grid(), start_model(), num_rounds=1)
-    first = strategy.model.server.state.seen.copy()
-    longer = FlowerStrategy("keeper", fraction_evaluate=0)
+    first = strategy.server.state.seen.copy()
+    longer = flower_strategy("keeper", fraction_evaluate=0)
     longer.start(grid(), start_model(), num_rounds=4)
-    assert longer.model.server.state.seen.tolist() == first.tolist()
+    assert longer.server.state.seen.tolist() == first.tolist()
 
     @register("vague", "remembers what cannot be saved", "this test")
     def _build_vague(setup: Setup) -> Strategy:
@@ -1168,10 +1167,10 @@ def test_a_run_without_rows_at_the_server_has_no_rounds_to_show() -> None:
 
 def test_a_rounds_line_names_a_dozen_fair_clients() -> None:
     from fairfate.engine.record import ClientRound
-    from fairfate.flower.history import Round
+    from fairfate.flower.logs import RoundSummary
 
-    clients = tuple(ClientRound(1, f"site {n}", "fair", node=n) for n in range(1, 21))
-    done = Round(1, 20, {"fair": [True] * 20}, clients, None, None)
+    clients = [ClientRound(1, f"site {n}", "fair", node=n) for n in range(1, 21)]
+    done = RoundSummary(1, clients, {"fair": [True] * 20}, None, None, None)
     assert "20 fair (site 1, site 2, " in done.line()
     assert "site 12 and 8 more)" in done.line()
     few = done._replace(clients=clients[:2])

@@ -21,7 +21,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRec
 
 from fairfate import InputError, read_model, read_rounds, run
 from fairfate.cli import main as cli
-from fairfate.engine.loop import play
+from fairfate.engine.loop import run_rounds
 from fairfate.engine.server import Server
 from fairfate.engine.simulation import Simulation
 from fairfate.experiments.config import from_mapping, read_config
@@ -162,8 +162,7 @@ def test_the_model_is_the_same_to_the_bit_after_every_round(
     clients = Simulation(federation, plan.model(federation.inputs), plan.training, streams)
     server = Server.start(plan.specs[0].build(plan.setup(table)), clients.initial())
     seen = [server.params.astype(np.float32)]
-    for _ in play(clients, [server], 5):
-        seen.append(server.params.astype(np.float32))
+    run_rounds(clients, [server], 5, [lambda done: seen.append(server.params.astype(np.float32))])
     assert len(sent) == 5
     for t, model in enumerate(seen[:5], start=1):
         assert np.array_equal(sent[t], model), t

@@ -16,9 +16,8 @@ from hypothesis import strategies as st
 from fairfate import InputError
 from fairfate.cli.main import run_command
 from fairfate.data import Columns, Schema, UnfitError, table_from_frame
-from fairfate.flower.app.check import check_site, read_node
 from fairfate.flower.app.init import init
-from fairfate.flower.app.node import KEYS
+from fairfate.flower.app.node import KEYS, check_site, read_node
 from fairfate.flower.app.settings import schema_of, settings_of
 
 SIZE = 40

@@ -19,10 +19,9 @@ from flwr.supercore.constant import TASK_TYPE_TO_COMMAND
 
 from command import Outcome
 from fairfate.errors import InputError
-from fairfate.flower import FlowerStrategy
-from fairfate.flower.app.launch import check_guard, launch, prepare
-from fairfate.flower.receive import TooLargeError, inflated_size, within
-from federation_in_process import LocalGrid
+from fairfate.flower.app.join import check_guard, launch, prepare
+from fairfate.flower.messages import TooLargeError, inflated_size, within
+from federation_in_process import LocalGrid, flower_strategy
 from ready_app import StudyApp
 
 GRID = "flwr.superlink.grid.http_grid"
@@ -239,7 +238,7 @@ def test_a_reply_that_cannot_be_read_costs_only_itself() -> None:
     def query(message: Message, context: Context) -> Message:
         return Message(RecordDict({"client": ConfigRecord({"name": "x"})}), reply_to=message)
 
-    strategy = FlowerStrategy("fedavg", num_rounds=1, fraction_evaluate=0.0)
+    strategy = flower_strategy("fedavg", num_rounds=1, fraction_evaluate=0.0)
     strategy.start(Unreadable(client, {1: {}, 2: {}, 3: {}}), ArrayRecord({"w": Array(np.zeros(2))}))
     clients = strategy.clients().set_index("name")
     assert clients.loc["3", "outcome"] == "dropped"

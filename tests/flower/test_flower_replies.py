@@ -13,20 +13,24 @@ pytest.importorskip("flwr")
 
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
 
+from fairfate.engine.server import Dropped
 from fairfate.fairness.metrics import Statistics
-from fairfate.flower.checks import check_rows, read_reports, rows_told, scale_updates, score
-from fairfate.flower.nodes import Client
-from fairfate.flower.records import Layout, MismatchError
+from fairfate.flower.messages import Layout, MismatchError
 from fairfate.flower.replies import (
-    Dropped,
-    Limits,
-    Replies,
+    Received,
+    ReplyPolicy,
     automatic_limit,
+    check_rows,
     example_count,
     read_replies,
     read_report,
+    read_reports,
     report_metrics,
+    rows_told,
+    scale_updates,
+    score,
 )
+from fairfate.flower.roster import Client
 
 
 def record(w: list[float], seen: int = 0, **more: list[float]) -> ArrayRecord:
@@ -64,14 +68,14 @@ def said(to: int, content: dict[str, Any]) -> Any:
 
 
 def read(
-    messages: list[Any], nodes: int = 4, limits: Limits | None = None, model: np.ndarray = MODEL
-) -> Replies:
+    messages: list[Any], nodes: int = 4, limits: ReplyPolicy | None = None, model: np.ndarray = MODEL
+) -> Received:
     asked = {f"m{node}": node for node in range(nodes)}
     buffer = np.full((nodes, LAYOUT.size), 99, dtype=np.float32)
-    return read_replies(asked, messages, LAYOUT, model, limits or Limits(), "num-examples", "late", buffer)
+    return read_replies(asked, messages, LAYOUT, model, limits or ReplyPolicy(), "late", buffer)
 
 
-def reasons(found: Replies) -> dict[int, str]:
+def reasons(found: Received) -> dict[int, str]:
     return {gone.node: gone.reason for gone in found.dropped}
 
 
@@ -96,10 +100,10 @@ def test_strangers_and_those_who_reply_twice_or_not_at_all_are_named() -> None:
     assert found.num_examples.tolist() == [5]  # the first of two
     assert found.deltas.tolist() == [[0, 1, 0]]
     assert found.dropped == [
-        Dropped(99, "reply to nothing that was asked"),
-        Dropped(1, "more than one reply"),
-        Dropped(0, "late"),
-        Dropped(2, "late"),
+        Dropped("99", "reply to nothing that was asked", 99),
+        Dropped("1", "more than one reply", 1),
+        Dropped("0", "late", 0),
+        Dropped("2", "late", 2),
     ]
 
 
@@ -160,21 +164,21 @@ def test_a_long_value_is_cut_in_the_reason() -> None:
 
 
 def test_more_examples_than_allowed_are_cut_and_noted() -> None:
-    limits = Limits(max_norm=np.inf, max_examples=10)
+    limits = ReplyPolicy(max_norm=np.inf, max_examples=10)
     found = read([reply(0, [0, 1], 9), reply(1, [0, 1], 10), reply(2, [0, 1], 11)], 3, limits)
     assert found.num_examples.tolist() == [9, 10, 10]
     assert found.capped == {2}
-    free = read([reply(0, [0, 1], 11)], 1, Limits(np.inf))
+    free = read([reply(0, [0, 1], 11)], 1, ReplyPolicy(np.inf))
     assert free.num_examples.tolist() == [11]
     assert free.capped == set()
 
 
 def test_an_update_may_be_as_long_as_the_limit_and_no_longer() -> None:
-    limits = Limits(max_norm=5)
+    limits = ReplyPolicy(max_norm=5)
     found = read([reply(0, [3, 4]), reply(1, [3, 4.01], seen=7), reply(2, [0, 1], seen=1000)], 3, limits)
     assert found.nodes == [0, 2]  # whole numbers are no part of a norm
     assert reasons(found) == {1: "an update of norm 5.008, over the limit of 5"}
-    assert read([reply(0, [300, 400])], 1, Limits(np.inf)).nodes == [0]
+    assert read([reply(0, [300, 400])], 1, ReplyPolicy(np.inf)).nodes == [0]
 
 
 def test_the_round_itself_sets_a_limit() -> None:
@@ -217,9 +221,9 @@ def test_the_automatic_limit_by_hand(norms: list[float], model: float, limit: fl
 
 
 def test_an_update_too_long_for_its_type_still_has_a_norm() -> None:
-    found = read([reply(0, [3e38, 0])], 1, Limits(max_norm=1e30))
+    found = read([reply(0, [3e38, 0])], 1, ReplyPolicy(max_norm=1e30))
     assert reasons(found) == {0: "an update of norm 3e+38, over the limit of 1e+30"}
-    assert read([reply(0, [3e38, 0])], 1, Limits(np.inf)).nodes == [0]
+    assert read([reply(0, [3e38, 0])], 1, ReplyPolicy(np.inf)).nodes == [0]
 
 
 # -- what clients tell of the model on their own rows ---------------------------------------------------
@@ -291,13 +295,13 @@ def test_a_report_of_one_row_and_one_rounding_over_are_taken() -> None:
         read_report(MetricRecord(report_metrics(local)), 2, 1)
 
 
-def replies(*metrics: MetricRecord, examples: list[float] | None = None) -> Replies:
+def replies(*metrics: MetricRecord, examples: list[float] | None = None) -> Received:
     n = len(metrics)
     deltas = np.arange(3.0 * n, dtype=np.float32).reshape(n, 3)
     nodes = list(range(10, 10 + n))
     records = [record([k, k]) for k in range(n)]
     given = np.array(examples if examples is not None else [12.0] * n)
-    return Replies(nodes, records, list(metrics), deltas, given, set(), [])
+    return Received(nodes, records, list(metrics), deltas, given, set(), [])
 
 
 def test_reports_are_stacked_without_those_that_are_nonsense() -> None:

@@ -38,20 +38,31 @@ from flwr.superlink.grid.http_grid import HttpGrid
 
 from fairfate.data import Schema
 from fairfate.errors import InputError
-from fairfate.flower import FlowerStrategy, Validation
+from fairfate.fairness.thresholds import BINS
 from fairfate.flower.app import site
-from fairfate.flower.app.check import read_node
 from fairfate.flower.app.gate import Gate, state_folder
+from fairfate.flower.app.join import pin, read_changes
 from fairfate.flower.app.make_study import changes_from, list_parties, make_key, make_study, read_party
-from fairfate.flower.app.pin import pin, read_changes
+from fairfate.flower.app.node import read_node
 from fairfate.flower.app.server import ServerData, seal_messages
 from fairfate.flower.app.settings import Settings
-from fairfate.flower.envelope import Envelope, EnvelopeError, Head, from_records, seal, to_records
-from fairfate.flower.keys import PrivateKey, encrypt
+from fairfate.flower.clients import limit_broadcast
+from fairfate.flower.messages import HISTOGRAM, MismatchError
+from fairfate.flower.replies import ReplyPolicy
+from fairfate.flower.roster import read_counts
 from fairfate.flower.sealed_grid import LARGEST, SealedGrid
-from fairfate.flower.steps import BINS, _histogram
+from fairfate.flower.sealing import (
+    Envelope,
+    EnvelopeError,
+    Head,
+    PrivateKey,
+    encrypt,
+    from_records,
+    seal,
+    to_records,
+)
 from fairfate.flower.study import FIT, SERVER, NotInStudyError, Study
-from federation_in_process import Killed, LocalGrid
+from federation_in_process import Killed, LocalGrid, flower_strategy
 from ready_app import ReadyApp, StudyApp, assert_same_as_fairfate_run
 
 RUN = 1
@@ -68,7 +79,7 @@ def question(app: StudyApp, kind: str, **changes: Any) -> RecordDict:
     config: dict[str, Any] = {"schema": data.schema.to_json()}
     arrays = {}
     if kind == "train":
-        config = {**data.train_config, "server-round": 1, "client": 0}
+        config |= {**data.train_config, "server-round": 1, "client": 0}
         arrays = {"arrays": data.initial}
     elif kind == "histogram":
         config |= {"ask": "histogram", "groups": 2}
@@ -274,9 +285,9 @@ def test_no_other_column_can_be_asked_for(app: StudyApp) -> None:
         content["missing"] = ["experience=3"]
 
     for change, reason in (
-        (without_a_value, "other missing values"),
+        (without_a_value, "other missing"),
         (as_label, "other label"),
-        (as_group, "other groups"),
+        (as_group, "other sensitive"),
         (one_person, "other groups"),
         (unused, "other groups"),
         (more, "other columns"),
@@ -289,9 +300,28 @@ def test_no_other_column_can_be_asked_for(app: StudyApp) -> None:
             check_other_schema(app, Schema.from_json(text).to_json())
 
 
+def test_the_schema_of_the_first_question_is_kept_and_checked_again(app: StudyApp) -> None:
+    sender = Sender(app)
+
+    def train() -> Message:
+        return sender.send(question(app, "train", schema=None), MessageType.TRAIN)
+
+    sender.assert_refused(train(), "another schema than the study's")  # nobody has sent one
+    assert sender.send(question(app, "fit")).has_content()
+    assert train().has_content()
+    (kept,) = state_folder(app.node_config("north")).glob("schema-*.json")
+    kept.write_text(kept.read_text() + " ")
+    sender.assert_refused(train(), "another schema than the study's")
+
+
+def with_data(study: Study, **changes: Any) -> Study:
+    """A study that lists something else of its schema."""
+    return dataclasses.replace(study, data=dataclasses.replace(study.data, **changes))
+
+
 def check_other_schema(app: StudyApp, text: str) -> None:
     """Check a schema against a study that lists one for people to read, and has the checksum of another."""
-    dataclasses.replace(app.study, schema=hashlib.sha256(text.encode()).hexdigest()).check_schema(text)
+    with_data(app.study, schema=hashlib.sha256(text.encode()).hexdigest()).check_schema(text)
 
 
 def test_a_sensitive_column_has_no_texts_or_dates_that_the_study_does_not_list(app: StudyApp) -> None:
@@ -313,7 +343,7 @@ def test_a_schema_says_nothing_that_is_not_read_and_lists_its_encoding(app: Stud
     with pytest.raises(NotInStudyError, match="says more than is read"):
         check_other_schema(app, changed_schema(app, lambda content: content["inputs"]["sex"].update(x=1)))
     with pytest.raises(NotInStudyError, match="other encode"):
-        dataclasses.replace(app.study, encode="ordinal").check_schema(text)
+        with_data(app.study, encode="ordinal").check_schema(text)
 
 
 def test_a_study_has_a_fixed_schema(tmp_path: Path) -> None:
@@ -893,7 +923,7 @@ def five_sites(
         metrics = MetricRecord({"num-examples": rows})
         return Message(RecordDict({"arrays": arrays, "metrics": metrics}), reply_to=message)
 
-    strategy = FlowerStrategy(
+    strategy = flower_strategy(
         "fedavg+clip",
         num_rounds=1,
         ask_clients=True,
@@ -1037,10 +1067,15 @@ def test_histogram_whose_sum_wraps_around_is_not_used() -> None:
         return Message(RecordDict({"counts": MetricRecord({"histogram": numbers})}), reply_to=message)
 
     size = 3 * 2 * BINS
-    assert _histogram(reply([2**53 - 1] * size), 3, 5000, 0) is None
-    assert _histogram(reply([0] * (size - 1) + [5001]), 3, 5000, 0) is None
-    assert _histogram(reply([0] * (size - 1) + [5000]), 3, 5000, 10) is not None
-    assert _histogram(reply([9] + [0] * (size - 2) + [100]), 3, 5000, 10) is None
+    shape = (3, 2, BINS)
+    for numbers, min_cell in (
+        ([2**53 - 1] * size, 0),
+        ([0] * (size - 1) + [5001], 0),
+        ([9] + [0] * (size - 2) + [100], 10),
+    ):
+        with pytest.raises(MismatchError):
+            read_counts(reply(numbers), HISTOGRAM, shape, 5000, min_cell)
+    assert read_counts(reply([0] * (size - 1) + [5000]), HISTOGRAM, shape, 5000, 10).sum() == 5000
 
 
 def test_a_site_cannot_push_the_model_beyond_what_sites_accept(
@@ -1095,20 +1130,17 @@ def test_a_heavy_reply_does_not_keep_others_from_judging(
     lying(monkeypatch, "south", heavy)
     config = app.config()
     app.serve(app.grid(config), config)
-    assert not any("judges nobody" in line for line in lines)
+    assert not any("does not count" in line for line in lines)
     assert "south" in set(pd.read_csv(app.result() / "clients.csv")["name"])
 
 
 def test_an_honest_site_at_the_end_of_its_range_may_judge() -> None:
-    ranges = {"north": (400, 1200)}
-    test = Validation(lambda arrays: np.zeros(4), np.array([0, 1, 0, 1]), np.array(["f", "f", "m", "m"]))
-    strategy = FlowerStrategy("fedavg", validation_from="clients:share=0.2", test=test, row_ranges=ranges)
-    assert strategy._most_held("north") >= 300  # of 1,500 rows, of which it trains on 1,200
+    policy = ReplyPolicy(row_ranges={"north": (400, 1200)})
+    assert policy.most_held("north", 0.2, 4) >= 300  # of 1,500 rows, of which it trains on 1,200
 
 
-def test_what_sites_are_told_is_cut_to_what_they_accept(app: StudyApp) -> None:
-    strategy = FlowerStrategy("fedavg", max_told=100.0)
-    np.testing.assert_array_equal(strategy._within_limit(np.array([1e9, -200.0, 3.0])), [100, -100, 3])
+def test_what_sites_are_told_is_cut_to_what_they_accept() -> None:
+    np.testing.assert_array_equal(limit_broadcast(np.array([1e9, -200.0, 3.0]), 100.0), [100, -100, 3])
 
 
 @pytest.mark.parametrize(
@@ -1266,10 +1298,10 @@ def test_a_study_that_somebody_wrote_by_hand_has_no_name_that_looks_like_another
 def test_text_of_a_study_shows_every_character(app: StudyApp) -> None:
     with pytest.raises(InputError, match="a name that cannot be printed"):
         Study.parse(dataclasses.replace(app.study, name="wards\n# min-cell = 50").text().encode())
-    hidden = dataclasses.replace(app.study, labels=("hired\u202e", "not\U000e0001"))
+    hidden = with_data(app.study, labels=("hired\u202e", "not\U000e0001"))
     text = hidden.text()
     assert all(sign.isprintable() for sign in text.replace("\n", ""))
-    assert Study.parse(text.encode()).labels == hidden.labels
+    assert Study.parse(text.encode()).data.labels == hidden.data.labels
 
 
 def test_a_study_says_whose_keys_it_has_and_which_were_replaced(app: StudyApp, tmp_path: Path) -> None:

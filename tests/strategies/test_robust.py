@@ -168,9 +168,9 @@ def test_the_example_of_a_strategy_takes_every_robust_step(step: str) -> None:
 
 def test_on_flower_whole_numbers_neither_count_nor_change() -> None:
     app = pytest.importorskip("flwr.app")
-    from fairfate.flower.checks import scale_updates
-    from fairfate.flower.records import Layout
-    from fairfate.flower.replies import Replies as Sent
+    from fairfate.flower.messages import Layout
+    from fairfate.flower.replies import Received as Sent
+    from fairfate.flower.replies import scale_updates
 
     def record(w: list[float], mean: float, batches: int) -> object:
         values = {"w": np.float32(w), "running_mean": np.float32([mean]), "seen": np.int64([batches])}

@@ -129,8 +129,8 @@ def pin(
 ) -> None:
     """Show what a study changes at a site and, with --sign-off, have the site answer its questions."""
     _need_flower()
-    from fairfate.flower.app.pin import pin as write
-    from fairfate.flower.app.pin import read_changes
+    from fairfate.flower.app.join import pin as write
+    from fairfate.flower.app.join import read_changes
     from fairfate.flower.study import Study
 
     content = Study.read(study)
@@ -156,7 +156,7 @@ def site(
 ) -> None:
     """Start a site: flower-supernode with the arguments that follow, running the study's app and no other."""
     _need_flower()
-    from fairfate.flower.app.launch import launch
+    from fairfate.flower.app.join import launch
 
     raise typer.Exit(launch(node, list(context.args)))
 
@@ -171,8 +171,8 @@ def log(
     _need_flower()
     import json
 
-    from fairfate.flower.app.check import read_node
     from fairfate.flower.app.gate import state_folder
+    from fairfate.flower.app.node import read_node
     from fairfate.flower.app.site_state import REFUSED, SiteFolder
 
     folder = SiteFolder(state_folder(read_node(node)))
@@ -234,7 +234,7 @@ def check(
     data: Annotated[Path | None, option("the site's table, where there is no node-config")] = None,
 ) -> None:
     """Check a site's file, on its own machine, as the site's app will read it; says all that does not fit."""
-    from fairfate.flower.app.check import check_site
+    from fairfate.flower.app.node import check_site
 
     checked = check_site(schema, node, data)
     screen = console(soft_wrap=True)

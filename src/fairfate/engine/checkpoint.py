@@ -1,62 +1,143 @@
-"""A run's memory in one file: written whole after a round, so that a killed run can go on."""
+"""A run that was killed goes on: what its servers and recorders hold, in one file, written whole."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fairfate.engine.recorder import Recorder
+from fairfate.engine.server import Server
 from fairfate.errors import InputError
 from fairfate.storage import read_arrays, write_arrays
 
 Arrays = dict[str, NDArray[Any]]
-_ROUNDS = "(rounds)"
+_TEXTS = "(texts)"
 
 
 class Saved(NamedTuple):
     """What a checkpoint holds."""
 
+    round: int
+    """The last one that is done."""
     identity: dict[str, Any]
     """What must be the same for a run to go on."""
     content: Any
-    """States, packed; see `unpack`."""
+    """Numbers, packed; see `unpack`."""
     arrays: Arrays
-    names: list[str]
-    """Of all clients that ever took part, in the order of their numbers."""
-    pieces: list[str]
-    """A line of JSON for each round."""
+    texts: list[str]
+    """A line of JSON for each recorder."""
 
 
-def write_checkpoint(
-    path: Path, state: Any, identity: dict[str, Any], names: list[str], pieces: list[str]
-) -> None:
+class Checkpoint:
+    """Writes the file at most every ``seconds``; without a path, never.
+
+    Parameters
+    ----------
+    path : the file
+    identity : what must be the same for a run to go on
+    seconds : between two times that the file is written
+    strict : a file that cannot be gone on from is an error; otherwise the run begins again
+    """
+
+    def __init__(
+        self, path: Path | None, identity: dict[str, Any], seconds: float = 30.0, *, strict: bool = False
+    ) -> None:
+        self.path, self.identity, self.seconds, self.strict = path, identity, seconds, strict
+        self._last = time.monotonic()
+
+    def save(
+        self, t: int, servers: Sequence[Server], recorders: Sequence[Recorder], more: Any = None
+    ) -> None:
+        """After a round; ``more`` is what else the run needs to go on."""
+        if self.path is None or time.monotonic() - self._last < self.seconds:
+            return
+        packed = [recorder.pack() for recorder in recorders]
+        content = {
+            "states": [server.state for server in servers],
+            "discarded": [server.discarded for server in servers],
+            "recorders": [numbers for numbers, _ in packed],
+            "more": more,
+        }
+        write_checkpoint(self.path, t, content, self.identity, [text for _, text in packed])
+        self._last = time.monotonic()
+
+    def load(self, servers: Sequence[Server], recorders: Sequence[Recorder]) -> tuple[int, Any]:
+        """Take up what was saved, if it is of this run; returns the rounds that are done, and what more."""
+        if self.path is None or not self.path.exists():
+            return 0, None
+        try:
+            saved = read_checkpoint(self.path)
+            self._check(saved)
+            return saved.round, _take_up(saved, servers, recorders)
+        except (InputError, LookupError, ValueError, TypeError, AttributeError):
+            if self.strict:
+                raise
+            return 0, None
+
+    def _check(self, saved: Saved) -> None:
+        """InputError unless the file is of this run."""
+        identity = json.loads(json.dumps(self.identity))
+        for name in {**identity, **saved.identity}:
+            before, now = saved.identity.get(name), identity.get(name)
+            if before != now:
+                raise InputError(
+                    f"checkpoint must be of the same run, got '{self.path}' with another {name}:"
+                    f" {before} instead of {now}"
+                )
+
+    def remove(self) -> None:
+        """The run is done."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
+            with suppress(OSError):
+                self.path.parent.rmdir()
+
+
+def _take_up(saved: Saved, servers: Sequence[Server], recorders: Sequence[Recorder]) -> Any:
+    """All of a checkpoint, or nothing of it; returns what more there is."""
+    content = saved.content["dict"]
+    states = [
+        unpack(state, saved.arrays, server.state)
+        for server, state in zip(servers, content["states"]["list"], strict=True)
+    ]
+    for server, state in zip(servers, states, strict=True):
+        if np.shape(state.params) != np.shape(server.params):
+            raise InputError("checkpoint must hold models of the run's shape, got others")
+    numbers = [unpack(packed, saved.arrays, None) for packed in content["recorders"]["list"]]
+    records = list(zip(recorders, numbers, saved.texts, strict=True))
+    more = unpack(content["more"], saved.arrays, None)
+    for server, state, discarded in zip(servers, states, content["discarded"]["list"], strict=True):
+        server.state, server.discarded = state, discarded
+    for recorder, values, text in records:
+        recorder.restore(values, text)
+    return more
+
+
+def write_checkpoint(path: Path, t: int, state: Any, identity: dict[str, Any], texts: Sequence[str]) -> None:
     """Write a checkpoint; whole, or the old one stays."""
     arrays: Arrays = {}
     content = pack(state, arrays)
-    arrays[_ROUNDS] = np.frombuffer("\n".join(pieces).encode(), dtype=np.uint8)
-    about = {"identity": identity, "content": content, "names": names, "shapes": _shapes(arrays)}
-    write_arrays(path, arrays, about)
+    arrays[_TEXTS] = np.frombuffer("\n".join(texts).encode(), dtype=np.uint8)
+    write_arrays(path, arrays, {"round": t, "identity": identity, "content": content})
 
 
 def read_checkpoint(path: Path) -> Saved:
     """Read what `write_checkpoint` has written."""
     try:
         arrays, about = read_arrays(path)
-        if about["shapes"] != _shapes(arrays):
-            raise ValueError("its arrays are not those that were written")
-        pieces = arrays.pop(_ROUNDS).tobytes().decode().split("\n")
-        return Saved(about["identity"], about["content"], arrays, about["names"], pieces)
+        texts = arrays.pop(_TEXTS).tobytes().decode().split("\n")
+        return Saved(about["round"], about["identity"], about["content"], arrays, texts)
     except (KeyError, ValueError) as error:
         raise InputError(
             f"checkpoint must be a file that an earlier run has written, got '{path}' ({error})"
         ) from None
-
-
-def _shapes(arrays: Arrays) -> dict[str, list[Any]]:
-    return {name: [array.dtype.str, *array.shape] for name, array in arrays.items()}
 
 
 def pack(value: Any, arrays: Arrays, where: str = "state") -> Any:

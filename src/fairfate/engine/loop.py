@@ -1,8 +1,8 @@
-"""The only loop over rounds: clients train, servers aggregate, models are measured."""
+"""The only loop over rounds: clients train, servers aggregate, models are measured, observers look on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -38,6 +38,58 @@ class Round(NamedTuple):
     outcomes: Sequence[Outcome]
 
 
+Observer = Callable[[Round], None]
+"""Called after every round: records, checkpoints, progress bars."""
+
+
+def run_rounds(
+    clients: Clients, servers: list[Server], rounds: int, observers: Iterable[Observer] = (), first: int = 1
+) -> None:
+    """Run the rounds ``first`` to ``rounds``; after each, every server holds its next model, measured.
+
+    Observers are called after each round, in their order. They may take servers from the list, which are then
+    trained no further; once none is left, the run ends.
+    """
+    connect(clients, servers)
+    for t in range(first, rounds + 1):
+        if not servers:
+            return
+        this_round = aggregate(clients, servers, t, clients.train(t, servers))
+        for observe in observers:
+            observe(this_round)
+
+
+def connect(clients: Clients, servers: Sequence[Server]) -> None:
+    """Measure the servers' first models, and give their strategies what they need of the clients."""
+    _measure(clients, servers)
+    for server in servers:
+        if server.needs(Need.DESCENT):
+            server.descend = clients.descend
+        if server.needs(Need.TRIALS):
+            server.score = clients.validate
+
+
+def aggregate(clients: Clients, servers: Sequence[Server], t: int, replies: Sequence[Replies]) -> Round:
+    """What each server makes of its replies, and how its new model does."""
+    several = len(servers) > 1
+    with np.errstate(over="ignore", invalid="ignore"):
+        counts = [s.judged(own) for s, own in zip(servers, replies, strict=True)] if several else [None]
+        together = MeasuredTogether(counts)
+        outcomes = [
+            server.take(t, own, together.of(index))
+            for index, (server, own) in enumerate(zip(servers, replies, strict=True))
+        ]
+    _measure(clients, servers)
+    return Round(t, replies, outcomes)
+
+
+def _measure(clients: Clients, servers: Sequence[Server]) -> None:
+    if servers:
+        counts = clients.validate(stack([server.params for server in servers]))
+        for server, counted in zip(servers, counts, strict=True):
+            server.counts = counted
+
+
 class MeasuredTogether:
     """Metrics of the models that several servers judge in a round: each is taken once, of all of them.
 
@@ -45,49 +97,22 @@ class MeasuredTogether:
     """
 
     def __init__(self, counts: Sequence[Counts | None]) -> None:
-        known = [of for of in counts if of is not None]
+        known = [each for each in counts if each is not None]
         self._counts = np.concatenate(known) if known else np.zeros((0, 0, 2, 2), dtype=np.int64)
-        ends = np.cumsum([0 if of is None else len(of) for of in counts]).tolist()
-        self._places = [
-            None if of is None else slice(end - len(of), end) for of, end in zip(counts, ends, strict=True)
+        ends = np.cumsum([0 if each is None else len(each) for each in counts]).tolist()
+        self._parts = [
+            None if each is None else slice(end - len(each), end)
+            for each, end in zip(counts, ends, strict=True)
         ]
-        self._found: dict[Metric, Values] = {}
+        self._values: dict[Metric, Values] = {}
 
     def of(self, server: int) -> Callable[[Metric], Values] | None:
         """One server's part of it, if it judges anybody."""
-        place = self._places[server]
-        return None if place is None else partial(self._measure, place)
+        part = self._parts[server]
+        return None if part is None else partial(self._measure, part)
 
-    def _measure(self, place: slice, metric: Metric) -> Values:
-        if metric not in self._found:
-            found = self._found[metric] = np.asarray(metric(self._counts))
-            found.setflags(write=False)  # several strategies look at it
-        return self._found[metric][place]
-
-
-def play(clients: Clients, servers: Sequence[Server], rounds: int, first: int = 1) -> Iterator[Round]:
-    """Play the rounds ``first`` to ``rounds``; after each, every server holds its next model, measured."""
-    _measure(clients, servers)
-    for server in servers:
-        if server.needs(Need.DESCENT):
-            server.descend = clients.descend
-        if server.needs(Need.TRIALS):
-            server.score = clients.validate
-    several = len(servers) > 1
-    for t in range(first, rounds + 1):
-        replies = clients.train(t, servers)
-        with np.errstate(over="ignore", invalid="ignore"):
-            counts = [s.judged(own) for s, own in zip(servers, replies, strict=True)] if several else [None]
-            together = MeasuredTogether(counts)
-            outcomes = [
-                server.take(t, own, together.of(place))
-                for place, (server, own) in enumerate(zip(servers, replies, strict=True))
-            ]
-        _measure(clients, servers)
-        yield Round(t, replies, outcomes)
-
-
-def _measure(clients: Clients, servers: Sequence[Server]) -> None:
-    found = clients.validate(stack([server.params for server in servers]))
-    for server, counts in zip(servers, found, strict=True):
-        server.counts = counts
+    def _measure(self, part: slice, metric: Metric) -> Values:
+        if metric not in self._values:
+            values = self._values[metric] = np.asarray(metric(self._counts))
+            values.setflags(write=False)  # several strategies look at it
+        return self._values[metric][part]

@@ -135,6 +135,26 @@ class ClientsRecord(Sequence[ClientRound]):
         known = self._round[index], kind.name, kind.outcome, kind.reason, self._examples[index]
         return ClientRound(*known, counts, notes, kind.node)
 
+    def pack(self) -> tuple[list[Any], dict[str, NDArray[Any]]]:
+        """Texts as JSON values, and numbers as arrays: copies, of which checkpoints are made."""
+        columns = {name: np.array(getattr(self, f"_{name}")) for name in _COLUMNS}
+        return [list(kind) for kind in self._known], columns
+
+    @classmethod
+    def unpack(cls, kinds: Sequence[Sequence[Any]], columns: Mapping[str, NDArray[Any]]) -> ClientsRecord:
+        """The inverse of `pack`."""
+        record = cls()
+        record._known = [_Kind._make([*kind[:4], tuple(kind[4]), kind[5]]) for kind in kinds]
+        record._kinds = {kind: number for number, kind in enumerate(record._known)}
+        for name in _COLUMNS:
+            values, code = columns[name], "d" if name in ("examples", "noted") else "q"
+            packed = CountsRecord(values) if name == "counts" else array(code, values.tobytes())
+            setattr(record, f"_{name}", packed)
+        return record
+
+
+_COLUMNS = ("kind", "round", "examples", "counts", "noted", "counted_at", "noted_at")
+
 
 def client_rounds(t: int, replies: Replies, outcome: Outcome) -> list[ClientRound]:
     """What became of each client of a round."""
@@ -143,16 +163,18 @@ def client_rounds(t: int, replies: Replies, outcome: Outcome) -> list[ClientRoun
         for name, values in outcome.notes.items()
         if np.shape(values) == (len(replies.clients),)
     }
-    found = []
+    rows = []
     for number, name in enumerate(replies.clients):
         notes = {key: float(values[number]) for key, values in of_client.items() if key != "fair"}
         fair = bool(of_client["fair"][number]) if "fair" in of_client else False
         became = DROPPED if outcome.problem else FAIR if fair else USED
         counts = replies.client_counts[number] if len(replies.client_counts) else None
         examples = float(replies.num_examples[number])
-        found.append(ClientRound(t, name, became, outcome.problem, examples, counts, notes))
-    found += [ClientRound(t, gone.client, DROPPED, gone.reason) for gone in replies.dropped]
-    return found
+        reason = outcome.problem or (replies.remarks[number] if replies.remarks else "")
+        node = replies.nodes[number] if replies.nodes else None
+        rows.append(ClientRound(t, name, became, reason, examples, counts, notes, node))
+    rows += [ClientRound(t, gone.client, DROPPED, gone.reason, node=gone.node) for gone in replies.dropped]
+    return rows
 
 
 def clients_frame(rows: Sequence[ClientRound], groups: Groups | None) -> pd.DataFrame:

@@ -36,6 +36,8 @@ class Dropped(NamedTuple):
 
     client: str
     reason: str
+    node: int | None = None
+    """Its number on Flower."""
 
 
 class Replies(NamedTuple):
@@ -56,6 +58,12 @@ class Replies(NamedTuple):
     """Counts of other models on these rows."""
     individual: Mapping[str, Values] | None = None
     """For each term of individual fairness that is needed, (clients + 1,) its values; the server's last."""
+    beside: NDArray[Any] | None = None
+    """The mean update of arrays that no strategy moves, where the model has some."""
+    nodes: tuple[int, ...] = ()
+    """The clients' numbers on Flower."""
+    remarks: tuple[str, ...] = ()
+    """What to record of each client that counts."""
 
 
 class Outcome(NamedTuple):
@@ -99,7 +107,8 @@ class Server:
     @property
     def released(self) -> Vector:
         """The model to measure, save and deploy."""
-        return self.params if self.strategy.release is None else np.asarray(self.strategy.release(self.state))
+        released = self.params if self.strategy.release is None else self.strategy.release(self.state)
+        return np.asarray(released, dtype=np.float32)
 
     def broadcast(self, rows: CellRows | None) -> Vector | None:
         """What the clients of a round are told beside the model."""
@@ -148,8 +157,9 @@ class Server:
                 f"a strategy must keep the model's shape {np.shape(self.state.params)}, got"
                 f" {np.shape(state.params)}"
             )
-        if not np.isfinite(state.params).all():
-            return self._discard(t, "the new model would not be finite")
+        state, problem = self.accept(state, replies)
+        if problem:
+            return self._discard(t, problem)
         self.state = state
         return Outcome(
             state.notes if replies.individual is None else {**state.notes, **_noted(replies.individual)}
@@ -165,6 +175,10 @@ class Server:
         for term, values in (replies.individual or {}).items():
             measured[INDIVIDUAL_NEEDS[term]] = values
         return {need: value for need, value in measured.items() if value is not None}
+
+    def accept(self, state: Any, replies: Replies) -> tuple[Any, str]:
+        """A new state as it is taken, and why it is not, if so."""
+        return state, "" if np.isfinite(state.params).all() else "the new model would not be finite"
 
     def _discard(self, t: int, problem: str) -> Outcome:
         """A round that does not count."""

@@ -17,7 +17,7 @@ from fairfate.engine.validators import Candidates, candidates
 from fairfate.errors import check
 from fairfate.fairness.disclosure import merge_bins, round_counts, round_statistics
 from fairfate.fairness.metrics import CellRows, Counts, Statistics
-from fairfate.fairness.thresholds import histogram
+from fairfate.fairness.thresholds import Margins, histogram
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation
 from fairfate.federation.validation_source import scoring_rows
@@ -311,6 +311,17 @@ class Simulation:
             return replies
         counts = dict(zip(looks, self._count(models[looks], self._scoring_rows), strict=True))
         return [reply._replace(server_counts=counts.get(s)) for s, reply in enumerate(replies)]
+
+    @property
+    def at_clients(self) -> bool:
+        """Whether the validation rows are those that clients hold out."""
+        return self.federation.validation_source.at_clients
+
+    def margins(self, params: Models, split: str) -> Margins:
+        """The rows of a split by the score that a model gives them."""
+        return self.model.margins(
+            params, self.federation.test if split == "test" else self.federation.validation
+        )
 
     def histograms(self, params: Models) -> NDArray[np.int64]:
         """(groups, 2, bins) all clients' rows by the score that a model gives them: sums of theirs."""

@@ -15,7 +15,7 @@ import pandas as pd
 
 from fairfate.data import Table
 from fairfate.data.groups import Groups
-from fairfate.engine.simulate import Trace
+from fairfate.engine.recorder import Trace
 from fairfate.errors import InputError
 from fairfate.experiments import results
 from fairfate.experiments.baselines import BASELINES, Baseline, pooled_baselines, write_baselines

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,17 @@ from fairfate._version import __version__
 from fairfate.data import ORDINAL, Schema, Table
 from fairfate.data.groups import Groups
 from fairfate.engine.record import clients_frame
-from fairfate.engine.simulate import Trace, simulate
+from fairfate.engine.recorder import Trace
+from fairfate.engine.simulate import simulate
 from fairfate.experiments.plan import Plan
 from fairfate.experiments.results import Line, rounds_frame
+from fairfate.fairness.metrics import METRICS
 from fairfate.fairness.objective import metrics_by
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, build
 from fairfate.federation.validation_source import AT_SERVER
 from fairfate.models.fair_model import FairModel
+from fairfate.models.model import Model
 from fairfate.storage import short_name
 from fairfate.strategies import Spec
 
@@ -112,12 +115,21 @@ def run_job(
         on_record=on_record,
         attack=plan.attack,
     )
-    lines = [
-        Line(trace.spec, trace.rounds, {"validation": trace.validation, "test": trace.test}, trace.notes)
-        for trace in traces
-    ]
-    rounds = rounds_frame(key_of(plan, seed), lines, metrics_by(table.grouping))
-    return Outcome(rounds, traces, federation, _clients(traces, seed, table.grouping))
+    rounds = trace_frame(key_of(plan, seed), traces, table.grouping)
+    return Outcome(rounds, traces, federation, clients_of(traces, seed, table.grouping))
+
+
+def trace_frame(key: Mapping[str, Any], traces: Sequence[Trace], groups: Groups | None) -> pd.DataFrame:
+    """Every metric of every round that was measured; ``key`` is what all rows have in common."""
+    lines = []
+    for trace in traces:
+        for split, counts in (("validation", trace.validation), ("test", trace.test)):
+            first = len(trace.rounds) - len(counts)  # rows that clients hold out may be counted once only
+            if len(counts):
+                lines.append(Line(trace.spec, trace.rounds[first:], {split: counts}, trace.notes[first:]))
+    if not lines:
+        return pd.DataFrame(columns=[*key, "strategy", "metric", "settings", "round", "split", *METRICS])
+    return rounds_frame(key, lines, metrics_by(groups))
 
 
 def key_of(plan: Plan, seed: int) -> dict[str, Any]:
@@ -134,28 +146,25 @@ def fitted(plan: Plan, table: Table, seed: int, outcome: Outcome) -> list[FairMo
     """The trained models, with all that is needed to use them."""
     schema = Schema.of(table, outcome.federation.encoder)
     model = plan.model(outcome.federation.inputs, schema)
-    return [
-        FairModel(
-            model.arrays(trace.params),
-            schema,
-            trace.thresholds,
-            {
-                "strategy": trace.spec.text,
-                "protocol": plan.config.protocol,
-                "seed": seed,
-                "data": table.name,
-                "data-checksum": f"sha256:{table.checksum}",
-                "rows-checksums": table.rows_checksums,
-                "model": model.text,
-                "validation": trace.validation[-1].tolist(),
-                "test": trace.test[-1].tolist(),
-            },
-        )
-        for trace in outcome.traces
-    ]
+    about = {"protocol": plan.config.protocol, "seed": seed, "data": table.name}
+    return [fair_model(model, schema, table, trace, **about) for trace in outcome.traces]
 
 
-def _clients(traces: Sequence[Trace], seed: int, groups: Groups) -> pd.DataFrame:
+def fair_model(model: Model, schema: Schema, table: Table, trace: Trace, **about: Any) -> FairModel:
+    """What a strategy has released, with all that is needed to use it, and where it comes from."""
+    counts = {"validation": trace.validation, "test": trace.test}
+    provenance = {
+        "strategy": trace.spec.text,
+        **about,
+        "data-checksum": f"sha256:{table.checksum}",
+        "rows-checksums": table.rows_checksums,
+        "model": model.text,
+        **{split: each[-1].tolist() if len(each) else None for split, each in counts.items()},
+    }
+    return FairModel(model.arrays(trace.params), schema, trace.thresholds, provenance)
+
+
+def clients_of(traces: Sequence[Trace], seed: int, groups: Groups) -> pd.DataFrame:
     """Who took part, for each strategy."""
     if not any(trace.clients for trace in traces):
         return pd.DataFrame()

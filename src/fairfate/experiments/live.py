@@ -16,7 +16,7 @@ import pandas as pd
 
 from fairfate.data.groups import Groups
 from fairfate.engine.record import OUTCOMES, ClientRound
-from fairfate.engine.simulate import Trace
+from fairfate.engine.recorder import Trace
 from fairfate.experiments.results import (
     Line,
     Named,

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fairfate.flower.aliases import FairFate, FedAvg, FedAvgGR, FedAvgLR, FedDemon, FedMom, FedVal
     from fairfate.flower.client import loss_terms
+    from fairfate.flower.clients import Cohorts
+    from fairfate.flower.replies import ReplyPolicy
     from fairfate.flower.strategy import FlowerStrategy
     from fairfate.flower.validation import Validation
 
 _HOMES = {
+    "Cohorts": "clients",
     "FairFate": "aliases",
     "FedAvg": "aliases",
     "FedAvgGR": "aliases",
@@ -23,11 +26,13 @@ _HOMES = {
     "FedMom": "aliases",
     "FedVal": "aliases",
     "FlowerStrategy": "strategy",
+    "ReplyPolicy": "replies",
     "Validation": "validation",
     "loss_terms": "client",
 }
 
 __all__ = [
+    "Cohorts",
     "FairFate",
     "FedAvg",
     "FedAvgGR",
@@ -36,6 +41,7 @@ __all__ = [
     "FedMom",
     "FedVal",
     "FlowerStrategy",
+    "ReplyPolicy",
     "Validation",
     "loss_terms",
 ]

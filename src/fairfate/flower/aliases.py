@@ -2,16 +2,20 @@
 
 Each has the hyperparameters of its factory in `fairfate.strategies` as keywords. One that is left out has the
 default that `fairfate run` gives it on users' own files: guards against models that give everybody one answer
-are on, unless the protocol is ``published``. All others are keywords of `FlowerStrategy`.
+are on, unless the protocol is ``published``. All others are keywords of `FlowerStrategy`, and those of its
+`Cohorts` and `ReplyPolicy`, which Flower's FedAvg takes one by one.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from typing import Any, ClassVar
 
 from fairfate.federation.validation_source import parse_validation_source
+from fairfate.flower.clients import Cohorts
+from fairfate.flower.replies import ReplyPolicy
 from fairfate.flower.strategy import FlowerStrategy
 from fairfate.flower.validation import Measure
 from fairfate.strategies import (
@@ -27,6 +31,15 @@ from fairfate.strategies import (
 )
 
 
+def group_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords of `FlowerStrategy`; those of its `Cohorts` and `ReplyPolicy` may be given one by one."""
+    grouped = dict(options)
+    for name, kind in (("cohorts", Cohorts), ("replies", ReplyPolicy)):
+        own = {field.name: grouped.pop(field.name) for field in fields(kind) if field.name in grouped}
+        grouped[name] = replace(grouped.get(name) or kind(), **own)
+    return grouped
+
+
 class Alias(FlowerStrategy):
     """A strategy whose hyperparameters are keywords.
 
@@ -34,7 +47,8 @@ class Alias(FlowerStrategy):
     ----------
     validation : the server's labelled rows, and how its copy of the model predicts on them
     metric : fairness it looks at
-    options : its hyperparameters, and what `FlowerStrategy` takes
+    options : its hyperparameters, what `FlowerStrategy` takes, and the fields of its `Cohorts` and of its
+        `ReplyPolicy`, as Flower's FedAvg takes them
     """
 
     factory: ClassVar[Callable[..., Spec]]
@@ -56,7 +70,7 @@ class Alias(FlowerStrategy):
             guard=options.get("protocol", "paper") == "paper",
             trials=not parse_validation_source(options.get("validation_from", "server")).at_clients,
         )
-        super().__init__(spec, validation=validation, metric=metric, **options)
+        super().__init__(spec, validation=validation, metric=metric, **group_options(options))
 
 
 class FairFate(Alias, factory=fair_fate):

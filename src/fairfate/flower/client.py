@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from fairfate.data.groups import Groups
 from fairfate.engine.local import local_terms
 from fairfate.fairness.metrics import Statistics
-from fairfate.flower.replies import BROADCAST, LEARNING_RATE
+from fairfate.flower.messages import BROADCAST, LEARNING_RATE
 from fairfate.strategies import LossTerms, Setup, Strategy, parse_spec
 from fairfate.strategies.strategy import plain_loss
 

@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from logging import WARNING
 from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 from numpy.typing import NDArray
 
-from fairfate.fairness.disclosure import is_small, loss_of_mean
-from fairfate.fairness.metrics import Statistics
-from fairfate.flower.logs import one_line
-from fairfate.flower.records import Layout, MismatchError
+from fairfate.engine.server import Dropped
+from fairfate.errors import check
+from fairfate.fairness.disclosure import loss_of_mean
+from fairfate.fairness.metrics import Counts, Statistics, Values
+from fairfate.flower.logs import log, one_line
+from fairfate.flower.messages import MOST_EXAMPLES, Layout, MismatchError, blame
+from fairfate.flower.roster import Client, check_cells
+from fairfate.flower.validation import Measure
+from fairfate.strategies.strategy import Matrix
 from fairfate.sums import norm
 
-BROADCAST, LOCAL = "broadcast", "local-"
-"""In a client's config, what it is told; in its metrics, how the model it was sent does on its own rows."""
-LEARNING_RATE = "strategy-learning-rate"
-"""In a client's config: that of the clients, as the strategy knows it."""
+LOCAL = "local-"
+"""In a client's metrics: how the model it was sent does on its own rows."""
 MOST_LOSS = 1000.0
 """Cross-entropy of a row: that of a model which is surer than any that is of use."""
-MOST_EXAMPLES = 2**53
-"""Whole numbers up to here can be added."""
+MUCH_SHORTER = 0.1
+"""Of an update's length, that is worth a warning."""
 
 
 @dataclass(frozen=True)
-class Limits:
+class ReplyPolicy:
     """What a reply may claim."""
 
     max_norm: float | None = None
@@ -43,6 +47,37 @@ class Limits:
     """Clients tell of no stratum or bin of fewer rows, but may of none."""
     max_told: float | None = None
     """Largest number that clients are told beside the model; others are cut to it."""
+    row_ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """For clients of these names, how many examples they may claim, at least and at most; a reply that claims
+    others, or of another client, is dropped. None at all: no policy."""
+    averaged: Sequence[str] = ("running_mean", "running_var", "num_batches_tracked")
+    """Last parts of the names of arrays that are averaged by example counts and not moved by the strategy, as
+    whole-number arrays always are; the default are a batch norm's running figures."""
+    weighted_by_key: str = "num-examples"
+    """The metric that holds a client's number of examples, as in Flower's FedAvg."""
+
+    def __post_init__(self) -> None:
+        for name in ("max_norm", "max_examples", "max_weight", "max_told"):
+            limit = getattr(self, name)
+            check(limit is None or limit > 0, f"{name} must be > 0", limit)
+        check(self.min_cell >= 0, "min_cell must be >= 0", self.min_cell)
+
+    def row_range(self, name: str) -> tuple[int, float]:
+        """How many examples a client may claim."""
+        nobody = (1, 0) if self.row_ranges else (0, math.inf)
+        return self.row_ranges.get(name, nobody)
+
+    def most_rows(self, name: str) -> float:
+        """How many rows a client may have."""
+        return self.row_range(name)[1]
+
+    def most_counted(self, name: str) -> float:
+        """How many rows a client may count."""
+        return min(self.most_rows(name), self.max_examples or math.inf)
+
+    def most_held(self, name: str, share: float, strata: int) -> float:
+        """How many rows a client may hold out beside those that it trains on, rounded up in each stratum."""
+        return min(self.most_counted(name), share / (1 - share) * self.most_rows(name) + strata)
 
 
 def automatic_limit(norms: Sequence[float], model: float) -> float:
@@ -61,16 +96,8 @@ def automatic_limit(norms: Sequence[float], model: float) -> float:
     return max(50 * sorted(norms)[(len(norms) - 1) // 2], 10 * model)
 
 
-@dataclass(frozen=True)
-class Dropped:
-    """A client that was asked and does not count in this round."""
-
-    node: int
-    reason: str
-
-
 @dataclass(eq=False)
-class Replies:
+class Received:
     """The good replies of a round, in the order of the nodes that were asked, and the others."""
 
     nodes: list[int]
@@ -82,10 +109,13 @@ class Replies:
     capped: set[int]
     """Nodes that claimed more examples than they may count for."""
     dropped: list[Dropped]
+    name: Callable[[int], str] = str
+    """What to call a node."""
 
     def drop(self, number: int, reason: str) -> None:
         """Take back a reply that turned out to be of no use."""
-        self.dropped.append(Dropped(self.nodes.pop(number), reason))
+        node = self.nodes.pop(number)
+        self.dropped.append(Dropped(self.name(node), reason, node))
         del self.records[number], self.metrics[number]
         for place in range(number, len(self.deltas) - 1):  # row by row: a copy would be all updates again
             self.deltas[place] = self.deltas[place + 1]
@@ -96,8 +126,8 @@ class Replies:
 class TooFewRepliesError(RuntimeError):
     """A round in which too few replies count."""
 
-    def __init__(self, good: Replies, name: Callable[[int], str], wanted: int) -> None:
-        missing = "; ".join(f"{name(gone.node)}: {gone.reason}" for gone in good.dropped)
+    def __init__(self, good: Received, wanted: int) -> None:
+        missing = "; ".join(f"{gone.client}: {gone.reason}" for gone in good.dropped)
         super().__init__(f"{len(good.nodes)} replies count, {wanted} must ({missing})")
 
 
@@ -106,12 +136,11 @@ def read_replies(
     messages: Sequence[Message],
     layout: Layout,
     model: NDArray[Any],
-    limits: Limits,
-    weight_key: str,
+    policy: ReplyPolicy,
     late: str,
     buffer: NDArray[Any],
-    row_range: Callable[[int], tuple[int, float]] = lambda node: (0, math.inf),
-) -> Replies:
+    name: Callable[[int], str] = str,
+) -> Received:
     """Sort a round's replies into good ones and others.
 
     Parameters
@@ -119,49 +148,49 @@ def read_replies(
     asked : the node behind each message sent, by the message's id, in the order in which they count
     messages : the replies, in any order
     layout, model : the model that was sent
-    limits : what a reply may claim
-    weight_key : metric that holds the number of examples
+    policy : what a reply may claim
     late : what to say of a node that did not reply
     buffer : (nodes asked, parameters) memory for the updates
-    row_range : how many examples a node may claim, at least and at most
+    name : what to call a node
     """
     by_node: dict[int, Message] = {}
-    dropped: list[Dropped] = []
+    good = Received([], [], [], buffer[:0], np.empty(0), set(), [], name)
+
+    def drop(node: int, reason: str) -> None:
+        good.dropped.append(Dropped(name(node), reason, node))
+
     for message in messages:
         node = asked.get(message.metadata.reply_to_message_id)
         if node is None:
-            dropped.append(Dropped(message.metadata.src_node_id, "reply to nothing that was asked"))
+            drop(message.metadata.src_node_id, "reply to nothing that was asked")
         elif node in by_node:
-            dropped.append(Dropped(node, "more than one reply"))
+            drop(node, "more than one reply")
         else:
             by_node[node] = message
     counts: list[float] = []
     norms: list[float] = []
-    good = Replies([], [], [], buffer[:0], np.empty(0), set(), dropped)
     for node in asked.values():
         if node not in by_node:
-            dropped.append(Dropped(node, late))
+            drop(node, late)
             continue
         try:
-            record, metrics, count, length = _read(
-                by_node[node], layout, model, limits, weight_key, buffer[len(counts)]
-            )
-            low, high = row_range(node)
+            record, metrics, count, length = _read(by_node[node], layout, model, policy, buffer[len(counts)])
+            low, high = policy.row_range(name(node))
             if not low <= count <= high:
                 raise MismatchError(f"{count:g} examples, where it may have {low} to {high:g}")
         except MismatchError as error:
-            dropped.append(Dropped(node, one_line(error)))
+            drop(node, one_line(error))
             continue
-        if limits.max_examples is not None and count > limits.max_examples:
+        if policy.max_examples is not None and count > policy.max_examples:
             good.capped.add(node)
-            count = limits.max_examples
+            count = policy.max_examples
         good.nodes.append(node)
         good.records.append(record)
         good.metrics.append(metrics)
         counts.append(count)
         norms.append(length)
     good.deltas, good.num_examples = buffer[: len(counts)], np.array(counts, dtype=np.float64)
-    if limits.max_norm is None:
+    if policy.max_norm is None:
         longest = automatic_limit(norms, norm(model[: layout.measured]))
         for position in reversed(range(len(norms))):
             if norms[position] > longest:
@@ -215,18 +244,11 @@ def read_report(metrics: MetricRecord, groups: int, examples: float, min_cell: i
     return Statistics(counts, probability, loss)
 
 
-def check_cells(counts: NDArray[np.int64], min_cell: int, name: str) -> None:
-    """MismatchError if any count is smaller than an honest client tells."""
-    if is_small(counts, min_cell).any():
-        raise MismatchError(f"'{name}' has a count below the minimum cell count, {min_cell}")
-
-
 def _read(
     message: Message,
     layout: Layout,
     model: NDArray[Any],
-    limits: Limits,
-    weight_key: str,
+    policy: ReplyPolicy,
     delta: NDArray[Any],
 ) -> tuple[ArrayRecord, MetricRecord, float, float]:
     """One reply, how many examples it claims and the norm of its update, which is written to ``delta``."""
@@ -241,21 +263,109 @@ def _read(
         raise MismatchError(
             f"{len(arrays)} ArrayRecords and {len(metrics)} MetricRecords instead of one of each"
         )
-    count = example_count(metrics[0], weight_key)
+    count = example_count(metrics[0], policy.weighted_by_key)
     with np.errstate(over="ignore", invalid="ignore"):
         layout.read(arrays[0], delta, minus=model)
         if not np.isfinite(delta).all():
             raise MismatchError("an update with NaN or infinity")
-        largest = 0.0 if limits.max_weight is None else float(np.abs(model + delta).max(initial=0.0))
-    if limits.max_weight is not None and largest > 2 * limits.max_weight:
+        largest = 0.0 if policy.max_weight is None else float(np.abs(model + delta).max(initial=0.0))
+    if policy.max_weight is not None and largest > 2 * policy.max_weight:
         raise MismatchError(
-            f"a weight of {largest:.4g}, over twice the limit of {limits.max_weight:g} (max-weight)"
+            f"a weight of {largest:.4g}, over twice the limit of {policy.max_weight:g} (max-weight)"
         )
     record = layout.tidy(arrays[0])
-    if limits.max_weight is not None and largest > limits.max_weight:  # sites would not score it
-        whole = np.clip(model + delta, -limits.max_weight, limits.max_weight)
+    if policy.max_weight is not None and largest > policy.max_weight:  # sites would not score it
+        whole = np.clip(model + delta, -policy.max_weight, policy.max_weight)
         record, delta[:] = layout.record(whole), whole - model
     length = norm(delta[: layout.measured])
-    if limits.max_norm is not None and length > limits.max_norm:
-        raise MismatchError(f"an update of norm {length:.4g}, over the limit of {limits.max_norm:g}")
+    if policy.max_norm is not None and length > policy.max_norm:
+        raise MismatchError(f"an update of norm {length:.4g}, over the limit of {policy.max_norm:g}")
     return record, metrics[0], count, length
+
+
+# -- what else can be wrong with a reply, once it has been read -------------------------------------------
+
+
+def rows_told(clients: Sequence[Client], max_examples: float | None) -> NDArray[np.int64]:
+    """(clients, groups, 2) the rows that clients have told of; no more than they may count for."""
+    rows = np.stack([client.rows for client in clients if client.rows is not None])
+    totals = rows.sum(axis=(1, 2), keepdims=True)
+    most = np.inf if max_examples is None else max_examples
+    return np.asarray(np.rint(rows * np.minimum(1, most / totals)).astype(np.int64))
+
+
+def check_rows(good: Received, known: Mapping[int, Client], max_examples: float | None) -> None:
+    """Drop clients that train on other rows than they told, by which everybody's losses are weighed."""
+    for position in reversed(range(len(good.nodes))):
+        rows, claimed = known[good.nodes[position]].rows, good.num_examples[position]
+        told = min(0 if rows is None else int(rows.sum()), max_examples or math.inf)
+        if claimed != told:
+            good.drop(position, f"{claimed:g} examples where it had told of {told:g} rows")
+
+
+def read_reports(good: Received, groups: int, weight_key: str, min_cell: int = 0) -> Statistics | None:
+    """What the clients tell of the model on their own rows; those who tell nonsense are dropped.
+
+    It is of all rows that they claim, also where they count for fewer.
+    """
+    reports: list[Statistics] = []
+    for metrics in list(good.metrics):
+        position = len(reports)
+        try:
+            reports.append(read_report(metrics, groups, example_count(metrics, weight_key), min_cell))
+        except MismatchError as error:
+            good.drop(position, one_line(error))
+    return Statistics(*(np.stack(values) for values in zip(*reports, strict=True))) if reports else None
+
+
+def scale_updates(
+    good: Received, scale: Callable[[Matrix], Values] | None, layout: Layout, model: NDArray[Any]
+) -> None:
+    """Scale updates down where the strategy says so; the changed models are those that are scored.
+
+    Whole-number arrays neither count nor change.
+    """
+    if scale is None or not len(good.nodes):
+        return
+    factors = scale(good.deltas[:, : layout.measured])
+    if (factors < MUCH_SHORTER).any():
+        log(
+            WARNING,
+            "\t> updates were shortened, to %.2g of their length: is one of the others tiny?",
+            factors.min(),
+        )
+    for place in np.flatnonzero(factors != 1):
+        delta = good.deltas[place]
+        delta[: layout.measured] *= delta.dtype.type(factors[place])
+        good.records[place] = layout.record(model + delta)
+
+
+def score(good: Received, validation: Measure) -> Counts:
+    """(clients, groups, 2, 2) the clients' models on the validation rows; unusable ones are dropped."""
+    counts: list[Counts] = []
+    for record in list(good.records):
+        try:
+            counts.append(validation.counts(record))
+        except Exception as error:  # it has worked with the first model: this one is to blame
+            good.drop(len(counts), blame(error))
+    return np.array(counts, dtype=np.int64).reshape(len(counts), len(validation.grouping), 2, 2)
+
+
+def mean_metrics(
+    records: Sequence[MetricRecord], weights: NDArray[np.float64], leave_out: str
+) -> dict[str, Any]:
+    """Weighted means of the metrics that all records have, number by number.
+
+    >>> records = [MetricRecord({"loss": 1.0, "n": 1}), MetricRecord({"loss": 4.0, "extra": 1.0, "n": 2})]
+    >>> mean_metrics(records, np.array([1.0, 2.0]), "n")
+    {'loss': 3.0}
+    """
+    means: dict[str, Any] = {}
+    for name in records[0] if records else ():
+        if name == leave_out or name.startswith(LOCAL) or not all(name in record for record in records):
+            continue
+        values = [np.asarray(record[name], dtype=np.float64) for record in records]
+        if len({value.shape for value in values}) == 1:
+            mean = sum(w * value for w, value in zip(weights / weights.sum(), values, strict=True))
+            means[name] = np.asarray(mean).tolist()
+    return means

@@ -10,10 +10,9 @@ from flwr.app import ConfigRecord, Error, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from flwr.supercore.run import Run
 
-from fairfate.flower.envelope import Envelope, EnvelopeError, Head, from_records, seal, to_records
-from fairfate.flower.keys import PrivateKey
 from fairfate.flower.logs import one_line
-from fairfate.flower.receive import UNREADABLE, receive
+from fairfate.flower.messages import UNREADABLE, receive
+from fairfate.flower.sealing import Envelope, EnvelopeError, Head, PrivateKey, from_records, seal, to_records
 from fairfate.flower.study import SERVER, Study
 
 CLIENT, NAME = "client", "name"

@@ -11,15 +11,15 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from fairfate.data import Schema
 from fairfate.data.encoder import ONEHOT
 from fairfate.errors import InputError, check, listing
-from fairfate.flower.keys import PublicKey
+from fairfate.flower.sealing import PublicKey
 
 FIT, ROWS, TRAIN, SCORES, HISTOGRAM = "fit", "rows", "train", "scores", "histogram"
 KINDS = {
@@ -37,6 +37,77 @@ class NotInStudyError(ValueError):
     """A question that the study does not have."""
 
 
+# -- how values are read from a file: ValueError or TypeError for any other ------------------------------
+
+
+def _whole(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{value!r} is no whole number >= 0")
+    return value
+
+
+def _not_negative(value: object) -> float:
+    if not isinstance(value, float) or not 0 <= value < math.inf:
+        raise ValueError(f"{value!r} is no number >= 0")
+    return value
+
+
+def _positive(value: object) -> float:
+    if not _not_negative(value):
+        raise ValueError(f"{value!r} is no number > 0")
+    return _not_negative(value)
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    return tuple(map(str, values))
+
+
+def _two_texts(values: Any) -> tuple[str, str]:
+    first, second = map(str, values)
+    return first, second
+
+
+def _range(value: Any) -> tuple[int, int]:
+    low, high = map(_whole, value)
+    if not low <= high:
+        raise ValueError(f"{value!r} is no range")
+    return low, high
+
+
+def _name(value: object) -> str:
+    if not str(value).isprintable():
+        raise ValueError("a name that cannot be printed in a line")
+    return str(value)
+
+
+def _bands(value: Any) -> dict[str, tuple[float, ...]]:
+    return {str(name): tuple(map(float, cuts)) for name, cuts in value.items()}
+
+
+def _line(read: Callable[[Any], Any] = str, comment: str = "") -> Any:
+    """A field that is a line of the file: how it is read, and what stands behind it."""
+    return field(metadata={"read": read, "comment": comment})
+
+
+def _lines(part: Any) -> list[str]:
+    """The lines of a part of the file."""
+    lines = [each for each in fields(part) if "read" in each.metadata]
+    return [_text(_key(each.name), getattr(part, each.name), each.metadata["comment"]) for each in lines]
+
+
+def _values(kind: type, table: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a part from its table; LookupError, ValueError or TypeError where it is none."""
+    lines = [each for each in fields(kind) if "read" in each.metadata]
+    return {each.name: each.metadata["read"](table[_key(each.name)]) for each in lines}
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "-")
+
+
+# -- what is in a study file -----------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Member:
     """A site that takes part."""
@@ -47,65 +118,74 @@ class Member:
 
 
 @dataclass(frozen=True)
+class Data:
+    """What the study says of the schema, for people to read."""
+
+    label: str = _line()
+    labels: tuple[str, str] = _line(_two_texts, "the last is the favourable outcome")
+    sensitive: tuple[str, ...] = _line(_texts)
+    groups: tuple[str, ...] = _line(_texts)
+    grouping: str = _line(str, "checksum of the values that they are made from")
+    bands: Mapping[str, tuple[float, ...]] = _line(_bands)
+    missing: tuple[str, ...] = _line(_texts, "values that stand for a missing one")
+    schema: str = _line(str, "checksum of the schema")
+    encode: str = _line(str, "how columns become inputs")
+
+    @classmethod
+    def of(cls, schema: Schema) -> Data:
+        """What there is to say of a schema."""
+        return cls(
+            label=schema.target,
+            labels=schema.labels,
+            sensitive=schema.sensitive,
+            groups=schema.grouping.names,
+            grouping=hashlib.sha256(json.dumps(schema.sensitive_json()).encode()).hexdigest(),
+            bands={name: tuple(cuts) for name, cuts in schema.bands.items()},
+            missing=schema.missing,
+            schema=hashlib.sha256(schema.to_json().encode("utf-8", "surrogatepass")).hexdigest(),
+            encode=schema.encode,
+        )
+
+
+@dataclass(frozen=True)
 class Training:
     """The strategies, and the sites' SGD; every message has just these."""
 
-    strategies: tuple[str, ...]
-    metric: str
-    protocol: str
-    seeds: tuple[int, ...]
-    rounds: int
-    hidden: str
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    l2: float
-    validation_from: str
+    strategies: tuple[str, ...] = _line(_texts)
+    metric: str = _line()
+    protocol: str = _line()
+    seeds: tuple[int, ...] = _line(lambda values: tuple(map(_whole, values)))
+    rounds: int = _line(_whole, "at most, in a run")
+    hidden: str = _line(str, "units of each hidden layer")
+    epochs: int = _line(_whole)
+    batch_size: int = _line(_whole)
+    learning_rate: float = _line(_positive)
+    l2: float = _line(_not_negative, "weight decay")
+    validation_from: str = _line()
 
 
 @dataclass(frozen=True)
 class Limits:
     """Bounds on what may be asked and answered."""
 
-    min_cell: int
-    """No count of fewer people leaves a site, but 0 may."""
-    min_rows: int
-    """A site with fewer rows does not train."""
-    max_weight: float
-    """The largest weight of a model that a site trains or scores."""
-    max_told: float
-    """The largest number that a strategy tells the sites beside the model."""
-    attempts: int
-    """How often a site trains in one round, if the round is repeated."""
+    min_cell: int = _line(_whole, "no count of fewer people leaves a site")
+    min_rows: int = _line(_whole, "a site with fewer rows does not train")
+    max_weight: float = _line(_positive, "largest weight of a model that is sent to a site")
+    max_told: float = _line(_positive, "largest number beside it")
+    attempts: int = _line(_whole, "how often a site trains in one round, if it is repeated")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Study:
     """Everything in the file."""
 
-    name: str
-    version: int
-    previous: str
-    """The checksum of the study that this one amends."""
-    fairfate: str
-    flower: str
-    app: str
-    """The checksum of the app's files."""
-    schema: str
-    """The checksum of the schema."""
-    encode: str
-    """How its columns become inputs."""
-    target: str
-    labels: tuple[str, str]
-    """The second is the favourable outcome."""
-    sensitive: tuple[str, ...]
-    groups: tuple[str, ...]
-    grouping: str
-    """The checksum of all values that these groups are made from."""
-    bands: Mapping[str, tuple[float, ...]]
-    """Where sensitive columns of numbers are cut into groups."""
-    missing: tuple[str, ...]
-    """Values that stand for a missing one."""
+    name: str = _line(_name)
+    version: int = _line(_whole, "goes up with every amendment")
+    previous: str = _line(str, "checksum of the study that this one amends")
+    fairfate: str = _line(str, "version at the server and at every site")
+    flower: str = _line(str, "the same")
+    app: str = _line(str, "checksum of the app's files: fairfate flower checksum APP")
+    data: Data
     columns: Mapping[str, Mapping[str, Any]]
     """Each input: its role, the numbers by which it is standardised, and whether missing ones are flagged."""
     training: Training
@@ -149,65 +229,21 @@ class Study:
 
     def text(self) -> str:
         """The file, with comments for the person who signs it off."""
-        lines = [_HEAD.format(name=self.name)]
-        add = lines.append
-        add("[study]")
-        lines += [
-            _line("name", self.name),
-            _line("version", self.version, "goes up with every amendment"),
-            _line("previous", self.previous, "checksum of the study that this one amends"),
-            _line("fairfate", self.fairfate, "version at the server and at every site"),
-            _line("flower", self.flower, "the same"),
-            _line("app", self.app, "checksum of the app's files: fairfate flower checksum APP"),
+        columns = [_text(name, dict(about)) for name, about in self.columns.items()]
+        questions = [_text(kind, self.questions[kind], what) for kind, what in KINDS.items()]
+        parts = [
+            [_HEAD.format(name=self.name) + "[study]", *_lines(self)],
+            [*_TITLES["data"], *_lines(self.data)],
+            [*_TITLES["columns"], *columns],
+            [*_TITLES["training"], *_lines(self.training)],
+            [*_TITLES["limits"], *_lines(self.limits)],
+            [*_TITLES["questions"], *questions],
+            [*_TITLES["server"], *_key_lines(self.server)],
         ]
-        add("\n# The columns that a site's file must have. No other column of it is in any answer.\n[data]")
-        lines += [
-            _line("label", self.target),
-            _line("labels", list(self.labels), "the last is the favourable outcome"),
-            _line("sensitive", list(self.sensitive)),
-            _line("groups", list(self.groups)),
-            _line("grouping", self.grouping, "checksum of the values that they are made from"),
-            _line("bands", {name: list(cuts) for name, cuts in self.bands.items()}),
-            _line("missing", list(self.missing), "values that stand for a missing one"),
-            _line("schema", self.schema, "checksum of the schema"),
-            _line("encode", self.encode, "how columns become inputs"),
-        ]
-        add("\n# The inputs of the model.\n[columns]")
-        lines += [_line(name, dict(about)) for name, about in self.columns.items()]
-        training = self.training
-        add("\n# What sites train. Every message must have just these values.\n[training]")
-        lines += [
-            _line("strategies", list(training.strategies)),
-            _line("metric", training.metric),
-            _line("protocol", training.protocol),
-            _line("seeds", list(training.seeds)),
-            _line("rounds", training.rounds, "at most, in a run"),
-            _line("hidden", training.hidden, "units of each hidden layer"),
-            _line("epochs", training.epochs),
-            _line("batch-size", training.batch_size),
-            _line("learning-rate", training.learning_rate),
-            _line("l2", training.l2, "weight decay"),
-            _line("validation-from", training.validation_from),
-        ]
-        limits = self.limits
-        add("\n# Bounds on questions and answers.\n[limits]")
-        lines += [
-            _line("min-cell", limits.min_cell, "no count of fewer people leaves a site"),
-            _line("min-rows", limits.min_rows, "a site with fewer rows does not train"),
-            _line("max-weight", limits.max_weight, "largest weight of a model that is sent to a site"),
-            _line("max-told", limits.max_told, "largest number beside it"),
-            _line("attempts", limits.attempts, "how often a site trains in one round, if it is repeated"),
-        ]
-        add("\n# How many questions of each kind a site answers under this version, all runs together.")
-        add("[questions]")
-        lines += [_line(kind, self.questions[kind], what) for kind, what in KINDS.items()]
-        add("\n# Whose messages a site answers: public keys, to sign and to seal.\n[server]")
-        lines += [_line("sign", self.server.sign), _line("seal", self.server.seal)]
         for name, member in self.sites.items():
-            add(f"\n[sites.{_toml(name)}]")
-            lines += [_line("sign", member.key.sign), _line("seal", member.key.seal)]
-            add(_line("rows", list(member.rows), "it trains on, at least and at most"))
-        return "\n".join(lines) + "\n"
+            rows = _text("rows", member.rows, "it trains on, at least and at most")
+            parts.append([f"[sites.{_toml(name)}]", *_key_lines(member.key), rows])
+        return "\n\n".join("\n".join(lines) for lines in parts) + "\n"
 
     # -- what a site checks --------------------------------------------------------------------------------
 
@@ -217,7 +253,7 @@ class Study:
         The text is read only if it has the study's checksum. What the study lists for people to read must be
         what that schema has: somebody else has written both.
         """
-        if hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() != self.schema:
+        if hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() != self.data.schema:
             raise NotInStudyError("another schema than the study's")
         try:
             schema = Schema.from_json(text)
@@ -225,18 +261,12 @@ class Study:
             raise NotInStudyError(f"no schema ({error})") from None
         if schema.to_json() != text:
             raise NotInStudyError("a schema that says more than is read of it")
-        listed = {
-            "label": (schema.target, schema.labels) == (self.target, self.labels),
-            "groups": (schema.sensitive, schema.grouping.names) == (self.sensitive, self.groups),
-            "grouping": grouping_checksum(schema) == self.grouping,
-            "bands": {name: tuple(cuts) for name, cuts in schema.bands.items()} == dict(self.bands),
-            "missing values": schema.missing == self.missing,
-            "encode": schema.encode == self.encode,
-            "columns": list(schema.features) == list(self.columns),
-        }
-        for part, is_same in listed.items():
-            if not is_same:
-                raise NotInStudyError(f"a schema with other {part} than the study lists")
+        given, listed = vars(Data.of(schema)), vars(self.data)
+        others = [name for name in listed if given[name] != listed[name]]
+        if others:
+            raise NotInStudyError(f"a schema with other {others[0]} than the study lists")
+        if list(schema.features) != list(self.columns):
+            raise NotInStudyError("a schema with other columns than the study lists")
         for name, about in columns_of(schema).items():
             if about != dict(self.columns[name]):
                 raise NotInStudyError(f"column '{name}' with another role or range than the study lists")
@@ -247,16 +277,8 @@ class Study:
 
     def check_settings(self, config: Mapping[str, Any]) -> None:
         """NotInStudyError unless the settings of a training message are the study's."""
-        training = self.training
-        wanted = {
-            "protocol": training.protocol,
-            "epochs": training.epochs,
-            "batch-size": training.batch_size,
-            "learning-rate": training.learning_rate,
-            "l2": training.l2,
-            "hidden": training.hidden,
-        }
-        for key, value in wanted.items():
+        for name in ("protocol", "epochs", "batch_size", "learning_rate", "l2", "hidden"):
+            key, value = _key(name), getattr(self.training, name)
             given = config.get(key)
             if type(given) is not type(value) or given != value:
                 raise NotInStudyError(f"{key} {given!r} instead of {value!r}")
@@ -265,11 +287,6 @@ class Study:
         """Whether a run is one of the study's."""
         training = self.training
         return strategy in training.strategies and seed in training.seeds and 1 <= rounds <= training.rounds
-
-
-def grouping_checksum(schema: Schema) -> str:
-    """Of the sensitive columns, their values and the groups made from them."""
-    return hashlib.sha256(json.dumps(schema.sensitive_json()).encode()).hexdigest()
 
 
 def columns_of(schema: Schema) -> dict[str, dict[str, Any]]:
@@ -299,18 +316,30 @@ _HEAD = """\
 #
 #     study = "/path/to/study.toml"
 #     study-sha256 = "..."             # sha256sum study.toml
+
 """
+_TITLES = {
+    name: (f"# {title}", f"[{name}]")
+    for name, title in {
+        "data": "The columns that a site's file must have. No other column of it is in any answer.",
+        "columns": "The inputs of the model.",
+        "training": "What sites train. Every message must have just these values.",
+        "limits": "Bounds on questions and answers.",
+        "questions": "How many questions of each kind a site answers under this version, all runs together.",
+        "server": "Whose messages a site answers: public keys, to sign and to seal.",
+    }.items()
+}
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
-def _line(key: str, value: object, comment: str = "") -> str:
+def _text(key: str, value: object, comment: str = "") -> str:
     bare = key if _BARE.fullmatch(key) else _toml(key)
     return f"{bare} = {_toml(value)}" + (f"  # {comment}" if comment else "")
 
 
 def _toml(value: object) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(_line(key, of) for key, of in value.items()) + "}"
+        return "{" + ", ".join(_text(key, of) for key, of in value.items()) + "}"
     text = json.dumps(value, ensure_ascii=False)
     return "".join(sign if sign.isprintable() else _escaped(sign) for sign in text)
 
@@ -320,56 +349,28 @@ def _escaped(sign: str) -> str:
     return f"\\u{ord(sign):04x}" if ord(sign) < 0x10000 else f"\\U{ord(sign):08x}"
 
 
+def _key_lines(key: PublicKey) -> list[str]:
+    return [_text("sign", key.sign), _text("seal", key.seal)]
+
+
 def _from_table(table: Mapping[str, Any], checksum: str) -> Study:
     """A study from its TOML; ValueError, LookupError or TypeError where it is none."""
-    study, data, training, limits = (table[name] for name in ("study", "data", "training", "limits"))
-    sites = {str(name): Member(_key(about), _range(about["rows"])) for name, about in table["sites"].items()}
+    sites = {
+        str(name): Member(_public_key(about), _range(about["rows"])) for name, about in table["sites"].items()
+    }
     questions = {kind: _whole(table["questions"][kind]) for kind in KINDS}
-    first, second = map(str, data["labels"])
     if not sites or set(questions) != set(table["questions"]):
         raise ValueError("no sites, or unknown questions")
-    if not str(study["name"]).isprintable():
-        raise ValueError("a name that cannot be printed in a line")
-    check_parties(_key(table["server"]), sites)
+    server = _public_key(table["server"])
+    check_parties(server, sites)
     return Study(
-        name=str(study["name"]),
-        version=_whole(study["version"]),
-        previous=str(study["previous"]),
-        fairfate=str(study["fairfate"]),
-        flower=str(study["flower"]),
-        app=str(study["app"]),
-        schema=str(data["schema"]),
-        encode=str(data["encode"]),
-        target=str(data["label"]),
-        labels=(first, second),
-        sensitive=tuple(map(str, data["sensitive"])),
-        groups=tuple(map(str, data["groups"])),
-        grouping=str(data["grouping"]),
-        bands={str(name): tuple(map(float, cuts)) for name, cuts in data["bands"].items()},
-        missing=tuple(map(str, data["missing"])),
+        **_values(Study, table["study"]),
+        data=Data(**_values(Data, table["data"])),
         columns={str(name): dict(about) for name, about in table["columns"].items()},
-        training=Training(
-            strategies=tuple(map(str, training["strategies"])),
-            metric=str(training["metric"]),
-            protocol=str(training["protocol"]),
-            seeds=tuple(map(_whole, training["seeds"])),
-            rounds=_whole(training["rounds"]),
-            hidden=str(training["hidden"]),
-            epochs=_whole(training["epochs"]),
-            batch_size=_whole(training["batch-size"]),
-            learning_rate=_number(training["learning-rate"]),
-            l2=_number(training["l2"], positive=False),
-            validation_from=str(training["validation-from"]),
-        ),
-        limits=Limits(
-            min_cell=_whole(limits["min-cell"]),
-            min_rows=_whole(limits["min-rows"]),
-            max_weight=_number(limits["max-weight"]),
-            max_told=_number(limits["max-told"]),
-            attempts=_whole(limits["attempts"]),
-        ),
+        training=Training(**_values(Training, table["training"])),
+        limits=Limits(**_values(Limits, table["limits"])),
         questions=questions,
-        server=_key(table["server"]),
+        server=server,
         sites=sites,
         checksum=checksum,
     )
@@ -395,27 +396,8 @@ def check_parties(server: PublicKey, sites: Mapping[str, Member]) -> None:
         check(len(parts) == len(keys), "every party must have a key of its own", "one twice")
 
 
-def _key(about: Mapping[str, Any]) -> PublicKey:
+def _public_key(about: Mapping[str, Any]) -> PublicKey:
     for name in ("sign", "seal"):
         if not re.fullmatch(r"[0-9a-f]{64}", about[name]):
             raise ValueError(f"{name} must be a public key")
     return PublicKey(about["sign"], about["seal"])
-
-
-def _whole(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is no whole number >= 0")
-    return value
-
-
-def _number(value: object, *, positive: bool = True) -> float:
-    if not isinstance(value, float) or not math.isfinite(value) or value < 0 or (positive and value == 0):
-        raise ValueError(f"{value!r} is no number {'>' if positive else '>='} 0")
-    return value
-
-
-def _range(value: Any) -> tuple[int, int]:
-    low, high = map(_whole, value)
-    if not low <= high:
-        raise ValueError(f"{value!r} is no range")
-    return low, high

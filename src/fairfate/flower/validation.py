@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,8 +18,8 @@ from fairfate.fairness.metrics import Counts, Values, count
 from fairfate.fairness.thresholds import Margins
 from fairfate.federation.individual import IndividualRows
 from fairfate.federation.seeds import Streams
-from fairfate.federation.validation_source import scoring_rows
-from fairfate.flower.records import MismatchError
+from fairfate.federation.validation_source import ValidationSource, scoring_rows
+from fairfate.flower.messages import MismatchError
 from fairfate.models.model import Model
 from fairfate.models.rows import PackedRows
 from fairfate.strategies import Loss
@@ -162,3 +163,37 @@ class BuiltIn:
 def built_in_arrays(params: NDArray[Any], model: Model) -> dict[str, NDArray[Any]]:
     """A model's arrays, as they travel."""
     return {name: np.ascontiguousarray(layer) for name, layer in model.arrays(params).items()}
+
+
+Measured = tuple[Counts | None, Counts | None]
+"""Of a model, on the validation and on the test rows, where there are some."""
+
+
+@dataclass(frozen=True, eq=False)
+class ServerRows:
+    """The server's labelled rows, and whether models are judged on them or on those that clients hold out."""
+
+    validation: Measure | None
+    test: Measure | None
+    source: ValidationSource
+
+    @property
+    def grouping(self) -> Groups | None:
+        """What rows are counted by: the server's, or those that clients hold out."""
+        known = self.test if self.source.at_clients else self.validation
+        return None if known is None else known.grouping
+
+    @property
+    def groups(self) -> int:
+        """How many there are."""
+        return 0 if self.grouping is None else len(self.grouping)
+
+    @property
+    def given(self) -> list[Measure]:
+        """The server's."""
+        return [rows for rows in (self.validation, self.test) if rows is not None]
+
+    def measure(self, model: ArrayRecord) -> Measured:
+        """A model on both."""
+        validation = None if self.validation is None else self.validation.counts(model)
+        return validation, None if self.test is None else self.test.counts(model)

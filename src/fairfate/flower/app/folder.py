@@ -12,21 +12,22 @@ from typing import Any
 
 from fairfate.data import FILE, Schema
 from fairfate.engine.checkpoint import read_checkpoint
+from fairfate.engine.record import FAIR, USED
+from fairfate.engine.recorder import Trace
 from fairfate.experiments import results
 from fairfate.experiments.config import Config, config_text
 from fairfate.experiments.final import Final, Released, score_table, write_final
 from fairfate.experiments.groups import GROUPS, group_rates, write_groups
-from fairfate.experiments.live import Seen, Writer, clear_live, header, live_file
+from fairfate.experiments.job import clients_of, fair_model, trace_frame
+from fairfate.experiments.live import Writer, clear_live, header, live_file, seen_since
 from fairfate.flower.app.server import ServerData
 from fairfate.flower.app.settings import Settings
-from fairfate.flower.history import Round
 from fairfate.flower.logs import log, one_line
 from fairfate.flower.strategy import FlowerStrategy
 from fairfate.flower.study import Study
-from fairfate.models.fair_model import FairModel
 from fairfate.report.write import report
 from fairfate.storage import LOCK, csv_text, locked, remove_unfinished, write_bytes
-from fairfate.strategies import THRESHOLDS, labels, parse_spec
+from fairfate.strategies import labels, parse_spec
 
 CHECKPOINT, CLIENTS, SCHEMA_FILE = "checkpoint.safetensors", "clients.csv", "schema.json"
 WAIT_FOR_LOCK = 60.0
@@ -54,73 +55,42 @@ class RunFolder:
         """Remove the folder of a run that failed before its first round was done."""
         if (self.path / results.SUMMARY).exists():
             return
-        if self.checkpoint.exists() and len(read_checkpoint(self.checkpoint).pieces) > 1:
+        if self.checkpoint.exists() and read_checkpoint(self.checkpoint).round > 0:
             return
         for name in (results.CONFIG, SCHEMA_FILE, CHECKPOINT):
             (self.path / name).unlink(missing_ok=True)
 
-    def record(self, settings: Settings, data: ServerData) -> Callable[[Sequence[Round]], None]:
+    def record(self, settings: Settings, data: ServerData) -> Callable[[int, Sequence[Trace]], None]:
         """Writes every round down as it is done, as `fairfate run` does, for those who watch."""
         spec = parse_spec(settings.strategy, settings.config.metric)
-        key = {
-            "dataset": settings.name,
-            "partition": f"column:{FILE}",
-            "protocol": settings.config.protocol,
-            "seed": settings.seed,
-        }
-        about = header(key, settings.training.rounds, [spec], data.schema.grouping)
+        about = header(_key(settings), settings.training.rounds, [spec], data.schema.grouping)
         writer = Writer(live_file(self.path, settings.seed), about, seconds=0.0)
-        splits = () if spec.step(THRESHOLDS) is not None else ("validation", "test")
-
-        def since(done: Sequence[Round]) -> list[Seen]:
-            counts = {split: [getattr(one, split) for one in done] for split in splits}
-            measured = {split: of for split, of in counts.items() if not any(one is None for one in of)}
-            notes, clients = [one.notes for one in done], [client for one in done for client in one.clients]
-            return [Seen(measured.get("validation", ()), measured.get("test", ()), notes, clients)]
-
-        return lambda history: writer.add(len(history), lambda first: since(history[first - 1 :]))
+        return lambda t, traces: writer.add(t, lambda first: seen_since(traces, first))
 
     def finish(self, settings: Settings, data: ServerData, strategy: FlowerStrategy) -> None:
         """Write rounds, model, clients and summary as `fairfate run` does; a summary means finished."""
-        spec, clients = strategy.spec, strategy.clients().drop(columns="node", errors="ignore")
-        rounds = strategy.rounds(settings.name, f"column:{FILE}")
-        results.write_rounds(self.path / results.ROUNDS, rounds, data.schema.grouping)
-        write_bytes(self.path / CLIENTS, csv_text(clients).encode())
-        named = {"strategy": spec.label, "metric": spec.metric, "settings": spec.settings_json}
-        results.write_clients(self.path / results.CLIENTS, clients.assign(**named, seed=settings.seed))
-        last = strategy.history[-1]
-        counts = {"validation": last.validation, "test": last.test}
-        model = FairModel(
-            data.model.arrays(strategy.released),
-            data.schema,
-            strategy.thresholds,
-            {
-                "strategy": spec.text,
-                "protocol": settings.config.protocol,
-                "seed": settings.seed,
-                "data": settings.name,
-                "data-checksum": f"sha256:{data.table.checksum}",
-                "rows-checksums": data.table.rows_checksums,
-                **{key: value for key, value in self.provenance.items() if key.startswith("study")},
-                "model": data.model.text,
-                **{name: None if of is None else of.tolist() for name, of in counts.items()},
-            },
-        )
-        model.save(self.path / results.MODELS / results.model_file(labels([spec])[0], settings.seed))
-        released = [Released(spec, strategy.released, strategy.thresholds)]
-        groups = len(data.schema.grouping)
-        scores = score_table(data.model, released, data.test.rows, groups, settings.seed)
+        trace, grouping, seed = strategy.trace, data.schema.grouping, settings.seed
+        rounds = trace_frame(_key(settings), [trace], grouping)
+        results.write_rounds(self.path / results.ROUNDS, rounds, grouping)
+        clients = clients_of([trace], seed, grouping).drop(columns="node", errors="ignore")
+        results.write_clients(self.path / results.CLIENTS, clients)
+        plain = clients.drop(columns=["strategy", "metric", "settings", "seed"], errors="ignore")
+        write_bytes(self.path / CLIENTS, csv_text(plain).encode())
+        study = {key: value for key, value in self.provenance.items() if key.startswith("study")}
+        about = {"protocol": settings.config.protocol, "seed": seed, "data": settings.name, **study}
+        model = fair_model(data.model, data.schema, data.table, trace, **about)
+        model.save(self.path / results.MODELS / results.model_file(labels([trace.spec])[0], seed))
+        released = [Released(trace.spec, trace.params, trace.thresholds)]
+        scores = score_table(data.model, released, data.test.rows, len(grouping), seed)
         write_final(self.path, Final(scores))
         if len(rounds):
-            write_groups(self.path / GROUPS, group_rates(rounds, data.schema.grouping))
+            write_groups(self.path / GROUPS, group_rates(rounds, grouping))
         results.write_summary(self.path / results.SUMMARY, results.summarise(rounds))
-        most = max((done.asked for done in strategy.history), default=0) or None
+        most = max(strategy.asked, default=0) or None
         config = _config(settings, self.path, settings.config.per_round or most)
-        sites = sorted({client.name for done in strategy.history for client in done.counted})
-        about = {**self.provenance, "server-sites": sites}
-        if strategy.sampled:
-            about["data-notes"] = [strategy.sampled]
-        text = config_text(config, about)
+        sites = sorted(set(clients["name"][clients["outcome"].isin((USED, FAIR))]))
+        notes = {"data-notes": [strategy.sampled]} if strategy.sampled else {}
+        text = config_text(config, {**self.provenance, "server-sites": sites, **notes})
         write_bytes(self.path / results.CONFIG, text.encode())
         self.checkpoint.unlink(missing_ok=True)
         clear_live(self.path)
@@ -222,3 +192,13 @@ def _provenance(settings: Settings, study: Study | None) -> dict[str, object]:
 
 _COLUMNS = ("target", "favourable", "sensitive", "privileged", "drop", "categorical")
 """What `fairfate run` takes from the schema instead."""
+
+
+def _key(settings: Settings) -> dict[str, Any]:
+    """What every row of the rounds has in common."""
+    return {
+        "dataset": settings.name,
+        "partition": f"column:{FILE}",
+        "protocol": settings.config.protocol,
+        "seed": settings.seed,
+    }

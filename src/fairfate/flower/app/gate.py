@@ -25,13 +25,29 @@ from fairfate.errors import InputError
 from fairfate.federation.validation_source import CROSS, SECURE, parse_validation_source
 from fairfate.flower.app.node import NodeConfig
 from fairfate.flower.app.site_state import ANSWERED, SiteFolder, State
-from fairfate.flower.envelope import Envelope, EnvelopeError, Head, from_records, pack, seal, to_records
-from fairfate.flower.keys import PrivateKey
 from fairfate.flower.logs import one_line
-from fairfate.flower.replies import BROADCAST, LEARNING_RATE
+from fairfate.flower.messages import (
+    ASK,
+    BROADCAST,
+    HELD,
+    HELD_SEED,
+    HELD_SHARE,
+    LEARNING_RATE,
+    MODEL,
+    PART,
+    ROUND,
+)
 from fairfate.flower.sealed_grid import LARGEST
-from fairfate.flower.steps import ASK
-from fairfate.flower.steps import HISTOGRAM as ASK_HISTOGRAM
+from fairfate.flower.sealing import (
+    Envelope,
+    EnvelopeError,
+    Head,
+    PrivateKey,
+    from_records,
+    pack,
+    seal,
+    to_records,
+)
 from fairfate.flower.study import (
     FIT,
     HISTOGRAM,
@@ -43,12 +59,10 @@ from fairfate.flower.study import (
     NotInStudyError,
     Study,
 )
-from fairfate.flower.validators import HELD, HELD_SEED, HELD_SHARE, MODEL, PART
-from fairfate.flower.validators import SCORES as ASK_SCORES
 from fairfate.models.model import Model
 from fairfate.strategies import parse_spec
 
-SCHEMA, ROUND = "schema", "server-round"
+SCHEMA = "schema"
 _HELD_KEYS = (HELD_SHARE, HELD_SEED, "client")
 _QUERY_KEYS = (SCHEMA, "wants-rows", HELD_SHARE)
 _KEYS = {
@@ -190,11 +204,10 @@ class Gate:
             return TRAIN
         if message_type != MessageType.QUERY:
             raise NotInStudyError(f"a message of type '{one_line(message_type, 40)}'")
-        asks = {ASK_SCORES: SCORES, ASK_HISTOGRAM: HISTOGRAM}
         if ASK in config:
-            if config[ASK] not in asks:
+            if config[ASK] not in (SCORES, HISTOGRAM):
                 raise NotInStudyError(f"a question for '{one_line(config[ASK], 40)}'")
-            return asks[str(config[ASK])]
+            return str(config[ASK])
         return ROWS if config.get("wants-rows") else FIT
 
     def _question(self, kind: str, content: RecordDict, network: str | None) -> Question:
@@ -206,7 +219,8 @@ class Gate:
         if strange:
             raise NotInStudyError(f"unknown '{one_line(strange[0], 40)}'")
         study = self.study
-        schema = study.check_schema(str(config.get(SCHEMA)))
+        text = str(config[SCHEMA]) if SCHEMA in config else self.folder.read_schema(study.checksum)
+        schema = study.check_schema(text)
         self._check_numbers(kind, config, len(schema.grouping))
         if kind == TRAIN:
             study.check_settings(config)
@@ -221,6 +235,7 @@ class Gate:
         if names:
             model = model_of(schema, study.training.hidden, network)
             models = [_layers(records[name], model, study.limits.max_weight) for name in names]
+        self.folder.keep_schema(study.checksum, text)
         return Question(kind, config, tuple(models), schema)
 
     def _check_numbers(self, kind: str, config: Mapping[str, Any], groups: int) -> None:
@@ -258,7 +273,7 @@ class Gate:
         if LEARNING_RATE in config and config[LEARNING_RATE] != training.learning_rate:
             raise NotInStudyError(f"{LEARNING_RATE} {config[LEARNING_RATE]!r}")
         told = config.get(BROADCAST, [])
-        most = 8 * len(self.study.groups) + 8
+        most = 8 * len(self.study.data.groups) + 8
         numbers = isinstance(told, list) and len(told) <= most and all(isinstance(n, float) for n in told)
         if not numbers or not all(abs(number) <= limits.max_told for number in told):
             raise NotInStudyError(f"'{BROADCAST}' is not at most {most} numbers within {limits.max_told:g}")

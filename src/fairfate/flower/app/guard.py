@@ -139,7 +139,7 @@ def main() -> None:
     from flwr.supercore.object_ref import load_app
     from flwr.supernode.cli.flwr_clientapp import flwr_clientapp
 
-    from fairfate.flower.receive import within
+    from fairfate.flower.messages import within
 
     # The ways by which code and messages come in; if one of them is renamed, nothing runs.
     runtime: Any = importlib.import_module("flwr.supernode.runtime.run_clientapp")

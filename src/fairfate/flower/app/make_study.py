@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import secrets
@@ -16,11 +15,10 @@ from fairfate._version import __version__
 from fairfate.data import read_frame
 from fairfate.errors import InputError, check
 from fairfate.fairness.disclosure import MIN_CELL
-from fairfate.flower.app.check import read_node
 from fairfate.flower.app.guard import app_checksum
-from fairfate.flower.app.node import check_keys, data_file, name_of, reading_of
+from fairfate.flower.app.node import check_keys, data_file, name_of, read_node, reading_of
 from fairfate.flower.app.settings import NEEDS_FIXED, SITES, Settings, schema_of, settings_of
-from fairfate.flower.keys import PrivateKey, PublicKey
+from fairfate.flower.sealing import PrivateKey, PublicKey
 from fairfate.flower.study import (
     FIT,
     HISTOGRAM,
@@ -28,6 +26,7 @@ from fairfate.flower.study import (
     SCORES,
     SERVER,
     TRAIN,
+    Data,
     Limits,
     Member,
     NotInStudyError,
@@ -36,7 +35,6 @@ from fairfate.flower.study import (
     check_name,
     check_parties,
     columns_of,
-    grouping_checksum,
 )
 from fairfate.storage import write_bytes
 from fairfate.strategies import THRESHOLDS, Need, Setup, parse_spec
@@ -207,15 +205,7 @@ def make_study(
         fairfate=__version__,
         flower=".".join(package_version.split(".")[:2]),
         app=app_checksum(app),
-        schema=hashlib.sha256(schema.to_json().encode()).hexdigest(),
-        encode=schema.encode,
-        target=schema.target,
-        labels=schema.labels,
-        sensitive=schema.sensitive,
-        groups=schema.grouping.names,
-        grouping=grouping_checksum(schema),
-        bands={name: tuple(cuts) for name, cuts in schema.bands.items()},
-        missing=schema.missing,
+        data=Data.of(schema),
         columns=columns_of(schema),
         training=Training(
             strategies=tuple(dict.fromkeys(texts)),
@@ -247,20 +237,8 @@ def _run_config(amends: Study | None) -> dict[str, Any]:
     """What an amended study says of training, as a run config says it."""
     if amends is None:
         return {}
-    training = amends.training
-    return {
-        "strategy": training.strategies[0],
-        "metric": training.metric,
-        "protocol": training.protocol,
-        "seed": training.seeds[0],
-        "rounds": training.rounds,
-        "hidden": training.hidden,
-        "epochs": training.epochs,
-        "batch-size": training.batch_size,
-        "learning-rate": training.learning_rate,
-        "l2": training.l2,
-        "validation-from": training.validation_from,
-    }
+    training = {name.replace("_", "-"): value for name, value in vars(amends.training).items()}
+    return {"strategy": training.pop("strategies")[0], "seed": training.pop("seeds")[0], **training}
 
 
 def _limits(

@@ -14,19 +14,20 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Rec
 from flwr.serverapp import Grid
 
 from fairfate.data import Schema, Table, widen_schema
+from fairfate.engine.recorder import Trace
 from fairfate.errors import InputError, check, listing
 from fairfate.federation.individual import IndividualRows
 from fairfate.federation.split import held_out, pack
 from fairfate.flower.app.gate import SCHEMA
 from fairfate.flower.app.settings import NEEDS_FIXED, SITES, Settings
 from fairfate.flower.app.site import DESCRIBE, model_of
-from fairfate.flower.history import Round
-from fairfate.flower.keys import PrivateKey
+from fairfate.flower.clients import Cohorts
 from fairfate.flower.logs import log, one_line
-from fairfate.flower.nodes import CLIENT, NAME, PROBLEM, Roster
-from fairfate.flower.receive import receive
+from fairfate.flower.messages import ASK, CLIENT, NAME, PROBLEM, receive
+from fairfate.flower.replies import ReplyPolicy
+from fairfate.flower.roster import Roster
 from fairfate.flower.sealed_grid import SealedGrid
-from fairfate.flower.steps import ASK
+from fairfate.flower.sealing import PrivateKey
 from fairfate.flower.strategy import FlowerStrategy
 from fairfate.flower.study import NotInStudyError, Study
 from fairfate.flower.validation import BuiltIn, built_in_arrays
@@ -74,18 +75,7 @@ class ServerData:
             validation=BuiltIn(packed, model, schema.grouping, individual),
             test=BuiltIn(pack(table, test, schema.encoder), model, schema.grouping),
             initial=ArrayRecord({name: Array(layer) for name, layer in layers.items()}),
-            train_config=ConfigRecord(
-                {
-                    SCHEMA: schema.to_json(),
-                    "seed": settings.seed,
-                    "protocol": settings.config.protocol,
-                    "epochs": settings.training.epochs,
-                    "batch-size": settings.training.batch_size,
-                    "learning-rate": settings.training.learning_rate,
-                    "l2": settings.training.l2,
-                    "hidden": settings.hidden,
-                }
-            ),
+            train_config=ConfigRecord({"seed": settings.seed, **settings.sgd}),
         )
 
 
@@ -149,17 +139,8 @@ def open_study(settings: Settings) -> tuple[Settings, Study | None]:
         f"min-sites must be at most the {len(study.sites)} sites of the study",
         settings.min_sites,
     )
-    training = settings.training
-    given = {
-        "protocol": settings.config.protocol,
-        "epochs": training.epochs,
-        "batch-size": training.batch_size,
-        "learning-rate": training.learning_rate,
-        "l2": training.l2,
-        "hidden": settings.hidden,
-    }
     try:
-        study.check_settings(given)
+        study.check_settings(settings.sgd)
     except NotInStudyError as error:
         raise InputError(f"run must be one of study '{settings.study}', got {error}") from None
     least = study.limits.min_cell
@@ -207,10 +188,31 @@ def make_strategy(
     settings: Settings,
     data: ServerData,
     checkpoint: Path | None,
-    on_round: Callable[[Sequence[Round]], None] = lambda history: None,
+    on_record: Callable[[int, Sequence[Trace]], None] = lambda t, traces: None,
     study: Study | None = None,
 ) -> FlowerStrategy:
     """The strategy that the settings name, for the built-in model or the app's own network."""
+    limits = None if study is None else study.limits
+    cohorts = Cohorts(
+        per_round=settings.config.per_round,
+        fraction_evaluate=0.0,
+        min_train_nodes=1,
+        min_available_nodes=settings.min_sites,
+        min_replies=settings.min_replies or settings.min_sites,
+        attempts=ATTEMPTS if limits is None else limits.attempts,
+        max_wait=settings.max_wait,
+        ask_clients=True,
+        query_config={SCHEMA: data.schema.to_json()},
+    )
+    replies = ReplyPolicy(
+        max_norm=settings.max_norm or None,
+        max_examples=settings.max_examples or None,
+        max_weight=None if limits is None else limits.max_weight,
+        min_cell=settings.config.min_cell,
+        max_told=None if limits is None else limits.max_told,
+        row_ranges={} if study is None else {name: site.rows for name, site in study.sites.items()},
+        averaged=(),  # everything is in the strategy's vector, as in the simulator
+    )
     return FlowerStrategy(
         settings.strategy,
         num_rounds=settings.training.rounds,
@@ -222,24 +224,10 @@ def make_strategy(
         if settings.validation_source.at_clients
         else "server",
         test=data.test,
-        per_round=settings.config.per_round,
-        fraction_evaluate=0.0,
-        min_train_nodes=1,
-        min_available_nodes=settings.min_sites,
-        min_replies=settings.min_replies or settings.min_sites,
-        attempts=ATTEMPTS if study is None else study.limits.attempts,
-        row_ranges=None if study is None else {name: of.rows for name, of in study.sites.items()},
-        max_wait=settings.max_wait,
-        max_norm=settings.max_norm or None,
-        max_examples=settings.max_examples or None,
-        max_weight=None if study is None else study.limits.max_weight,
-        min_cell=settings.config.min_cell,
-        max_told=None if study is None else study.limits.max_told,
         learning_rate=settings.training.learning_rate,
+        cohorts=cohorts,
+        replies=replies,
         checkpoint=checkpoint,
-        averaged=(),  # everything is in the strategy's vector, as in the simulator
-        ask_clients=True,
-        query_config=ConfigRecord({SCHEMA: data.schema.to_json()}),
         study="" if study is None else study.checksum,
-        on_round=on_round,
+        on_record=on_record,
     )

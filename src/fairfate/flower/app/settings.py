@@ -130,6 +130,19 @@ class Settings(Checked):
         return self.config.training(Shape(encode), self.config.per_round or 1)
 
     @property
+    def sgd(self) -> dict[str, str | int | float]:
+        """What sites must know to train, as messages and studies have it."""
+        training = self.training
+        return {
+            "protocol": self.config.protocol,
+            "epochs": training.epochs,
+            "batch-size": training.batch_size,
+            "learning-rate": training.learning_rate,
+            "l2": training.l2,
+            "hidden": self.hidden,
+        }
+
+    @property
     def hidden(self) -> str:
         """Widths of the built-in model's layers."""
         return HIDDEN if self.config.hidden is None else self.config.hidden

@@ -43,17 +43,25 @@ from fairfate.flower.app.node import NodeError, check_keys, data_file, read_rows
 from fairfate.flower.app.site_state import NO_STUDY, SiteFolder, file_checksum
 from fairfate.flower.client import strategy_of
 from fairfate.flower.logs import log, one_line
-from fairfate.flower.nodes import CLIENT, COUNTS, NAME, NOTE, PROBLEM
-from fairfate.flower.nodes import ROWS as ASK_ROWS
-from fairfate.flower.replies import BROADCAST, report_metrics
+from fairfate.flower.messages import (
+    ASK,
+    BROADCAST,
+    CLIENT,
+    COUNTS,
+    HELD,
+    HELD_SEED,
+    HELD_SHARE,
+    NAME,
+    NOTE,
+    PART,
+    PROBLEM,
+    ROUND,
+)
+from fairfate.flower.replies import report_metrics
 from fairfate.flower.sealed_grid import PROBLEM as PROBLEM_RECORD
 from fairfate.flower.sealed_grid import REASON
-from fairfate.flower.steps import ASK
-from fairfate.flower.steps import HISTOGRAM as ASK_HISTOGRAM
 from fairfate.flower.study import FIT, HISTOGRAM, ROWS, SCORES, TRAIN
 from fairfate.flower.validation import built_in_arrays
-from fairfate.flower.validators import HELD, HELD_SEED, HELD_SHARE, PART
-from fairfate.flower.validators import SCORES as ASK_SCORES
 from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
 from fairfate.models.training import Training
@@ -66,6 +74,11 @@ DESCRIBE = "describe"
 Mask = NDArray[np.bool_]
 Layers = dict[str, NDArray[Any]]
 Metrics = dict[str, Any]
+
+
+_TABLES: dict[tuple[str, str, str], Table] = {}
+"""What files hold, by their checksums, names and schemas."""
+_MOST_TABLES = 16
 
 
 class SiteError(RuntimeError):
@@ -114,6 +127,8 @@ class Site:
 
     context: Context
     name: str
+    checksum: str
+    """Of its file, and of the settings by which it is read."""
     min_cell: int = 0
     rows: tuple[int, float] = (0, math.inf)
     """How many training rows it must have, at least and at most."""
@@ -121,22 +136,27 @@ class Site:
     @classmethod
     def simulated(cls, context: Context) -> Site:
         """A node of a simulation: nobody's rows are behind it, and nothing is sealed."""
-        min_cell = int(context.run_config.get("min-cell") or 0)
-        return cls(context, stem(file_of(context)), min_cell)
+        file, min_cell = file_of(context), int(context.run_config.get("min-cell") or 0)
+        return cls(context, stem(file), file_checksum(file, context.node_config), min_cell)
 
     @classmethod
-    def of_study(cls, context: Context, gate: Gate) -> Site:
+    def of_study(cls, context: Context, gate: Gate, checksum: str) -> Site:
         """A site of a federation, as its study has it."""
         limits, (low, high) = gate.study.limits, gate.study.sites[gate.name].rows
-        return cls(context, gate.name, limits.min_cell, (max(low, limits.min_rows), high))
+        return cls(context, gate.name, checksum, limits.min_cell, (max(low, limits.min_rows), high))
 
     def frame(self, schema: Schema) -> pd.DataFrame:
         """The site's rows, with its own column names replaced by the schema's."""
         return read_rows(self.context.node_config, file_of(self.context), schema)
 
     def table(self, schema: Schema) -> Table:
-        """The same in the schema."""
-        return schema.table(self.frame(schema), self.name)
+        """The same in the schema; a file that has not changed is parsed once for all rounds of a process."""
+        key = self.checksum, self.name, schema.to_json()
+        if key not in _TABLES:
+            while len(_TABLES) >= _MOST_TABLES:
+                del _TABLES[next(iter(_TABLES))]
+            _TABLES[key] = schema.table(self.frame(schema), self.name)
+        return _TABLES[key]
 
     def parts(self, table: Table, config: Mapping[str, Any]) -> tuple[Mask, Mask]:
         """Which rows are trained on, and which are held out; rows of small strata are in neither."""
@@ -210,7 +230,7 @@ def _respond_at_site(message: Message, context: Context, network: str | None) ->
             checksum = file_checksum(file_of(context), context.node_config)
             if not gate.check_file(checksum):
                 raise SiteError("the site's file, or how it is read, has changed since the study began")
-            content = answer(question, Site.of_study(context, gate), network)
+            content = answer(question, Site.of_study(context, gate, checksum), network)
             gate.keep_file(checksum)
     except SiteError as error:
         problem = str(error)
@@ -237,7 +257,7 @@ def _respond_in_simulation(message: Message, context: Context, network: str | No
     content = message.content
     config = dict(content.config_records["config"])
     is_training = message.metadata.message_type == MessageType.TRAIN
-    kind = TRAIN if is_training else _KINDS.get(str(config.get(ASK)), FIT)
+    kind = TRAIN if is_training else str(config[ASK]) if config.get(ASK) in _ASKED else FIT
     if kind == FIT and config.get("wants-rows"):
         kind = ROWS
     names = sorted(content.array_records, key=lambda name: (len(name), name))
@@ -249,7 +269,7 @@ def _respond_in_simulation(message: Message, context: Context, network: str | No
             site = Site.simulated(context)
             if config.get(ASK) == DESCRIBE:
                 return _describe(site, Schema.from_json(str(config[SCHEMA])))
-            question = Question(kind, config, models, Schema.from_json(str(config[SCHEMA])))
+            question = Question(kind, config, models, _schema_of(config, context))
             return answer(question, site, network)
     except SiteError as error:
         if is_training:
@@ -259,7 +279,16 @@ def _respond_in_simulation(message: Message, context: Context, network: str | No
         return RecordDict({CLIENT: ConfigRecord({PROBLEM: str(error)})})
 
 
-_KINDS = {ASK_SCORES: SCORES, ASK_HISTOGRAM: HISTOGRAM}
+_ASKED = {SCORES, HISTOGRAM}
+
+
+def _schema_of(config: Mapping[str, Any], context: Context) -> Schema:
+    """The schema, which comes with the first question of a run; a node of a simulation keeps it."""
+    if SCHEMA in config:
+        context.state[SCHEMA] = ConfigRecord({SCHEMA: str(config[SCHEMA])})
+    if SCHEMA not in context.state:
+        raise SiteError("no schema came with the first question")
+    return Schema.from_json(str(context.state[SCHEMA][SCHEMA]))
 
 
 def _describe(site: Site, schema: Schema) -> RecordDict:
@@ -283,7 +312,7 @@ def answer(question: Question, site: Site, network: str | None = None) -> Record
         log(INFO, "%s: %d rows fit the server's schema", table.name, len(table))
         if kind == ROWS:
             cells = np.bincount(table.cell[trained], minlength=2 * table.groups)
-            result[COUNTS] = MetricRecord({ASK_ROWS: [int(number) for number in cells]})
+            result[COUNTS] = MetricRecord({ROWS: [int(number) for number in cells]})
         return result
     layers = dict(question.models[0])
     model: Model = Mlp.of(layers) if network is None else model_of(question.schema, "", network)
@@ -292,10 +321,10 @@ def answer(question: Question, site: Site, network: str | None = None) -> Record
     rows = pack(table, np.flatnonzero(part), question.schema.encoder)
     if kind == SCORES:
         counts = round_counts(model.count(vectors, rows), site.min_cell)
-        result[COUNTS] = MetricRecord({ASK_SCORES: [int(number) for number in counts.ravel()]})
+        result[COUNTS] = MetricRecord({SCORES: [int(number) for number in counts.ravel()]})
         return result
     bins = merge_bins(histogram(model.margins(vectors[0], rows)), site.min_cell)
-    result[COUNTS] = MetricRecord({ASK_HISTOGRAM: [int(number) for number in bins.ravel()]})
+    result[COUNTS] = MetricRecord({HISTOGRAM: [int(number) for number in bins.ravel()]})
     return result
 
 
@@ -334,7 +363,7 @@ def _train(question: Question, site: Site, network: str | None) -> tuple[Layers,
         clients.local,
         training_of(config),
         Streams(int(config["seed"]), config.get("protocol") == "published").batch_key,
-        int(config["server-round"]),
+        int(config[ROUND]),
     )[0, 0]
     return built_in_arrays(params, model), metrics
 

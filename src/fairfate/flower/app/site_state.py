@@ -85,6 +85,20 @@ class SiteFolder:
             write_bytes(file, json.dumps(vars(state)).encode())
             _sync_folder(self.path)
 
+    def keep_schema(self, study: str, text: str) -> None:
+        """Keep a study's schema, which comes with the first question only; call once it has been checked."""
+        if self.read_schema(study) != text:
+            write_bytes(self._schema_file(study), text.encode())
+
+    def read_schema(self, study: str) -> str:
+        """The schema of a study, to be checked again; nothing where none was kept."""
+        with suppress(OSError, ValueError):
+            return self._schema_file(study).read_text("utf-8")
+        return ""
+
+    def _schema_file(self, study: str) -> Path:
+        return self.path / f"schema-{study[:32]}.json"
+
     def check_owner(self) -> None:
         """InputError unless the folder is ours alone."""
         about = self.path.stat()

@@ -10,7 +10,8 @@ import numpy as np
 
 from fairfate.data import Schema, Table
 from fairfate.engine.descent import as_client
-from fairfate.engine.simulate import Trace, simulate
+from fairfate.engine.recorder import Trace
+from fairfate.engine.simulate import simulate
 from fairfate.errors import InputError
 from fairfate.experiments.plan import Plan
 from fairfate.fairness.metrics import Counts, Values

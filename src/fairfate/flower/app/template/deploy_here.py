@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import hashlib
 import json
 import os
 import secrets
@@ -247,15 +246,8 @@ class Deployment(Local):
     def pin(self, folder: Path) -> None:
         """A site's signature under the study: its checksum, in the site's own settings."""
         shutil.copyfile(self.study, folder / "study.toml")
-        checksum = hashlib.sha256(self.study.read_bytes()).hexdigest()
-        old = (folder / "site.toml").read_text().partition("\n# Pinned\n")[0]
-        own = {
-            "study": folder / "study.toml",
-            "study-sha256": checksum,
-            "key": folder / f"{folder.name}-study.key",
-        }
-        lines = "".join(f'{word} = "{value}"\n' for word, value in own.items())
-        (folder / "site.toml").write_text(f"{old}\n# Pinned\n{lines}")
+        key = quote(folder / f"{folder.name}-study.key")
+        self.run(f"fairfate flower pin study.toml --node site.toml --key {key} --sign-off", cwd=folder)
 
     def start_server(self, run_config: str = "", *words: str) -> None:
         """The SuperLink, which only this machine reaches, and nginx, which everybody else has to pass."""

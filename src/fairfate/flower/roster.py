@@ -1,4 +1,4 @@
-"""Who takes part: the nodes of a federation, by name, and what they say of themselves."""
+"""Who takes part: the nodes of a federation, by name, and what they answer to questions."""
 
 from __future__ import annotations
 
@@ -13,16 +13,22 @@ from flwr.app import ConfigRecord, Message, MessageType, MetricRecord, RecordDic
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from fairfate.engine.record import REFUSED, ClientRound
 from fairfate.errors import InputError, listing
 from fairfate.fairness.disclosure import is_small
 from fairfate.flower.logs import log, one_line
-from fairfate.flower.receive import receive
-from fairfate.flower.replies import MOST_EXAMPLES
-
-CLIENT, NAME, PROBLEM, NOTE, COUNTS, ROWS = "client", "name", "problem", "note", "counts", "rows"
-"""Names in a reply to a query: a ConfigRecord `client` with `name` (and `problem`, if the client cannot take
-part, or a `note` for the log), and a MetricRecord `counts` with `rows`, its training rows by group and
-label."""
+from fairfate.flower.messages import (
+    CLIENT,
+    COUNTS,
+    MOST_EXAMPLES,
+    NAME,
+    NOTE,
+    PROBLEM,
+    ROWS,
+    SCORES,
+    MismatchError,
+    receive,
+)
 
 PAUSE, LONGEST_PAUSE = 5.0, 600.0
 """Seconds before a node that could not answer a query is asked again: at first, and after many times."""
@@ -73,6 +79,13 @@ class Roster:
     def number(self, client: Client) -> int:
         """A client's number among all that ever took part, whoever is there at the moment."""
         return self.names.index(client.name)
+
+    def refusals(self, t: int) -> list[ClientRound]:
+        """Who takes no part in a round, for its record."""
+        return [
+            ClientRound(t, name, REFUSED, why, node=node)
+            for node, (name, why) in sorted(self.refused.items())
+        ]
 
     def clients(self, grid: Grid, need: int) -> list[Client]:
         """All clients that are online, in a fixed order; waits for ``need`` of them, but not forever."""
@@ -201,3 +214,78 @@ def read_answer(node: int, content: RecordDict, groups: int) -> tuple[Client, st
         problem = f"'{ROWS}' must be its rows by label in each of {groups} groups, got {told}"
         return Client(node, name), problem
     return Client(node, name, np.array(counts, dtype=np.int64).reshape(-1, 2)), ""
+
+
+def ask_counts(
+    grid: Grid,
+    clients: Sequence[Client],
+    content: Callable[[Client], RecordDict],
+    read: Callable[[Message, str], NDArray[np.int64]],
+    timeout: float,
+) -> list[NDArray[np.int64]]:
+    """What clients count of their rows; who is silent or talks nonsense is left out, and named in the log.
+
+    Parameters
+    ----------
+    grid : Flower's way to the nodes
+    clients : whom to ask
+    content : the question to each
+    read : takes a reply and its sender's name; MismatchError if it makes no sense
+    timeout : seconds to wait
+    """
+    messages = [Message(content(client), client.node, MessageType.QUERY) for client in clients]
+    replies = receive(grid, messages, timeout)  # gives the messages their numbers
+    waiting = {
+        message.metadata.message_id: client.name for message, client in zip(messages, clients, strict=True)
+    }
+    counts = []
+    for reply in replies:
+        name = waiting.pop(reply.metadata.reply_to_message_id, None)
+        if name is None:
+            log(WARNING, "\t> an answer to nothing that was asked, or a second one, does not count")
+            continue
+        try:
+            counts.append(read(reply, name))
+        except MismatchError as error:
+            log(WARNING, "\t> the answer of %s does not count: %s", name, one_line(error))
+    for name in waiting.values():
+        log(WARNING, "\t> the answer of %s does not count: no answer in time", name)
+    log(INFO, "%d of %d clients have counted their rows", len(counts), len(clients))
+    return counts
+
+
+def read_counts(
+    reply: Message, kind: str, shape: tuple[int, ...], most: float, min_cell: int = 0
+) -> NDArray[np.int64]:
+    """Counts of rows in a reply; MismatchError if they make no sense.
+
+    Parameters
+    ----------
+    reply : a client's
+    kind : what was asked for, `SCORES` or `HISTOGRAM`
+    shape : of the counts; scores are of the same rows for each model
+    most : how many rows the client may have
+    min_cell : clients tell of no fewer rows, but may of none
+    """
+    if reply.has_error():
+        raise MismatchError(f"error {reply.error.code}: {reply.error.reason}")
+    record = reply.content.metric_records.get(COUNTS) if reply.has_content() else None
+    given, size = None if record is None else record.get(kind), math.prod(shape)
+    if not isinstance(given, list) or len(given) != size:
+        raise MismatchError(f"'{kind}' is not {size} numbers")
+    if not all(isinstance(number, int) and 0 <= number < MOST_EXAMPLES for number in given):
+        raise MismatchError(f"'{kind}' is not whole numbers >= 0")
+    counts, models = np.array(given, dtype=np.int64).reshape(shape), shape[0] if kind == SCORES else 1
+    if kind == SCORES and (counts.sum(axis=-1) != counts[0].sum(axis=-1)).any():
+        raise MismatchError(f"'{kind}' is not of the same rows for all models")
+    total = sum(given[: size // models])  # Python's integers: those of NumPy could wrap around
+    if total >= MOST_EXAMPLES or total > most:
+        raise MismatchError(f"'{kind}' is of {total} rows, over the limit")
+    check_cells(counts, min_cell, kind)
+    return counts
+
+
+def check_cells(counts: NDArray[np.int64], min_cell: int, name: str) -> None:
+    """MismatchError if any count is smaller than an honest client tells."""
+    if is_small(counts, min_cell).any():
+        raise MismatchError(f"'{name}' has a count below the minimum cell count, {min_cell}")

@@ -1,0 +1,200 @@
+"""What a strategy, with its steps, releases and leaves behind: round by round, and after the last one."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fairfate.engine.record import ClientsRecord, CountsRecord
+from fairfate.engine.server import Server
+from fairfate.fairness.metrics import Counts, Values
+from fairfate.fairness.thresholds import (
+    Margins,
+    apply,
+    apply_to_histogram,
+    choose_from_histogram,
+    choose_from_scores,
+)
+from fairfate.models.model import Models
+from fairfate.strategies import AVERAGE, THRESHOLDS, Average, Notes, Setup, Spec, Step
+
+BEST_ROUND = "best_round"
+"""The note that says which round's model early stopping has chosen so far."""
+
+
+@dataclass(eq=False)
+class Trace:
+    """What one strategy, with its steps, did over the rounds."""
+
+    spec: Spec
+    rounds: list[int] = field(default_factory=list)
+    """Those that were measured: all, or the last one where thresholds are chosen after it."""
+    validation: CountsRecord = field(default_factory=CountsRecord)
+    """(groups, 2, 2) the released model on the validation rows: of all these rounds, of the last, or none."""
+    test: CountsRecord = field(default_factory=CountsRecord)
+    """The same on the test rows."""
+    notes: list[Notes] = field(default_factory=list)
+    clients: ClientsRecord = field(default_factory=ClientsRecord)
+    """Who was asked in each round, and what became of it; empty unless asked for."""
+    params: Models = field(default_factory=lambda: np.empty(0, dtype=np.float32))
+    """The released model."""
+    thresholds: Values | None = None
+    """One for each group, where that step was taken."""
+
+
+class Best(NamedTuple):
+    """The model with the lowest validation loss so far."""
+
+    loss: float
+    round: int
+    params: Models
+
+
+class ScoredRows(Protocol):
+    """Rows by which thresholds are chosen, wherever they are."""
+
+    @property
+    def at_clients(self) -> bool:
+        """Whether the validation rows are those that clients hold out."""
+        ...
+
+    def margins(self, params: Models, split: str) -> Margins | None:
+        """The server's rows of a split by the score that a model gives them; None where it has none."""
+        ...
+
+    def histograms(self, params: Models) -> NDArray[np.int64]:
+        """(groups, 2, bins) the clients' training rows by score: sums."""
+        ...
+
+    def held_histograms(self, params: Models) -> NDArray[np.int64]:
+        """(groups, 2, bins) the rows that clients hold out by score: sums."""
+        ...
+
+
+class Recorder:
+    """A strategy with its steps: what it releases after each round, and the record of it."""
+
+    def __init__(self, spec: Spec, server: Server, rounds: int, early_stopping: int = 0) -> None:
+        self.trace, self.server, self.rounds = Trace(spec), server, rounds
+        step = spec.step(AVERAGE)
+        self.average = None if step is None else Average(float(step["share"]), rounds)
+        self.thresholds: Step | None = spec.step(THRESHOLDS)
+        self.released = self.server.released
+        self.patience = early_stopping
+        self.best = Best(math.inf, 0, self.released)
+
+    def release(self, t: int, notes: Notes, *, counted: bool = True) -> None:
+        """Take note of a round's model."""
+        self.released = self.server.released
+        if self.average is not None:
+            self.released = self.average.add(t, self.released)
+        if counted:
+            self.trace.notes.append(notes)
+
+    def choose(self, t: int, loss: float) -> None:
+        """Release the best model so far, given the validation loss of the round's."""
+        if loss < self.best.loss:
+            self.best = Best(loss, t, self.released.copy())
+        self.released = self.best.params
+        if self.trace.notes:
+            self.trace.notes[-1] = {**self.trace.notes[-1], BEST_ROUND: float(self.best.round)}
+
+    def is_stopped(self, t: int) -> bool:
+        """Whether training was over by round ``t``: no model of the last rounds was better."""
+        return self.patience > 0 and t - self.best.round >= self.patience
+
+    def measure(self, t: int, validation: Counts | None, test: Counts | None) -> None:
+        """Record how a round's released model does."""
+        self.trace.rounds.append(t)
+        if validation is not None:
+            self.trace.validation.append(validation)
+        if test is not None:
+            self.trace.test.append(test)
+
+    def repeat(self, t: int) -> None:
+        """Record a round after training was over."""
+        self.trace.notes.append(self.trace.notes[-1] if self.trace.notes else {})
+        if self.thresholds is None:
+            self.measure(t, self.trace.validation[-1], self.trace.test[-1])
+
+    @property
+    def is_trained_model(self) -> bool:
+        """Whether what is released is what is trained further, which is measured anyway."""
+        return self.average is None and self.server.strategy.release is None and not self.patience
+
+    def finish(self, rows: ScoredRows, setup: Setup) -> None:
+        """Choose thresholds, if they are to be chosen; then only the model with them is measured."""
+        trace = self.trace
+        trace.params = self.released
+        if self.thresholds is None:
+            return
+        trace.thresholds, validation, test = choose_thresholds(self.thresholds, setup, rows, self.released)
+        trace.validation = CountsRecord([validation])
+        trace.test = CountsRecord([] if test is None else [test])
+        trace.rounds, trace.notes = [self.rounds], trace.notes[-1:]
+
+    # -- checkpoints ---------------------------------------------------------------------------------------
+
+    def pack(self) -> tuple[dict[str, Any], str]:
+        """Numbers, as `pack` of a checkpoint takes them, and a line of JSON."""
+        trace, average = self.trace, self.average
+        kinds, clients = trace.clients.pack()
+        numbers = {
+            "validation": np.asarray(trace.validation),
+            "test": np.asarray(trace.test),
+            "clients": clients,
+            "total": None if average is None else average.total,
+            "count": 0 if average is None else average.count,
+            "best": [self.best.loss, self.best.round, self.best.params] if self.patience else None,
+        }
+        notes = [{key: np.asarray(value).tolist() for key, value in note.items()} for note in trace.notes]
+        return numbers, json.dumps([trace.rounds, notes, kinds])
+
+    def restore(self, numbers: dict[str, Any], text: str) -> None:
+        """The inverse of `pack`, once the server has its state again."""
+        trace = self.trace
+        trace.rounds, trace.notes, kinds = json.loads(text)
+        trace.validation, trace.test = CountsRecord(numbers["validation"]), CountsRecord(numbers["test"])
+        trace.clients = ClientsRecord.unpack(kinds, numbers["clients"])
+        if self.average is not None:
+            self.average.total, self.average.count = numbers["total"], numbers["count"]
+        if self.patience:
+            self.best = Best(*numbers["best"])
+        self.resume()
+
+    def resume(self) -> None:
+        """Release what was released when the run was interrupted."""
+        self.released = self.server.released
+        if self.patience:
+            self.released = self.best.params
+        elif self.average is not None and self.average.total is not None:
+            self.released = self.average.mean.astype(self.released.dtype)
+
+
+def choose_thresholds(
+    step: Step, setup: Setup, rows: ScoredRows, params: Models
+) -> tuple[Values, Counts, Counts | None]:
+    """One threshold for each group, as the step says; the model with them on validation and test rows."""
+    fairness = replace(setup, min_cell=0).fairness(str(step["metric"]))
+    rule = float(step["tolerance"]), float(step["keep"]), str(step["against"])
+    asks_clients = step["from"] == "clients"
+    if rows.at_clients:  # who tell how many rows have which score
+        held = rows.held_histograms(params)
+        seen = rows.histograms(params) if asks_clients else held
+        chosen = choose_from_histogram(seen, fairness, *rule)
+        validation = apply_to_histogram(held, chosen)
+    else:
+        margins = rows.margins(params, "validation")
+        assert margins is not None
+        if asks_clients:
+            chosen = choose_from_histogram(rows.histograms(params), fairness, *rule)
+        else:
+            chosen = choose_from_scores(margins, fairness, *rule)
+        validation = apply(margins, chosen)
+    test = rows.margins(params, "test")
+    return chosen, validation, None if test is None else apply(test, chosen)
