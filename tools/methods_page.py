@@ -35,10 +35,10 @@ All rules are those of the protocol `paper`; [deviations](deviations.md) says wh
 
 NEEDS = {
     Need.SCORES: "the server scores each client's model on its validation rows (label and group)",
-    Need.LOCAL: "a client measures the model on its own rows, and tells nobody",
+    Need.LOCAL: "a client measures the model on its own rows, and reports nothing",
     Need.REPORTS: "a client reports how the model it was sent does on its own rows: sums by group and label",
-    Need.ROWS: "a client tells its number of rows by group and label",
-    Need.ALL_ROWS: "every client tells its number of rows by group and label",
+    Need.ROWS: "a client reports its number of rows by group and label",
+    Need.ALL_ROWS: "every client reports its number of rows by group and label",
     Need.TRIALS: "the server tries models on its validation rows before it takes one",
     Need.DESCENT: "the server takes a step of training on its validation rows (label and group)",
 }

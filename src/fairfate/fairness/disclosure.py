@@ -29,9 +29,9 @@ def is_small(counts: Whole, min_cell: int) -> NDArray[np.bool_]:
 
 
 def large_strata(stratum: NDArray[Any], min_cell: int, strata: int) -> NDArray[np.bool_]:
-    """(rows,) which rows are in a stratum of at least ``min_cell`` rows; the others take part in nothing.
+    """(rows,) which rows are in a stratum of at least ``min_cell`` rows; the others are excluded everywhere.
 
-    A stratum that took part in one number and not in another could be had by subtraction.
+    A stratum that is in one number and not in another could be computed by subtraction.
 
     >>> large_strata(np.array([0, 0, 0, 1]), 2, 4).tolist()
     [True, True, True, False]
@@ -42,8 +42,8 @@ def large_strata(stratum: NDArray[Any], min_cell: int, strata: int) -> NDArray[n
 def show_counts(counts: Whole, min_cell: int, beside_small: NDArray[np.bool_]) -> Whole:
     """Counts to be shown beside each other and their total, small ones as `HIDDEN`.
 
-    Where one of them is small, the others are rounded to multiples of ``min_cell``, so that it is not had by
-    subtraction.
+    Where one of them is small, the others are rounded to multiples of ``min_cell``, so that it cannot be
+    computed by subtraction.
 
     >>> show_counts(np.array([[128, 7, 0], [128, 77, 0]]), 10, np.array([[True], [False]])).tolist()
     [[130, -1, 0], [128, 77, 0]]
@@ -57,8 +57,8 @@ def show_counts(counts: Whole, min_cell: int, beside_small: NDArray[np.bool_]) -
 def round_counts(counts: Counts, min_cell: int) -> Counts:
     """Counts by (..., label, prediction), each prediction's moved to the nearest count that may be shown.
 
-    A stratum keeps its rows, so that nothing is to be had by subtraction: of m rows, 0, k to m - k, or m are
-    predicted favourable. A stratum of fewer than k rows has none.
+    A stratum keeps its rows, so that nothing can be computed by subtraction: of m rows, 0, k to m - k,
+    or m are predicted favourable. A stratum of fewer than k rows has none.
 
     >>> round_counts(np.array([[[47, 3], [6, 44]], [[12, 7], [3, 4]]]), 10).tolist()
     [[[50, 0], [10, 40]], [[19, 0], [0, 0]]]
@@ -136,12 +136,12 @@ def merge_bins(histogram: Whole, min_cell: int) -> Whole:
     """
     if min_cell <= 1:
         return histogram
-    found = np.array(histogram, order="C")  # whose rows are views
-    for row in found.reshape(-1, found.shape[-1]):
+    merged = np.array(histogram, order="C")  # whose rows are views
+    for row in merged.reshape(-1, merged.shape[-1]):
         if row.sum() < min_cell:
             row[:] = 0
         _merge(row, min_cell)
-    return found
+    return merged
 
 
 def _merge(row: Whole, k: int) -> None:

@@ -112,10 +112,10 @@ def least_to_most(part: ArrayLike, whole: ArrayLike, z: float = Z95) -> Extremes
 
     Examples
     --------
-    >>> found = least_to_most([30, 45], [100, 100])
-    >>> float(found.value.round(3)), float(found.low.round(3)), float(found.high.round(3))
+    >>> result = least_to_most([30, 45], [100, 100])
+    >>> float(result.value.round(3)), float(result.low.round(3)), float(result.high.round(3))
     (0.667, 0.458, 0.96)
-    >>> int(found.least), int(found.most)
+    >>> int(result.least), int(result.most)
     (0, 1)
     """
     lowest, highest, least, most = _extremes(part, whole)
@@ -133,8 +133,8 @@ def most_minus_least(part: ArrayLike, whole: ArrayLike, z: float = Z95) -> Extre
     NaN where a group is empty. The interval is made as in `least_to_most`: it starts at 0 if equal rates are
     in it, and of more than two groups its lower end is adjusted for the number of pairs (Bonferroni).
 
-    >>> found = most_minus_least([30, 45], [100, 100])
-    >>> float(found.value.round(3)), float(found.low.round(3)), float(found.high.round(3))
+    >>> result = most_minus_least([30, 45], [100, 100])
+    >>> float(result.value.round(3)), float(result.low.round(3)), float(result.high.round(3))
     (0.15, 0.016, 0.279)
     """
     lowest, highest, least, most = _extremes(part, whole)
@@ -157,9 +157,9 @@ def enough(
     >>> enough([0, 3, 15, 20], [10, 30, 30, 40]).tolist()
     [False, True, False, True]
     """
-    some, of = np.asarray(part, dtype=np.float64), np.asarray(whole, dtype=np.float64)
-    low, high = wilson(some, of)
-    return np.asarray((of >= least) & (high - low < width))
+    people = np.asarray(whole, dtype=np.float64)
+    low, high = wilson(np.asarray(part, dtype=np.float64), people)
+    return np.asarray((people >= least) & (high - low < width))
 
 
 DRAWS = 2000
@@ -201,9 +201,9 @@ def over_seeds(values: ArrayLike, test_to_train: float = TEST_TO_TRAIN) -> tuple
     >>> float(mean.round(3)), float(low.round(3)), float(high.round(3))
     (0.82, 0.782, 0.858)
     """
-    found = _of_seeds(values)
-    mean, error = _mean_and_error(found, test_to_train)
-    half = error * _t_quantile(found.shape[-1] - 1)
+    by_seed = _of_seeds(values)
+    mean, error = _mean_and_error(by_seed, test_to_train)
+    half = error * _t_quantile(by_seed.shape[-1] - 1)
     return mean, mean - half, mean + half
 
 
@@ -246,8 +246,8 @@ def paired(a: ArrayLike, b: ArrayLike, test_to_train: float = TEST_TO_TRAIN) -> 
     rows. If all differences are 0, p is 1. If all are the same and not 0, there is no spread to judge them
     by: p and the interval are NaN, as they are with one seed.
 
-    >>> found = paired([0.80, 0.82, 0.81, 0.85], [0.78, 0.79, 0.80, 0.80])
-    >>> float(found.difference.round(4)), float(found.p.round(3)), int(found.wins)
+    >>> result = paired([0.80, 0.82, 0.81, 0.85], [0.78, 0.79, 0.80, 0.80])
+    >>> float(result.difference.round(4)), float(result.p.round(3)), int(result.wins)
     (0.0275, 0.126, 4)
     """
     first, second = _of_seeds(a), _of_seeds(b)
@@ -282,26 +282,26 @@ def holm(p_values: ArrayLike) -> Values:
     """
     values = np.array(p_values, dtype=np.float64)
     known = ~np.isnan(values)
-    found = values[known]
-    check(bool(((found >= 0) & (found <= 1)).all()), "p_values must be from 0 to 1", values)
-    order = np.argsort(found, kind="stable")
-    steps = np.arange(len(found), 0, -1) * found[order]
-    found[order] = np.minimum(np.maximum.accumulate(steps), 1)
-    values[known] = found
+    adjusted = values[known]
+    check(bool(((adjusted >= 0) & (adjusted <= 1)).all()), "p_values must be from 0 to 1", values)
+    order = np.argsort(adjusted, kind="stable")
+    steps = np.arange(len(adjusted), 0, -1) * adjusted[order]
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1)
+    values[known] = adjusted
     return values
 
 
 def _rates(part: ArrayLike, whole: ArrayLike) -> tuple[Values, Values]:
     """The rate, NaN where there is none, and the number of people."""
-    some, of = np.broadcast_arrays(np.asarray(part, np.float64), np.asarray(whole, np.float64))
-    real = (of > 0) & (some >= 0) & (some <= of)
-    rate: Values = np.divide(some, of, out=np.full(of.shape, np.nan), where=real)
-    return rate, of
+    parts, people = np.broadcast_arrays(np.asarray(part, np.float64), np.asarray(whole, np.float64))
+    is_defined = (people > 0) & (parts >= 0) & (parts <= people)
+    rate: Values = np.divide(parts, people, out=np.full(people.shape, np.nan), where=is_defined)
+    return rate, people
 
 
-def _pulled_down(rate: Values, of: Values, pull: Values) -> Values:
-    """The ``p`` below ``rate`` with ``rate - p = pull * p * (1 - p) / of``: a quadratic equation."""
-    k = pull / of
+def _pulled_down(rate: Values, people: Values, pull: Values) -> Values:
+    """The ``p`` below ``rate`` with ``rate - p = pull * p * (1 - p) / people``: a quadratic equation."""
+    k = pull / people
     root: Values = 2 * rate / (1 + k + np.sqrt((1 - k) ** 2 + 4 * k * (1 - rate)))
     return root
 
@@ -336,8 +336,8 @@ def _limit(of1: Values, of2: Values, z: float) -> Values:
 
 
 def _least_difference(rate1: Values, of1: Values, rate2: Values, of2: Values, z: float) -> Values:
-    found = rate1 - rate2
-    longest = np.where(found > -1, found + 1, np.nan)
+    gap = rate1 - rate2
+    longest = np.where(gap > -1, gap + 1, np.nan)
 
     def rates(pull: Values) -> tuple[Values, Values]:
         return _pulled_down(rate1, of1, pull), 1 - _pulled_down(1 - rate2, of2, pull)
@@ -348,7 +348,7 @@ def _least_difference(rate1: Values, of1: Values, rate2: Values, of2: Values, z:
 
     with np.errstate(invalid="ignore"):
         p1, p2 = rates(_pull(gone, _limit(of1, of2, z) / longest))
-    return np.where(found == -1, -1.0, np.minimum(p1 - p2, found))
+    return np.where(gap == -1, -1.0, np.minimum(p1 - p2, gap))
 
 
 def _least_ratio(rate1: Values, of1: Values, rate2: Values, of2: Values, z: float) -> Values:
@@ -386,9 +386,9 @@ _Interval = Callable[[ArrayLike, ArrayLike, ArrayLike, ArrayLike, float], _Ends]
 
 def _of_pairs(interval: _Interval, part: ArrayLike, whole: ArrayLike, z: float) -> tuple[_Ends, _Ends]:
     """Intervals of all pairs of groups: each at the level of ``z``, and all of them together (Bonferroni)."""
-    some, of = np.broadcast_arrays(np.asarray(part, np.float64), np.asarray(whole, np.float64))
-    first, second = np.triu_indices(of.shape[-1], k=1)
-    pairs = some[..., first], of[..., first], some[..., second], of[..., second]
+    parts, people = np.broadcast_arrays(np.asarray(part, np.float64), np.asarray(whole, np.float64))
+    first, second = np.triu_indices(people.shape[-1], k=1)
+    pairs = parts[..., first], people[..., first], parts[..., second], people[..., second]
     each = interval(*pairs, z)
     if len(first) < 2:
         return each, each
@@ -397,9 +397,9 @@ def _of_pairs(interval: _Interval, part: ArrayLike, whole: ArrayLike, z: float) 
 
 
 def _of_seeds(values: ArrayLike) -> Values:
-    found = np.asarray(values, dtype=np.float64)
-    check(found.ndim > 0 and found.shape[-1] > 0, "there must be a value for each seed", found.shape)
-    return found
+    by_seed = np.asarray(values, dtype=np.float64)
+    check(by_seed.ndim > 0 and by_seed.shape[-1] > 0, "there must be a value for each seed", by_seed.shape)
+    return by_seed
 
 
 def _mean_and_error(values: Values, test_to_train: float) -> tuple[Values, Values]:

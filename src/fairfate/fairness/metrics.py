@@ -63,19 +63,20 @@ def count(y_true: ArrayLike, y_pred: ArrayLike, *, group: ArrayLike, groups: int
     >>> count([1, 1, 0, 0], [1, 0, 0, 1], group=[0, 0, 1, 1]).tolist()
     [[[0, 0], [1, 1]], [[1, 1], [0, 0]]]
     """
-    true, predicted, of = np.asarray(y_true), np.asarray(y_pred), np.asarray(group)
+    true, predicted, number = np.asarray(y_true), np.asarray(y_pred), np.asarray(group)
     check(
-        true.shape == predicted.shape == of.shape and true.ndim == 1,
+        true.shape == predicted.shape == number.shape and true.ndim == 1,
         "y_true, y_pred and group must have one value for each row",
-        f"shapes {true.shape}, {predicted.shape} and {of.shape}",
+        f"shapes {true.shape}, {predicted.shape} and {number.shape}",
     )
     for name, values in (("y_true", true), ("y_pred", predicted)):
-        odd = values[~np.isin(values, (0, 1))]
-        check(not len(odd), f"{name} must be 0 or 1", odd[0] if len(odd) else "")
-    check(bool((of >= 0).all() and (of == of.astype(np.int64)).all()), "group must be 0, 1, ...", of)
-    number = int(of.max(initial=-1)) + 1 if groups is None else groups
-    cell = (of.astype(np.int64) * 2 + true.astype(np.int64)) * 2 + predicted.astype(np.int64)
-    return np.bincount(cell, minlength=number * 4).astype(np.int64).reshape(number, 2, 2)
+        invalid = values[~np.isin(values, (0, 1))]
+        check(not len(invalid), f"{name} must be 0 or 1", invalid[0] if len(invalid) else "")
+    is_number = bool((number >= 0).all() and (number == number.astype(np.int64)).all())
+    check(is_number, "group must be 0, 1, ...", number)
+    groups = int(number.max(initial=-1)) + 1 if groups is None else groups
+    cell = (number.astype(np.int64) * 2 + true.astype(np.int64)) * 2 + predicted.astype(np.int64)
+    return np.bincount(cell, minlength=groups * 4).astype(np.int64).reshape(groups, 2, 2)
 
 
 def measure(y_true: ArrayLike, y_pred: ArrayLike, *, group: ArrayLike) -> dict[str, float]:
@@ -85,10 +86,10 @@ def measure(y_true: ArrayLike, y_pred: ArrayLike, *, group: ArrayLike) -> dict[s
     >>> round(scores["sp"], 3), round(scores["eo"], 3), round(scores["accuracy"], 3)
     (0.333, 0.5, 0.667)
     """
-    of = np.asarray(group)
-    if of.ndim == 1 and of.dtype.kind not in "biuf":
-        of = np.unique(of.astype(str), return_inverse=True)[1]
-    counts = count(y_true, y_pred, group=of)
+    number = np.asarray(group)
+    if number.ndim == 1 and number.dtype.kind not in "biuf":
+        number = np.unique(number.astype(str), return_inverse=True)[1]
+    counts = count(y_true, y_pred, group=number)
     return {name: float(metric(counts)) for name, metric in METRICS.items()}
 
 

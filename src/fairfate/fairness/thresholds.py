@@ -34,8 +34,8 @@ EDGES: NDArray[np.float32] = np.array([math.log(k / (BINS - k)) for k in range(1
 
 def histogram(margins: Margins) -> NDArray[np.int64]:
     """(groups, 2, bins) rows by group, label and score: sums, so that clients' can be added."""
-    found = [np.bincount(np.searchsorted(EDGES, scores, side="left"), minlength=BINS) for scores in margins]
-    return np.stack(found).astype(np.int64).reshape(-1, 2, BINS)
+    bins = [np.bincount(np.searchsorted(EDGES, scores, side="left"), minlength=BINS) for scores in margins]
+    return np.stack(bins).astype(np.int64).reshape(-1, 2, BINS)
 
 
 def auc(rows: NDArray[np.int64]) -> Values:
@@ -70,13 +70,13 @@ def choose_from_histogram(
     each = round((BINS + 1) ** (2 / groups if groups <= GRID else 1)) - 3
     ends = np.concatenate([[-np.inf], EDGES.astype(np.float64), [np.inf]])
     cuts, counts = [], []
-    for of in rows:
-        below = np.concatenate([np.zeros((2, 1), dtype=np.int64), of.cumsum(axis=1)], axis=1)
-        ranks = np.searchsorted(below.sum(axis=0), np.linspace(0, of.sum(), each), side="left")
-        places = np.unique([*ranks, 0, BINS // 2, BINS])
-        cuts.append(ends[places])
-        rejected = below[:, places].T
-        counts.append(np.stack([rejected, of.sum(axis=1) - rejected], axis=-1))
+    for group_rows in rows:
+        below = np.concatenate([np.zeros((2, 1), dtype=np.int64), group_rows.cumsum(axis=1)], axis=1)
+        ranks = np.searchsorted(below.sum(axis=0), np.linspace(0, group_rows.sum(), each), side="left")
+        indices = np.unique([*ranks, 0, BINS // 2, BINS])
+        cuts.append(ends[indices])
+        rejected = below[:, indices].T
+        counts.append(np.stack([rejected, group_rows.sum(axis=1) - rejected], axis=-1))
     return _choose(cuts, counts, fairness, tolerance, keep, against)
 
 
@@ -94,9 +94,9 @@ def apply_to_histogram(rows: NDArray[np.int64], thresholds: Values) -> Counts:
     """The same as `apply`, for thresholds that were chosen from a histogram: they are ends of bins."""
     ends = np.concatenate([[-np.inf], EDGES.astype(np.float64), [np.inf]])
     counts = np.zeros((*rows.shape[:2], 2), dtype=np.int64)
-    for group, place in enumerate(np.searchsorted(ends, thresholds, side="left")):
-        counts[group, :, 0] = rows[group, :, :place].sum(axis=-1)
-        counts[group, :, 1] = rows[group, :, place:].sum(axis=-1)
+    for group, index in enumerate(np.searchsorted(ends, thresholds, side="left")):
+        counts[group, :, 0] = rows[group, :, :index].sum(axis=-1)
+        counts[group, :, 1] = rows[group, :, index:].sum(axis=-1)
     return counts
 
 
@@ -144,11 +144,11 @@ def _one_by_one(
     """Begin with the best of equal rates for all groups; then improve one group's cut after another."""
     starts = [own]
     with np.errstate(invalid="ignore", divide="ignore"):
-        selection = [of[:, :, 1].sum(axis=1) / of.sum(axis=(1, 2)) for of in counts]
-        opportunity = [of[:, 1, 1] / of[:, 1].sum(axis=1) for of in counts]
+        selection = [group[:, :, 1].sum(axis=1) / group.sum(axis=(1, 2)) for group in counts]
+        opportunity = [group[:, 1, 1] / group[:, 1].sum(axis=1) for group in counts]
     for rates in (selection, opportunity):
-        for wanted in np.linspace(0, 1, 101):
-            starts.append(np.array([np.abs(np.nan_to_num(of) - wanted).argmin() for of in rates]))
+        for target in np.linspace(0, 1, 101):
+            starts.append(np.array([np.abs(np.nan_to_num(rate) - target).argmin() for rate in rates]))
     current = best(np.stack(starts))
     for _ in range(_PASSES):
         before = current

@@ -80,8 +80,8 @@ class Streams:
         """Row numbers for training, and a share of each class of rows to be held out; both shuffled."""
         if share == 0:
             return self._rng(_SPLIT).permutation(len(by)), np.arange(0)
-        train, held = self._stratified(by, (1 - share, share))
-        return train, held
+        train, held_out = self._stratified(by, (1 - share, share))
+        return train, held_out
 
     def halves(
         self, rows: int, by: RowNumbers | None = None, *, same_test: bool = False
@@ -154,12 +154,12 @@ class Streams:
 
     def held(self, client: int, cell: RowNumbers, share: float) -> NDArray[np.bool_]:
         """(rows,) which of a client's rows it holds out: a share of every (group, label) that has five."""
-        rng, held = self._rng(_HELD, client), np.zeros(len(cell), dtype=bool)
+        rng, held_out = self._rng(_HELD, client), np.zeros(len(cell), dtype=bool)
         for number in np.unique(cell):
             rows = np.flatnonzero(cell == number)
             if len(rows) >= LEAST_HELD:
-                held[rng.permutation(rows)[: round(share * len(rows))]] = True
-        return held
+                held_out[rng.permutation(rows)[: round(share * len(rows))]] = True
+        return held_out
 
     def buckets(self, t: int, clients: int, least: int) -> list[RowNumbers]:
         """The clients of round ``t`` in buckets of so many at least, in the order of their first members.

@@ -72,7 +72,11 @@ def adaptive(
 Rate = Annotated[float, Range(0, 1000), "the server's learning rate"]
 Beta1 = Annotated[float, Range(0, 1, below_high=True), "share of the old mean of updates that is kept"]
 Beta2 = Annotated[float, Range(0, 1, below_high=True), "share of the old mean of squares that is kept"]
-Tau = Annotated[float, Range(0, 1000, above_low=True), "the larger, the less adaptive"]
+Tau = Annotated[
+    float,
+    Range(0, 1000, above_low=True),
+    "added to the root of the mean square; the larger, the less adaptive",
+]
 
 
 @register("fedadam", "fedavg with Adam at the server", "Reddi et al. 2021")
@@ -83,9 +87,26 @@ def fedadam(
     beta1: Beta1 = 0.9,
     beta2: Beta2 = 0.99,
     tau: Tau = 1e-3,
-    correction: Annotated[Literal["none", "flower"], "of the rate in the first rounds"] = "none",
+    correction: Annotated[
+        Literal["none", "flower"], "bias correction of the rate in the first rounds"
+    ] = "none",
 ) -> Strategy:
-    """`adaptive` with the squares of `adam`."""
+    """FedAvg with Adam at the server: `adaptive` with the squares of `adam`.
+
+    Notes
+    -----
+    ``correction="flower"`` corrects the bias of the first rounds as Flower does; the paper does not.
+
+    References
+    ----------
+    Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan, "Adaptive Federated Optimization",
+    ICLR 2021.
+
+    Examples
+    --------
+    >>> fedadam(rate=0.05).text
+    'fedadam:rate=0.05'
+    """
     return adaptive(adam, rate, beta1, beta2, tau, bias_correction=correction == "flower")
 
 
@@ -93,5 +114,16 @@ def fedadam(
 def fedyogi(
     setup: Setup, *, rate: Rate = 0.01, beta1: Beta1 = 0.9, beta2: Beta2 = 0.99, tau: Tau = 1e-3
 ) -> Strategy:
-    """`adaptive` with the squares of `yogi`."""
+    """FedAvg with Yogi at the server: `adaptive` with the squares of `yogi`.
+
+    References
+    ----------
+    Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan, "Adaptive Federated Optimization",
+    ICLR 2021.
+
+    Examples
+    --------
+    >>> fedyogi(rate=0.05).text
+    'fedyogi:rate=0.05'
+    """
     return adaptive(yogi, rate, beta1, beta2, tau)

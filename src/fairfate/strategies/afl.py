@@ -36,8 +36,8 @@ class AflState(NamedTuple):
 def afl(
     setup: Setup,
     *,
-    rate: Annotated[float, Range(0, 100), "step of the weights"] = 0.01,
-    start: Annotated[Literal["rows", "equal"], "what clients count at first"] = "rows",
+    rate: Annotated[float, Range(0, 100), "step size of the weights"] = 0.01,
+    start: Annotated[Literal["rows", "equal"], "clients' weights at the start"] = "rows",
 ) -> Strategy:
     r"""Train for the mixture of clients that the model does worst on.
 
@@ -48,6 +48,20 @@ def afl(
     L are the losses of the model that was sent out on the clients' own rows. In a round, its clients'
     shares change among themselves. The paper releases the mean of all models: ``afl+average:share=1``.
     With ``start=equal`` shares start alike, as in a public implementation.
+
+    Notes
+    -----
+    The paper alternates single gradient steps of the model and of the weights; here clients train for
+    epochs.
+
+    References
+    ----------
+    Mohri, Sivek, Suresh, "Agnostic Federated Learning", ICML 2019.
+
+    Examples
+    --------
+    >>> (afl(rate=0.1) + "average:share=1").text
+    'afl:rate=0.1+average:share=1'
     """
 
     def aggregate(state: AflState, cohort: Cohort) -> AflState:

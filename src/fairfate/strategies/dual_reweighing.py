@@ -82,6 +82,15 @@ def dual_reweighing(
 
     Guard: while the model's skill, its balanced accuracy above one half, is less than ``keep`` of the best so
     far (both as running means), multipliers shrink and do not grow.
+
+    References
+    ----------
+    This project, 2026; no paper.
+
+    Examples
+    --------
+    >>> dual_reweighing(metric="eo").text
+    'dual_reweighing:metric=eo'
     """
     labels = np.array([0.0, 1.0]) if metric == "eo" else np.ones(2)
 

@@ -125,8 +125,10 @@ def f3(
 
 Alpha = Annotated[float, Range(0, 1, above_low=True), "share of the round's clients that count"]
 MinMcc = Annotated[float, Range(-1, 1), "least MCC of a client that counts; -1 for the paper's rule"]
-Against = Annotated[Literal["groups", "overall"], "each other, or everybody: what rates are held against"]
-Weights = Annotated[Literal["rows", "equal"], "by which the kept models count"]
+Against = Annotated[
+    Literal["groups", "overall"], "compare groups' rates with each other, or with the overall rate"
+]
+Weights = Annotated[Literal["rows", "equal"], "weights of the kept models"]
 REFERENCE = "Kanaparthy et al. 2023"
 
 
@@ -138,7 +140,22 @@ def fair_best(
     against: Against = "groups",
     min_mcc: MinMcc = COLLAPSED,
 ) -> Strategy:
-    """`f3` with the one client of the least violation."""
+    """Release the model of the fairest client: `f3` with the one client of the least violation.
+
+    Notes
+    -----
+    ``min_mcc`` is not in the paper: a collapsed model violates nothing. -1 is the paper's rule.
+
+    References
+    ----------
+    Kanaparthy, Padala, Damle, Sarvadevabhatla, Gujar, "F3: Fair and Federated Face Attribute
+    Classification with Heterogeneous Data", PAKDD 2023.
+
+    Examples
+    --------
+    >>> fair_best(metric="eo").text
+    'fair_best:metric=eo'
+    """
     return f3(setup.gap(metric, VIOLATIONS[against]), fairest, min_mcc=min_mcc)
 
 
@@ -152,7 +169,22 @@ def fair_avg(
     weights: Weights = "rows",
     min_mcc: MinMcc = COLLAPSED,
 ) -> Strategy:
-    """`f3` with the clients of the least violations."""
+    """Average the models of the fairest clients: `f3` with the least violations.
+
+    Notes
+    -----
+    As for `fair_best`.
+
+    References
+    ----------
+    Kanaparthy, Padala, Damle, Sarvadevabhatla, Gujar, "F3: Fair and Federated Face Attribute
+    Classification with Heterogeneous Data", PAKDD 2023.
+
+    Examples
+    --------
+    >>> fair_avg(alpha=0.3).text
+    'fair_avg:alpha=0.3'
+    """
     gap = setup.gap(metric, VIOLATIONS[against])
     return f3(gap, fairest, alpha=alpha, min_mcc=min_mcc, equal=weights == "equal")
 
@@ -169,6 +201,21 @@ def fair_acc_avg(
     weights: Weights = "rows",
     min_mcc: MinMcc = COLLAPSED,
 ) -> Strategy:
-    """`f3` with the clients of the best ratios."""
+    """Average the models with the best accuracy for their violation: `f3` with the best ratios.
+
+    Notes
+    -----
+    As for `fair_best`.
+
+    References
+    ----------
+    Kanaparthy, Padala, Damle, Sarvadevabhatla, Gujar, "F3: Fair and Federated Face Attribute
+    Classification with Heterogeneous Data", PAKDD 2023.
+
+    Examples
+    --------
+    >>> fair_acc_avg(weights="equal").text
+    'fair_acc_avg:weights=equal'
+    """
     gap = setup.gap(metric, VIOLATIONS[against])
     return f3(gap, best_ratio, alpha=alpha, min_mcc=min_mcc, equal=weights == "equal")

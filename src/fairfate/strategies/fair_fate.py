@@ -37,9 +37,11 @@ def fair_fate(
     rho: Annotated[float, Range(0, 1), "growth rate of that share"] = 0.05,
     max: Annotated[float, Range(0, 1), "upper bound of that share"] = 0.9,  # noqa: A002  # the paper's name
     beta0: Annotated[float, Range(0, 1, below_high=True), "momentum at the start"] = 0.9,
-    momentum: Annotated[Literal["none", "constant", "decaying"], "for ablation"] = "decaying",
+    momentum: Annotated[
+        Literal["none", "constant", "decaying"], "momentum schedule, for ablation"
+    ] = "decaying",
     growth: Annotated[
-        Literal["constant", "linear", "exponential"], "of the share, for ablation"
+        Literal["constant", "linear", "exponential"], "growth of the share, for ablation"
     ] = "exponential",
     min_mcc: MinMcc = 0.0,
     keep: KeepSkill = 0.0,
@@ -53,8 +55,16 @@ def fair_fate(
         \theta &\leftarrow \theta + \lambda_t v + (1 - \lambda_t) \alpha_N
 
     A client is fair if its F on the validation rows is at least the server's. In a round in which no model
-    was validated, the mean of all clients stands for that of the fair ones. The published runs normalise F,
-    demand more than the server's, and apply ``v / (1 - beta_t ** t)``. For ``min_mcc``, ``keep`` see `guard`.
+    was validated, the mean of all clients stands for that of the fair ones.
+
+    Notes
+    -----
+    The published runs normalise F, demand more than the server's, and apply ``v / (1 - beta_t ** t)``:
+    the published protocol. ``min_mcc`` and ``keep`` are not in the paper; see `guard`.
+
+    References
+    ----------
+    Salazar, Fernandes, Araújo, Abreu, "FAIR-FATE: Fair Federated Learning with Momentum", ICCS 2023.
 
     Examples
     --------

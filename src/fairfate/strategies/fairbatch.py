@@ -97,6 +97,20 @@ def fairbatch(
     With ``eo`` that is label 1, else the label with the larger gap. With ``sp`` losses are taken as if every
     label were 1, a sum for each label over all rows of the group, and by P(0) in the place of its
     logarithm: the group that is favoured less gets a larger share of label 1, or a smaller one of label 0.
+
+    Notes
+    -----
+    The paper draws batches by the shares, at one place; here rows are weighted, which is the same on
+    average.
+
+    References
+    ----------
+    Roh, Lee, Whang, Suh, "FairBatch: Batch Selection for Model Fairness", ICLR 2021.
+
+    Examples
+    --------
+    >>> fairbatch(alpha=0.01).text
+    'fairbatch:alpha=0.01'
     """
     setup.check_two_groups("fairbatch")
 

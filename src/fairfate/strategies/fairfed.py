@@ -34,7 +34,9 @@ def fairfed(
     metric: Objective = RUN_METRIC,
     beta: Annotated[float, Range(0), "how fast weights move"] = 1.0,
     variant: Annotated[Literal["paper", "exp"], "weights with memory, or exp(-beta gap)"] = "paper",
-    local: Annotated[Literal["reweigh", "none"], "the clients' own losses"] = "reweigh",
+    local: Annotated[
+        Literal["reweigh", "none"], "clients' losses: reweighed by their own rows, or plain"
+    ] = "reweigh",
 ) -> Strategy:
     r"""Lower the weight of clients whose fairness differs from that of all clients together.
 
@@ -45,6 +47,20 @@ def fairfed(
 
     F is a signed difference between groups. With ``variant=exp``, w_k = n_k exp(-beta g_k), without memory.
     Clients reweigh their own losses, as in the published method, unless ``local=none``.
+
+    Notes
+    -----
+    ``variant="exp"`` is another reading of the method, without memory.
+
+    References
+    ----------
+    Ezzeldin, Yan, He, Ferrara, Avestimehr, "FairFed: Enabling Group Fairness in Federated Learning", AAAI
+    2023.
+
+    Examples
+    --------
+    >>> fairfed(beta=0.5, local="none").text
+    'fairfed:beta=0.5,local=none'
     """
     gap_of = setup.gap(metric)
 

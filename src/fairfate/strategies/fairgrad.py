@@ -71,6 +71,20 @@ def fairgrad(
         f &= c + C \,\text{err}, \quad u \leftarrow \max(0, u + \eta (f - \epsilon)), \quad
              l \leftarrow \max(0, l - \eta (f + \epsilon)) \\
         w_k &= (P_k + ((u - l)^T C)_k) / P_k
+
+    Notes
+    -----
+    The paper moves the multipliers at one place after every batch, here the server does after every
+    round.
+
+    References
+    ----------
+    Maheshwari, Perrot, "FairGrad: Fairness Aware Gradient Descent", TMLR 2023.
+
+    Examples
+    --------
+    >>> fairgrad(rate=0.02).text
+    'fairgrad:rate=0.02'
     """
 
     def init(params: Vector) -> FairGradState:

@@ -25,6 +25,16 @@ def fedavg(setup: Setup) -> Strategy:
     r"""Add the clients' mean update, weighted by their rows.
 
     .. math:: \theta \leftarrow \theta + \sum_k \frac{n_k}{n} \Delta_k
+
+    References
+    ----------
+    McMahan, Moore, Ramage, Hampson, Agüera y Arcas, "Communication-Efficient Learning of Deep Networks
+    from Decentralized Data", AISTATS 2017.
+
+    Examples
+    --------
+    >>> fedavg().text
+    'fedavg'
     """
     return AVERAGING
 
@@ -32,10 +42,26 @@ def fedavg(setup: Setup) -> Strategy:
 @register(
     "fedprox", "fedavg; losses that hold clients near the model they were sent", "Li et al., MLSys 2020"
 )
-def fedprox(setup: Setup, *, mu: Annotated[float, Range(0, 1000), "how strongly"] = 0.1) -> Strategy:
+def fedprox(
+    setup: Setup, *, mu: Annotated[float, Range(0, 1000), "strength of the proximal term"] = 0.1
+) -> Strategy:
     r"""FedAvg on losses that grow with the distance from the model that was sent out.
 
     .. math:: L_k(\theta) + \tfrac{\mu}{2} \lVert \theta - \theta_t \rVert^2
+
+    Notes
+    -----
+    Every client does all its epochs; the paper also has clients that stop early.
+
+    References
+    ----------
+    Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith, "Federated Optimization in Heterogeneous Networks", MLSys
+    2020.
+
+    Examples
+    --------
+    >>> fedprox(mu=0.5).text
+    'fedprox:mu=0.5'
     """
 
     def local_loss(message: Vector, rows: CellRows, local: Statistics) -> LossTerms:

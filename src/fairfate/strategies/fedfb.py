@@ -113,12 +113,26 @@ def fedfb(
     metric: GroupMetric = RUN_METRIC,
     alpha: Annotated[float, Range(0, 10), "step in the first round, with sp"] = 0.3,
     step: Annotated[float, Range(0, 1), "step of the shares, with eo and eqo"] = 0.005,
-    surrogate: Annotated[Literal["loss", "error"], "of a rate: losses, or wrong predictions"] = "loss",
+    surrogate: Annotated[Literal["loss", "error"], "stands for rates: losses, or wrong predictions"] = "loss",
     gaps: Annotated[
         Literal["means", "sums"], "what is compared with eo and eqo: means or sums of losses"
     ] = "means",
 ) -> Strategy:
-    """`fedfb_parity` for statistical parity, `fedfb_odds` for the others."""
+    """`fedfb_parity` for statistical parity, `fedfb_odds` for the others.
+
+    Notes
+    -----
+    ``surrogate="error"`` and ``gaps="sums"`` are other readings of the paper's rule.
+
+    References
+    ----------
+    Zeng, Chen, Lee, "Improving Fairness via Federated Learning", arXiv 2110.15545, 2021.
+
+    Examples
+    --------
+    >>> fedfb(metric="eo", step=0.01).text
+    'fedfb:metric=eo,step=0.01'
+    """
     if metric == "sp":
         return fedfb_parity(alpha, surrogate)
     setup.check_two_groups("fedfb with eo or eqo")

@@ -1,4 +1,4 @@
-"""FedGFT: a price on the difference between two groups over all clients (Wang et al. 2024)."""
+"""FedGFT: a penalty on the difference between two groups over all clients (Wang et al. 2024)."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def price(slope: Values, rows: CellRows | Values, metric: str) -> Values:
 
 @register(
     "fedgft",
-    "fedavg; losses with a price on the difference between two groups over all clients",
+    "fedavg; losses with a penalty on the difference between two groups over all clients",
     "Wang et al. 2024",
 )
 def fedgft(
@@ -63,7 +63,9 @@ def fedgft(
     *,
     metric: GroupMetric = RUN_METRIC,
     gamma: Annotated[float, Range(0, 1000), "penalty weight; use less with many local epochs"] = 1.0,
-    penalty: Annotated[Literal["square", "absolute"], "of the difference"] = "square",
+    penalty: Annotated[
+        Literal["square", "absolute"], "of the difference: its square, or its absolute value"
+    ] = "square",
 ) -> Strategy:
     r"""FedAvg on losses to which the squared difference of the groups is added, linearised each round.
 
@@ -73,6 +75,20 @@ def fedgft(
     F is the difference of the groups' mean P(1) under the model of the round before, over its clients' rows;
     0 in the first round. P is of all clients that have reported so far. With ``eqo`` there is half a term for
     each label. With ``penalty=absolute`` the difference itself is added: the sign of F in the place of F.
+
+    Notes
+    -----
+    The paper's gamma of 20 goes with one local epoch of small steps; with many, F overshoots.
+
+    References
+    ----------
+    Wang, Payani, Lee, Kompella, "Mitigating Group Bias in Federated Learning: Beyond Local Fairness",
+    TMLR 2024.
+
+    Examples
+    --------
+    >>> fedgft(gamma=0.5).text
+    'fedgft:gamma=0.5'
     """
     setup.check_two_groups("fedgft")
     share = {"sp": [1.0, 1.0], "eo": [0.0, 1.0], "eqo": [0.5, 0.5]}[metric]

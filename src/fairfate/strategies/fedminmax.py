@@ -42,8 +42,8 @@ class MinMaxState(NamedTuple):
 def fedminmax(
     setup: Setup,
     *,
-    rate: Annotated[float, Range(0, 100), "step of the weights"] = 0.01,
-    risks: Annotated[Literal["groups", "cells"], "of groups, or of groups by label"] = "groups",
+    rate: Annotated[float, Range(0, 100), "step size of the weights"] = 0.01,
+    risks: Annotated[Literal["groups", "cells"], "risks of groups, or of groups by label"] = "groups",
 ) -> Strategy:
     r"""FedAvg on losses in which the groups that the model does worse on count more.
 
@@ -53,6 +53,16 @@ def fedminmax(
     r are the groups' mean losses under the model that was sent out, on the clients' own rows; rho is of all
     clients that have reported so far. A group without rows in a round keeps its risk. The paper releases the
     mean of all models: ``fedminmax+average:share=1``.
+
+    References
+    ----------
+    Papadaki, Martinez, Bertran, Sapiro, Rodrigues, "Minimax Demographic Group Fairness in Federated
+    Learning", FAccT 2022.
+
+    Examples
+    --------
+    >>> (fedminmax(rate=0.1) + "average:share=1").text
+    'fedminmax:rate=0.1+average:share=1'
     """
     cells = risks == "cells"
 

@@ -28,6 +28,20 @@ def fedval(
     An undefined score counts as 0; c is the ``floor``, kappa the ``sharpness``. Of several metrics F is the
     weighted mean: a sum of M metrics, as in the published runs, is their mean with a floor of c / M. Where no
     client has a weight, all count by their rows.
+
+    Notes
+    -----
+    ``floor``, ``sharpness`` and ``min_mcc`` are not in the paper.
+
+    References
+    ----------
+    Mehrabi, de Lichy, McKay, He, Campbell, "Towards Multi-Objective Statistically Fair Federated
+    Learning", arXiv 2201.09917, 2022.
+
+    Examples
+    --------
+    >>> fedval(metric="0.5*sp+0.5*accuracy").text
+    'fedval:metric=0.5*sp+0.5*accuracy'
     """
     fairness = setup.objective(metric, min_mcc)
 

@@ -54,7 +54,7 @@ def ffalm(
     *,
     beta: Annotated[float, Range(0, MOST_PENALTY), "penalty at the start"] = 1.0,
     rate: Annotated[float, Range(0, 100), "step of the multiplier at the start"] = 0.2,
-    growth: Annotated[float, Range(1, 2), "of the penalty, each round"] = 1.05,
+    growth: Annotated[float, Range(1, 2), "factor by which the penalty grows each round"] = 1.05,
     labels: Annotated[Literal["all", "favourable"], "rows whose losses are compared"] = "all",
 ) -> Strategy:
     r"""FedAvg on ``BCE + lambda (L_0 - L_1) + beta/2 (L_0 - L_1)^2``, with L_s the mean loss of group s.
@@ -62,6 +62,20 @@ def ffalm(
     The gap is that of the client's own rows, measured again before every epoch. The server moves the
     multiplier by the clients' gaps: ``lambda <- lambda + rate * sum_k n_k/n (L_0 - L_1)_k``; a client
     without one of the groups adds nothing. ``beta`` grows and ``rate`` shrinks by ``growth`` each round.
+
+    Notes
+    -----
+    Weights of rows are kept in [0, 10], and the penalty at most 100, so that sums stay finite.
+
+    References
+    ----------
+    Dunda, Song, "Fairness-aware Federated Minimax Optimization with Convergence Guarantee", arXiv
+    2307.04417, 2023.
+
+    Examples
+    --------
+    >>> ffalm(labels="favourable").text
+    'ffalm:labels=favourable'
     """
     setup.check_two_groups("ffalm")
     compared = slice(1, 2) if labels == "favourable" else slice(0, 2)

@@ -16,14 +16,14 @@ MinMcc = Annotated[
     Range(0, 1),
     Guarded(COLLAPSED),
     EXTENSION,
-    "least MCC of a client that can be fair; 0.05 for data of your own",
+    "least MCC of a client that can be fair; 0.05 on data of your own",
 ]
 KeepSkill = Annotated[
     float,
     Range(0, 1),
     Guarded(0.8),
     EXTENSION,
-    "share of skill that the momentum must leave; 0.8 for data of your own",
+    "share of balanced accuracy above one half that the momentum must leave; 0.8 on data of your own",
 ]
 
 

@@ -49,7 +49,23 @@ def fedmom(
     *,
     beta: Annotated[float, Range(0, 1, below_high=True), "share of the old momentum that is kept"] = 0.9,
 ) -> Strategy:
-    """`momentum` with the same beta in every round."""
+    """FedAvg with constant server momentum: `momentum` with the same beta in every round.
+
+    Notes
+    -----
+    Under the published protocol ``v / (1 - beta ** t)`` is applied, as in the published runs of
+    FAIR-FATE.
+
+    References
+    ----------
+    Liu, Chen, Chen, Zhang, "Accelerating Federated Learning via Momentum Gradient Descent", IEEE TPDS
+    2020.
+
+    Examples
+    --------
+    >>> fedmom(beta=0.8).text
+    'fedmom:beta=0.8'
+    """
     return momentum(constant(beta), bias_correction=setup.published)
 
 
@@ -59,5 +75,20 @@ def feddemon(
     *,
     beta0: Annotated[float, Range(0, 1, below_high=True), "momentum at the start"] = 0.9,
 ) -> Strategy:
-    """`momentum` with a beta that falls to 0 in the last round."""
+    """FedAvg with decaying server momentum: `momentum` with a beta that falls to 0 in the last round.
+
+    Notes
+    -----
+    As for `fedmom`.
+
+    References
+    ----------
+    Fernandes, Silva, Arrais, Cardoso, Ribeiro, "Decay Momentum for Improving Federated Learning", ESANN
+    2021.
+
+    Examples
+    --------
+    >>> feddemon(beta0=0.8).text
+    'feddemon:beta0=0.8'
+    """
     return momentum(demon(beta0, setup.num_rounds), bias_correction=setup.published)

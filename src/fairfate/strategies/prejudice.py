@@ -65,6 +65,17 @@ def prejudice(
 
     Rates are taken over each ``batch``, over the ``client``'s own rows (again before every epoch), or over
     those of all clients of the round before (``global``).
+
+    References
+    ----------
+    Abay, Zhou, Baracaldo, Rajamoni, Chuba, Ludwig, "Mitigating Bias in Federated Learning", arXiv
+    2012.02447, 2020; Kamishima, Akaho, Asoh, Sakuma, "Fairness-Aware Classifier with Prejudice Remover
+    Regularizer", ECML PKDD 2012.
+
+    Examples
+    --------
+    >>> prejudice(eta=5).text
+    'prejudice:eta=5'
     """
 
     def aggregate(state: PrejudiceState, cohort: Cohort) -> PrejudiceState:

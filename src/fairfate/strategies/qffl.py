@@ -15,7 +15,11 @@ LEAST_LOSS = 1e-10
 
 
 @register("qffl", "clients with a larger loss count more", "Li et al., ICLR 2020")
-def qffl(setup: Setup, *, q: Annotated[float, Range(0, 100), "how much more"] = 0.1) -> Strategy:
+def qffl(
+    setup: Setup,
+    *,
+    q: Annotated[float, Range(0, 100), "exponent of the losses; with 0 clients count alike"] = 0.1,
+) -> Strategy:
     r"""Step along the gradient of :math:`\sum_k L_k^{q+1} / (q + 1)`, by an estimate of its curvature.
 
     .. math::
@@ -26,6 +30,19 @@ def qffl(setup: Setup, *, q: Annotated[float, Range(0, 100), "how much more"] = 
     With q = 0 it is the mean of the updates, each client counting alike. Many local steps make the updates
     long and this step short: the note ``step`` is its share of their mean, weighted by the losses.
     eta is the learning rate of the clients.
+
+    Notes
+    -----
+    Fairness between clients, not between groups of people.
+
+    References
+    ----------
+    Li, Sanjabi, Beirami, Smith, "Fair Resource Allocation in Federated Learning", ICLR 2020.
+
+    Examples
+    --------
+    >>> qffl(q=1).text
+    'qffl:q=1'
     """
     learning_rate = setup.learning_rate
     if learning_rate is None:

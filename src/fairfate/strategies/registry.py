@@ -165,12 +165,22 @@ def register(
             return Spec(name, given_settings(entry, values))
 
         signature = inspect.signature(build)
+        factory.__doc__ = _with_parameters(entry, inspect.getdoc(build) or "")
         factory.__signature__ = signature.replace(  # type: ignore[attr-defined]
             parameters=list(signature.parameters.values())[1:], return_annotation=Spec
         )
         return factory
 
     return add
+
+
+def _with_parameters(entry: Entry, text: str) -> str:
+    """A factory's docstring with its parameters, which its signature declares, before its other sections."""
+    parameters = [f"{key} : {setting.rule}\n    {setting.help}\n" for key, setting in entry.settings.items()]
+    section = f"Parameters\n----------\n{''.join(parameters)}\n" if parameters else ""
+    heading = re.search(r"^(?:Notes|References|Examples)\n-", text, re.MULTILINE)
+    start = len(text) if heading is None else heading.start()
+    return f"{text[:start]}{section}{text[start:]}"
 
 
 def _add(entry: Entry) -> None:

@@ -50,7 +50,19 @@ def local_reweighing(message: Vector, rows: CellRows, local: Statistics) -> Loss
 
 @register("fedavg_lr", "fedavg; losses reweighed by each client's own counts", "Abay et al. 2020")
 def fedavg_lr(setup: Setup) -> Strategy:
-    """FedAvg; every client reweighs its loss by its own rows."""
+    """FedAvg; every client reweighs its loss by its own rows.
+
+    References
+    ----------
+    Abay, Zhou, Baracaldo, Rajamoni, Chuba, Ludwig, "Mitigating Bias in Federated Learning", arXiv
+    2012.02447, 2020; weights of Kamiran and Calders, "Data Preprocessing Techniques for Classification
+    without Discrimination", KAIS 2012.
+
+    Examples
+    --------
+    >>> (fedavg_lr() + "average").text
+    'fedavg_lr+average:share=0.5'
+    """
     return AVERAGING._replace(local_loss=local_reweighing)
 
 
@@ -59,12 +71,26 @@ def fedavg_gr(
     setup: Setup,
     *,
     counts: Annotated[
-        Literal["round", "once"], EXTENSION, "of the round's clients, or once of all"
+        Literal["round", "once"], EXTENSION, "counts of the round's clients, or once of all clients"
     ] = "round",
 ) -> Strategy:
     """FedAvg; the clients of a round reweigh their losses by all their rows together.
 
     With ``counts=once`` it is by the rows of all clients, so that weights never change.
+
+    Notes
+    -----
+    The paper adds noise to the counts that clients send; here they are exact.
+
+    References
+    ----------
+    Abay, Zhou, Baracaldo, Rajamoni, Chuba, Ludwig, "Mitigating Bias in Federated Learning", arXiv
+    2012.02447, 2020.
+
+    Examples
+    --------
+    >>> fedavg_gr(counts="once").text
+    'fedavg_gr:counts=once'
     """
 
     def broadcast(state: ModelState, rows: CellRows) -> Vector:

@@ -54,6 +54,15 @@ def server_step(
         \quad g = \nabla \textstyle\sum_s (q_s - \bar q)^2 \text{ at } \theta + \alpha_N
 
     EquFL has such a step on a set of made-up rows, and no rows at the server; only the step is taken over.
+
+    References
+    ----------
+    This project, 2026, after EquFL, arXiv 2601.05352.
+
+    Examples
+    --------
+    >>> server_step(rho=0.5).text
+    'server_step:rho=0.5'
     """
     fairness = setup.fairness(metric)
 

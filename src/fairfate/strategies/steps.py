@@ -55,21 +55,25 @@ STEPS: dict[str, StepEntry] = {
         "scales long updates down before they are scored and combined",
         {"norm": Number(0.0, "longest L2 norm of an update; 0 for the median of the round's", high=math.inf)},
     ),
-    MEDIAN: StepEntry("takes the median of the updates, parameter by parameter, for their mean", {}),
+    MEDIAN: StepEntry("takes the median of the updates, parameter by parameter, in place of their mean", {}),
     TRIMMED: StepEntry(
-        "leaves out the largest and smallest values of each parameter, and takes the mean of the rest",
-        {"share": Number(0.2, "of the clients that is left out at each end", high=0.5, below_high=True)},
+        "excludes the largest and smallest values of each parameter, and takes the mean of the rest",
+        {
+            "share": Number(
+                0.2, "share of the clients that is excluded at each end", high=0.5, below_high=True
+            )
+        },
     ),
     KRUM: StepEntry(
         "keeps the updates that are closest to the others",
         {
-            "attackers": Number(1.0, "clients of a round that may be wrong", high=1e6, whole=True),
-            "keep": Number(1.0, "updates that are taken, as their mean", low=1.0, high=1e6, whole=True),
+            "attackers": Number(1.0, "clients of a round that may be attackers", high=1e6, whole=True),
+            "keep": Number(1.0, "number of updates that are averaged", low=1.0, high=1e6, whole=True),
         },
     ),
     AVERAGE: StepEntry(
         "releases the mean of the models of the last rounds",
-        {"share": Number(0.5, "of the rounds that are averaged, the last ones", above_low=True)},
+        {"share": Number(0.5, "share of the rounds, the last ones, that is averaged", above_low=True)},
     ),
     THRESHOLDS: StepEntry(
         "decides by one threshold for each group, chosen after training",
@@ -77,7 +81,11 @@ STEPS: dict[str, StepEntry] = {
             "metric": ObjectiveSetting("fairness it looks at", counted=True),
             "tolerance": Number(0.02, "accuracy that may be given up"),
             "keep": Number(0.8, "share of the balanced accuracy above one half that must be kept"),
-            "against": Choice("own", "whose accuracy may not fall: its own, or the best", ("own", "best")),
+            "against": Choice(
+                "own",
+                "reference for accuracy: the model's own decisions, or the most accurate thresholds",
+                ("own", "best"),
+            ),
             "from": Choice(
                 "validation",
                 "the server's rows, or the clients' score histograms",
@@ -191,9 +199,9 @@ def each(rule: Callable[[Matrix], Vector]) -> Combine:
 
     def combine(deltas: Matrix, *weights: Vector) -> list[Vector]:
         results = []
-        for each in weights:
-            counts = np.asarray(each) > 0
-            chosen = deltas if counts.all() else deltas[counts]
+        for client_weights in weights:
+            is_weighted = np.asarray(client_weights) > 0
+            chosen = deltas if is_weighted.all() else deltas[is_weighted]
             results.append(rule(chosen) if len(chosen) else np.zeros(deltas.shape[1], dtype=deltas.dtype))
         return results
 
