@@ -21,13 +21,18 @@ import options_page
 import performance_tables
 import validation_tables
 
-DOCS = Path(__file__).parent.parent / "docs"
+from fairfate.studies.reproduce.findings import read
+from fairfate.studies.reproduce.page import page as reproduction_page
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
 WHOLE: dict[str, Callable[[], str]] = {
     "cli.md": cli_page.page,
     "options.md": options_page.page,
     "methods.md": methods_page.page,
     "benchmark.md": benchmark_page.page,
     "benchmark.html": benchmark_page.interactive,
+    "reproduction.md": lambda: reproduction_page(read(ROOT / "reproduce" / "results"), "images/reproduction"),
 }
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "privacy.md": {"needs": needs_table.table},
