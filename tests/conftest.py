@@ -37,7 +37,7 @@ TIERS = {
             "test_flower_memory",
         ),
         *(
-            "test_generated_input",
+            "test_odd_input",
             "test_golden_cpus",
             "test_interruptions",
             "test_peers",

@@ -9,7 +9,14 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """Input that breaks a rule; the message names the argument, the rule and the value."""
+    """Input that breaks a rule; the message names the argument, the rule and the value.
+
+    Errors of `check` have the three as fields, too.
+    """
+
+    def __init__(self, message: object, *, argument: str = "", rule: str = "", value: str = "") -> None:
+        super().__init__(message)
+        self.argument, self.rule, self.value = argument, rule, value
 
 
 class ProcessDiedError(RuntimeError):
@@ -146,4 +153,5 @@ def check(condition: bool, rule: str, value: object) -> None:
     >>> check(1 > 0, "sigma must be > 0", 1)
     """
     if not condition:
-        raise InputError(f"{rule}, got {value}")
+        argument, _, broken = rule.partition(" must ")
+        raise InputError(f"{rule}, got {value}", argument=argument, rule=broken, value=str(value))

@@ -20,7 +20,7 @@ from fairfate.experiments.folders import read_folder
 from fairfate.experiments.live import read_live_seeds
 from fairfate.experiments.results import counts_of, read_rounds
 from fairfate.storage import read_arrays, write_arrays
-from generated_input import make_base
+from odd_input import make_base
 
 READERS = (
     ["show", "there"],

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import fairfate as library
+from builders import OWN, people
 from command import QUICK
 from fairfate.cli.screen import UserConsole
 from fairfate.errors import InputError, reason_of, shown
@@ -33,7 +34,6 @@ from fairfate.experiments.config import (
 from fairfate.experiments.results import groups_in, model_file, read_clients, read_groups, read_rounds
 from fairfate.experiments.runner import check_request
 from fairfate.storage import short_name
-from generated_input import OWN, people
 
 SOURCE = Path(library.__file__).parent
 SMALL = [*QUICK[2:], "--no-report"]
@@ -72,12 +72,6 @@ def test_tables_show_escapes_and_no_smileys(capsys: pytest.CaptureFixture[str]) 
     assert r":smile: a\rb" in out
 
 
-def test_usage_errors_are_shown_likewise(fairfate) -> None:
-    code, out, err = fairfate("run", "--rounds", "\x1b[31m5")
-    assert code == 2
-    assert "\x1b" not in out + err
-
-
 def test_an_error_without_a_text_has_a_name() -> None:
     class MuteError(Exception):
         def __str__(self) -> str:
@@ -88,46 +82,6 @@ def test_an_error_without_a_text_has_a_name() -> None:
 
 
 # ---------------------------------------------------------------- accepted in silence once
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["--data", ""], "data must not be empty"),
-        (["--out", ""], "--out must be a path, got an empty text"),
-        (["--data-dir", "nowhere"], "data-dir must be a folder, got 'nowhere'"),
-        (["--data-dir", ""], "data-dir must not be empty"),
-        (["--data", "a\udcff.csv"], "must be in UTF-8"),
-        (["--out", "a\udcffb"], "--out must be in UTF-8, got 'a\\udcffb'"),
-        (["--seeds", "9" * 5000], "seeds must have at most 20 digits"),
-    ],
-)
-def test_a_word_about_it(words: list[str], told: str, fairfate, tmp_path: Path) -> None:
-    given = words if "--data" in words else ["--data", "synthetic:rows=300", *words]
-    code, _, err = fairfate("run", *(word for word in QUICK[2:] if "--seeds" not in words), *given)
-    assert code == 2, err
-    assert told in err
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["show", "a\udcff"],
-        ["show", "o", "a\udcff"],
-        ["show", "\ud800"],
-        ["report", "o", "--out", "a\udcff.html"],
-        ["export", "o", "--format", "a\udcff"],
-        ["data", "list", "--data-dir", "a\udcff"],
-        ["data", "fetch", "adult", "--to", "a\udcff"],
-        ["flower", "init", "a\udcff"],
-    ],
-)
-def test_every_word_of_a_command_is_in_utf8(words: list[str], fairfate, tmp_path: Path) -> None:
-    code, _, err = fairfate(*words)
-    assert code == 2
-    assert "must be in UTF-8, got 'a\\udcff" in err or "must be in UTF-8, got '\\ud800'" in err
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
@@ -143,25 +97,6 @@ def test_every_word_of_a_command_is_in_utf8(words: list[str], fairfate, tmp_path
 def test_a_folder_for_results_is_checked_before_anything_is_done(out: str | Path, told: str) -> None:
     with pytest.raises(InputError, match=told):  # not by a run, which would write into the root folder
         check_request(out, None)
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["run", "--fair-from", "2"], "fair-from must be in (0, 1], got 2"),
-        (["run", "--fair-from", "nan"], "fair-from must be in (0, 1], got nan"),
-        (["run", "--learning-rate", "x"], "must be a number, got 'x'"),
-        (["reproduce", "--tolerance", "nan"], "tolerance must be in [0, 1], got nan"),
-        (["reproduce", "--tolerance", "-0.1"], "tolerance must be in [0, 1], got -0.1"),
-    ],
-)
-def test_numbers_are_refused_before_anything_is_done(
-    words: list[str], told: str, fairfate, tmp_path: Path
-) -> None:
-    code, _, err = fairfate(*words)
-    assert code == 2
-    assert told in err
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("form", ["", ".", "a/b", "..", "JSON"])
@@ -275,33 +210,12 @@ def test_bad_input_is_refused_without_asserts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('jobs = "x"', "jobs must be a whole number, got 'x'"),
-        ("jobs = true", "jobs must be a whole number, got True"),
-        ("out = 0", "out must be a text, got 0"),
-        ('out = ""', "out must not be empty"),
-        ("force = 1", "force must be true or false, got 1"),
-        ('provenance = "x"', "provenance must be a table, got 'x'"),
-        ("plugin = {}", "plugins must be a text or a list of texts, got {}"),
-        ("plugin = 0", "plugin must be a Python file, got '0'"),
         (f"drop = {'[' * 3000}{']' * 3000}", "values within values, too many"),
-        (f"drop = {'[' * 30}{']' * 30}", "values within values, too many"),
         (f"rounds = {'9' * 5000}", "config must be a TOML file"),
         (f"learning-rate = 1{'0' * 400}", "learning-rate must be a number, got one of 401 digits"),
-        ('data = "a\\u0000"', "data must be without NUL characters"),
-        ("rounds = true", "rounds must be a whole number, got True"),
-        ("seeds = [1, true]", "each seed must be a whole number, got True"),
-        ("per-round = 1\nper_round = 2", "each key must be given once, got 'per_round' again"),
-        ('model = "m.py"\nhidden = 3', "hidden must be left out with model, got '3'"),
-        ('test = "x"', "test must be left out without validation, got 'x'"),
-        ('schema = "x"', "schema must be left out without validation, got 'x'"),
-        ("min-group = -1\ndata = 'p.csv'\ntarget = 'hired'\nsensitive = 'sex'", "min-group must be >= 0"),
-        (
-            "missing-group = 'x'\ndata = 'p.csv'\ntarget = 'hired'\nsensitive = 'sex'",
-            "missing-group must be one",
-        ),
     ],
 )
-def test_a_config_is_checked(text: str, told: str, fairfate, tmp_path: Path) -> None:
+def test_a_config_beyond_all_bounds_is_refused(text: str, told: str, fairfate, tmp_path: Path) -> None:
     people().to_csv(tmp_path / "p.csv", index=False)
     lines = text if "data" in text else f'data = "synthetic:rows=300"\n{text}'
     (tmp_path / "c.toml").write_text(lines)
@@ -330,19 +244,12 @@ def test_values_of_other_libraries_are_taken() -> None:
 
 def test_seeds_are_read_and_refused() -> None:
     assert parse_seeds(" 3 , 5") == (3, 5)
-    for text in ("", ",", "0", "-1", "1.5", "x", "1000001", "٣"):
-        with pytest.raises(InputError, match="seeds must be"):
-            parse_seeds(text)
 
 
 def test_privileged_values_are_matched_with_their_columns() -> None:
     assert parse_privileged(["m"], ["sex"]) == (("sex", "m"),)
     assert parse_privileged(["a=b"], ["sex"]) == (("sex", "a=b"),)
     assert parse_privileged(["sex=m", "race=w"], ["sex", "race"]) == (("sex", "m"), ("race", "w"))
-    with pytest.raises(InputError, match="COLUMN=VALUE with one of the columns sex, race, got 'm'"):
-        parse_privileged(["m"], ["sex", "race"])
-    with pytest.raises(InputError, match="once for a column, got sex=m, sex=f"):
-        parse_privileged(["sex=m", "sex=f"], ["sex", "race"])
 
 
 def test_a_written_config_has_values_of_their_kinds(tmp_path: Path) -> None:

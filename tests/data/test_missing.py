@@ -92,16 +92,6 @@ def test_used_and_unused_codes_are_noted(file: Path) -> None:
     assert "-77, score=5" in notes
 
 
-def test_a_code_of_an_unknown_column_is_refused(fairfate: Call, file: Path) -> None:
-    words = [str(file), "--target", "hired", "--sensitive", "sex", "--favourable", "1", "--missing"]
-    for more in (words, [str(file), "--missing"]):
-        code, _, err = fairfate("data", "describe", *more, "agee=-1")
-        assert code == 2
-        assert "unknown column for missing 'agee'; did you mean 'age'?" in err
-    for empty in ("", "age="):
-        assert "missing must be VALUE or COLUMN=VALUE" in fairfate("data", "describe", *words, empty).err
-
-
 def test_a_model_takes_the_same_codes_as_missing(fairfate: Call, file: Path, tmp_path: Path) -> None:
     done = run(data=file, missing=[999, "n.b.", "age=-1"], **NAMED, **SHORT, out=tmp_path / "o")
     model = done.model("fedavg")

@@ -404,30 +404,6 @@ def test_several_sensitive_columns_make_combinations() -> None:
     assert table.slots.tolist() == [0, 2, 0]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--missing-group", "maybe"], "missing-group must be one of report|keep|drop|refuse, got 'maybe'"),
-        (["--min-group", "-1"], "min-group must be >= 0, got -1"),
-        (["--sensitive", "age:40,25"], "sensitive 'age' must be cut at rising numbers, got 40,25"),
-        (["--sensitive", "age:40,40"], "sensitive 'age' must be cut at rising numbers, got 40,40"),
-        (["--sensitive", "house:1,2"], "sensitive 'house' must hold numbers to be cut into bands, got 'own'"),
-        (["--sensitive", "age:x"], "unknown column for sensitive 'age:x'"),
-        (["--sensitive", "age:1.2.3"], "unknown column for sensitive 'age:1.2.3'"),
-        (["--encode", "hot"], "encode must be one of auto|onehot|ordinal|none, got 'hot'"),
-        (["--keep", "agee"], "unknown column for keep 'agee'; did you mean 'age'?"),
-    ],
-)
-def test_bad_input_is_one_message(fairfate: Call, tmp_path: Path, words: list[str], message: str) -> None:
-    made_up.write(made_up.credit(200), tmp_path / "credit.csv")
-    group = [] if "--sensitive" in words else ["--sensitive", "house"]
-    named = ["--data", "credit.csv", "--target", "risk", "--favourable", "good", *group]
-    code, out, err = fairfate("run", *named, *SHORT, *words)
-    assert (code, out) == (2, "")
-    assert err.startswith(f"Error: {message}"), err
-    assert not Path("runs").exists()
-
-
 OPTIONS = ("--target", "--sensitive", "--client-column", "--drop", "--categorical", "--keep")
 
 

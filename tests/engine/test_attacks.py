@@ -197,18 +197,9 @@ def test_a_sweep_keeps_attacks_apart(tmp_path: Path) -> None:
     assert sweep(expand(values), tmp_path, jobs=1).ran == 0
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("accept", "unknown attack 'accept'; did you mean 'accept_all'"),
-        ("scale:clients=0", r"scale: clients must be in \[1, 1e\+06\], got 0"),
-        ("accept_all:clients=11", "attack must be by <= the 10 clients, got 11$"),
-        ("sign_flip:factor=2", "factor"),
-    ],
-)
-def test_what_is_wrong_is_said(text: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        run(data="synthetic", attack=text, rounds=1, seeds=1)
+def test_more_attackers_than_clients_are_refused() -> None:
+    with pytest.raises(InputError, match=r"attack must be by <= the 10 clients, got 11$"):
+        run(data="synthetic", attack="accept_all:clients=11", rounds=1, seeds=1)
 
 
 @pytest.mark.data
@@ -363,22 +354,3 @@ DEFAULTS = {
 @pytest.mark.parametrize("name", ATTACKS)
 def test_settings_have_these_defaults(name: str) -> None:
     assert str(parse_attack(name)) == f"{name}:clients=1{DEFAULTS[name]}"
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("scale:factor=1e7", r"factor must be in \[0, 1e\+06\]"),
-        ("label_flip:share=1.5", r"share must be in \[0, 1\]"),
-        ("lie_n:clients=1.5", "clients must be a whole number"),
-        ("lie_n:clients=1e7", r"clients must be in \[1, 1e\+06\]"),
-        ("biased_rows:epochs=0", r"epochs must be in \[1, 1000\]"),
-        ("biased_rows:epochs=1001", r"epochs must be in \[1, 1000\]"),
-        ("biased_rows:epochs=1.5", "epochs must be a whole number"),
-        ("pf:kappa=101", r"kappa must be in \[0, 100\]"),
-        ("pf:norm=1e7", r"norm must be in \[0, 1e\+06\]"),
-    ],
-)
-def test_settings_have_bounds(text: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        parse_attack(text)

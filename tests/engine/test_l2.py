@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
+from builders import simulated
 from fairfate import Config, run
 from fairfate.data import synthetic
 from fairfate.engine import local
@@ -19,7 +20,6 @@ from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
 from fairfate.strategies import parse_spec
 from fairfate.strategies.registry import Setup
-from simulated import simulated
 
 STREAMS = Streams(1)
 FEDERATION = build(synthetic(rows=300, seed=3), parse_partition("random"), 4, STREAMS)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from builders import replies, run_and_list
 from fairfate.data import synthetic
 from fairfate.data.groups import Groups
 from fairfate.engine import local
@@ -39,7 +40,6 @@ from fairfate.strategies import (
 )
 from fairfate.strategies.fedavg import AVERAGING
 from fairfate.strategies.strategy import plain_loss
-from rounds_by_hand import replies, run_and_list
 
 STREAMS = Streams(1)
 FEDERATION = build(synthetic(rows=300, seed=3), parse_partition("dirichlet:0.5"), 6, STREAMS)

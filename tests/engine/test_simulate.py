@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import oracle
+from builders import fair_clients, simulated
 from fairfate.data import Table, synthetic
 from fairfate.data.groups import Groups
 from fairfate.engine.loop import MeasuredTogether
@@ -26,7 +27,6 @@ from fairfate.models.training import Training
 from fairfate.strategies import LossTerms, Setup, Strategy, parse_spec, register, registry
 from fairfate.strategies.fedavg import AVERAGING
 from fairfate.strategies.registry import _ENTRIES
-from simulated import fair_clients, simulated
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TRAINING = Training(rounds=4, per_round=3, epochs=2)

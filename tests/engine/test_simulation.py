@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
+from builders import replies
 from fairfate.data import synthetic
 from fairfate.engine.recorder import Trace
 from fairfate.engine.server import Dropped, Server, stack
@@ -32,7 +33,6 @@ from fairfate.strategies import (
 )
 from fairfate.strategies.fedavg import AVERAGING
 from fairfate.strategies.strategy import plain_loss
-from rounds_by_hand import replies
 
 STREAMS = Streams(1)
 FEDERATION = build(synthetic(rows=300, seed=3), parse_partition("dirichlet:0.5"), 6, STREAMS)

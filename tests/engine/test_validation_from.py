@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
+from builders import rule, run_and_list
 from fairfate.data import Table, synthetic
 from fairfate.engine.recorder import Trace
 from fairfate.engine.server import Replies, Server
@@ -31,7 +32,6 @@ from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
 from fairfate.strategies import Cohort, Setup, fair_fate, parse_spec
 from fairfate.strategies.registry import TWO_GROUPS
-from rounds_by_hand import rule, run_and_list
 
 TRAINING = Training(rounds=6, per_round=5, epochs=2)
 STRATEGIES = ["fair_fate", "fair_fate:metric=sp", "fedval", "fair_best", "fedavg", "fair_fate+average"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from builders import run_and_list
 from fairfate import run
 from fairfate.data import synthetic
 from fairfate.engine.server import Server
@@ -20,7 +21,6 @@ from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
 from fairfate.report.comparison import Comparison, remarks
 from fairfate.strategies import Setup, parse_spec
-from rounds_by_hand import run_and_list
 
 STREAMS, TRAINING = Streams(3), Training(rounds=2, per_round=4, epochs=1)
 

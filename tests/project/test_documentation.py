@@ -65,18 +65,6 @@ def test_the_page_on_strategies_lists_every_field_of_a_strategy_and_a_cohort() -
     assert named == {*Strategy._fields, *Cohort._fields}
 
 
-def test_no_page_ends_processes_by_their_names() -> None:
-    for page in PAGES:
-        assert not re.search(r"\b(pkill|killall)\b", page.read_text()), page.name
-
-
-def test_links_lead_somewhere() -> None:
-    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
-        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
-            if not target.startswith("http"):
-                assert (page.parent / target).exists(), f"{page.name}: {target}"
-
-
 @pytest.mark.skipif(not NGINX and "CI" not in os.environ, reason="nginx is not installed")
 def test_the_certificates_of_the_flower_page_open_the_door(tmp_path: Path) -> None:
     """All its openssl commands in one folder, then nginx reads its configurations with them."""

@@ -13,7 +13,6 @@ import pytest
 
 from documented import ROOT
 from fairfate.strategies import STEPS, entries
-from fairfate.strategies.hyperparameters import Setting
 from fairfate.studies.benchmark.methods import every
 
 DOCS = ROOT / "docs"
@@ -45,6 +44,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
+FETCHING = {"script", "img", "source", "iframe", "video", "audio", "embed", "link", "object", "image", "use"}
+
+
 class Loaded(HTMLParser):
     """What a page makes a browser fetch."""
 
@@ -56,19 +58,7 @@ class Loaded(HTMLParser):
         given = dict(attrs)
         if tag == "link" and given.get("rel") in ("canonical", "prev", "next", "alternate"):
             return
-        if tag in (
-            "script",
-            "img",
-            "source",
-            "iframe",
-            "video",
-            "audio",
-            "embed",
-            "link",
-            "object",
-            "image",
-            "use",
-        ):
+        if tag in FETCHING:
             self.found += [
                 value for key in ("src", "srcset", "href", "data", "xlink:href") if (value := given.get(key))
             ]
@@ -119,14 +109,6 @@ def test_generated_pages_are_current() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def settings_of(name: str) -> dict[str, Setting]:
-    found = {
-        **{entry.name: entry.settings for entry in entries()},
-        **{k: v.settings for k, v in STEPS.items()},
-    }
-    return dict(found[name])
-
-
 OURS = [entry.name for entry in entries() if entry.build.__module__.startswith("fairfate.")]
 
 
@@ -139,7 +121,7 @@ def test_a_method_is_documented_with_every_setting_and_its_default(name: str) ->
     assert "| rule | in words |" in section
     assert re.search(r"\*\*.+\.\*\* .*(19|20)\d\d", section), "a reference with its year"
     shown = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", section.partition("| setting |")[2], flags=re.M))
-    wanted = settings_of(name)
+    wanted = {entry.name: entry for entry in [*entries(), *STEPS.values()]}[name].settings
     assert list(shown) == list(wanted)
     for key, setting in wanted.items():
         if setting.default is None:
@@ -155,9 +137,3 @@ def test_a_strategy_is_measured_and_its_messages_are_told(name: str) -> None:
     assert name in {method.specs[0].name for method in every()}, "add it to benchmark/methods.py"
     assert f"\n| `{name}` |" in (DOCS / "privacy.md").read_text(), "python tools/pages.py"
     assert f"\n| `{name}` |" in (DOCS / "benchmark.md").read_text(), "run the benchmark"
-
-
-def test_pictures_are_small() -> None:
-    for picture in (DOCS / "images" / "fair-fate").glob("*"):
-        assert picture.suffix == ".svg"
-        assert picture.stat().st_size < 100_000

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from builders import simulated
 from fairfate.data import Table
 from fairfate.federation.partition import parse_partition
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build
 from fairfate.models.training import Training
 from fairfate.strategies import entries
-from simulated import simulated
 
 ZERO = {
     "fedmom": "beta=0",

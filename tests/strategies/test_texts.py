@@ -1,4 +1,4 @@
-"""Settings: what they are if nobody says otherwise, what they may be, and how texts are read."""
+"""Strategies as texts: names, hyperparameters, steps, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,19 @@ from typing import Annotated, Literal
 import numpy as np
 import pytest
 
+from fairfate.data.groups import Groups
 from fairfate.errors import InputError
-from fairfate.strategies import EXTENSION, RUN_METRIC, Guarded, Objective, Range, parse_spec
+from fairfate.strategies import (
+    EXTENSION,
+    RUN_METRIC,
+    Guarded,
+    Objective,
+    Range,
+    Setup,
+    labels,
+    parse_spec,
+    register,
+)
 from fairfate.strategies.hyperparameters import (
     Choice,
     MetricSetting,
@@ -20,7 +31,8 @@ from fairfate.strategies.hyperparameters import (
     resolve_settings,
     split_outside,
 )
-from fairfate.strategies.steps import Average, Step, parse_steps, split_steps
+from fairfate.strategies.registry import short_names
+from fairfate.strategies.steps import Step, parse_steps, split_steps
 
 # -- a signature -------------------------------------------------------------------------------------------
 
@@ -215,26 +227,6 @@ def test_a_step_has_a_text_and_values() -> None:
     assert step["keep"] == 2
 
 
-@pytest.mark.parametrize(
-    ("share", "rounds", "first"), [(1.0, 10, 1), (0.5, 10, 6), (0.01, 10, 10), (0.25, 10, 9), (0.75, 3, 2)]
-)
-def test_an_average_begins_so_many_rounds_before_the_end(share: float, rounds: int, first: int) -> None:
-    """A share of the rounds, to the nearest even number of two, and one at least."""
-    assert Average(share, rounds).first == first
-
-
-def test_an_average_is_of_the_models_from_its_first_round_on() -> None:
-    average = Average(0.5, 4)
-    models = [np.float32([t, 10 * t]) for t in (1, 2, 3, 4)]
-    assert average.add(1, models[0]) is models[0]
-    assert average.add(2, models[1]) is models[1]
-    assert average.add(3, models[2]).tolist() == [3, 30]
-    found = average.add(4, models[3])
-    assert found.tolist() == [3.5, 35]
-    assert found.dtype == np.float32
-    assert average.count == 2
-
-
 def test_the_base_of_a_spec_is_what_is_trained() -> None:
     spec = parse_spec("fedmom+clip+median+average+thresholds:metric=sp", "eo")
     assert spec.base.label == "fedmom+clip+median"
@@ -244,3 +236,46 @@ def test_the_base_of_a_spec_is_what_is_trained() -> None:
     assert parse_spec("fedval+thresholds:metric=sp", "eo").recorded["of"] == "eo"
     assert "of" not in parse_spec("fedmom+thresholds:metric=sp", "eo").recorded
     assert "of" not in parse_spec("fedval+average", "eo").recorded
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("a b", "s", "r"), "a strategy's name must be a word, got 'a b'"),
+        (("1a", "s", "r"), "a strategy's name must be a word, got '1a'"),
+        ((3, "s", "r"), "a strategy's name must be a text, got 3"),
+        (("a", None, "r"), "a strategy's summary must be a text, got None"),
+        (("a", "s", 3), "a strategy's reference must be a text, got 3"),
+    ],
+)
+def test_what_a_strategy_is_called_is_checked(given, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        register(*given)
+
+
+def test_short_names_show_what_tells_strategies_apart() -> None:
+    given = [("a", {"x": 1, "y": 2}), ("a", {"x": 1, "y": 3}), ("b", {"x": 9}), ("a", {"x": 1})]
+    assert short_names(given) == ["a(y=2)", "a(y=3)", "b", "a"]
+    specs = [parse_spec(text, "sp") for text in ("fedval:metric=sp", "fedval:metric=eo", "fedavg")]
+    assert labels(specs) == ["fedval(metric=sp)", "fedval(metric=eo)", "fedavg"]
+
+
+def test_without_trials_the_guard_is_what_needs_none() -> None:
+    assert dict(parse_spec("fair_fate", "sp", guard=True, trials=False).settings)["keep"] == 0
+    assert dict(parse_spec("fair_fate:keep=0.5", "sp", guard=True, trials=False).settings)["keep"] == 0.5
+    assert "keep" not in dict(parse_spec("fair_fate", "sp", trials=False).settings)
+    assert "keep" not in dict(parse_spec("fedval", "sp", guard=True, trials=False).settings)
+
+
+def test_rules_for_two_groups_and_for_the_runs_protocol() -> None:
+    three = Setup(3, groups=Groups.single("g", ("a", "b", "c")))
+    with pytest.raises(InputError, match="this must be run with two groups, got 3"):
+        three.check_two_groups("this")
+    Setup(3).check_two_groups("this")
+    # 2 of 4 and 3 of 4 accepted with label 1, and rates of few rows where clients hold them
+    counts = np.array([[[2, 2], [2, 2]], [[2, 2], [1, 3]]])
+    assert Setup(3).fairness("eo")(counts) == pytest.approx(0.5 / 0.75)
+    assert Setup(3, published=True).fairness("eo")(counts) == 0.67
+    assert np.isnan(Setup(3, min_cell=5).fairness("eo")(counts))
+    assert Setup(3, min_cell=4).fairness("eo")(counts) == pytest.approx(0.5 / 0.75)
+    assert Setup(3).gap("eo")(counts) == pytest.approx(-0.25)

@@ -1,19 +1,23 @@
-"""Worked numbers of rules at the server: who counts, by how much, and how far the model moves."""
+"""Worked numbers of rules at the server: who counts, and how far the model moves; and their edges."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from builders import ROWS, cohort, report, rule, seen
 from fairfate.errors import InputError
 from fairfate.fairness import metrics
 from fairfate.strategies import (
     Cohort,
     Need,
+    Needs,
     Setup,
     Statistics,
     Strategy,
     afl,
+    entries,
+    fairfed,
     fedadam,
     fedval,
     fedyogi,
@@ -21,13 +25,59 @@ from fairfate.strategies import (
     qffl,
     server_step,
 )
+from fairfate.strategies.afl import AflState
 from fairfate.strategies.f3 import VIOLATIONS, Order, best_ratio, f3, fairest
+from fairfate.strategies.fairfed import FairFedState
+from fairfate.strategies.fedavg import AVERAGING
+from fairfate.strategies.reweighing import local_reweighing
 from fairfate.strategies.server_step import unfairness_slope
-from fairfate.strategies.strategy import project
-from rounds_by_hand import rule
+from fairfate.strategies.strategy import ON_VALIDATION, project
+
+# FairFed: three clients' counts [group][label][prediction] on their own rows; the third has one group only
+OWN = np.array(
+    [
+        [[[6, 2], [3, 9]], [[8, 2], [4, 16]]],
+        [[[5, 1], [2, 2]], [[9, 3], [2, 6]]],
+        [[[0, 0], [0, 0]], [[7, 3], [4, 6]]],
+    ]
+)
 
 
-def cohort(
+def shares(strategy: Strategy, t: int = 1) -> np.ndarray:
+    """The clients' weights: each moved its own parameter by one."""
+    return strategy.aggregate(strategy.init(np.zeros(3)), cohort(seen(OWN), round=t)).params
+
+
+def test_fairfed_gaps_and_weights() -> None:
+    assert OWN.sum(axis=(1, 2, 3)).tolist() == [50, 30, 20]
+    strategy = rule(fairfed(metric="eo", beta=1))
+    state = strategy.aggregate(strategy.init(np.zeros(3)), cohort(seen(OWN)))
+    assert state.notes["gap"] == pytest.approx([0.000658, 0.200658, 0.09], abs=1e-6)
+    assert state.params == pytest.approx([0.596447, 0.196447, 0.207105], abs=1e-6)
+    assert state.moved == pytest.approx({"A": 0.096447, "B": -0.103553, "C": 0.007105}, abs=1e-6)
+
+
+def test_fairfed_clips_and_lets_clients_return() -> None:
+    strategy = rule(fairfed(metric="eo", beta=5))
+    assert shares(strategy) == pytest.approx([0.806591, 0, 0.193409], abs=1e-6)
+    state = strategy.aggregate(strategy.init(np.zeros(3)), cohort(seen(OWN)))
+    even = np.stack([OWN[0]] * 3)
+    again = strategy.aggregate(state, cohort(seen(even), round=2))
+    assert again.notes["weight"].sum() == pytest.approx(1)
+
+
+def test_fairfed_exp_has_no_memory() -> None:
+    assert shares(rule(fairfed(metric="eo", beta=1, variant="exp"))) == pytest.approx(
+        [0.538488, 0.264526, 0.196986], abs=1e-6
+    )
+
+
+def test_fairfed_without_any_weight_averages_by_rows() -> None:
+    strategy = rule(fairfed(metric="eo", beta=0))
+    assert shares(strategy) == pytest.approx([0.5, 0.3, 0.2])
+
+
+def updates(
     deltas: np.ndarray,
     num_examples: np.ndarray,
     *,
@@ -62,6 +112,8 @@ def step(strategy: Strategy, of: Cohort, parameters: int = 1) -> np.ndarray:
 # -- F3 ------------------------------------------------------------------------------------------------------
 
 N = np.array([40, 100, 60, 200])
+
+
 VIOLATION, CORRECT = np.array([0.05, 0.04, 0.06, 0.10]), np.array([0.50, 0.60, 0.85, 0.80])
 
 
@@ -74,7 +126,7 @@ def counts_of(gap: float, correct: float, rows: int = 10_000) -> np.ndarray:
     return found
 
 
-FOUR = cohort(
+FOUR = updates(
     np.array([[1.0], [2.0], [3.0], [4.0]]),
     N,
     scores=np.stack([counts_of(d, a) for d, a in zip(VIOLATION, CORRECT, strict=True)]),
@@ -157,16 +209,16 @@ SCORES = np.array([[0.9, 0.6], [0.5, 0.8], [0.2, 0.7]])
     ],
 )
 def test_fedval_with_one_and_with_several_metrics(metric, floor: float, expected) -> None:
-    three = cohort(np.eye(3), np.array([10, 20, 30]), scores=SCORES)
+    three = updates(np.eye(3), np.array([10, 20, 30]), scores=SCORES)
     assert step(rule(fedval(floor=floor), metric), three, 3) == pytest.approx(expected, abs=1e-6)
 
 
 def test_fedval_is_sharper_with_a_power_and_falls_back_to_rows() -> None:
-    three = cohort(np.eye(3), np.array([10, 20, 30]), scores=SCORES)
+    three = updates(np.eye(3), np.array([10, 20, 30]), scores=SCORES)
     squared = (SCORES[:, 0] + 0.001) ** 2
     found = step(rule(fedval(sharpness=2.0), lambda scores: scores[:, 0]), three, 3)
     assert found == pytest.approx(squared / squared.sum())
-    nobody = cohort(np.eye(3), np.array([10, 20, 30]), scores=SCORES * np.nan)
+    nobody = updates(np.eye(3), np.array([10, 20, 30]), scores=SCORES * np.nan)
     found = step(rule(fedval(floor=0.0), lambda scores: scores[:, 0]), nobody, 3)
     assert found == pytest.approx([1 / 6, 2 / 6, 3 / 6])
 
@@ -184,7 +236,7 @@ def test_settings_that_came_later_are_written_only_where_they_differ() -> None:
 def two_rounds(strategy: Strategy) -> list[float]:
     state, found = strategy.init(np.zeros(1)), []
     for t, update in enumerate((0.1, 0.3), start=1):
-        state = strategy.aggregate(state, cohort(np.array([[update]]), np.array([5]), t=t))
+        state = strategy.aggregate(state, updates(np.array([[update]]), np.array([5]), t=t))
         found.append(float(state.params[0]))
     return found
 
@@ -207,7 +259,7 @@ def test_fedyogi_by_hand() -> None:
 
 # -- q-FFL and AFL -------------------------------------------------------------------------------------------
 
-TWO = cohort(np.array([[0.1, 0.0], [0.0, 0.2]]), np.array([10, 30]), loss=np.array([0.5, 2.0]))
+TWO = updates(np.array([[0.1, 0.0], [0.0, 0.2]]), np.array([10, 30]), loss=np.array([0.5, 2.0]))
 
 
 @pytest.mark.parametrize(
@@ -261,6 +313,8 @@ def test_the_projection_onto_the_simplex(values, expected) -> None:
 
 # mean P(1): label 0 (.2, .5), label 1 (.6, .7); of groups (.3, .566667)
 SERVER_ROWS = np.array([[30, 10], [40, 20]])
+
+
 SEEN = Statistics(
     np.stack([SERVER_ROWS, SERVER_ROWS * 0], axis=-1),
     SERVER_ROWS * np.array([[0.2, 0.6], [0.5, 0.7]]),
@@ -290,7 +344,7 @@ def test_the_slope_of_unfairness_without_a_group() -> None:
 def test_a_step_at_the_server_has_the_length_it_is_told() -> None:
     strategy = rule(server_step(metric="sp", rho=0.5, target=0.9))
     unfair = np.array([[[9, 1], [9, 1]], [[1, 9], [1, 9]]])
-    two = cohort(np.array([[3.0, 0.0], [3.0, 8.0]]), np.array([10, 10]))._replace(
+    two = updates(np.array([[3.0, 0.0], [3.0, 8.0]]), np.array([10, 10]))._replace(
         server_counts=unfair, measured={Need.DESCENT: lambda params, loss: np.array([0.0, -7.0])}
     )
     assert step(strategy, two, 2) == pytest.approx([3.0, 4.0 - 0.5 * 5])
@@ -298,3 +352,193 @@ def test_a_step_at_the_server_has_the_length_it_is_told() -> None:
     assert step(strategy, fair, 2) == pytest.approx([3.0, 4.0])
     flat = two._replace(measured={Need.DESCENT: lambda params, loss: np.zeros(2)})
     assert step(strategy, flat, 2) == pytest.approx([3.0, 4.0])
+
+
+# -- what a strategy asks for, and what it says before it knows anything --------------------------------
+
+
+def test_which_strategies_would_do_the_same_without_groups() -> None:
+    blind = {
+        entry.name
+        for entry in entries()
+        if parse_spec(entry.name, "sp").build(Setup(3, learning_rate=0.1)).group_blind
+    }
+    assert blind == {"afl", "fedprox", "qffl"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "fairgrad",
+        "fairbatch",
+        "fedfb:metric=sp",
+        "fedfb:metric=eo",
+        "fedgft",
+        "fedminmax",
+        "prejudice:scope=global",
+    ],
+)
+def test_before_the_first_round_nothing_is_known_and_the_loss_is_the_usual_one(text: str) -> None:
+    strategy = parse_spec(text, "eqo").build(Setup(3))
+    state = strategy.init(np.zeros(3))
+    assert all(len(value) == 0 for name, value in state._asdict().items() if name != "params")
+    assert strategy.broadcast is not None
+    assert strategy.local_loss is not None
+    told = np.asarray(strategy.broadcast(state, None))
+    assert len(told) == 0
+    terms = strategy.local_loss(told, ROWS, None)
+    assert (terms.weight == 1).all()
+    assert terms.push is None or not terms.push.any()
+
+
+@pytest.mark.parametrize(
+    ("text", "needs"),
+    [
+        ("fedavg", set()),
+        ("fedavg_gr", {Need.ROWS}),
+        ("fedavg_gr:counts=once", {Need.ALL_ROWS}),
+        ("fair_fate", {Need.SCORES}),
+        ("fair_fate:keep=0.5", {Need.SCORES, Need.TRIALS}),
+        ("fair_best", {Need.SCORES}),
+        ("fedval", {Need.SCORES}),
+        ("ffalm", {Need.LOCAL, Need.REPORTS}),
+        ("prejudice:scope=batch", set()),
+        ("prejudice", {Need.LOCAL}),
+        ("prejudice:scope=global", {Need.REPORTS}),
+        ("server_step", {Need.DESCENT}),
+        *(
+            (name, {Need.REPORTS})
+            for name in ("afl", "qffl", "fairfed", "fairgrad", "fairbatch", "fedfb", "fedgft")
+        ),
+        *((name, {Need.REPORTS}) for name in ("fedminmax", "dual_reweighing", "fedfb:metric=sp")),
+    ],
+)
+def test_nothing_is_measured_that_a_strategy_does_not_need(text: str, needs: Needs) -> None:
+    strategy = parse_spec(text, "eqo").build(Setup(3, learning_rate=0.1))
+    assert strategy.needs == needs
+    assert strategy.refresh == (1 if text in ("ffalm", "prejudice") else None)
+
+
+def test_where_a_strategy_looks_at_the_validation_rows() -> None:
+    assert {Need.SCORES, Need.DESCENT, Need.TRIALS} == ON_VALIDATION
+
+
+# -- weights of clients ---------------------------------------------------------------------------------
+
+
+def test_afl_counts_by_rows_where_all_shares_have_vanished() -> None:
+    two = Statistics(
+        np.stack([np.full((2, 2, 2), 1), np.full((2, 2, 2), 3)]), np.zeros((2, 2, 2)), np.zeros((2, 2, 2))
+    )
+    strategy = rule(afl(rate=0.1))
+    gone = AflState(np.zeros(2), {}, {"A": -9.0, "B": -9.0})
+    assert strategy.aggregate(gone, cohort(two)).params == pytest.approx([0.25, 0.75])
+    # 8 - 32 * 0.25 is 0 and 24 - 32 * 0.74 is 0.32: less than a row, and still all that counts
+    few = AflState(np.zeros(2), {}, {"A": -0.25, "B": -0.74})
+    assert strategy.aggregate(few, cohort(two)).params == pytest.approx([0, 1])
+
+
+def test_fairfed_counts_by_rows_where_all_weights_have_vanished() -> None:
+    local = Statistics(
+        np.stack([np.full((2, 2, 2), 1), np.full((2, 2, 2), 3)]), np.zeros((2, 2, 2)), np.zeros((2, 2, 2))
+    )
+    strategy = rule(fairfed(metric="eo", beta=0))
+    gone = FairFedState(np.zeros(2), {}, {"A": -9.0, "B": -9.0})
+    found = strategy.aggregate(gone, cohort(local))
+    assert found.params == pytest.approx([0.25, 0.75])
+    assert found.notes["weight"] == pytest.approx([0.25, 0.75])
+    few = FairFedState(np.zeros(2), {}, {"A": -0.25, "B": -0.74})
+    assert strategy.aggregate(few, cohort(local)).params == pytest.approx([0, 1])
+
+
+def test_fairfed_reweighs_at_clients_unless_told_not_to() -> None:
+    assert rule(fairfed(metric="eo", beta=1)).local_loss is local_reweighing
+    for text, loss in (("fairfed", local_reweighing), ("fairfed:local=none", None)):
+        assert parse_spec(text, "eo").build(Setup(3)).local_loss is loss
+
+
+@pytest.mark.parametrize("values", [[0.1, 0.2, 0.3, 0.4], [0.0, 0.3, 0.7], [0.7, 0.2, 0.1]])
+def test_shares_that_add_up_are_left_as_they_are(values: list[float]) -> None:
+    """To the bit, also where their sum is off by a rounding."""
+    given = np.array(values)
+    assert project(given) is given
+    assert project(given * 1000, 1000.0).tolist() == (given * 1000).tolist()
+
+
+def test_shares_below_zero_are_projected_even_if_they_add_up() -> None:
+    assert project(np.array([1.5, -0.5])).tolist() == [1, 0]
+    assert project(np.array([3.0, -1.0]), 2.0).tolist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("rho", "fair", "stepped"), [(0.0, False, 0), (1.0, True, 0), (1.0, False, 1), (0.3, False, 1)]
+)
+def test_a_step_at_the_server_is_noted_and_only_taken_where_it_is_needed(
+    rho: float, fair: bool, stepped: int
+) -> None:
+    asked: list[int] = []
+    unfair = np.array([[[9, 1], [9, 1]], [[1, 9], [1, 9]]])
+    one = cohort(
+        n=(1,),
+        server_counts=unfair[[0, 0]] if fair else unfair,
+        descend=lambda params, loss: asked.append(1) or np.array([-2.0]),
+    )
+    state = rule(server_step(metric="sp", rho=rho)).aggregate(AVERAGING.init(np.zeros(1)), one)
+    assert state.notes == {"stepped": stepped}
+    assert len(asked) == stepped
+    assert state.params == pytest.approx([1 - rho * stepped])
+
+
+@pytest.mark.parametrize("down", [0.0, np.inf, np.nan])
+def test_a_slope_that_leads_nowhere_is_not_taken(down: float) -> None:
+    unfair = np.array([[[9, 1], [9, 1]], [[1, 9], [1, 9]]])
+    one = cohort(n=(1,), server_counts=unfair, descend=lambda params, loss: np.array([down]))
+    state = rule(server_step(metric="sp", rho=0.5)).aggregate(AVERAGING.init(np.zeros(1)), one)
+    assert (state.params.tolist(), state.notes) == ([1], {"stepped": 0})
+
+
+def test_a_client_without_a_loss_still_counts_in_qffl() -> None:
+    """Its weight is the root of 1e-10, the other's that of 1."""
+    two = report(ROWS, loss=0.0), report(ROWS, loss=ROWS * 1.0)
+    both = cohort(Statistics(*(np.concatenate(of) for of in zip(*two, strict=True))))
+    state = rule(qffl(q=0.5), learning_rate=0.1).aggregate(AVERAGING.init(np.zeros(2)), both)
+    assert state.notes["loss"] == pytest.approx([1e-10, 1 + 1e-10])
+    weights, curvature = np.array([1e-5, 1.0]), np.array([0.5 * 1e5, 0.5]) / 0.1
+    step = weights.sum() / (weights + curvature).sum()
+    assert state.notes["step"] == pytest.approx(step)
+    assert state.params == pytest.approx(step * weights / weights.sum())
+
+
+def test_an_undefined_score_of_fedval_counts_as_the_floor() -> None:
+    scores = np.array([0.5, np.nan, 0.2, 0.0])  # the last is the server's
+    three = cohort(n=(1, 1, 1), client_counts=np.zeros((3, 2, 2, 2)))
+    found = (
+        rule(fedval(floor=0.1), lambda counts: scores).aggregate(AVERAGING.init(np.zeros(3)), three).params
+    )
+    assert found == pytest.approx([0.6 / 1.0, 0.1 / 1.0, 0.3 / 1.0])
+
+
+# -- F3 -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("against", VIOLATIONS)
+def test_violations_of_many_models_are_those_of_each(against: str) -> None:
+    counts = np.random.default_rng(1).integers(1, 30, (5, 3, 2, 2))
+    for metric in VIOLATIONS[against].values():
+        np.testing.assert_allclose(metric(counts), [metric(of) for of in counts])
+
+
+def test_a_client_at_the_least_mcc_counts() -> None:
+    right, wrong = np.array([[[5, 0], [0, 5]]] * 2), np.array([[[4, 1], [0, 5]]] * 2)
+    two = cohort(n=(1, 1), client_counts=np.stack([right, wrong]))
+    state = f3(metrics.sp_diff, fairest, alpha=1.0, min_mcc=1.0).aggregate(AVERAGING.init(np.zeros(2)), two)
+    assert state.notes["fair"].tolist() == [True, False]
+    assert state.params.tolist() == [1, 0]
+    assert state.notes["violation"].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(("alpha", "kept"), [(0.0, 1), (0.2, 1), (0.21, 2), (0.4, 2), (0.6, 3), (1.0, 5)])
+def test_a_share_of_the_clients_is_rounded_up(alpha: float, kept: int) -> None:
+    five = cohort(n=(1,) * 5, client_counts=np.stack([np.array([[[5, 0], [0, 5]]] * 2)] * 5))
+    state = f3(metrics.sp_diff, fairest, alpha=alpha).aggregate(AVERAGING.init(np.zeros(5)), five)
+    assert state.notes["fair"].tolist() == [True] * kept + [False] * (5 - kept)

@@ -1,4 +1,4 @@
-"""Steps against wrong clients: clip, median, trimmed, krum."""
+"""Steps: averages of models, and those against wrong clients (clip, median, trimmed, krum)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from fairfate import InputError, run
+from fairfate import run
 from fairfate.engine.server import Replies, Server
+from fairfate.errors import InputError
 from fairfate.strategies import (
     Cohort,
     ModelState,
@@ -21,10 +22,23 @@ from fairfate.strategies import (
     parse_spec,
     weighted_mean,
 )
-from fairfate.strategies.steps import clip, each, krum, krum_scores, median, scaled, trimmed
+from fairfate.strategies.steps import (
+    Average,
+    clip,
+    each,
+    krum,
+    krum_scores,
+    median,
+    scaled,
+    trimmed,
+)
 
 DELTAS = np.array([[1, 0], [1.2, 0.1], [0.9, -0.1], [10, 10]])
+
+
 NOTHING = np.zeros((0, 2, 2, 2), dtype=np.int64)
+
+
 SETUP = Setup(10, learning_rate=0.1)
 
 
@@ -106,29 +120,6 @@ def test_texts_labels_and_records() -> None:
         "fedavg+trimmed+average(trimmed_share=0.1)",
         "fedavg+trimmed+average(trimmed_share=0.2)",
     ]
-
-
-@pytest.mark.parametrize("steps", ["trimmed+clip", "median+krum", "average+clip", "clip+clip"])
-def test_steps_in_another_order_are_refused(steps: str) -> None:
-    with pytest.raises(
-        InputError, match="steps must be taken once each, clip before median, trimmed or krum"
-    ):
-        parse_spec(f"fedavg+{steps}", "sp")
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("fedavg+trimmed:share=0.5", r"trimmed: share must be in \[0, 0.5\), got 0.5"),
-        ("fedavg+clip:norm=-1", "clip: norm must be >= 0, got -1"),
-        ("fedavg+krum:keep=0", r"krum: keep must be in \[1, 1e\+06\], got 0"),
-        ("fedavg+krum:attackers=1.5", "krum: attackers must be a whole number, got 1.5"),
-        ("fedavg+median:share=1", "step 'median' has no settings, got 'share'"),
-    ],
-)
-def test_settings_are_checked(text: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        parse_spec(text, "sp")
 
 
 def test_a_strategy_that_does_not_ask_the_cohort_is_told_so() -> None:
@@ -233,3 +224,31 @@ def test_a_step_by_its_name_is_that_rule(step: str, rule) -> None:
     (found,) = built.combine(DELTAS, np.ones(4))
     assert_array_equal(found, rule(DELTAS))
     assert not np.allclose(found, DELTAS.mean(axis=0))
+
+
+@pytest.mark.parametrize(
+    ("share", "rounds", "first"), [(1.0, 10, 1), (0.5, 10, 6), (0.01, 10, 10), (0.25, 10, 9), (0.75, 3, 2)]
+)
+def test_an_average_begins_so_many_rounds_before_the_end(share: float, rounds: int, first: int) -> None:
+    """A share of the rounds, to the nearest even number of two, and one at least."""
+    assert Average(share, rounds).first == first
+
+
+def test_an_average_is_of_the_models_from_its_first_round_on() -> None:
+    average = Average(0.5, 4)
+    models = [np.float32([t, 10 * t]) for t in (1, 2, 3, 4)]
+    assert average.add(1, models[0]) is models[0]
+    assert average.add(2, models[1]) is models[1]
+    assert average.add(3, models[2]).tolist() == [3, 30]
+    found = average.add(4, models[3])
+    assert found.tolist() == [3.5, 35]
+    assert found.dtype == np.float32
+    assert average.count == 2
+
+
+def test_updates_are_multiplied_by_their_factors() -> None:
+    deltas = np.float32([[1, 2], [3, 4], [5, 6], [7, 8]])
+    found = scaled(deltas, np.array([0.0, 0.5, 1.0, 2.0]))
+    assert found.tolist() == [[0, 0], [1.5, 2], [5, 6], [14, 16]]
+    assert found.dtype == np.float32
+    assert deltas[0].tolist() == [1, 2]
