@@ -14,9 +14,9 @@ class InputError(ValueError):
     Errors of `check` have the three as fields, too.
     """
 
-    def __init__(self, message: object, *, argument: str = "", rule: str = "", value: str = "") -> None:
-        super().__init__(message)
-        self.argument, self.rule, self.value = argument, rule, value
+    argument = ""
+    rule = ""
+    value = ""
 
 
 class ProcessDiedError(RuntimeError):
@@ -154,4 +154,6 @@ def check(condition: bool, rule: str, value: object) -> None:
     """
     if not condition:
         argument, _, broken = rule.partition(" must ")
-        raise InputError(f"{rule}, got {value}", argument=argument, rule=broken, value=str(value))
+        error = InputError(f"{rule}, got {value}")
+        error.argument, error.rule, error.value = argument, broken, str(value)
+        raise error
