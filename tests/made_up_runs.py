@@ -13,10 +13,10 @@ import pandas as pd
 from fairfate.data.groups import Groups
 from fairfate.engine.record import MEASURES
 from fairfate.experiments.config import Config, config_text
-from fairfate.experiments.final import Final, write_final
-from fairfate.experiments.results import Line, count_columns, rounds_frame, write_clients, write_rounds
 from fairfate.fairness.objective import metrics_by
 from fairfate.fairness.thresholds import BINS
+from fairfate.results.details import Final, write_final
+from fairfate.results.tables import Line, count_columns, rounds_frame, write_rounds, write_table
 
 
 class Named(NamedTuple):
@@ -74,7 +74,7 @@ def write_run(
         key = {"dataset": dataset, "partition": "dirichlet:0.5", "protocol": "paper", "seed": seed}
         frames.append(rounds_frame(key, lines, metrics_by(groups)))
     write_rounds(folder / "rounds.parquet", pd.concat(frames, ignore_index=True), groups)
-    write_clients(folder / "clients.parquet", pd.concat(record, ignore_index=True))
+    write_table(folder / "clients.parquet", pd.concat(record, ignore_index=True), "clients.parquet")
     write_final(folder, Final(pd.concat(scores, ignore_index=True), pd.concat(local, ignore_index=True)))
     config = Config(
         data=dataset,
@@ -119,15 +119,6 @@ def _record(asked: np.ndarray, fair: np.ndarray, clients: Sequence[str], reason:
     names = np.array(clients, dtype=object)[k]
     columns = {"round": t + 1, "name": names, "outcome": outcome, "reason": reasons, "examples": 10.0}
     return pd.DataFrame({**columns, **dict.fromkeys(MEASURES, 0.5)})
-
-
-def first_format(run: Path, folder: Path) -> Path:
-    """The same run as the first version wrote it: rounds only, and no counts in them."""
-    folder.mkdir()
-    rounds = pd.read_parquet(run / "rounds.parquet")
-    counts = [name for name in rounds.columns if name.startswith("n_")]
-    rounds.drop(columns=["acceptance", "notes", *counts]).to_parquet(folder / "rounds.parquet")
-    return folder
 
 
 def settings(**values: object) -> str:

@@ -15,12 +15,12 @@ from flwr.app import Context, RecordDict
 
 from fairfate import read_model, read_rounds, run
 from fairfate.experiments.config import from_mapping, read_config
-from fairfate.experiments.results import read_clients
 from fairfate.flower.app.gate import state_folder
 from fairfate.flower.app.init import init
 from fairfate.flower.app.make_study import make_key, make_study, read_party
 from fairfate.flower.app.site_state import SiteFolder
 from fairfate.flower.sealing import PrivateKey
+from fairfate.results.tables import read_clients
 from federation_in_process import LocalGrid
 
 

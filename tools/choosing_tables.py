@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fairfate.experiments.choice import KEEP, TOLERANCE
+from fairfate.fairness.selection import KEEP, TOLERANCE
 
 FILE = Path(__file__).parent.parent / "docs" / "measurements" / "choosing.csv"
 MEASURES = ("accuracy", "balanced_accuracy", "mcc", "acceptance", "sp", "eo", "eqo")
@@ -23,11 +23,11 @@ GROUP = {"adult": "gender", "compas": "race"}
 
 def collect(folders: list[Path]) -> pd.DataFrame:
     """One row for each folder, dataset, split and strategy; means and standard deviations over the seeds."""
-    from fairfate.report.comparison import Comparison
+    from fairfate.report.data import ReportData
 
     found = []
     for folder in folders:
-        for one in Comparison.read([folder]):
+        for one in ReportData.read([folder]):
             means = {
                 f"{name}_{kind}": one.summary[f"{name}_last_{kind}"]
                 for name in MEASURES
@@ -77,7 +77,7 @@ def _name(strategy: str) -> str:
 
 
 def _to_take(part: pd.DataFrame) -> str:
-    """The strategy that the rule of `fairfate.experiments.choice` would take, by these means."""
+    """The strategy that the rule of `fairfate.results.recommendation` would take, by these means."""
     whole = part[part["collapsed"] == 0]
     top = whole.loc[whole["accuracy_mean"].idxmax()]
     skill = whole["balanced_accuracy_mean"] - 0.5

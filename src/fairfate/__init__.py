@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from fairfate.errors import InputError
     from fairfate.estimator import FairFederatedClassifier
     from fairfate.experiments.config import Config
-    from fairfate.experiments.finished import Run, load_run
-    from fairfate.experiments.results import read_model, read_rounds
     from fairfate.experiments.run import run
+    from fairfate.experiments.runs import Run, load_run
     from fairfate.fairness.metrics import measure
     from fairfate.models.fair_model import FairModel
+    from fairfate.results.folder import read_model
+    from fairfate.results.tables import read_rounds
     from fairfate.strategies import Cohort, Strategy, register
 
 _HOMES = {
@@ -28,14 +29,14 @@ _HOMES = {
     "FairFederatedClassifier": "estimator",
     "FairModel": "models.fair_model",
     "InputError": "errors",
-    "Run": "experiments.finished",
+    "Run": "experiments.runs",
     "Strategy": "strategies",
     "Table": "data",
     "load": "data",
-    "load_run": "experiments.finished",
+    "load_run": "experiments.runs",
     "measure": "fairness.metrics",
-    "read_model": "experiments.results",
-    "read_rounds": "experiments.results",
+    "read_model": "results.folder",
+    "read_rounds": "results.tables",
     "register": "strategies",
     "run": "experiments.run",
     "synthetic": "data",

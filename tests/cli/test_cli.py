@@ -18,7 +18,8 @@ from fairfate.cli.screen import Bar, watching
 from fairfate.errors import Stopped
 from fairfate.experiments.run import run
 from fairfate.options import Execution, Options, options_of
-from fairfate.report.comparison import Comparison, remarks
+from fairfate.report.data import ReportData
+from fairfate.report.remarks import remarks
 from fairfate.report.tracking import Tracking
 
 
@@ -67,7 +68,7 @@ def test_a_collapsed_model_is_flagged() -> None:
         data="synthetic:rows=300", rounds=1, seeds=(1,), jobs=1, strategies=("fedavg", "fair_fate")
     )
     rounds = finished.rounds.assign(mcc=finished.rounds["strategy"].map({"fedavg": 0.3, "fair_fate": 0.01}))
-    flagged = [line.split(":")[0] for line in remarks(Comparison.of(replace(finished, rounds=rounds)))]
+    flagged = [line.split(":")[0] for line in remarks(ReportData.of(replace(finished, rounds=rounds)))]
     assert flagged == ["collapsed"]
 
 

@@ -16,9 +16,9 @@ import pytest
 from fairfate.engine.checkpoint import Checkpoint
 from fairfate.errors import InputError
 from fairfate.experiments.config import read_written
-from fairfate.experiments.folders import read_folder
 from fairfate.experiments.live import read_live_seeds
-from fairfate.experiments.results import counts_of, read_rounds
+from fairfate.experiments.runs import read_runs
+from fairfate.results.tables import counts_of, read_rounds
 from fairfate.storage import read_arrays, write_arrays
 from odd_input import make_base
 
@@ -86,7 +86,7 @@ def test_a_run_without_rounds_is_told(there: Path, fairfate) -> None:
 def test_every_strategy_and_seed_is_measured_in_the_last_round(change, got: str, there: Path) -> None:
     rewrite(there / "rounds.parquet", change)
     with pytest.raises(InputError, match=f"in the last round, got {got} in"):
-        list(read_folder(there))
+        list(read_runs(there))
 
 
 def test_a_cell_without_test_rows_in_a_sweep_is_told(base: Path, fairfate, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_cell_without_test_rows_in_a_sweep_is_told(base: Path, fairfate, tmp_p
     [
         ("rounds.parquet", filled("n_0_0_0", -1, row=0), "column 'n_0_0_0' must have numbers from 0 to"),
         ("rounds.parquet", filled("n_0_0_0", 2**62), "column 'n_0_0_0' must have numbers from 0 to"),
-        ("rounds.parquet", filled("n_0_0_0", None, row=3), "column 'n_0_0_0' must have numbers from 0 to"),
+        ("rounds.parquet", filled("n_0_0_0", None, row=3), "a value in every row of column 'n_0_0_0'"),
         ("rounds.parquet", filled("round", 0, row=0), "column 'round' must have numbers from 1 to 10000000"),
         ("rounds.parquet", filled("round", 2**40), "column 'round' must have numbers from 1 to 10000000"),
         ("rounds.parquet", filled("accuracy", np.inf, row=0), "column 'accuracy' must have finite numbers"),

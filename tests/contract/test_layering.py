@@ -25,6 +25,7 @@ ROOMS = [
     "strategies",
     "federation",
     "engine",
+    "results",
     "experiments",
     "estimator",
     "report",
@@ -34,7 +35,7 @@ ROOMS = [
     "__main__",
 ]
 FILES = sorted(SOURCE.rglob("*.py"))
-FOR_USERS = {("finished.py", f"fairfate.report.{name}") for name in ("figures", "material", "style", "write")}
+FOR_USERS = {("runs.py", f"fairfate.report.{name}") for name in ("data", "figures", "page", "style")}
 FOR_USERS |= {("estimator.py", f"fairfate.report.{name}") for name in ("canvas", "style")}
 """What users look for where the room's order would not have it: `Run.plot`, `Run.report` and the estimator's
 figure."""

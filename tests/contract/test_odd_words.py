@@ -31,8 +31,9 @@ from fairfate.experiments.config import (
     read_config,
     read_written,
 )
-from fairfate.experiments.results import groups_in, model_file, read_clients, read_groups, read_rounds
 from fairfate.experiments.runner import check_request
+from fairfate.results.folder import model_file
+from fairfate.results.tables import groups_in, read_clients, read_rounds
 from fairfate.storage import short_name
 
 SOURCE = Path(library.__file__).parent
@@ -301,7 +302,7 @@ def changed(finished: Path, name: str, folder: Path, columns: dict[str, object])
         ({"strategy": 5}, "with string in column 'strategy', got int64"),
         ({"settings": "["}, r"settings that a run has written, got '\['"),
         ({"settings": "[]"}, r"settings that a run has written, got '\[\]'"),
-        ({"n_0_0_0": None}, "with counts of whole groups"),
+        ({"n_0_0_0": None}, "with column 'n_0_0_0'"),
         ({"seed": 1.5}, "with int64 in column 'seed', got double"),
     ],
 )
@@ -343,17 +344,20 @@ def test_groups_are_checked(about, finished: Path, tmp_path: Path) -> None:
     table = pq.read_table(finished / "rounds.parquet")
     file = tmp_path / "rounds.parquet"
     pq.write_table(table.replace_schema_metadata({b"fairfate": b"{"}), file)
-    with pytest.raises(InputError, match="header of ours"):
-        read_groups(file)
+    with pytest.raises(InputError, match="header of a run"):
+        read_rounds(file)
     other = {"members": [[0]], "values": [["a"]], "attributes": ["x"]}
     pq.write_table(table.replace_schema_metadata({b"fairfate": json.dumps(other).encode()}), file)
-    with pytest.raises(InputError, match="counts of 1 groups, got 8 columns"):
-        read_groups(file)
+    with pytest.raises(InputError, match="counts of its groups, got 'n_1_0_0'"):
+        read_rounds(file)
 
 
 def test_pandas_notes_in_our_tables_do_not_matter(finished: Path, tmp_path: Path) -> None:
     table = pq.read_table(finished / "rounds.parquet")
-    pq.write_table(table.replace_schema_metadata({b"pandas": b"\xff{"}), tmp_path / "rounds.parquet")
+    pq.write_table(
+        table.replace_schema_metadata({**table.schema.metadata, b"pandas": b"\xff{"}),
+        tmp_path / "rounds.parquet",
+    )
     pd.testing.assert_frame_equal(read_rounds(tmp_path), read_rounds(finished))
     pd.testing.assert_frame_equal(read_rounds(finished), pd.read_parquet(finished / "rounds.parquet"))
 

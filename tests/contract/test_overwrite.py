@@ -13,10 +13,10 @@ import pytest
 import fairfate as package
 from command import Outcome
 from fairfate.errors import InputError
-from fairfate.experiments.use import find_model, predict_file
+from fairfate.experiments.predict import find_model, predict_file
 from fairfate.export import export
 from fairfate.report.draw import draw
-from fairfate.report.write import report, write_card
+from fairfate.report.page import report, write_card
 from fairfate.storage import check_output
 
 Call = Callable[..., Outcome]

@@ -10,10 +10,10 @@ import pytest
 
 from fairfate.data import Columns, Schema, UnfitError, load, table_from_frame
 from fairfate.errors import InputError
-from fairfate.experiments.results import counts_of, read_groups
 from fairfate.experiments.run import run
 from fairfate.fairness import metrics
 from fairfate.fairness.objective import bind
+from fairfate.results.tables import counts_of, read_counted_rounds
 
 COLUMNS = Columns(target="hired", favourable="yes", sensitive=("sex", "race"))
 
@@ -54,7 +54,7 @@ def test_a_run_measures_each_attribute_and_the_worst(file: Path, tmp_path: Path)
         jobs=1,
         out=tmp_path / "o",
     )
-    groups = read_groups(tmp_path / "o")
+    groups = read_counted_rounds(tmp_path / "o")[1]
     assert groups == done.table.grouping
     counts = counts_of(done.rounds)
     assert counts.shape[1:] == (6, 2, 2)

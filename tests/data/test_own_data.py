@@ -25,7 +25,7 @@ from fairfate.experiments.plan import resolve
 from fairfate.experiments.prepare import prepare
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import split_rows
-from fairfate.report.write import report as write_report
+from fairfate.report.page import report as write_report
 
 Call = Callable[..., Outcome]
 SHORT = ["--rounds", "5", "--seeds", "2", "--jobs", "1"]

@@ -17,9 +17,9 @@ from fairfate.engine.simulate import simulate
 from fairfate.engine.simulation import Simulation
 from fairfate.errors import InputError
 from fairfate.experiments.config import expand, from_mapping
-from fairfate.experiments.folders import read_folder
 from fairfate.experiments.prepare import checked
 from fairfate.experiments.run import run
+from fairfate.experiments.runs import read_runs
 from fairfate.experiments.sweep import sweep
 from fairfate.fairness.disclosure import merge_bins, round_counts, round_statistics
 from fairfate.fairness.thresholds import apply_to_histogram, choose_from_histogram, histogram
@@ -282,6 +282,6 @@ def test_a_sweep_varies_the_minimum(tmp_path: Path) -> None:
     configs = expand({**OPTIONS, "min-cell": [0, K], "seeds": [1]})
     assert [config.min_cell for config in configs] == [0, K]
     sweep(configs, tmp_path, jobs=1)
-    titles = [found.title for found in read_folder(tmp_path)]
+    titles = [found.title for found in read_runs(tmp_path)]
     assert titles == ["min-cell 0", "min-cell 10"]
     assert sweep(configs, tmp_path, jobs=1).ran == 0

@@ -20,8 +20,8 @@ from fairfate.engine.simulation import Simulation
 from fairfate.engine.validators import candidates
 from fairfate.errors import InputError
 from fairfate.experiments.config import expand, from_mapping, read_config
-from fairfate.experiments.folders import read_folder
 from fairfate.experiments.run import run
+from fairfate.experiments.runs import read_runs
 from fairfate.experiments.sweep import sweep
 from fairfate.fairness.objective import bind
 from fairfate.federation.partition import parse_partition
@@ -315,7 +315,7 @@ def test_a_sweep_tells_apart_who_judges(tmp_path: Path) -> None:
     options = {"data": "synthetic:rows=1500", "strategy": ["fair_fate"], "rounds": 2, "seeds": 2}
     configs = expand({**options, "validation-from": ["server", "clients", "clients:mode=secure"]})
     sweep(configs, tmp_path, jobs=1)
-    held = list(read_folder(tmp_path))
+    held = list(read_runs(tmp_path))
     assert [len(one.rounds) for one in held] == [2 * 2 * 2] * 3
     assert [one.title.removeprefix("validation-from ") for one in held] == [
         "server",

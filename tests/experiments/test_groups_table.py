@@ -16,14 +16,15 @@ import made_up
 from command import Outcome
 from fairfate import InputError, Run, run
 from fairfate.data.groups import Groups
-from fairfate.experiments import results
+from fairfate.experiments import execute
 from fairfate.experiments.config import expand
-from fairfate.experiments.groups import group_rates
-from fairfate.experiments.results import count_columns, read_model
 from fairfate.experiments.sweep import sweep
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import split_rows
 from fairfate.models import mlp
+from fairfate.results.folder import read_model
+from fairfate.results.summary import group_rates, write_csv
+from fairfate.results.tables import count_columns
 
 Call = Callable[..., Outcome]
 ROUNDS = 30
@@ -133,11 +134,16 @@ def test_an_interrupted_run_writes_the_same_file(
         if done == ROUNDS + 3:  # in the second seed
             raise KeyboardInterrupt
 
+    def write(path: Path, frame: pd.DataFrame) -> None:
+        if path.name == "summary.csv":
+            raise KeyboardInterrupt
+        write_csv(path, frame)
+
     with pytest.raises(KeyboardInterrupt):
         run(**options(census), out=tmp_path, progress=interrupt)
     assert not (tmp_path / "groups.csv").exists()
     with monkeypatch.context() as patch:
-        patch.setattr(results, "write_summary", lambda *_: interrupt(ROUNDS + 3))
+        patch.setattr(execute, "write_csv", write)
         with pytest.raises(KeyboardInterrupt):
             run(**options(census), out=tmp_path)
     assert (tmp_path / "groups.csv").exists()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from fairfate import InputError, read_rounds, run
 from fairfate.data import Table
 from fairfate.engine.simulate import simulate
 from fairfate.experiments import execute
-from fairfate.experiments.folders import Unfinished, read_unfinished
 from fairfate.experiments.live import (
     LIVE,
     Seen,
@@ -33,13 +33,14 @@ from fairfate.experiments.live import (
     read_live_seeds,
     seen_since,
 )
-from fairfate.experiments.results import read_clients, read_groups
+from fairfate.experiments.runs import load_run, read_unfinished
 from fairfate.federation.partition import parse_partition
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import build
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
-from fairfate.report.material import Material
+from fairfate.report.data import ReportData
+from fairfate.results.tables import read_clients
 from fairfate.strategies import Setup, parse_spec
 from interruptions import everything
 
@@ -490,11 +491,12 @@ def test_the_ready_app_writes_every_round_down(tmp_path: Path, strategy: str) ->
 
 def test_a_finished_seed_that_has_lost_its_test_rows_is_told(fairfate, tmp_path: Path) -> None:
     fairfate("run", *QUICK, *TWO, "--out", "o")
-    rounds, groups = read_rounds(tmp_path / "o"), read_groups(tmp_path / "o")
+    run = load_run(tmp_path / "o")
+    rounds = run.rounds
     last = rounds["round"].max()
     left = rounds[(rounds["split"] != "test") | (rounds["round"] < last)]
     progress = {int(seed): (int(last), int(last)) for seed in set(rounds["seed"])}
-    found = Unfinished(left, pd.DataFrame(), groups, "eqo", (), progress)
+    begun = replace(run, progress=progress)
     with pytest.raises(InputError, match="one measurement on test rows for every strategy and seed"):
-        Material._begun(tmp_path / "o", found)
-    assert len(Material._begun(tmp_path / "o", found._replace(rounds=rounds)).models) == 4
+        ReportData.of([replace(begun, rounds=left)])
+    assert len(ReportData.of([begun]).models) == 4

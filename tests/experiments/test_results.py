@@ -13,14 +13,15 @@ import pytest
 import fairfate
 from fairfate.data import synthetic
 from fairfate.errors import InputError
-from fairfate.experiments import results
+from fairfate.experiments import execute
 from fairfate.experiments.config import Config, from_mapping, parse_seeds, read_config
-from fairfate.experiments.finished import load_run
-from fairfate.experiments.results import counts_of, read_clients, read_groups
 from fairfate.experiments.run import run
+from fairfate.experiments.runs import load_run
 from fairfate.fairness import metrics
 from fairfate.fairness.metrics import METRICS
 from fairfate.models import mlp
+from fairfate.results.summary import summarise, write_csv
+from fairfate.results.tables import Line, _noted, counts_of, read_clients, read_counted_rounds, rounds_frame
 from fairfate.strategies import parse_spec
 
 # the columns of rounds.parquet, as users and other tools rely on them
@@ -413,7 +414,7 @@ def test_counts_are_kept_and_give_the_metrics_again(finished: fairfate.Run) -> N
     assert (counts.sum(axis=(1, 2, 3)) == 80).all()
     for name in ("accuracy", "sp", "eo", "eqo", "mcc"):
         np.testing.assert_array_equal(METRICS[name](counts), rounds[name])
-    assert read_groups(finished.out).names == ("female", "male")
+    assert read_counted_rounds(finished.out)[1].names == ("female", "male")
 
 
 def test_the_record_of_clients_says_who_took_part(finished: fairfate.Run) -> None:
@@ -424,16 +425,6 @@ def test_the_record_of_clients_says_who_took_part(finished: fairfate.Run) -> Non
     rounds = finished.rounds.query("split == 'test' and fair_clients > 0")
     told = rounds.set_index(["strategy", "settings", "seed", "round"])["fair_clients"]
     assert fair.to_dict() == told.astype(int).to_dict()
-
-
-def test_a_run_of_the_first_format_can_still_be_read(finished: fairfate.Run, tmp_path: Path) -> None:
-    old = fairfate.read_rounds(finished.out).drop(columns=["acceptance", "notes"])
-    old = old.drop(columns=[name for name in old.columns if name.startswith("n_")])
-    old.to_parquet(tmp_path / "rounds.parquet")
-    assert len(fairfate.read_rounds(tmp_path)) == len(old)
-    assert read_groups(tmp_path) is None
-    with pytest.raises(InputError, match="run must hold counts, got one of an older version"):
-        counts_of(old)
 
 
 def test_undefined_fairness_stays_undefined_in_the_summary() -> None:
@@ -456,13 +447,15 @@ def test_undefined_fairness_stays_undefined_in_the_summary() -> None:
 def test_a_run_stopped_before_its_summary_writes_the_same_bytes(tmp_path: Path, monkeypatch) -> None:
     """All seeds come from files then, where pandas holds texts otherwise than in memory."""
 
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
+    def stop(path: Path, frame: pd.DataFrame) -> None:
+        if path.name == "summary.csv":
+            raise KeyboardInterrupt
+        write_csv(path, frame)
 
     options = {"data": "synthetic:rows=200", "rounds": 3, "seeds": (1, 2), "jobs": 1}
     run(out=tmp_path / "whole", **options)
     with monkeypatch.context() as patch:
-        patch.setattr(results, "write_summary", stop)
+        patch.setattr(execute, "write_csv", stop)
         with pytest.raises(KeyboardInterrupt):
             run(out=tmp_path / "again", **options)
     run(out=tmp_path / "again", **options)
@@ -480,9 +473,9 @@ def test_each_row_of_a_table_is_of_its_own_strategy_split_and_round() -> None:
             split: [np.full((2, 2, 2), 5) + np.eye(8)[0].reshape(2, 2, 2) * next(number) for _ in those]
             for split in ("validation", "test")
         }
-        lines.append(results.Line(spec, those, splits, [{"lam": float(t), "gap": t + 0.5} for t in those]))
+        lines.append(Line(spec, those, splits, [{"lam": float(t), "gap": t + 0.5} for t in those]))
     lines[1] = lines[1]._replace(notes=[{}])
-    frame = results.rounds_frame({"dataset": "d", "seed": 3}, lines, {"accuracy": metrics.accuracy})
+    frame = rounds_frame({"dataset": "d", "seed": 3}, lines, {"accuracy": metrics.accuracy})
     assert frame["strategy"].tolist() == ["fedavg"] * 4 + ["fedmom"] * 2 + ["fair_fate"] * 6
     assert frame["metric"].isna().tolist() == [True] * 6 + [False] * 6
     assert frame["metric"].tolist()[6:] == ["eo"] * 6
@@ -505,7 +498,7 @@ def test_each_row_of_a_table_is_of_its_own_strategy_split_and_round() -> None:
 
 
 def test_notes_of_a_round_as_columns() -> None:
-    nothing = results._noted({})
+    nothing = _noted({})
     assert np.isnan(nothing[:3]).all()
     assert nothing[3] is None
     notes = {
@@ -515,8 +508,8 @@ def test_notes_of_a_round_as_columns() -> None:
         "gap": 0.1,
         "weight": np.ones(3),
     }
-    assert results._noted(notes) == (0.5, 0.25, 2.0, '{"gap": 0.1}')
-    found = results._noted({"lam": 0.5})
+    assert _noted(notes) == (0.5, 0.25, 2.0, '{"gap": 0.1}')
+    found = _noted({"lam": 0.5})
     assert (found[0], found[3]) == (0.5, None)
     assert np.isnan(found[1:3]).all()
 
@@ -534,7 +527,7 @@ def test_a_summary_is_what_pandas_makes_of_the_last_rounds() -> None:
                     )
     rows[-1]["eo"] = np.nan
     frame = pd.DataFrame(rows)
-    found = results.summarise(frame).set_index("strategy")
+    found = summarise(frame).set_index("strategy")
     test = frame[frame["split"] == "test"]
     for kind, first in (("last", 25), ("last20", 6)):
         each = test[test["round"] >= first].groupby(["strategy", "seed"])[["sp", "eo"]].mean(skipna=False)

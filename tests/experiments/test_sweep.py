@@ -8,10 +8,9 @@ import pytest
 from fairfate.errors import InputError
 from fairfate.experiments.config import Config, expand
 from fairfate.experiments.execute import execute
-from fairfate.experiments.finished import Run
-from fairfate.experiments.folders import read_folder, read_unfinished
 from fairfate.experiments.prepare import prepare
 from fairfate.experiments.run import run
+from fairfate.experiments.runs import Run, read_runs, read_unfinished
 from fairfate.experiments.store import Store
 from fairfate.experiments.sweep import sweep
 
@@ -158,7 +157,7 @@ def test_strategies_keep_the_order_of_the_file_whatever_code_they_come_from(tmp_
         done = sweep(expand({**values, "strategy": strategies}), tmp_path / "o", jobs=1)
         wanted = [text for config in expand({**values, "strategy": strategies}) for text in config.strategies]
         order = [(text.partition(":")[0], "0.8" in text) for text in wanted]
-        (held,) = read_folder(tmp_path / "o")
+        (held,) = read_runs(tmp_path / "o")
         tables = [held.rounds.frame, *(done.rounds(cell) for cell in done.jobs)]
         for rounds in tables:
             for _, rows in rounds.groupby("seed"):

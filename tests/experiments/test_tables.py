@@ -13,7 +13,7 @@ import pytest
 
 from command import Outcome
 from fairfate.experiments.run import run
-from fairfate.report.comparison import Comparison
+from fairfate.report.data import ReportData
 from fairfate.report.tables import Cell, escape_latex, format_tables, rows_of
 from fairfate.report.terminal import COLUMNS, results_table
 
@@ -29,11 +29,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(folder: Path) -> Comparison:
-    return Comparison.read([folder])[0]
+def found(folder: Path) -> ReportData:
+    return ReportData.read([folder])[0]
 
 
-def test_rows_have_the_means_and_deviations_of_the_summary(found: Comparison) -> None:
+def test_rows_have_the_means_and_deviations_of_the_summary(found: ReportData) -> None:
     rows = {row.name: row for row in rows_of(found, ("accuracy", "acceptance", "eqo"))}
     assert {"fedavg", "fair_fate", "fedavg+average+thresholds", "majority baseline"} <= set(rows)
     for line, name in enumerate(found.names):
@@ -45,7 +45,7 @@ def test_rows_have_the_means_and_deviations_of_the_summary(found: Comparison) ->
     assert rows["fedavg+average+thresholds"].section == "one threshold for each group"
 
 
-def test_the_terminal_and_the_files_show_the_same_numbers(found: Comparison) -> None:
+def test_the_terminal_and_the_files_show_the_same_numbers(found: ReportData) -> None:
     grid = results_table(found, 400)
     shown = [[str(cell) for cell in column.cells] for column in grid.columns]
     markdown = format_tables([found], "markdown", COLUMNS)
@@ -56,7 +56,7 @@ def test_the_terminal_and_the_files_show_the_same_numbers(found: Comparison) -> 
             assert text in latex
 
 
-def test_csv_is_not_rounded_and_has_one_header_for_all_tables(found: Comparison) -> None:
+def test_csv_is_not_rounded_and_has_one_header_for_all_tables(found: ReportData) -> None:
     text = format_tables([found, found], "csv", COLUMNS)
     rows = list(csv.DictReader(io.StringIO(text)))
     assert len(rows) == 2 * len(rows_of(found, tuple(COLUMNS)))
@@ -69,7 +69,7 @@ def test_csv_is_not_rounded_and_has_one_header_for_all_tables(found: Comparison)
     assert (last["strategy"], last["sp_mean"], last["accuracy_std"]) == ("majority baseline", "", "")
 
 
-def test_latex_escapes_names_and_marks_the_best(found: Comparison) -> None:
+def test_latex_escapes_names_and_marks_the_best(found: ReportData) -> None:
     text = format_tables([found], "latex", COLUMNS)
     assert "fair\\_fate" in text
     table = text[text.index("\\toprule") : text.index("\\bottomrule")]

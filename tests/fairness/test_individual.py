@@ -18,7 +18,6 @@ from fairfate.engine.simulate import simulate
 from fairfate.engine.simulation import Simulation
 from fairfate.experiments.config import Config, from_mapping
 from fairfate.experiments.prepare import prepare
-from fairfate.experiments.results import read_clients
 from fairfate.fairness.individual import IndividualObjective, consistency, gower_neighbours
 from fairfate.fairness.objective import (
     bind,
@@ -33,6 +32,7 @@ from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, build, pack, split_rows
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
+from fairfate.results.tables import read_clients
 from fairfate.strategies import Need, Setup, load_plugin, parse_spec
 from fairfate.strategies.registry import TWO_GROUPS
 
@@ -418,12 +418,13 @@ def test_the_classifier_takes_them_too() -> None:
 
 
 def test_a_run_says_where_people_are_and_chooses_by_what_counts_tell(tmp_path: Path) -> None:
-    from fairfate.report.comparison import Comparison, remarks
+    from fairfate.report.data import ReportData
+    from fairfate.report.remarks import remarks
 
     strategies = (GUARDED, "fedval:metric=0.5*eo+0.5*consistency")
     config = Config(data="synthetic:rows=600", strategies=strategies, rounds=3, seeds=(1, 2))
     finished = run(config, out=tmp_path / "out", jobs=1)
-    (found,) = Comparison.read([tmp_path / "out"])
+    (found,) = ReportData.read([tmp_path / "out"])
     assert found.fairness == "eqo"
     assert any("consistency, flip: in no table, since counts do not tell" in line for line in remarks(found))
     assert finished.report().exists()

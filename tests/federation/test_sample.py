@@ -19,7 +19,8 @@ from fairfate.federation.split import Federation, build
 from fairfate.federation.validation_source import sample_size, scoring_rows
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
-from fairfate.report.comparison import Comparison, remarks
+from fairfate.report.data import ReportData
+from fairfate.report.remarks import remarks
 from fairfate.strategies import Setup, parse_spec
 
 STREAMS, TRAINING = Streams(3), Training(rounds=2, per_round=4, epochs=1)
@@ -93,13 +94,13 @@ def test_a_run_its_config_and_its_report_say_so(tmp_path: Path, few: None) -> No
     settings = {"data": "synthetic:rows=2000", "rounds": 1, "seeds": (1,), "clients": 6, "per_round": 4}
     done = run(**settings, out=tmp_path / "run", jobs=1)
     said = "models of the 4 clients of a round are scored on a sample of about 100 of the 400 validation rows"
-    assert any(said in line for line in remarks(Comparison.of(done)))
+    assert any(said in line for line in remarks(ReportData.of(done)))
     assert said in (tmp_path / "run" / "config.toml").read_text()
-    (read,) = Comparison.read([tmp_path / "run"])
+    (read,) = ReportData.read([tmp_path / "run"])
     assert any(said in line for line in remarks(read))
     assert said in done.report().read_text()
     alone = run(**settings, strategies=("fedavg",), jobs=1)
-    assert not any("sample" in line for line in remarks(Comparison.of(alone)))
+    assert not any("sample" in line for line in remarks(ReportData.of(alone)))
 
 
 def test_a_flower_federation_takes_the_same_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

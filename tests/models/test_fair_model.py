@@ -16,14 +16,14 @@ import made_up
 from fairfate import FairModel
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
-from fairfate.experiments.choice import choose
-from fairfate.experiments.results import count_columns
 from fairfate.export import to_json
 from fairfate.fairness import metrics
 from fairfate.fairness.disclosure import round_counts
 from fairfate.fairness.objective import bind
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import split_rows
+from fairfate.results.recommendation import choose
+from fairfate.results.tables import count_columns
 from fairfate.storage import read_arrays, write_arrays
 
 STRATEGIES = ["fedavg", "fair_fate", "fedavg+average+thresholds:from=clients"]

@@ -367,7 +367,7 @@ def test_an_example_trains_the_same_every_time(name: str, jobs: int, people: Pat
 def test_an_edited_module_runs_again_in_a_sweep(tmp_path: Path) -> None:
     from fairfate.experiments.config import expand
     from fairfate.experiments.sweep import sweep
-    from fairfate.report.comparison import Comparison
+    from fairfate.report.data import ReportData
 
     file = tmp_path / "net.py"
     file.write_text("from torch import nn\ndef build(inputs): return nn.Linear(inputs, 1)\n")
@@ -380,7 +380,7 @@ def test_an_edited_module_runs_again_in_a_sweep(tmp_path: Path) -> None:
     assert [go(), go()] == [2, 0]
     file.write_text("from torch import nn\ndef build(inputs):\n    return nn.Linear(inputs, 1, bias=False)\n")
     assert [go(), go()] == [2, 0]
-    assert Comparison.read([tmp_path / "out"])
+    assert ReportData.read([tmp_path / "out"])
 
 
 def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:

@@ -19,13 +19,13 @@ from command import QUICK
 from fairfate.data.groups import Groups
 from fairfate.engine.server import UNTRAINED
 from fairfate.experiments.baselines import COLUMNS, Baseline
-from fairfate.experiments.results import count_columns
-from fairfate.experiments.sheet import Sheet
 from fairfate.fairness import metrics
 from fairfate.fairness.objective import metrics_by
-from fairfate.report.comparison import Comparison, remarks
+from fairfate.report.data import ReportData
 from fairfate.report.recommendation import _more, paired_tests, recommend
+from fairfate.report.remarks import remarks
 from fairfate.report.terminal import results_table, show_run
+from fairfate.results.tables import count_columns
 
 TWO = Groups.single("sex", ("f", "m"))
 THREE = Groups.single("race", ("a", "b", "c"))
@@ -56,7 +56,7 @@ def compare(
     metric: str = "eqo",
     rounds: int = 1,
     untrained: tuple[str, ...] = (),
-) -> Comparison:
+) -> ReportData:
     """What strategies did in some seeds, in the last of some rounds alike."""
     rows = []
     known = metrics_by(groups)
@@ -71,7 +71,7 @@ def compare(
                     row["acceptance"] = float(metrics.acceptance(found))
                     row["notes"] = json.dumps({UNTRAINED: 1.0}) if strategy in untrained else None
                     rows.append(row | dict(zip(count_columns(len(groups)), found.ravel(), strict=True)))
-    return Comparison(Sheet.of_frame(pd.DataFrame(rows)), metric, (), groups)
+    return ReportData(pd.DataFrame(rows), metric, (), groups)
 
 
 def test_a_fairer_strategy_within_the_tolerance_is_recommended_with_its_price() -> None:
@@ -120,8 +120,8 @@ def test_a_fairer_strategy_may_give_up_two_hundredths_of_accuracy(fpr: float, lo
 
 def test_one_rule_chooses_what_a_run_saves_and_what_is_said_of_it(tmp_path: Path) -> None:
     done = fairfate.run(data="synthetic:rows=600", rounds=4, seeds=3, jobs=1, out=tmp_path / "run")
-    (read,) = Comparison.read([tmp_path / "run"])
-    assert recommend(read).choice == recommend(Comparison.of(done)).choice == done.best
+    (read,) = ReportData.read([tmp_path / "run"])
+    assert recommend(read).choice == recommend(ReportData.of([done])).choice == done.best
 
 
 def test_the_seed_of_the_median_skill_is_taken() -> None:
@@ -161,9 +161,9 @@ def test_no_recommendation_says_what_to_try_next() -> None:
 
 @pytest.mark.parametrize("model", [NOBODY, FAIR])
 def test_output_recommends_a_model_everywhere_or_nowhere(model: np.ndarray) -> None:
-    found = replace(compare({"fedavg": [model] * 2, "fair_fate": [model] * 2}), out=Path("run"))
+    found = compare({"fedavg": [model] * 2, "fair_fate": [model] * 2})
     out = io.StringIO()
-    show_run(Console(file=out, width=200), found)
+    show_run(Console(file=out, width=200), found, saved_to=Path("run"))
     is_recommended = found.recommended is not None
     assert is_recommended == (model is FAIR)
     for text in ("Recommended: ", "Recommended model: ", "fedavg *"):
@@ -291,7 +291,7 @@ def test_whether_a_gain_may_be_chance(
 def test_strategies_of_different_seeds_are_not_tested() -> None:
     rounds = compare({"fedavg": [UNFAIR] * 2, "fair_fate": [FAIR] * 2}).rounds
     other = np.where(rounds["strategy"] == "fedavg", rounds["seed"], rounds["seed"] + 5)
-    assert "different seeds" in recommend(Comparison(rounds.assign(seed=other), "eqo", (), TWO)).chance
+    assert "different seeds" in recommend(ReportData(rounds.assign(seed=other), "eqo", (), TWO)).chance
 
 
 def test_a_strategy_without_a_round_that_counted_is_never_recommended() -> None:
@@ -362,7 +362,7 @@ def test_runs_of_one_seed_each_are_titled_so() -> None:
     rounds = compare({"fedavg": [UNFAIR], "fair_fate": [FAIR]}).rounds
     other = np.where(rounds["strategy"] == "fedavg", 1, 2)
     screen = Console(file=io.StringIO(), width=120)
-    show_run(screen, Comparison(rounds.assign(seed=other), "eqo", (), TWO))
+    show_run(screen, ReportData(rounds.assign(seed=other), "eqo", (), TWO))
     assert isinstance(screen.file, io.StringIO)
     assert "round 1, one seed each\n" in screen.file.getvalue()
 
@@ -378,7 +378,7 @@ def test_a_run_that_was_cut_short_is_told() -> None:
     found = compare({"fedavg": [FAIR]}, rounds=20)
     assert not [line for line in remarks(found) if "not converged" in line]
     rising = found.rounds.assign(mcc=found.rounds["round"] / 100 + 0.2)
-    cut = Comparison(rising, "eqo", (), TWO)
+    cut = ReportData(rising, "eqo", (), TWO)
     assert remarks(cut)[-1].startswith("not converged: fedavg; more rounds or a larger learning rate")
 
 
@@ -389,7 +389,7 @@ def scored(curves: Sequence[np.ndarray]) -> bool:
         curves[seed - rounds["seed"].min()][t - 1]
         for seed, t in zip(rounds["seed"], rounds["round"], strict=True)
     ]
-    found = Comparison(rounds.assign(mcc=np.array(mcc)), "eqo", (), TWO)
+    found = ReportData(rounds.assign(mcc=np.array(mcc)), "eqo", (), TWO)
     return any("not converged" in line for line in remarks(found))
 
 

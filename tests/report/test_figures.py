@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 from fairfate.cli import main as commands
 from fairfate.errors import InputError
 from fairfate.experiments.config import expand
-from fairfate.experiments.results import count_columns
 from fairfate.experiments.run import run
 from fairfate.experiments.store import Store
 from fairfate.experiments.sweep import sweep
@@ -25,6 +24,7 @@ from fairfate.report.figures import limits, majority, over_rounds, save
 from fairfate.report.lines import COLOURS, GREY, lines_of, widened
 from fairfate.report.style import Style, parse_length
 from fairfate.report.tradeoff import Point, front, trade_off
+from fairfate.results.tables import count_columns, read_counted_rounds
 
 STRATEGIES = ("fedavg", "fair_fate:metric=sp", "fair_fate:metric=eo")
 
@@ -72,11 +72,11 @@ def test_other_endings_and_metrics_are_refused(rounds, tmp_path: Path) -> None:
 
 
 def test_an_objective_can_be_drawn(tmp_path) -> None:
-    from fairfate.experiments.results import read_groups, read_rounds
     from fairfate.experiments.run import run
+    from fairfate.results.tables import read_rounds
 
     run(data="synthetic:rows=300", rounds=2, seeds=1, jobs=1, out=tmp_path / "o")
-    rounds, groups = read_rounds(tmp_path / "o"), read_groups(tmp_path / "o")
+    rounds, groups = read_rounds(tmp_path / "o"), read_counted_rounds(tmp_path / "o")[1]
     figure = over_rounds(rounds, ("accuracy", "worst(sp, eo)"), groups)
     assert len(figure.axes) == 2
     with pytest.raises(InputError, match="without counts, got 'worst"):
@@ -470,16 +470,16 @@ def test_a_sweep_has_two_figures_for_each_partition(tmp_path: Path) -> None:
 
 
 def test_a_sweep_is_read_as_it_was_configured_last(tmp_path: Path) -> None:
-    from fairfate.experiments.folders import read_folder
+    from fairfate.experiments.runs import read_runs
 
     sweep(expand({**SWEEP, "rounds": 1}), tmp_path, jobs=1)
     sweep(expand({**SWEEP, "partition": "dirichlet:0.5"}), tmp_path, jobs=1)
     sweep(expand({**SWEEP, "partition": "dirichlet:0.5", "strategy": ["fedval"]}), tmp_path, jobs=1)
-    (held,) = read_folder(tmp_path)
+    (held,) = read_runs(tmp_path)
     assert held.name == "synthetic_dirichlet-0.5_paper"
     assert set(held.rounds["round"]) == {1, 2}
     assert set(held.rounds["strategy"]) == {"fedval"}
-    assert not held.rounds.frame.duplicated(["strategy", "seed", "round", "split"]).any()
+    assert not held.rounds.duplicated(["strategy", "seed", "round", "split"]).any()
 
 
 def test_other_folders_and_damaged_cells_are_refused(tmp_path: Path) -> None:

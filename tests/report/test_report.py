@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import pytest
 from fairlearn.metrics import demographic_parity_ratio, equalized_odds_ratio
 from sklearn.metrics import roc_auc_score
@@ -26,9 +25,7 @@ from command import QUICK, Outcome
 from fairfate import InputError, Run, run
 from fairfate.data.groups import Groups
 from fairfate.experiments.baselines import COLUMNS, Baseline
-from fairfate.experiments.final import histograms_of, read_final
 from fairfate.experiments.live import Seen, Writer, header, live_file
-from fairfate.experiments.results import REPORT_FILES, counts_of, read_rounds
 from fairfate.fairness.metrics import METRICS, acceptance
 from fairfate.fairness.objective import fairness_by
 from fairfate.fairness.thresholds import BINS
@@ -43,11 +40,14 @@ from fairfate.report.audit import (
     UNTRAINED_MODEL,
     audits,
 )
+from fairfate.report.charts import _last_defined, _thresholds, deviation, mean, natural, pack, quantised
 from fairfate.report.contents import contents
-from fairfate.report.material import Material
-from fairfate.report.packed import _last_defined, _thresholds, deviation, mean, natural, pack, quantised
+from fairfate.report.data import ReportData
+from fairfate.report.page import report, write_card
 from fairfate.report.picture import RATES, group_rates, points
-from fairfate.report.write import report, write_card
+from fairfate.results.details import read_final
+from fairfate.results.folder import REPORT_FILES
+from fairfate.results.tables import counts_of, histograms_of, read_rounds
 from fairfate.strategies import parse_spec
 
 Call = Callable[..., Outcome]
@@ -83,7 +83,7 @@ def folder(finished: Run) -> Path:
 
 @pytest.fixture(scope="module")
 def told(folder: Path) -> dict[str, Any]:
-    return contents(Material.read([folder])[0])
+    return contents(ReportData.read([folder])[0])
 
 
 def group_counts(*groups: tuple[int, int, int, int]) -> np.ndarray:
@@ -188,7 +188,7 @@ def test_the_answer_is_the_runs_model_to_take(finished: Run, told: dict[str, Any
 
 
 def test_the_numbers_are_those_of_that_model(finished: Run, folder: Path) -> None:
-    told = contents(Material.read([folder], 0)[0])
+    told = contents(ReportData.read([folder], 0)[0])
     assert finished.best is not None
     rounds, best = finished.rounds, finished.best
     line = rounds["strategy"] == finished.plan.specs[best.line].label
@@ -213,7 +213,7 @@ def test_strategies_are_tested_against_the_one_to_take(told: dict[str, Any], fol
     taken, rows = told["answer"]["take"]["strategy"], told["tests"]["rows"]
     assert {row["against"] for row in rows} == {taken}
     assert {row["strategy"] for row in rows} == set(told["about"]["strategies"]) - {taken}
-    material = Material.read([folder])[0]
+    material = ReportData.read([folder])[0]
     row = next(row for row in rows if row["metric"] == "accuracy")
     mine, other = (
         material.per_seed("accuracy", material.names.index(row[key])) for key in ("strategy", "against")
@@ -230,7 +230,7 @@ def test_strategies_are_tested_against_the_one_to_take(told: dict[str, Any], fol
 
 def test_one_seed_tests_nothing(tmp_path: Path) -> None:
     run(data="synthetic:rows=400", rounds=3, seeds=(1,), jobs=1, out=tmp_path / "o")
-    told = contents(Material.read([tmp_path / "o"])[0])
+    told = contents(ReportData.read([tmp_path / "o"])[0])
     assert all(row["p"] is None for row in told["tests"]["rows"])
     assert told["answer"]["measures"]["accuracy"]["seeds"]["low"] is None
 
@@ -246,7 +246,7 @@ def test_no_model_of_a_collapsed_run_is_recommended(tmp_path: Path) -> None:
         jobs=1,
         out=tmp_path / "o",
     )
-    told = contents(Material.read([tmp_path / "o"])[0])
+    told = contents(ReportData.read([tmp_path / "o"])[0])
     assert told["answer"]["take"] is None
     assert {one["strategy"] for one in told["answer"]["collapsed"]} == {"fedavg", "fair_fate"}
     assert ABOVE not in {one["verdict"] for one in told["answer"]["fairness"]}
@@ -264,9 +264,9 @@ def test_no_model_without_a_round_that_counted_is_recommended(tmp_path: Path) ->
     found = run(**options, strategies=("broken", "broken+thresholds"), seeds=(2,), out=folder)
     assert found.best is None
     assert not (folder / "models" / "best.safetensors").exists()
-    (material,) = Material.read([folder])
-    assert material.comparison.collapsed[0] == 0
-    assert material.comparison.untrained == [1, 1]
+    (material,) = ReportData.read([folder])
+    assert material.collapsed[0] == 0
+    assert material.untrained == [1, 1]
     told = contents(material)
     assert told["answer"]["take"] is None
     assert {one["verdict"] for one in told["answer"]["fairness"]} == {UNTRAINED_MODEL}
@@ -289,7 +289,7 @@ def broken(setup):
 
 
 def test_the_users_line_is_the_one_that_counts(folder: Path) -> None:
-    material = Material.read([folder])[0]
+    material = ReportData.read([folder])[0]
     strict, lenient = (contents(material, line)["answer"]["fairness"] for line in (0.999, 0.01))
     assert {one["verdict"] for one in strict} <= {BELOW, UNCLEAR, TOO_FEW}
     assert {one["verdict"] for one in lenient if one["low"] and one["low"] > 0.01} == {ABOVE}
@@ -377,11 +377,11 @@ def test_intervals_say_what_they_are_over(folder: Path, tmp_path: Path) -> None:
 
 
 def test_picture_has_the_recommended_model_and_pooled_ones(folder: Path) -> None:
-    (found,) = Material.read([folder])
+    (found,) = ReportData.read([folder])
     scores = dict.fromkeys(COLUMNS, 0.8)
     pooled = Baseline("pooled logistic regression", 1, scores)
     collapsed = Baseline("pooled gradient boosting", 1, scores | {"mcc": 0.0})
-    told = contents(replace(found, comparison=replace(found.comparison, baselines=(pooled, collapsed))))
+    told = contents(replace(found, baselines=(pooled, collapsed)))
     kinds = {point.name: point.kind for point in points(told)}
     assert kinds[told["answer"]["take"]["strategy"]] == "recommended"
     assert kinds[pooled.name] == "pooled"
@@ -483,7 +483,7 @@ def test_a_model_card(folder: Path) -> None:
     text = write_card([folder]).read_text("utf-8")
     head, body = text.split("---\n", 2)[1:]
     assert "library_name: fairfate" in head
-    told = contents(Material.read([folder])[0])
+    told = contents(ReportData.read([folder])[0])
     assert f"{told['answer']['measures']['accuracy']['value']:.3f}" in body
     for row in told["audit"][1]["rows"]:
         assert f"| {row['group']} | {row['people']:,} |" in body
@@ -494,7 +494,7 @@ def test_several_runs_on_the_same_data_are_one_comparison(tmp_path: Path) -> Non
     for name, seeds in (("a", 2), ("b", 2)):
         run(data="synthetic:rows=400", strategies=TWO, rounds=3, seeds=seeds, jobs=1, out=tmp_path / name)
     run(data="synthetic:rows=500", strategies=TWO, rounds=3, seeds=1, jobs=1, out=tmp_path / "c")
-    parts = Material.read([tmp_path / name for name in "abc"])
+    parts = ReportData.read([tmp_path / name for name in "abc"])
     assert [part.names for part in parts] == [
         ["fedavg [a]", "fair_fate [a]", "fedavg [b]", "fair_fate [b]"],
         ["fedavg", "fair_fate"],
@@ -515,28 +515,6 @@ def test_a_new_run_by_force_leaves_no_old_report(fairfate: Call, tmp_path: Path)
 
 
 # --- bad input
-
-
-def without_counts(folder: Path, to: Path) -> Path:
-    """A run as older versions left it."""
-    shutil.copytree(folder, to)
-    table = pq.read_table(to / "rounds.parquet")
-    kept = [name for name in table.column_names if not name.startswith("n_") and name != "acceptance"]
-    pq.write_table(table.select(kept).replace_schema_metadata(None), to / "rounds.parquet")
-    for name in ("scores.parquet", "local.parquet"):
-        (to / name).unlink()
-    return to
-
-
-def test_a_run_of_an_older_format_says_what_it_can(folder: Path, tmp_path: Path) -> None:
-    old = without_counts(folder, tmp_path / "old")
-    told = contents(Material.read([old])[0])
-    assert told["audit"] == []
-    assert told["answer"]["take"] is None
-    assert [row["accuracy"]["value"] for row in told["strategies"]] == pytest.approx(
-        [row["accuracy"]["value"] for row in contents(Material.read([folder])[0])["strategies"]]
-    )
-    assert "Metrics over" not in report([old]).read_text("utf-8").split("<script>")[0]
 
 
 @pytest.mark.parametrize("name", ["rounds.parquet", "scores.parquet", "local.parquet", "clients.parquet"])
@@ -642,7 +620,7 @@ def begun(folder: Path, done: dict[int, int], rounds: int = 50) -> Path:
 
 def test_an_unfinished_run_reports_what_there_is(tmp_path: Path, fairfate: Call) -> None:
     folder = begun(tmp_path / "run", {1: 12, 2: 30})
-    (found,) = Material.read([folder])
+    (found,) = ReportData.read([folder])
     told = contents(found)
     assert told["unfinished"] == {"1": [12, 50], "2": [30, 50]}
     assert told["about"]["rounds"] == 12  # as far as both are
@@ -658,7 +636,7 @@ def test_an_unfinished_run_reports_what_there_is(tmp_path: Path, fairfate: Call)
 
 
 def test_finished_seeds_count_where_there_are_some(tmp_path: Path) -> None:
-    (found,) = Material.read([begun(tmp_path / "run", {1: 50, 2: 3})])
+    (found,) = ReportData.read([begun(tmp_path / "run", {1: 50, 2: 3})])
     assert contents(found)["about"]["rounds"] == 50
     assert [model for model in found.models if model[1] == 2] == []
     assert found.seeds == [1, 2]

@@ -17,13 +17,13 @@ import made_up
 from command import Outcome
 from fairfate import InputError, run
 from fairfate.data.groups import Groups
-from fairfate.experiments.final import histograms_of
 from fairfate.fairness.disclosure import HIDDEN, merge_bins
 from fairfate.report.audit import audits
+from fairfate.report.charts import _blocks
 from fairfate.report.contents import contents
-from fairfate.report.material import Material
-from fairfate.report.packed import _blocks
-from fairfate.report.write import report, write_card
+from fairfate.report.data import ReportData
+from fairfate.report.page import report, write_card
+from fairfate.results.tables import histograms_of
 from made_up_runs import write_run
 
 K = 10
@@ -54,7 +54,7 @@ def whole(of: dict[str, Any]) -> np.ndarray:
     return np.frombuffer(base64.b64decode(of["data"]), "<u4" if of["wide"] else "<u2").astype(np.int64)
 
 
-def scores_of(material: Material) -> np.ndarray:
+def scores_of(material: ReportData) -> np.ndarray:
     """(models, groups, 2, bins) from the run's own file."""
     assert material.final is not None
     scores = material.final.scores
@@ -70,7 +70,7 @@ def is_shown(counts: np.ndarray) -> bool:
 def test_no_small_count_is_in_the_charts(folder: Path, tmp_path: Path) -> None:
     data = charts(report([folder], tmp_path / "r.html"))
     models, groups = len(data["models"]), len(data["groups"])
-    material = Material.read([folder])[0]
+    material = ReportData.read([folder])[0]
     scores = merge_bins(material.score_rows(scores_of(material)), K)  # all that is told of scores
     assert is_shown(scores)
     assert scores.any()
@@ -126,7 +126,7 @@ def test_no_small_count_is_in_the_tables(folder: Path, tmp_path: Path) -> None:
 
 
 def test_rates_of_few_people_are_not_shown_and_others_are_exact(folder: Path) -> None:
-    hidden, every = (Material.read([folder], k)[0] for k in (K, 0))
+    hidden, every = (ReportData.read([folder], k)[0] for k in (K, 0))
     seen = set()
     for ours, true in zip(hidden.audits, every.audits, strict=True):
         for rate, of in ours.rates.items():
@@ -155,7 +155,7 @@ def test_in_ranges_of_scores_labels_are_as_they_are(tmp_path: Path) -> None:
     folder = write_run(
         tmp_path / "run", Groups.single("sex", ("f", "m", "x")), rounds=2, sizes=[300, 200, 12]
     )
-    material = Material.read([folder])[0]
+    material = ReportData.read([folder])[0]
     true = scores_of(material)
     rows = material.score_rows(true)
     shown = merge_bins(rows, K)
@@ -172,7 +172,7 @@ def test_in_ranges_of_scores_labels_are_as_they_are(tmp_path: Path) -> None:
 
 def test_all_counts_are_shown_with_a_minimum_of_0(folder: Path, tmp_path: Path) -> None:
     data = charts(report([folder], tmp_path / "r.html", min_cell=0))
-    material = Material.read([folder], 0)[0]
+    material = ReportData.read([folder], 0)[0]
     people = [sum(step[1] for step in model) for model in data["scores"]["calibration"][-1]]
     assert people == scores_of(material).sum(axis=(1, 2, 3)).tolist()
     assert "All counts are shown" in (tmp_path / "r.html").read_text("utf-8")
@@ -180,7 +180,7 @@ def test_all_counts_are_shown_with_a_minimum_of_0(folder: Path, tmp_path: Path) 
 
 def test_a_minimum_above_30_is_also_that_of_ratios(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", Groups.single("sex", ("f", "m")), rounds=2, sizes=[300, 40])
-    told = contents(Material.read([folder], 50)[0])
+    told = contents(ReportData.read([folder], 50)[0])
     assert {one["verdict"] for one in told["answer"]["fairness"]} == {"too few"}
     assert "rates of fewer than 50 people are not compared" in report([folder], min_cell=50).read_text(
         "utf-8"

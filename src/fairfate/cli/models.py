@@ -33,7 +33,7 @@ def predict(
 ) -> None:
     """Let a run's model decide on the rows of a file."""
     from fairfate.data import Reading
-    from fairfate.experiments.use import find_model, predict_file
+    from fairfate.experiments.predict import find_model, predict_file
 
     fitted, file = find_model(run, strategy, seed, model)
     reading = Reading(sep, decimal, encoding)
@@ -60,7 +60,7 @@ def evaluate(
 ) -> None:
     """Measure a run's model on labelled rows, with 95 % intervals."""
     from fairfate.data import Reading
-    from fairfate.experiments.use import evaluate_file, find_model
+    from fairfate.experiments.predict import evaluate_file, find_model
     from fairfate.report.terminal import show_evaluation
 
     fitted, file = find_model(run, strategy, seed, model)
@@ -88,7 +88,7 @@ def export(
     force: Force = False,
 ) -> None:
     """Write a run's model for other programs: ONNX, a scikit-learn classifier for skops, or JSON."""
-    from fairfate.experiments.use import find_model
+    from fairfate.experiments.predict import find_model
     from fairfate.export import export as write
     from fairfate.export.write import check_form
     from fairfate.storage import check_output

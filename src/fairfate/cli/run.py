@@ -30,7 +30,7 @@ from fairfate.errors import Stopped, check
 from fairfate.options import Execution, Options, options_of, read_options
 
 if TYPE_CHECKING:
-    from fairfate.experiments.finished import Run
+    from fairfate.experiments.runs import Run
 
 _OPTIONS = [*by_section(options_of(Options).values()), *options_of(Execution).values()]
 _METRICS = ("accuracy", *options_of(Options)["metric"].suggestions)
@@ -72,10 +72,10 @@ def run(
     from fairfate.experiments.prepare import prepare
     from fairfate.experiments.runner import check_request
     from fairfate.report.audit import FOUR_FIFTHS
-    from fairfate.report.comparison import Comparison
+    from fairfate.report.data import ReportData
+    from fairfate.report.page import report as write_report
     from fairfate.report.terminal import show_run
     from fairfate.report.tracking import open_tracking
-    from fairfate.report.write import report as write_report
 
     if fair_from is not None:
         check(0 < fair_from <= 1, "fair-from must be in (0, 1]", f"{fair_from:g}")
@@ -127,7 +127,7 @@ def run(
             if execution.out is None:
                 folder.rmdir()
                 folder.parent.rmdir()
-    show_run(console(), Comparison.of(finished), groups)
+    show_run(console(), ReportData.of([finished]), groups, saved_to=folder)
     for message in messages:
         console(soft_wrap=True).print(message)
 
@@ -159,22 +159,21 @@ def show(
     digits: Annotated[Whole, option("after the point (default: 3)", whole)] = None,
 ) -> None:
     """Print the results of finished runs side by side, wherever they ran."""
-    from fairfate.experiments.results import read_clients
-    from fairfate.report.clients import show_clients
-    from fairfate.report.comparison import Comparison
+    from fairfate.report.data import ReportData
     from fairfate.report.tables import FORMATS, format_tables
-    from fairfate.report.terminal import COLUMNS, show_run
+    from fairfate.report.terminal import COLUMNS, show_clients, show_run
+    from fairfate.results.tables import read_clients
 
     kind = "terminal" if format is None else format
     check(kind in FORMATS, f"format must be one of {'|'.join(FORMATS)}", f"'{kind}'")
     check(digits is None or 1 <= digits <= 15, "digits must be from 1 to 15", digits)
     if kind != "terminal":
         check(not clients and not groups, "format must be terminal for --clients and --groups", f"'{kind}'")
-        typer.echo(format_tables(Comparison.read(run), kind, COLUMNS, digits), nl=False)
+        typer.echo(format_tables(ReportData.read(run), kind, COLUMNS, digits), nl=False)
         return
     if not clients:
-        for comparison in Comparison.read(run):
-            show_run(console(), comparison, groups, digits)
+        for data in ReportData.read(run):
+            show_run(console(), data, groups, digits)
         return
     for folder in run:
         show_clients(console(), read_clients(folder), seed)
@@ -194,7 +193,7 @@ def report(
     """Write a page about runs: the recommended model, its accuracy and fairness, an audit, and charts."""
     from fairfate.fairness.disclosure import MIN_CELL
     from fairfate.report.audit import FOUR_FIFTHS
-    from fairfate.report.write import report, write_card
+    from fairfate.report.page import report, write_card
 
     threshold = FOUR_FIFTHS if fair_from is None else fair_from
     least = MIN_CELL if min_cell is None else min_cell

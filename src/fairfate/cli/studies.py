@@ -41,7 +41,7 @@ def sweep(
     from fairfate.experiments.config import expand, read_config
     from fairfate.experiments.runner import check_request
     from fairfate.experiments.sweep import sweep as run_sweep
-    from fairfate.report.comparison import Comparison
+    from fairfate.report.data import ReportData
     from fairfate.report.terminal import show_run
 
     configs = expand(read_config(file), where=str(file))
@@ -51,7 +51,7 @@ def sweep(
         done = run_sweep(configs, folder, jobs=jobs, executor=executor, progress=progress, on_plan=on_plan)
     for name in done.damaged:
         say(f"Note: {name} was damaged and has been run again")
-    for comparison in Comparison.read([folder]):
+    for comparison in ReportData.read([folder]):
         show_run(console(), comparison)
     screen = console(soft_wrap=True)
     screen.print(f"\n{done.ran} runs done now, {len(done.jobs)} jobs in all. Saved to {folder}/")

@@ -17,27 +17,46 @@ from fairfate.data import Table
 from fairfate.data.groups import Groups
 from fairfate.engine.recorder import Trace
 from fairfate.errors import InputError
-from fairfate.experiments import results
 from fairfate.experiments.baselines import BASELINES, Baseline, pooled_baselines, write_baselines
-from fairfate.experiments.choice import choose
 from fairfate.experiments.config import PROVENANCE
-from fairfate.experiments.final import LOCAL, SCORES, Final, Released, describe, read_final, write_final
-from fairfate.experiments.finished import Run
-from fairfate.experiments.groups import GROUPS, group_rates, write_groups
 from fairfate.experiments.importances import IMPORTANCES, Importance, importances, write_importances
 from fairfate.experiments.job import Job, fitted, key_of, run_job
 from fairfate.experiments.live import Writer, clear_live, header, live_file, seen_since
 from fairfate.experiments.plan import Plan, dump_config
-from fairfate.experiments.results import BEST, CELLS, CLIENTS, CONFIG, CONFIGS, MODELS, PARTS, ROUNDS, SUMMARY
 from fairfate.experiments.runner import Task, check_request, run_jobs
+from fairfate.experiments.runs import Run
 from fairfate.experiments.store import Store, file_checksum
-from fairfate.experiments.tables import frame_of, read_table
 from fairfate.experiments.workers import Progress, Report, cores, in_background, runs_here
 from fairfate.models.fair_model import FairModel
+from fairfate.results.details import Final, Released, describe, write_final
+from fairfate.results.folder import (
+    BEST,
+    CELLS,
+    CLIENTS,
+    CONFIG,
+    CONFIGS,
+    DATE,
+    GROUPS,
+    LOCAL,
+    MODELS,
+    PARTS,
+    REPORT_FILES,
+    ROUNDS,
+    SCORES,
+    SUMMARY,
+    clear_models,
+    model_file,
+    part_file,
+    read_date,
+    today,
+)
+from fairfate.results.recommendation import choose
+from fairfate.results.summary import group_rates, write_csv
+from fairfate.results.tables import read_frame, write_rounds, write_table
 from fairfate.storage import locked, remove_unfinished, write_bytes
 from fairfate.strategies import labels, load_plugin
 
-ABOUT = (BASELINES, IMPORTANCES, results.DATE)
+ABOUT = (BASELINES, IMPORTANCES, DATE)
 """What else stands in a run's folder."""
 CHECKPOINTS = "checkpoints"
 """Folder for what is needed to go on in unfinished seeds."""
@@ -145,17 +164,16 @@ def _execute(
         }
     best = choose(rounds, plan.config.metric, table.grouping)
     final = Final.together([frames[seed].final for seed in seeds])
-    summary = results.summarise(rounds)
     drops: tuple[Importance, ...] = ()
     if best is not None:
         drops = importances(plan, table, models[names[best.line], best.seed], best.seed)
     if folder is not None:
         if pooled_models:
             write_baselines(folder / BASELINES, pooled_models)
-        results.write_rounds(folder / ROUNDS, rounds, table.grouping)
-        results.write_clients(folder / CLIENTS, clients)
+        write_rounds(folder / ROUNDS, rounds, table.grouping)
+        write_table(folder / CLIENTS, clients, CLIENTS)
         write_final(folder, final)
-        write_groups(folder / GROUPS, group_rates(rounds, table.grouping))
+        write_csv(folder / GROUPS, group_rates(rounds, table.grouping))
         if best is not None:
             models[names[best.line], best.seed].save(folder / MODELS / BEST)
             write_importances(folder / IMPORTANCES, drops)
@@ -163,15 +181,13 @@ def _execute(
         tomllib.loads(dump_config(plan, table)),
         table.grouping,
         rounds,
-        summary,
         clients,
         folder,
         tuple(damaged),
         models,
-        best,
         final,
         drops,
-        "" if folder is None else results.read_date(folder),
+        "" if folder is None else read_date(folder),
         pooled_models,
         notes=(*table.notes, *plan.notes),
         outcome=f"{table.target} = {table.label_names[1]}",
@@ -180,7 +196,7 @@ def _execute(
     )
     on_results(run)
     if folder is not None:
-        results.write_summary(folder / SUMMARY, summary)  # last: now it is finished
+        write_csv(folder / SUMMARY, run.summary)  # last: now it is finished
         _clear_seeds(folder)
     return run
 
@@ -209,13 +225,11 @@ def _finished(
             damaged += bad
             store.remove(job)
         else:
-            files = [folder / MODELS / results.model_file(name, seed) for name in names]
-            part = results.part_file(folder, seed)
-            clients = frame_of(read_table(part, part.name))
+            files = [folder / MODELS / model_file(name, seed) for name in names]
+            part = part_file(folder, seed)
+            clients = read_frame(part)
             models = [FairModel.load(file) for file in files]
-            final = read_final(folder / PARTS, _final_parts(seed))
-            if final is None:
-                raise InputError(f"out must hold the scores of finished seeds, got '{folder}' without")
+            final = Final(*(read_frame(folder / PARTS / name) for name in _final_parts(seed)))
             frames[seed] = Seed(store.read(job), clients, models, final)
     return frames, damaged
 
@@ -265,12 +279,12 @@ def run_seed(task: Task, table: Table, report: Report) -> Seed:
 def _keep(folder: Path, job: Job, result: Seed, groups: Groups) -> None:
     """Write a finished seed, the job's file last."""
     plan, seed = job.plan, job.seed
-    part = results.part_file(folder, seed)
-    results.write_clients(part, result.clients)
+    part = part_file(folder, seed)
+    write_table(part, result.clients, CLIENTS)
     parts = [part, *write_final(folder / PARTS, result.final, _final_parts(seed))]
     saved = {f"{PARTS}/{path.name}": file_checksum(path) or "" for path in parts}
     for label, model in zip(labels(plan.specs), result.models, strict=True):
-        file = model.save(folder / MODELS / results.model_file(label, seed))
+        file = model.save(folder / MODELS / model_file(label, seed))
         saved[f"{MODELS}/{file.name}"] = file_checksum(file) or ""
     Store(folder / CELLS).write(job, plan.specs, result.rounds, groups, saved)
     _clear(folder / CHECKPOINTS, f"seed-{seed}.safetensors")
@@ -327,16 +341,16 @@ def _open(folder: Path, config: str, force: bool) -> bool:
         )
     _remove_results(folder)
     write_bytes(folder / CONFIG, config.encode())
-    write_bytes(folder / results.DATE, f"{results.today()}\n".encode())
+    write_bytes(folder / DATE, f"{today()}\n".encode())
     return True
 
 
 def _remove_results(folder: Path) -> None:
     """Remove what an earlier run wrote, and nothing else."""
-    for name in (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS, SCORES, LOCAL, *ABOUT, *results.REPORT_FILES):
+    for name in (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS, SCORES, LOCAL, *ABOUT, *REPORT_FILES):
         (folder / name).unlink(missing_ok=True)
     _clear_seeds(folder)
-    results.clear_models(folder / MODELS)
+    clear_models(folder / MODELS)
 
 
 def _differences(old: str, new: str) -> list[str]:

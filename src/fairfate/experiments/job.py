@@ -16,7 +16,6 @@ from fairfate.engine.record import clients_frame
 from fairfate.engine.recorder import Trace
 from fairfate.engine.simulate import simulate
 from fairfate.experiments.plan import Plan
-from fairfate.experiments.results import Line, rounds_frame
 from fairfate.fairness.metrics import METRICS
 from fairfate.fairness.objective import metrics_by
 from fairfate.federation.seeds import Streams
@@ -24,6 +23,7 @@ from fairfate.federation.split import Federation, build
 from fairfate.federation.validation_source import AT_SERVER
 from fairfate.models.fair_model import FairModel
 from fairfate.models.model import Model
+from fairfate.results.tables import Line, rounds_frame
 from fairfate.storage import short_name
 from fairfate.strategies import Spec
 

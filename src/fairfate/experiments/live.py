@@ -17,7 +17,11 @@ import pandas as pd
 from fairfate.data.groups import Groups
 from fairfate.engine.record import OUTCOMES, ClientRound
 from fairfate.engine.recorder import Trace
-from fairfate.experiments.results import (
+from fairfate.fairness.metrics import Counts
+from fairfate.fairness.objective import metrics_by
+from fairfate.results.tables import (
+    MOST_ROUNDS,
+    MOST_ROWS,
     Line,
     Named,
     about_groups,
@@ -26,9 +30,6 @@ from fairfate.experiments.results import (
     rounds_frame,
     rounds_table,
 )
-from fairfate.experiments.tables import MOST_ROUNDS, MOST_ROWS
-from fairfate.fairness.metrics import Counts
-from fairfate.fairness.objective import metrics_by
 from fairfate.strategies import Notes
 
 LIVE = "live"
@@ -177,8 +178,6 @@ def read_live_seeds(folder: Path) -> list[LiveSeed]:
 def _read(content: bytes) -> LiveSeed:
     about, *blocks = [json.loads(line) for line in content.split(b"\n")[:-1]]  # the last may not be whole
     groups = groups_in(about)
-    if groups is None:
-        raise ValueError("no groups")
     strategies = [_Strategy(*strategy) for strategy in about["strategies"]]
     key = {name: about[name] for name in ("dataset", "partition", "protocol", "seed")}
     numbers = [block["first"] + n for block in blocks for n in range(len(block["strategies"][0]["notes"]))]

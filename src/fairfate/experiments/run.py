@@ -11,8 +11,8 @@ from fairfate.data import Table, load
 from fairfate.errors import check
 from fairfate.experiments.config import Config
 from fairfate.experiments.execute import execute
-from fairfate.experiments.finished import Run
 from fairfate.experiments.prepare import checked, prepare
+from fairfate.experiments.runs import Run
 from fairfate.experiments.workers import Progress
 from fairfate.options import Options, options_of, read_options
 from fairfate.strategies import StrategyLike

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.experiments.job import Job
-from fairfate.experiments.results import about_groups, read_rounds, rounds_table
+from fairfate.results.tables import about_groups, read_rounds, rounds_table
 from fairfate.storage import remove_unfinished, replacing
 from fairfate.strategies import Spec
 

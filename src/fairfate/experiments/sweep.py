@@ -16,15 +16,15 @@ import pandas as pd
 
 from fairfate.data import Table
 from fairfate.errors import InputError, check
-from fairfate.experiments import results
 from fairfate.experiments.config import Config
 from fairfate.experiments.job import Job, run_job
 from fairfate.experiments.plan import Plan, dump_config
 from fairfate.experiments.prepare import prepare_all
-from fairfate.experiments.results import CELLS, CONFIG, CONFIGS, ROUNDS, SUMMARY
 from fairfate.experiments.runner import Task, check_request, run_jobs
 from fairfate.experiments.store import Store
 from fairfate.experiments.workers import Progress, Report
+from fairfate.results.folder import CELLS, CONFIG, CONFIGS, ROUNDS, SUMMARY
+from fairfate.results.summary import summarise, write_csv
 from fairfate.storage import locked, remove_unfinished, write_bytes
 
 
@@ -155,5 +155,5 @@ def _write_summary(done: Sweep) -> None:
     parts = []
     for plan in done.plans:
         mine = [store.read(job) for job in done.jobs if job.plan == plan]
-        parts.append(results.summarise(pd.concat(mine, ignore_index=True)))
-    results.write_summary(done.out / SUMMARY, pd.concat(parts, ignore_index=True))
+        parts.append(summarise(pd.concat(mine, ignore_index=True)))
+    write_csv(done.out / SUMMARY, pd.concat(parts, ignore_index=True))

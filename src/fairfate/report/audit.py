@@ -23,11 +23,11 @@ from fairfate.fairness.metrics import (
     Values,
     mcc,
 )
+from fairfate.results.summary import crossings
 
 LEAST_PEOPLE = 30
 """Behind a rate that tells something."""
 FOUR_FIFTHS = 0.8
-RATES = ("acceptance", "tpr", "fpr", "accuracy")
 
 ABOVE, BELOW, UNCLEAR, TOO_FEW = "above", "below", "unclear", "too few"
 """What an interval says of the line that the user has drawn."""
@@ -227,9 +227,3 @@ def _to_highest(part: NDArray[Any], whole: NDArray[Any], compared: NDArray[np.bo
 def least_people(min_cell: int) -> int:
     """Behind a rate that counts in ratios, where smaller counts are not shown."""
     return max(LEAST_PEOPLE, min_cell)
-
-
-def crossings(groups: Groups) -> list[tuple[str, ...]]:
-    """Each attribute alone and, where there are several, all of them together."""
-    alone: list[tuple[str, ...]] = [(name,) for name in groups.attributes]
-    return alone if len(alone) < 2 else [*alone, groups.attributes]

@@ -2,48 +2,76 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from fairfate._version import __version__
 from fairfate.data.columns import OTHERS
+from fairfate.errors import listing
 from fairfate.experiments.config import PROVENANCE
-from fairfate.experiments.results import counts_of
 from fairfate.fairness.disclosure import HIDDEN
-from fairfate.fairness.metrics import COLLAPSED
+from fairfate.fairness.intervals import bootstrap, wilson
+from fairfate.fairness.metrics import COLLAPSED, METRICS
 from fairfate.fairness.objective import fairness_by
-from fairfate.report.answer import SHOWN, answer, judged
-from fairfate.report.audit import FOUR_FIFTHS, RATES, Audit, crossings
-from fairfate.report.comparison import FLAWS, LEGEND, methods, remarks
-from fairfate.report.material import Material, finite, interval, seeds_of
-from fairfate.report.recommendation import paired_tests
+from fairfate.report.audit import (
+    ABOVE,
+    BELOW,
+    COLLAPSED_MODEL,
+    FOUR_FIFTHS,
+    TOO_FEW,
+    UNCLEAR,
+    UNTRAINED_MODEL,
+    Audit,
+    Verdict,
+)
+from fairfate.report.data import FLAWS, ReportData, finite, interval
+from fairfate.report.recommendation import paired_tests, recommend
+from fairfate.report.remarks import LEGEND, methods, remarks
+from fairfate.results.summary import RATES, crossings
+from fairfate.results.tables import counts_of, is_untrained
 
 FORMAT = 1
 MOST_COLUMNS = 12
 """Whose importances are shown."""
+PERFORMANCE = ("accuracy", "balanced_accuracy", "mcc")
+SHOWN = (*PERFORMANCE, "auc", "acceptance")
+"""In the tiles of the model shown."""
+WORDS = {
+    ABOVE: "reaches the threshold",
+    BELOW: "below the threshold",
+    UNCLEAR: "inconclusive",
+    TOO_FEW: "too few people to tell",
+    COLLAPSED_MODEL: "no use: the model collapsed",
+    UNTRAINED_MODEL: "no use: no round counted",
+}
+BEHIND = {"acceptance": "people", "tpr": "favourable", "fpr": "unfavourable"}
+"""The people whose rates they are."""
 NOTES = "data-notes"
 """What a config says was done to the data."""
 
 
-def contents(found: Material, line: float = FOUR_FIFTHS) -> dict[str, Any]:
+def contents(data: ReportData, line: float = FOUR_FIFTHS) -> dict[str, Any]:
     """The report of strategies on the same data.
 
     Parameters
     ----------
-    found : what the runs have left
+    data : what is known of them
     line : the ratio that groups' rates should reach
     """
-    about, tested = _about(found), paired_tests(found.comparison, found.shown[0])
+    about, tested = _about(data), paired_tests(data, data.shown[0])
     return {
         "about": about,
         "facts": _facts(about),
         "line": line,
-        "min-cell": found.min_cell,
-        "shown": _shown(found.min_cell),
-        "least": found.least,
-        "answer": answer(found, line),
-        "strategies": _strategies(found),
+        "min-cell": data.min_cell,
+        "shown": _shown(data.min_cell),
+        "least": data.least,
+        "answer": _answer(data, line),
+        "strategies": _strategies(data),
         "baselines": [
             {
                 "name": one.name,
@@ -51,48 +79,159 @@ def contents(found: Material, line: float = FOUR_FIFTHS) -> dict[str, Any]:
                 "flaw": "collapsed" if one.metrics["mcc"] < COLLAPSED else "",
             }
             | {key: finite(value) for key, value in one.metrics.items()}
-            for one in found.comparison.baselines
+            for one in data.baselines
         ],
         "legend": LEGEND,
-        "methods": [{"name": name, "does": summary} for name, summary in methods(found.comparison)],
+        "methods": [{"name": name, "does": summary} for name, summary in methods(data)],
         "tests": tested,
-        "importances": [one._asdict() for one in found.comparison.importances[:MOST_COLUMNS]],
-        "audit": [_audited(audit, found, line) for audit in found.audits],
-        "clients": _clients(found),
-        "thresholds": _thresholds(found),
-        "notes": _notes(found),
-        "settings": [_settings(config, found.min_cell) for config in found.configs],
-        "folders": _folders(found),
-        "unfinished": {str(seed): list(of) for seed, of in found.progress.items()},
+        "importances": [one._asdict() for one in data.importances[:MOST_COLUMNS]],
+        "audit": [_audited(audit, data, line) for audit in data.audits],
+        "clients": _clients(data),
+        "thresholds": _thresholds(data),
+        "notes": _notes(data),
+        "settings": [_settings(config, data.min_cell) for config in data.configs],
+        "folders": _folders(data),
+        "unfinished": {str(seed): list(of) for seed, of in data.progress.items()},
     }
 
 
-def _about(found: Material) -> dict[str, Any]:
-    comparison = found.comparison
-    data, partition, protocol = (comparison.rounds[key][0] for key in ("dataset", "partition", "protocol"))
-    groups = comparison.groups
-    rows = found.rows_of_shown if groups is not None else {}
-    provenance = found.configs[0].get(PROVENANCE, {}) if found.configs else {}
+def _answer(data: ReportData, line: float) -> dict[str, Any]:
+    """The recommended model, why it is recommended, how good and how fair it is, and what it costs."""
+    chosen = data.recommended
+    number, seed = data.shown
+    name, recommendation = data.names[number], recommend(data)
+    about: dict[str, Any] = {
+        "take": None if chosen is None else {"strategy": name, "seed": seed, "file": data.model_file},
+        "shown": {"strategy": name, "seed": seed, "line": number},
+        "why": recommendation.reason,
+        "others": [{"strategy": name, "reason": reason} for name, reason in recommendation.rejected],
+        "caveats": list(recommendation.caveats),
+        "compared": recommendation.comparison,
+        "chance": recommendation.chance,
+        "pooled": recommendation.pooled,
+        "saved": recommendation.fairness,
+        "inputs": recommendation.inputs,
+        "worst": "",
+        "measures": {},
+        "fairness": [],
+        "untrained": _seeds(data.names, data.untrained),
+        "collapsed": _seeds(data.names, data.collapsed),
+    }
+    place = data.index_of_shown
+    measured = {metric: _measured(data, number, metric, place) for metric in SHOWN}
+    about["measures"] = measured
+    for audit in data.audits:
+        verdicts = audit.verdicts(place, line)
+        about["fairness"] += [_judged(data, audit, verdict, place, number) for verdict in verdicts]
+    if not data.flaws[number]:
+        about["worst"] = _worst(data, about["fairness"])
+    return about
+
+
+def _seeds(names: Sequence[str], counts: Sequence[int]) -> list[dict[str, Any]]:
+    """The strategies of which some seeds are counted, and how many."""
+    return [{"strategy": name, "seeds": seeds} for name, seeds in zip(names, counts, strict=True) if seeds]
+
+
+def _worst(data: ReportData, fairness: list[dict[str, Any]]) -> str:
+    """Which group is accepted least often, of the attribute where that differs most."""
+    shares = [one for one in fairness if one["metric"] == "sp" and one["value"] is not None]
+    if not shares:
+        return ""
+    one = min(shares, key=lambda each: each["value"])
+    low, high = one["lowest"], one["highest"]
+    text = (
+        f"{low['group']} (by {one['attribute']}): {100 * low['acceptance']:.1f} % selected, against"
+        f" {100 * high['acceptance']:.1f} % of {high['group']}."
+    )
+    place = data.index_of_shown
+    lower = [
+        f"{audit.groups[g]}, {100 * rate:.1f} %"
+        for audit in data.audits
+        for g, rate in enumerate(audit.rates["acceptance"].value[place])
+        if rate < low["acceptance"] and not audit.compared["acceptance"][place, g]
+    ]
+    return f"{text} Lower, but of too few people to compare: {listing(lower)}." if lower else text
+
+
+def _measured(data: ReportData, line: int, metric: str, place: int) -> dict[str, Any]:
+    """A metric of the model shown, with its interval over people, and of its strategy, over seeds."""
+    counts = data.counts[place]
+    rows = int(counts.sum())
+    if metric == "auc":
+        value = float(data.auc[place])
+        low = high = np.asarray(value)
+    elif metric in ("accuracy", "acceptance"):
+        right = counts[:, 0, 0].sum() + counts[:, 1, 1].sum()
+        part = right if metric == "accuracy" else counts[:, :, 1].sum()
+        low, high = wilson(np.asarray(part), np.asarray(rows))
+        value = float(part / rows) if rows else math.nan
+    else:
+        drawn = METRICS[metric](bootstrap(counts.reshape(-1, 2, 2)))
+        low, high = np.quantile(drawn, [0.025, 0.975])
+        value = float(METRICS[metric](counts))
+    return {**interval(value, low, high), "seeds": data.over_seeds(data.per_seed(metric, line), metric)}
+
+
+def _judged(data: ReportData, audit: Audit, verdict: Verdict, place: int, line: int) -> dict[str, Any]:
+    """A verdict with the rates of the groups that it is about, and the same over seeds."""
+    each = data.fairness[audit.attribute][verdict.metric][data.models_of(line)]
+
+    def end(group: str, rate: str) -> dict[str, Any]:
+        g = audit.groups.index(group)
+        value = finite(audit.rates[rate].value[place, g])
+        people = audit.shown[BEHIND[rate]][place, g]
+        return {"group": group, rate: value, "rate": value, "people": int(people)}
+
+    pairs = [
+        {
+            "of": pair.rate,
+            "ratio": finite(pair.value),
+            "lowest": end(pair.least, pair.rate),
+            "highest": end(pair.most, pair.rate),
+        }
+        for pair in verdict.pairs
+        if pair.least
+    ]
+    said = UNTRAINED_MODEL if is_untrained(data.last)[place] else verdict.said
+    ends = {name: pairs[0][name] for name in ("lowest", "highest")} if pairs else {}
+    return {
+        "attribute": audit.attribute,
+        "metric": verdict.metric,
+        **interval(verdict.value, verdict.low, verdict.high),
+        "seeds": data.over_seeds(each),
+        **ends,
+        "pairs": pairs,
+        "verdict": said,
+        "said": WORDS[said],
+        "left-out": list(verdict.left_out),
+    }
+
+
+def _about(data: ReportData) -> dict[str, Any]:
+    dataset, partition, protocol = (data.summary[key][0] for key in ("dataset", "partition", "protocol"))
+    rows = data.rows_of_shown
+    provenance = data.configs[0].get(PROVENANCE, {}) if data.configs else {}
     return {
         "format": FORMAT,
         "version": __version__,
-        "data": str(data),
-        "title": comparison.title,
-        "date": comparison.date,
+        "data": str(dataset),
+        "title": data.title,
+        "date": data.date,
         "partition": str(partition),
         "protocol": str(protocol),
         "rows": provenance.get("data-rows"),
         "test-rows": rows.get("test"),
         "validation-rows": rows.get("validation"),
-        "outcome": comparison.outcome,
+        "outcome": data.outcome,
         "checksum": provenance.get("data-checksum"),
-        "clients": found.configs[0].get("clients") if found.configs else None,
-        "rounds": comparison.last,
-        "seeds": found.seeds,
-        "strategies": found.names,
-        "attributes": list(groups.attributes) if groups is not None else [],
-        "metric": comparison.fairness,
-        "majority": finite(found.majority),
+        "clients": data.configs[0].get("clients") if data.configs else None,
+        "rounds": data.last_round,
+        "seeds": data.seeds,
+        "strategies": data.names,
+        "attributes": list(data.groups.attributes),
+        "metric": data.objective,
+        "majority": finite(data.majority_of_shown),
     }
 
 
@@ -117,14 +256,14 @@ def _facts(about: Mapping[str, Any]) -> list[str]:
     return facts
 
 
-def _thresholds(found: Material) -> list[dict[str, Any]]:
+def _thresholds(data: ReportData) -> list[dict[str, Any]]:
     """The thresholds of the model shown, where groups have different ones."""
-    cuts, groups = found.cuts, found.comparison.groups
-    if cuts is None or groups is None or len(set(cuts)) < 2:
+    cuts, groups = data.thresholds_of_shown, data.groups
+    if cuts is None or len(set(cuts)) < 2:
         return []
-    people = found.audits[-1].shown["people"][found.place_of_shown]
+    people = data.audits[-1].shown["people"][data.index_of_shown]
     return [
-        {"group": name, "threshold": cut, "people": _count(rows, found.min_cell)}
+        {"group": name, "threshold": cut, "people": _count(rows, data.min_cell)}
         for name, cut, rows in zip(groups.names, cuts, people, strict=True)
     ]
 
@@ -150,53 +289,48 @@ def _shown(min_cell: int) -> str:
     )
 
 
-def _notes(found: Material) -> list[str]:
+def _notes(data: ReportData) -> list[str]:
     """What a reader should know; flaws of strategies are told apart."""
     apart = tuple(f"{flaw}: " for flaw in FLAWS)
-    notes = [
-        _without_small(note, found.min_cell)
-        for note in remarks(found.comparison)
-        if not note.startswith(apart)
-    ]
-    if OTHERS in found.groups:
+    notes = [_without_small(note, data.min_cell) for note in remarks(data) if not note.startswith(apart)]
+    if OTHERS in data.groups.names:
         notes.append(f"{OTHERS}: everybody whose value is not the one that was set against the others")
     return notes
 
 
-def _strategies(found: Material) -> list[dict[str, Any]]:
+def _strategies(data: ReportData) -> list[dict[str, Any]]:
     """Every strategy: means over seeds with intervals, and whether it may be taken."""
-    comparison = found.comparison
     rows = []
-    for number, name in enumerate(found.names):
+    for number, name in enumerate(data.names):
         row: dict[str, Any] = {
             "strategy": name,
-            "collapsed": comparison.collapsed[number],
-            "flaw": comparison.flaws[number],
-            "taken": found.to_take is not None and found.to_take.line == number,
+            "collapsed": data.collapsed[number],
+            "flaw": data.flaws[number],
+            "taken": data.recommended is not None and data.recommended.line == number,
         }
-        for metric in dict.fromkeys((*SHOWN, comparison.fairness)):
-            row[metric] = seeds_of(found, found.per_seed(metric, number), metric)
+        for metric in dict.fromkeys((*SHOWN, data.objective)):
+            row[metric] = data.over_seeds(data.per_seed(metric, number), metric)
         row["fairness"] = {
             attribute: {
-                metric: seeds_of(found, values[found.of_line(number)]) for metric, values in by.items()
+                metric: data.over_seeds(values[data.models_of(number)]) for metric, values in by.items()
             }
-            for attribute, by in found.fairness.items()
+            for attribute, by in data.fairness.items()
         }
         rows.append(row)
     return rows
 
 
-def _audited(audit: Audit, found: Material, line: float) -> dict[str, Any]:
+def _audited(audit: Audit, data: ReportData, line: float) -> dict[str, Any]:
     """The audit of the model shown."""
-    place = found.place_of_shown
+    place = data.index_of_shown
     return {
         "attribute": audit.attribute,
         "crossed": len(audit.attributes) > 1,
-        "unknown": _unknown(audit, place, found.min_cell),
+        "unknown": _unknown(audit, place, data.min_cell),
         "rows": [
-            _row(audit, place, g, found.min_cell) for g in range(len(audit.groups)) if not audit.unknown[g]
+            _row(audit, place, g, data.min_cell) for g in range(len(audit.groups)) if not audit.unknown[g]
         ],
-        "verdicts": [judged(found, audit, one, place, found.shown[0]) for one in audit.verdicts(place, line)],
+        "verdicts": [_judged(data, audit, one, place, data.shown[0]) for one in audit.verdicts(place, line)],
     }
 
 
@@ -227,15 +361,15 @@ def _row(audit: Audit, place: int, g: int, min_cell: int) -> dict[str, Any]:
     return row
 
 
-def audit_rows(found: Material) -> list[dict[str, Any]]:
+def audit_rows(data: ReportData) -> list[dict[str, Any]]:
     """The audit of every model, one row for each group, for a CSV file."""
     rows = []
-    for audit in found.audits:
-        for place, (number, seed) in enumerate(found.models):
+    for audit in data.audits:
+        for place, (number, seed) in enumerate(data.models):
             for g in range(len(audit.groups)):
-                row = _row(audit, place, g, found.min_cell)
+                row = _row(audit, place, g, data.min_cell)
                 flat: dict[str, Any] = {
-                    "strategy": found.names[number],
+                    "strategy": data.names[number],
                     "seed": seed,
                     "attribute": audit.attribute,
                     "unknown": bool(audit.unknown[g]),
@@ -250,17 +384,17 @@ def audit_rows(found: Material) -> list[dict[str, Any]]:
     return rows
 
 
-def _clients(found: Material) -> list[dict[str, Any]]:
+def _clients(data: ReportData) -> list[dict[str, Any]]:
     """How the model shown does at each client, on the rows that the client trained on."""
-    local, groups = found.local, found.comparison.groups
-    if local is None or groups is None:
+    local, groups = data.local, data.groups
+    if local is None:
         return []
-    number, seed = found.shown
-    mine = local[(found.line_of(local) == number) & (local["seed"] == seed)]
+    number, seed = data.shown
+    mine = local[(data.line_of(local) == number) & (local["seed"] == seed)]
     counts = counts_of(mine)
-    shown, measured = found.local_rows(counts).sum(axis=-1), found.local_skill(counts)
+    shown, measured = data.local_rows(counts).sum(axis=-1), data.local_skill(counts)
     fairness = {
-        " x ".join(names): fairness_by(counts, groups, names, found.least) for names in crossings(groups)
+        " x ".join(names): fairness_by(counts, groups, names, data.least) for names in crossings(groups)
     }
     rows = []
     for place, name in enumerate(mine["name"]):
@@ -280,22 +414,24 @@ def _clients(found: Material) -> list[dict[str, Any]]:
     return rows
 
 
-def _folders(found: Material) -> list[str]:
+def _folders(data: ReportData) -> list[str]:
     """Where the runs are; one alone is not named, so that its report is the same wherever it is."""
-    paths = [path if path.is_dir() else path.parent for path, _ in found.comparison.sources]
-    return list(map(str, paths)) if len(paths) > 1 else []
+    return list(map(str, data.folders)) if len(data.folders) > 1 else []
 
 
 def _settings(config: Mapping[str, Any], min_cell: int) -> dict[str, Any]:
-    found = {
+    settings = {
         "min-cell (in training)" if key == "min-cell" else key: value
         for key, value in config.items()
         if value not in ([], None, "")
     }
-    about = found.get(PROVENANCE, {})
+    about = settings.get(PROVENANCE, {})
     if NOTES in about:
-        found[PROVENANCE] = {**about, NOTES: [_without_small(str(note), min_cell) for note in about[NOTES]]}
-    return found
+        settings[PROVENANCE] = {
+            **about,
+            NOTES: [_without_small(str(note), min_cell) for note in about[NOTES]],
+        }
+    return settings
 
 
 def _without_small(note: str, min_cell: int) -> str:

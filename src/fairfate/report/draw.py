@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from fairfate.errors import InputError, check
-from fairfate.experiments.folders import Held, is_sweep, read_folder
+from fairfate.experiments.runs import Run, read_runs
 from fairfate.report.figures import over_rounds, save
 from fairfate.report.lines import PERFORMANCE
 from fairfate.report.style import Style
 from fairfate.report.tradeoff import trade_off
+from fairfate.results.folder import is_sweep
 from fairfate.storage import check_output
 
 KINDS = ("rounds", "tradeoff", "both")
@@ -43,11 +44,11 @@ def draw(
         raise InputError(f"out must be left out for a sweep, which has files of its own, got '{out}'")
     for path in () if out is None else (out, _beside(out)) if chosen == "both" else (out,):
         check_output(path, force=force)
-    for held in read_folder(run):
+    for part in read_runs(run):
         for drawn in ("rounds", "tradeoff") if chosen == "both" else (chosen,):
             beside = drawn == "tradeoff" and chosen == "both"
-            path = _file(run, held.name, drawn) if out is None else _beside(out) if beside else out
-            yield _save(held, tuple(metrics), drawn, path, style)
+            path = _file(run, part.name, drawn) if out is None else _beside(out) if beside else out
+            yield _save(part, tuple(metrics), drawn, path, style)
 
 
 def _file(run: Path, name: str, kind: str) -> Path:
@@ -59,11 +60,11 @@ def _beside(out: Path) -> Path:
     return out.with_name(f"{out.stem}-tradeoff{out.suffix}")
 
 
-def _save(held: Held, metrics: tuple[str, ...], kind: str, path: Path, style: Style | None) -> Path:
+def _save(part: Run, metrics: tuple[str, ...], kind: str, path: Path, style: Style | None) -> Path:
     """Draw and save one figure."""
-    fair = next((metric for metric in metrics if metric not in PERFORMANCE), held.metric)
+    fair = next((metric for metric in metrics if metric not in PERFORMANCE), part.metric)
     shown = (metrics or PANELS) if kind == "rounds" else (fair,)
-    rounds, groups = held.rounds.frame, held.groups
+    rounds, groups = part.rounds, part.grouping
     if kind == "rounds":
         return save(over_rounds(rounds, shown, groups, style), path)
     return save(trade_off(rounds, fair, groups, style), path)

@@ -12,7 +12,6 @@ import pandas as pd
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
-from fairfate.experiments.results import counts_of
 from fairfate.report.canvas import (
     TEXT,
     Canvas,
@@ -34,6 +33,7 @@ from fairfate.report.lines import (
     widened,
 )
 from fairfate.report.style import LEAST_WIDTH, Style
+from fairfate.results.tables import counts_of
 from fairfate.storage import replacing
 
 if TYPE_CHECKING:

@@ -10,9 +10,10 @@ import pandas as pd
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check
-from fairfate.experiments.results import counts_of, is_untrained, row_names
 from fairfate.fairness.metrics import COLLAPSED, METRICS, Values
 from fairfate.fairness.objective import bind, parse_objective
+from fairfate.results.summary import row_names
+from fairfate.results.tables import counts_of, is_untrained
 
 COLOURS = {  # Okabe and Ito
     "fedavg": "#000000",

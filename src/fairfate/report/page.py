@@ -1,8 +1,10 @@
-"""The report as one HTML file that needs nothing else: no network, no other file."""
+"""The report's files: one page that needs no other file, the same as JSON, audit and tests as CSV, and a model card."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import io
 import json
 import platform
 import re
@@ -19,12 +21,104 @@ from jinja2.bccache import Bucket
 from markupsafe import Markup
 
 from fairfate._version import __version__
+from fairfate.errors import InputError, check
+from fairfate.fairness.disclosure import MIN_CELL
 from fairfate.report.audit import FOUR_FIFTHS
-from fairfate.report.contents import contents
-from fairfate.report.material import Material
-from fairfate.report.packed import pack
+from fairfate.report.card import card
+from fairfate.report.charts import chart_data
+from fairfate.report.contents import audit_rows, contents
+from fairfate.report.data import ReportData
 from fairfate.report.picture import group_rates, tradeoff
-from fairfate.storage import private_folder, read_private, write_private
+from fairfate.results.folder import CARD, REPORT
+from fairfate.storage import (
+    check_output,
+    private_folder,
+    read_private,
+    spreadsheet_cell,
+    write_bytes,
+    write_private,
+)
+
+
+def write_report(
+    parts: Sequence[ReportData], out: Path, line: float = FOUR_FIFTHS, *, force: bool = False
+) -> Path:
+    """Write the page, and beside it what it says as JSON and CSV; returns the page's path.
+
+    Parameters
+    ----------
+    parts : what is known of runs, for each set of data
+    out : the HTML file; the others have its name and their own endings
+    line : the ratio that groups' rates should reach
+    force : whether files of these names may be replaced
+    """
+    check(0 < line <= 1, "fair-from must be in (0, 1]", f"{line:g}")
+    check(out.suffix.lower() in (".html", ".htm"), "out must be an HTML file", f"'{out}'")
+    if out.is_dir():
+        raise InputError(f"out must be an HTML file, got '{out}' (a folder)")
+    beside = out.with_suffix("")
+    audit, tests = Path(f"{beside}-audit.csv"), Path(f"{beside}-tests.csv")
+    for path in (out, f"{beside}.json", audit, tests):
+        check_output(path, force=force)
+    said = [contents(data, line) for data in parts]
+    text = json.dumps({"version": __version__, "parts": said}, indent=1, ensure_ascii=False, allow_nan=False)
+    write_bytes(f"{beside}.json", f"{text}\n".encode())
+    _write_csv(audit, [row for data in parts for row in audit_rows(data)])
+    _write_csv(tests, [row for part in said for row in part["tests"]["rows"]])
+    write_bytes(out, page(parts, said).encode())
+    return out
+
+
+def _write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    text = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows({name: spreadsheet_cell(value) for name, value in row.items()} for row in rows)
+    write_bytes(path, text.getvalue().encode())
+
+
+def report(
+    folders: Sequence[Path],
+    out: Path | None = None,
+    line: float = FOUR_FIFTHS,
+    min_cell: int = MIN_CELL,
+    *,
+    force: bool = False,
+) -> Path:
+    """Write the report of some runs or sweeps: into the folder of the only one, or here for several.
+
+    The report in a run's own folder is written anew; any other file is replaced with ``force`` only.
+    """
+    path = out or _usual(folders, REPORT)
+    own = out is None and len(folders) == 1
+    return write_report(ReportData.read(folders, min_cell, unfinished=True), path, line, force=force or own)
+
+
+def write_card(
+    folders: Sequence[Path],
+    out: Path | None = None,
+    line: float = FOUR_FIFTHS,
+    min_cell: int = MIN_CELL,
+    *,
+    force: bool = False,
+) -> Path:
+    """Write the model card of a run, as `report` writes its page."""
+    path = out or _usual(folders, CARD)
+    named = path.suffix.lower() == ".md" or path.is_dir()  # which is refused when it is written
+    check(named, "out must be a Markdown file (.md) for a card", f"'{path}'")
+    if out is not None or len(folders) > 1:
+        check_output(path, force=force)
+    parts = ReportData.read(folders, min_cell, unfinished=True)
+    check(len(parts) == 1, "run must be one run, or several on the same data, for a card", len(parts))
+    write_bytes(path, card(contents(parts[0], line)).encode())
+    return path
+
+
+def _usual(folders: Sequence[Path], name: str) -> Path:
+    if len(folders) > 1:
+        return Path(name)
+    return (folders[0] if folders[0].is_dir() else folders[0].parent) / name
 
 
 def render(folders: Sequence[Path], *, live: int = 0, line: float = FOUR_FIFTHS) -> str:
@@ -36,23 +130,23 @@ def render(folders: Sequence[Path], *, live: int = 0, line: float = FOUR_FIFTHS)
     live : the version of a page that is served and asks for later ones; 0 for a page on its own
     line : the ratio that groups' rates should reach
     """
-    material = Material.read(folders)
-    return page(material, [contents(found, line) for found in material], live=live)
+    parts = ReportData.read(folders, unfinished=True)
+    return page(parts, [contents(data, line) for data in parts], live=live)
 
 
-def page(material: Sequence[Material], told: Sequence[dict[str, Any]], *, live: int = 0) -> str:
-    """The page of what was gathered, and of what is said about it."""
-    parts = [
+def page(parts: Sequence[ReportData], said: Sequence[dict[str, Any]], *, live: int = 0) -> str:
+    """The page of what is known of runs, and of what is said about it."""
+    sections = [
         {
             "number": number,
-            "data": json_script(pack(found, said["line"])),
-            "pictures": _pictures(said),
-            **said,
+            "data": json_script(chart_data(data, told["line"])),
+            "pictures": _pictures(told),
+            **told,
         }
-        for number, (found, said) in enumerate(zip(material, told, strict=True))
+        for number, (data, told) in enumerate(zip(parts, said, strict=True))
     ]
     assets = {name: asset(file) for name, file in ASSETS.items()}
-    return _template().render(parts=parts, version=__version__, live=live, **assets)
+    return _template().render(parts=sections, version=__version__, live=live, **assets)
 
 
 def _pictures(report: Mapping[str, Any]) -> list[tuple[str, Markup]]:

@@ -11,26 +11,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from fairfate.data.columns import MISSING, SMALL
 from fairfate.errors import listing
-from fairfate.experiments.choice import (
+from fairfate.fairness.disclosure import MIN_CELL
+from fairfate.fairness.intervals import holm, paired
+from fairfate.fairness.metrics import COLLAPSED, FAIRNESS
+from fairfate.fairness.selection import KEEP, TOLERANCE
+from fairfate.report.audit import ABOVE, BELOW, FOUR_FIFTHS, UNCLEAR, Audit, Verdict, audits
+from fairfate.report.data import ReportData
+from fairfate.results.recommendation import (
     COLLAPSE,
-    KEEP,
     MIN_GAIN,
-    TOLERANCE,
     UNDEFINED,
     UNTRAINED,
     Choice,
     Judged,
 )
-from fairfate.experiments.results import counts_of
-from fairfate.fairness.disclosure import MIN_CELL
-from fairfate.fairness.intervals import holm, paired
-from fairfate.fairness.metrics import COLLAPSED, FAIRNESS
-from fairfate.report.audit import ABOVE, BELOW, FOUR_FIFTHS, UNCLEAR, Audit, Verdict, audits
-from fairfate.report.comparison import Comparison
 
 SIGNIFICANT = 0.05
 """The level of the paired tests."""
@@ -91,9 +87,9 @@ class Recommendation:
         ]
 
 
-def recommend(found: Comparison) -> Recommendation:
+def recommend(data: ReportData) -> Recommendation:
     """The answer of strategies on the same data."""
-    choice, judged = found.recommended, found.judged
+    choice, judged = data.recommended, data.judged
     if choice is None:
         flaws = [one.flaw for one in judged if one.flaw]
         steps = NEXT_STEPS[max(flaws, key=flaws.count)] if flaws else ""
@@ -103,26 +99,26 @@ def recommend(found: Comparison) -> Recommendation:
         nothing = "Without a model nothing is gained or given up." if judged else ""
         chance = "There is no recommended model whose differences could be tested." if judged else ""
         return Recommendation(
-            None, headline, reason, rejected, nothing, chance, _pooled(found, None), "", "", ()
+            None, headline, reason, rejected, nothing, chance, _pooled(data, None), "", "", ()
         )
-    seed = f", seed {choice.seed}" if found.seeds > 1 else ""
+    seed = f", seed {choice.seed}" if data.seed_count > 1 else ""
     return Recommendation(
         choice,
         f"Recommended: {choice.name}{seed}.",
-        _reason(found, choice, judged),
-        _rejected(found, choice, judged),
-        _comparison(found, choice, judged),
-        _chance(found, choice),
-        _pooled(found, choice),
-        _fairness(found, choice),
-        _inputs(found),
+        _reason(data, choice, judged),
+        _rejected(data, choice, judged),
+        _comparison(data, choice, judged),
+        _chance(data, choice),
+        _pooled(data, choice),
+        _fairness(data, choice),
+        _inputs(data),
         tuple(
             filter(
                 None,
                 (
-                    _majority(found, choice),
-                    _trade_off(found, choice, judged),
-                    _by_group(found, choice, judged),
+                    _majority(data, choice),
+                    _trade_off(data, choice, judged),
+                    _by_group(data, choice, judged),
                 ),
             )
         ),
@@ -142,8 +138,8 @@ def _none(judged: Sequence[Judged]) -> str:
     return ""
 
 
-def _reason(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> str:
-    chosen, metric = judged[choice.line], name_of(found.fairness)
+def _reason(data: ReportData, choice: Choice, judged: Sequence[Judged]) -> str:
+    chosen, metric = judged[choice.line], name_of(data.objective)
     alike = [one for one in judged if one.needs_group == chosen.needs_group]
     allowed = [one for one in alike if not one.against]
     apart = "" if len(alike) == len(judged) else " with one threshold for everybody"
@@ -152,7 +148,7 @@ def _reason(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> str:
     elif len(allowed) == 1:
         text = f"On the validation rows, of {len(alike)} strategies{apart} only this one qualifies: {RULE}."
     else:
-        verdict = f"Of these it is the fairest ({_mean(found)}{metric} {chosen.fairness:.3f})"
+        verdict = f"Of these it is the fairest ({_mean(data)}{metric} {chosen.fairness:.3f})"
         clearly = f"by at least {MIN_GAIN} {metric} and by more than one standard error over seeds"
         if _is_kept(choice, judged):
             verdict = f"To replace plain training, a strategy must be fairer {clearly}; none is."
@@ -166,15 +162,15 @@ def _reason(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> str:
             f" {verdict}"
         )
     saved = (
-        f"Of its {found.seeds} seeds, the one with the median MCC on the validation rows is saved."
-        if found.seeds > 1
+        f"Of its {data.seed_count} seeds, the one with the median MCC on the validation rows is saved."
+        if data.seed_count > 1
         else ""
     )
     return " ".join(filter(None, (text, saved)))
 
 
-def _mean(found: Comparison) -> str:
-    return "mean " if found.seeds > 1 else ""
+def _mean(data: ReportData) -> str:
+    return "mean " if data.seed_count > 1 else ""
 
 
 def _is_kept(choice: Choice, judged: Sequence[Judged]) -> bool:
@@ -182,13 +178,13 @@ def _is_kept(choice: Choice, judged: Sequence[Judged]) -> bool:
     return choice.line == 0 and not judged[0].aims_at_fairness
 
 
-def _rejected(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> tuple[tuple[str, str], ...]:
+def _rejected(data: ReportData, choice: Choice, judged: Sequence[Judged]) -> tuple[tuple[str, str], ...]:
     others = (one for line, one in enumerate(judged) if line != choice.line)
-    return tuple((one.name, _why_not(found, choice, judged, one)) for one in others)
+    return tuple((one.name, _why_not(data, choice, judged, one)) for one in others)
 
 
-def _why_not(found: Comparison, choice: Choice, judged: Sequence[Judged], one: Judged) -> str:
-    chosen, metric = judged[choice.line], name_of(found.fairness)
+def _why_not(data: ReportData, choice: Choice, judged: Sequence[Judged], one: Judged) -> str:
+    chosen, metric = judged[choice.line], name_of(data.objective)
     if one.against:
         return one.against
     if one.needs_group and not chosen.needs_group:
@@ -202,34 +198,32 @@ def _why_not(found: Comparison, choice: Choice, judged: Sequence[Judged], one: J
     return f"its gain in {metric} on the validation rows, {values}, is below its standard error ({error:.3f})"
 
 
-def _changes(found: Comparison, line: int, other: int, metrics: Sequence[str]) -> str:
+def _changes(data: ReportData, line: int, other: int, metrics: Sequence[str]) -> str:
     return ", ".join(
-        f"{name_of(metric)} {found.mean(metric, other):.3f} to {found.mean(metric, line):.3f}"
+        f"{name_of(metric)} {data.mean(metric, other):.3f} to {data.mean(metric, line):.3f}"
         for metric in metrics
     )
 
 
-def _comparison(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> str:
-    if len(found.names) == 1:
+def _comparison(data: ReportData, choice: Choice, judged: Sequence[Judged]) -> str:
+    if len(data.names) == 1:
         return ""
-    first, metric = found.names[0], found.fairness
+    first, metric = data.names[0], data.objective
     if choice.line == 0:
-        numbers = ", ".join(f"{name_of(name)} {found.mean(name, 0):.3f}" for name in (metric, *NAMES))
+        numbers = ", ".join(f"{name_of(name)} {data.mean(name, 0):.3f}" for name in (metric, *NAMES))
         plain = "plain training" if not judged[0].aims_at_fairness else "what the others are compared with"
         return (
             f"{first} is {plain}, so nothing is gained and nothing given up. On the test rows"
-            f"{_means(found)} it has {numbers}."
+            f"{_means(data)} it has {numbers}."
         )
-    changes = _changes(found, choice.line, 0, (metric, *NAMES))
-    text = f"From {first} to {choice.name}, on the test rows{_means(found)}: {changes}."
-    return f"{text}{_worst_loss(found, choice.line)}"
+    changes = _changes(data, choice.line, 0, (metric, *NAMES))
+    text = f"From {first} to {choice.name}, on the test rows{_means(data)}: {changes}."
+    return f"{text}{_worst_loss(data, choice.line)}"
 
 
-def _worst_loss(found: Comparison, line: int) -> str:
+def _worst_loss(data: ReportData, line: int) -> str:
     """The group that loses most accuracy against the first strategy, where it is more than a hundredth."""
-    if found.rates is None:
-        return ""
-    before, after = (found.rates.where(found.is_line(found.rates, number)) for number in (0, line))
+    before, after = (data.rates_of_line(number) for number in (0, line))
     known = {(a, g): value for a, g, value in zip(*(before[n] for n in _RATES_OF_GROUP), strict=True)}
     losses = [
         (known.get((attribute, group), math.nan) - value, attribute, group, value)
@@ -246,18 +240,18 @@ _RATES_OF_GROUP = ("attribute", "group", "accuracy")
 _NOTABLE_LOSS = 0.01
 
 
-def _means(found: Comparison) -> str:
-    return f" (means of {found.seeds} seeds)" if found.seeds > 1 else ""
+def _means(data: ReportData) -> str:
+    return f" (means of {data.seed_count} seeds)" if data.seed_count > 1 else ""
 
 
-def _chance(found: Comparison, choice: Choice) -> str:
+def _chance(data: ReportData, choice: Choice) -> str:
     """Whether the difference in fairness to the first strategy may be chance, and so whether it is one."""
-    if len(found.names) == 1:
+    if len(data.names) == 1:
         return ""
-    metric = name_of(found.fairness)
-    rows = [row for row in paired_tests(found, choice.line)["rows"] if row["metric"] == found.fairness]
+    metric = name_of(data.objective)
+    rows = [row for row in paired_tests(data, choice.line)["rows"] if row["metric"] == data.objective]
     if choice.line == 0:
-        return _chance_of_others(found, choice, rows)
+        return _chance_of_others(data, choice, rows)
     test = next((row for row in rows if row["line"] == 0), None)
     if test is None:
         return "The strategies were run with different seeds, so the difference may be chance."
@@ -265,31 +259,31 @@ def _chance(found: Comparison, choice: Choice) -> str:
         return "One seed says nothing about chance: run more of them (--seeds 5)."
     if test["p-adjusted"] is None:
         return f"Whether the difference in {metric} is chance cannot be tested: it is the same in all seeds."
-    p = f"p = {test['p-adjusted']:.3f}, {_tested(found, test['seeds'])}"
+    p = f"p = {test['p-adjusted']:.3f}, {_tested(data, test['seeds'])}"
     if test["p-adjusted"] >= SIGNIFICANT:
         return (
-            f"On the test rows the difference in {metric} to {found.names[0]} may be chance ({p}): the run"
+            f"On the test rows the difference in {metric} to {data.names[0]} may be chance ({p}): the run"
             " does not prove that it is fairer. More seeds (--seeds) or rows would tell."
         )
     # The test compares the others with the recommended one.
     verdict = "fairer" if test["value"] < 0 else "less fair"
     return (
-        f"On the test rows it is {verdict} than {found.names[0]}: the difference in {metric} is unlikely to"
+        f"On the test rows it is {verdict} than {data.names[0]}: the difference in {metric} is unlikely to"
         f" be chance ({p})."
     )
 
 
-def _chance_of_others(found: Comparison, choice: Choice, rows: Sequence[Mapping[str, Any]]) -> str:
+def _chance_of_others(data: ReportData, choice: Choice, rows: Sequence[Mapping[str, Any]]) -> str:
     """Whether others are fairer on the test rows than the first strategy, which is recommended."""
     tested = [row for row in rows if row["p-adjusted"] is not None]
     if not tested:
         return ""
-    metric, how = name_of(found.fairness), _tested(found, tested[0]["seeds"])
+    metric, how = name_of(data.objective), _tested(data, tested[0]["seeds"])
     real = [row for row in tested if row["value"] > 0 and row["p-adjusted"] < SIGNIFICANT]
     rest = [row for row in tested if row not in real]
     sentences = []
     for row in real:
-        why = _why_not(found, choice, found.judged, found.judged[row["line"]])
+        why = _why_not(data, choice, data.judged, data.judged[row["line"]])
         sentences.append(
             f"On the test rows {row['strategy']} has {row['value']:.3f} more {metric}, which is unlikely to"
             f" be chance (p = {row['p-adjusted']:.3f}, {how}); it was not chosen, since {why}."
@@ -304,19 +298,19 @@ def _chance_of_others(found: Comparison, choice: Choice, rows: Sequence[Mapping[
     return " ".join(sentences)
 
 
-def _tested(found: Comparison, seeds: int) -> str:
-    compared = len(found.names) - 1
+def _tested(data: ReportData, seeds: int) -> str:
+    compared = len(data.names) - 1
     corrected = f", corrected for {compared} comparisons" if compared > 1 else ""
     return f"paired over {seeds} seeds{corrected}"
 
 
-def _pooled(found: Comparison, choice: Choice | None) -> str:
+def _pooled(data: ReportData, choice: Choice | None) -> str:
     """The recommended model beside models of the pooled rows, which no federation could train."""
-    if not found.baselines:
+    if not data.baselines:
         return ""
-    metric = found.fairness if found.fairness in FAIRNESS else "eqo"
+    metric = data.objective if data.objective in FAIRNESS else "eqo"
     parts = []
-    for baseline in found.baselines:
+    for baseline in data.baselines:
         name, values = baseline.name, baseline.metrics
         reached = f"accuracy {values['accuracy']:.3f}, {name_of(metric)} {values[metric]:.3f}"
         if values["mcc"] < COLLAPSED:
@@ -324,7 +318,7 @@ def _pooled(found: Comparison, choice: Choice | None) -> str:
         elif choice is None:
             parts.append(f"{name} has {reached}")
         else:
-            accuracy, fairness = (found.mean(key, choice.line) - values[key] for key in ("accuracy", metric))
+            accuracy, fairness = (data.mean(key, choice.line) - values[key] for key in ("accuracy", metric))
             gains = f"{_more(accuracy, 'accurate')} and {_more(fairness, 'fair')}"
             parts.append(f"beside {name} ({reached}), {choice.name} is {gains}")
     text = "; ".join(parts)
@@ -352,19 +346,18 @@ VERDICTS = {
 """What is said of a ratio and its interval, by the fairness threshold."""
 
 
-def _fairness(found: Comparison, choice: Choice) -> str:
+def _fairness(data: ReportData, choice: Choice) -> str:
     """The saved model's fairness with its interval over people, and how it stands to the threshold."""
-    if found.groups is None or found.fairness not in FAIRNESS:
+    if data.objective not in FAIRNESS:
         return ""
-    place = found.seeds_of(choice.line).index(choice.seed)
-    rows = found.of_line(choice.line)
-    rows = rows.where((rows["split"] == "test") & (rows["round"] == found.last))
-    rows = rows.where(np.argsort(rows["seed"], kind="stable"))
-    alone = audits(counts_of(rows)[[place]], found.groups, MIN_CELL)[: len(found.groups.attributes)]
-    verdict = _lowest(alone, found.fairness)
-    numbers = f"{name_of(found.fairness)} {found.per_seed(found.fairness, choice.line)[place]:.3f}"
-    accuracy = found.per_seed("accuracy", choice.line)[place]
-    saved = f"The saved model (seed {choice.seed}) has {numbers}" if found.seeds > 1 else f"It has {numbers}"
+    place = data.seeds_of(choice.line).index(choice.seed)
+    counts = data.counts[data.models_of(choice.line)]
+    alone = audits(counts[[place]], data.groups, MIN_CELL)[: len(data.groups.attributes)]
+    verdict = _lowest(alone, data.objective)
+    numbers = f"{name_of(data.objective)} {data.per_seed(data.objective, choice.line)[place]:.3f}"
+    accuracy = data.per_seed("accuracy", choice.line)[place]
+    model = f"The saved model (seed {choice.seed})" if data.seed_count > 1 else "It"
+    saved = f"{model} has {numbers}"
     if verdict.said not in VERDICTS:
         return f"{saved}, of too few people for an interval, and accuracy {accuracy:.3f} on the test rows."
     text = (
@@ -372,7 +365,7 @@ def _fairness(found: Comparison, choice: Choice) -> str:
         f" of {FOUR_FIFTHS}: {VERDICTS[verdict.said].format(line=FOUR_FIFTHS)}."
     )
     selection = _lowest(alone, "sp")
-    if found.fairness == "sp" or selection.said not in VERDICTS:
+    if data.objective == "sp" or selection.said not in VERDICTS:
         return text
     return (
         f"{text} The four-fifths rule, which is about selection rates: SP {selection.value:.3f}"
@@ -390,10 +383,10 @@ def _ends(verdict: Verdict) -> str:
     return f"95 % interval {max(verdict.low, 0):.3f} to {min(verdict.high, 1):.3f}"
 
 
-def _inputs(found: Comparison) -> str:
+def _inputs(data: ReportData) -> str:
     """That the model sees the sensitive attribute, where it does."""
-    names = [] if found.groups is None else list(found.groups.attributes)
-    inputs = [name for name in names if any(one.column == name for one in found.importances)]
+    names = data.groups.attributes
+    inputs = [name for name in names if any(one.column == name for one in data.importances)]
     if not inputs:
         return ""
     drop = " ".join(f"--drop {name}" for name in inputs)
@@ -403,21 +396,19 @@ def _inputs(found: Comparison) -> str:
     )
 
 
-def _majority(found: Comparison, choice: Choice) -> str:
-    accuracy, balanced = (found.mean(name, choice.line) for name in ("accuracy", "balanced_accuracy"))
-    if accuracy > found.majority and balanced > 0.5:
-        return ""
-    if math.isnan(found.majority):
+def _majority(data: ReportData, choice: Choice) -> str:
+    accuracy, balanced = (data.mean(name, choice.line) for name in ("accuracy", "balanced_accuracy"))
+    if accuracy > data.majority and balanced > 0.5:
         return ""
     if balanced <= 0.5:
         return f"Beware: its balanced accuracy ({balanced:.3f}) is no better than one answer for everybody."
     return (
-        f"Beware: its accuracy ({accuracy:.3f}) is not above the majority baseline ({found.majority:.3f}),"
+        f"Beware: its accuracy ({accuracy:.3f}) is not above the majority baseline ({data.majority:.3f}),"
         f" one answer for everybody; its balanced accuracy is {balanced:.3f} (0.5)."
     )
 
 
-def _by_group(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> str:
+def _by_group(data: ReportData, choice: Choice, judged: Sequence[Judged]) -> str:
     """What thresholds by group would reach, which are shown apart; or that the chosen model has them."""
     law = "It decides by another threshold for each group, which the law may forbid."
     if judged[choice.line].needs_group:
@@ -427,14 +418,14 @@ def _by_group(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> st
         return ""
     best = max(usable, key=lambda line: judged[line].fairness)
     numbers = ", ".join(
-        f"{name_of(metric)} {found.mean(metric, best):.3f}" for metric in (found.fairness, "accuracy")
+        f"{name_of(metric)} {data.mean(metric, best):.3f}" for metric in (data.objective, "accuracy")
     )
-    return f"Shown apart: {found.names[best]} has {numbers}. {law}"
+    return f"Shown apart: {data.names[best]} has {numbers}. {law}"
 
 
-def _trade_off(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> str:
+def _trade_off(data: ReportData, choice: Choice, judged: Sequence[Judged]) -> str:
     """A much fairer strategy that is less accurate than the rule allows: for the reader to weigh."""
-    chosen, metric = judged[choice.line], found.fairness
+    chosen, metric = judged[choice.line], data.objective
     fairer = [
         line
         for line, other in enumerate(judged)
@@ -444,45 +435,43 @@ def _trade_off(found: Comparison, choice: Choice, judged: Sequence[Judged]) -> s
     if not fairer:
         return ""
     best = max(fairer, key=lambda line: judged[line].fairness)
-    changes = _changes(found, best, choice.line, (metric, "accuracy", "balanced_accuracy"))
+    changes = _changes(data, best, choice.line, (metric, "accuracy", "balanced_accuracy"))
     return (
-        f"A trade-off to weigh: {found.names[best]} is fairer and less accurate than the rule allows. From"
-        f" {choice.name} to it, on the test rows{_means(found)}: {changes}."
+        f"A trade-off to weigh: {data.names[best]} is fairer and less accurate than the rule allows. From"
+        f" {choice.name} to it, on the test rows{_means(data)}: {changes}."
     )
 
 
-def paired_tests(found: Comparison, reference: int) -> dict[str, Any]:
+def paired_tests(data: ReportData, reference: int) -> dict[str, Any]:
     """Paired tests over seeds of every strategy against one of them, corrected for their number."""
-    metrics = list(dict.fromkeys((found.fairness, "accuracy", "mcc")))
+    metrics = list(dict.fromkeys((data.objective, "accuracy", "mcc")))
     rows: list[dict[str, Any]] = []
-    usable = [
-        line for line, flaw in enumerate(found.flaws) if not flaw
-    ]  # others say nothing by their numbers
+    usable = [line for line, flaw in enumerate(data.flaws) if not flaw]  # others say nothing by their numbers
     others = [
         line
         for line in usable
-        if reference in usable and line != reference and found.seeds_of(line) == found.seeds_of(reference)
+        if reference in usable and line != reference and data.seeds_of(line) == data.seeds_of(reference)
     ]
     for metric in metrics:
-        of_metric = [_test(found, line, reference, metric) for line in others]
+        of_metric = [_test(data, line, reference, metric) for line in others]
         p_values = [math.nan if row["p"] is None else row["p"] for row in of_metric]
         for row, adjusted in zip(of_metric, holm(p_values) if p_values else (), strict=True):
             row["p-adjusted"] = float(adjusted) if math.isfinite(adjusted) else None
             row["said"] = _difference(row)
         rows += of_metric
-    compared = len(found.names) - 1
+    compared = len(data.names) - 1
     correction = f"Holm, over {compared} {'strategy' if compared == 1 else 'strategies'} for each measure"
-    return {"against": found.names[reference], "metrics": metrics, "correction": correction, "rows": rows}
+    return {"against": data.names[reference], "metrics": metrics, "correction": correction, "rows": rows}
 
 
-def _test(found: Comparison, line: int, reference: int, metric: str) -> dict[str, Any]:
-    own, other = found.per_seed(metric, line), found.per_seed(metric, reference)
-    test = paired(own, other, found.test_to_train)
+def _test(data: ReportData, line: int, reference: int, metric: str) -> dict[str, Any]:
+    own, other = data.per_seed(metric, line), data.per_seed(metric, reference)
+    test = paired(own, other, data.test_to_train)
     ends = {name: float(value) for name, value in zip(("value", "low", "high"), test[:3], strict=True)}
     return {
-        "strategy": found.names[line],
+        "strategy": data.names[line],
         "line": line,
-        "against": found.names[reference],
+        "against": data.names[reference],
         "metric": metric,
         **{name: value if math.isfinite(value) else None for name, value in ends.items()},
         "wins": int(test.wins),

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fairfate.errors import check, shown
-from fairfate.experiments.choice import decides_by_group
-from fairfate.report.comparison import Comparison
+from fairfate.report.data import ReportData
+from fairfate.results.recommendation import decides_by_group
 
 FORMATS = ("terminal", "latex", "markdown", "csv")
 DIGITS = 3
@@ -53,34 +53,34 @@ class Row(NamedTuple):
 POOLED = "on pooled rows"
 
 
-def rows_of(found: Comparison, metrics: Sequence[str]) -> list[Row]:
+def rows_of(data: ReportData, metrics: Sequence[str]) -> list[Row]:
     """Strategies, those that decide by the group apart from the others, then baselines."""
-    by_group = [decides_by_group(str(label)) for label in found.summary["strategy"]]
+    by_group = [decides_by_group(str(label)) for label in data.summary["strategy"]]
     apart = any(by_group) and not all(by_group)
-    best = {name: found.best(name) for name in metrics if name != "acceptance"}
+    best = {name: data.best(name) for name in metrics if name != "acceptance"}
     rows = []
-    for line in sorted(range(len(found.names)), key=lambda line: by_group[line]):
+    for line in sorted(range(len(data.names)), key=lambda line: by_group[line]):
         cells = []
         for name in metrics:
-            std = float(found.summary[f"{name}_last_std"][line])
-            cells.append(Cell(found.mean(name, line), std, name in best and best[name][line]))
+            std = float(data.summary[f"{name}_last_std"][line])
+            cells.append(Cell(data.mean(name, line), std, name in best and best[name][line]))
         section = "one threshold for each group" if apart and by_group[line] else ""
-        is_recommended = found.recommended is not None and found.recommended.line == line
-        seeds = int(found.summary["seeds"][line])
-        rows.append(Row(found.names[line], tuple(cells), section, found.flaws[line], seeds, is_recommended))
-    for baseline in found.baselines:
+        is_recommended = data.recommended is not None and data.recommended.line == line
+        seeds = int(data.summary["seeds"][line])
+        rows.append(Row(data.names[line], tuple(cells), section, data.flaws[line], seeds, is_recommended))
+    for baseline in data.baselines:
         cells = [Cell(baseline.metrics[name]) for name in metrics]
         name = baseline.name.removeprefix("pooled ")
         rows.append(Row(name, tuple(cells), POOLED, seeds=baseline.seeds))
-    if not math.isnan(found.majority):
-        known = {"accuracy": found.majority, "balanced_accuracy": 0.5, "mcc": 0.0}
+    if not math.isnan(data.majority):
+        known = {"accuracy": data.majority, "balanced_accuracy": 0.5, "mcc": 0.0}
         cells = [Cell(known.get(name, math.nan), is_shown=name in known) for name in metrics]
         rows.append(Row("majority baseline", tuple(cells)))
     return rows
 
 
 def format_tables(
-    comparisons: Sequence[Comparison], kind: str, columns: Mapping[str, str], digits: int | None = None
+    comparisons: Sequence[ReportData], kind: str, columns: Mapping[str, str], digits: int | None = None
 ) -> str:
     """Comparisons as text for a file.
 
@@ -95,30 +95,29 @@ def format_tables(
         check(digits is None, "digits must be left out for csv, which is not rounded", digits)
         return _csv(comparisons, tuple(columns))
     table = {"latex": _latex, "markdown": _markdown}[kind]
-    return "\n".join(table(found, columns, DIGITS if digits is None else digits) for found in comparisons)
+    return "\n".join(table(data, columns, DIGITS if digits is None else digits) for data in comparisons)
 
 
-def caption(found: Comparison) -> str:
+def caption(data: ReportData) -> str:
     """What a table is about: the data, the rows, the round and the seeds."""
-    fewest, most = min(found.summary["seeds"]), max(found.summary["seeds"])
+    fewest, most = min(data.summary["seeds"]), max(data.summary["seeds"])
     number = f"{most}" if fewest == most else f"{fewest} to {most}"
-    over = (
-        f"mean ± std over {number} seeds" if most > 1 else "one seed" if found.seeds == 1 else "one seed each"
-    )
-    data, partition = found.summary["dataset"][0], found.summary["partition"][0]
-    return f"{data}, split {partition}: test rows, round {found.last}, {over}"
+    single = "one seed" if data.seed_count == 1 else "one seed each"
+    over = f"mean ± std over {number} seeds" if most > 1 else single
+    dataset, partition = data.summary["dataset"][0], data.summary["partition"][0]
+    return f"{dataset}, split {partition}: test rows, round {data.last_round}, {over}"
 
 
-def _captions(found: Comparison) -> list[str]:
-    return [shown(text).replace("\n", " ") for text in (caption(found), found.title) if text]
+def _captions(data: ReportData) -> list[str]:
+    return [shown(text).replace("\n", " ") for text in (caption(data), data.title) if text]
 
 
-def _latex(found: Comparison, columns: Mapping[str, str], digits: int) -> str:
-    lines = [f"% {text}" for text in _captions(found)]
+def _latex(data: ReportData, columns: Mapping[str, str], digits: int) -> str:
+    lines = [f"% {text}" for text in _captions(data)]
     lines += [r"% bold: the best of a column; *: recommended", r"% \usepackage{booktabs}"]
     lines += [rf"\begin{{tabular}}{{l{'r' * len(columns)}}}", r"\toprule"]
     lines += [_latex_row(["strategy", *columns.values()]), r"\midrule"]
-    for section, row in _sections(rows_of(found, tuple(columns))):
+    for section, row in _sections(rows_of(data, tuple(columns))):
         if section:
             lines.append(rf"\multicolumn{{{len(columns) + 1}}}{{l}}{{\emph{{{section}:}}}} \\")
         cells = [(cell.text(digits, r" $\pm$ "), cell.is_best) for cell in row.cells]
@@ -164,10 +163,10 @@ def escape_latex(text: str) -> str:
     return "".join(_LATEX.get(mark, mark) for mark in shown(text).replace("\n", " "))
 
 
-def _markdown(found: Comparison, columns: Mapping[str, str], digits: int) -> str:
-    lines = [*(f"{_escape_markdown(text)}\n" for text in _captions(found))]
+def _markdown(data: ReportData, columns: Mapping[str, str], digits: int) -> str:
+    lines = [*(f"{_escape_markdown(text)}\n" for text in _captions(data))]
     lines += [_markdown_row(["strategy", *columns.values()]), f"| --- |{' ---: |' * len(columns)}"]
-    for section, row in _sections(rows_of(found, tuple(columns))):
+    for section, row in _sections(rows_of(data, tuple(columns))):
         if section:
             lines.append(_markdown_row([f"*{section}:*", *[""] * len(columns)]))
         cells = [(cell.text(digits), cell.is_best) for cell in row.cells]
@@ -184,15 +183,15 @@ def _escape_markdown(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>#|~$&])", r"\\\1", shown(text).replace("\n", " "))
 
 
-def _csv(comparisons: Sequence[Comparison], metrics: Sequence[str]) -> str:
+def _csv(comparisons: Sequence[ReportData], metrics: Sequence[str]) -> str:
     about = ("dataset", "partition", "protocol")
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     numbers = [f"{name}_{statistic}" for name in metrics for statistic in ("mean", "std")]
     writer.writerow([*about, "title", "strategy", "section", "flaw", "seeds", *numbers])
-    for found in comparisons:
-        where = [*(str(found.summary[name][0]) for name in about), found.title]
-        for row in rows_of(found, metrics):
+    for data in comparisons:
+        where = [*(str(data.summary[name][0]) for name in about), data.title]
+        for row in rows_of(data, metrics):
             values = [value for cell in row.cells for value in (cell.mean, cell.std)]
             texts = ["" if math.isnan(value) else repr(float(value)) for value in values]
             named = [*where, row.name, row.section, row.flaw]

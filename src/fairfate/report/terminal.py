@@ -9,25 +9,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pandas as pd
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
 
 from fairfate.data import SOURCES
-from fairfate.errors import listing
-from fairfate.experiments.groups import RATES, rates_of
-from fairfate.experiments.results import BEST
-from fairfate.experiments.sheet import Sheet
+from fairfate.engine.record import DROPPED, FAIR, REFUSED, USED
+from fairfate.errors import InputError, listing
 from fairfate.fairness.metrics import COLLAPSED, FAIRNESS, mcc
-from fairfate.report.comparison import LEGEND, Comparison, methods, remarks
+from fairfate.report.data import ReportData
 from fairfate.report.recommendation import recommend
+from fairfate.report.remarks import LEGEND, methods, remarks
 from fairfate.report.tables import DIGITS, POOLED, Cell, caption, rows_of
+from fairfate.results.folder import BEST
+from fairfate.results.summary import RATES, rates_of, row_names
+from fairfate.results.tables import STRATEGY
 
 if TYPE_CHECKING:  # most of it is not for showing a finished run
     from fairfate.data import Table
     from fairfate.data.groups import Groups
     from fairfate.data.inspection import ColumnSummary
-    from fairfate.experiments.use import Evaluated
+    from fairfate.experiments.predict import Evaluated
     from fairfate.federation.split import Federation
 
 COLUMNS = {
@@ -44,6 +47,11 @@ MOST_COLUMNS, FIRST = 40, 10
 FEW_GROUPS = 6
 """Up to so many are shown without being asked for."""
 
+SIGNS = {FAIR: "F", USED: "o", DROPPED: "x", REFUSED: "-"}
+STYLES = {FAIR: "green", USED: "", DROPPED: "bold red", REFUSED: "dim"}
+ROUNDS_IN_A_LINE = 60
+"""In a line."""
+
 
 def _grid(*headings: str | Text) -> Grid:
     grid = Grid(box=None, pad_edge=False, padding=(0, 1, 0, 0))
@@ -59,13 +67,13 @@ def _value(cell: Cell, wide: bool, digits: int | None) -> str:
     return text if wide else re.sub(r"\b0\.", ".", text)
 
 
-def results_table(found: Comparison, width: int, digits: int | None = None) -> Grid:
+def results_table(data: ReportData, width: int, digits: int | None = None) -> Grid:
     """Mean ± std over seeds on the test rows in the last round; the recommended strategy is marked."""
-    wide = width >= max(map(len, found.names)) + 14 * len(COLUMNS)
+    wide = width >= max(map(len, data.names)) + 14 * len(COLUMNS)
     grid, spread = _grid("strategy", *COLUMNS.values()), width >= 80
     room = width - sum(max(len(heading), 13 if wide else 7) + 1 for heading in COLUMNS.values())
     section = ""
-    for row in rows_of(found, tuple(COLUMNS)):
+    for row in rows_of(data, tuple(COLUMNS)):
         if row.section not in ("", section):
             grid.add_row(Text(f"{row.section}:", "italic"))
         section, style = row.section, "bold" if row.is_recommended else ""
@@ -107,30 +115,27 @@ def show_evaluation(console: Console, title: str, groups: Groups, found: Evaluat
         interval = "" if undefined else f"{row['low']:.3f} to {row['high']:.3f}"
         grid.add_row(str(row["metric"]), "undefined" if undefined else f"{row['value']:.3f}", interval)
     console.print(grid)
-    rates = rates_of(found.counts, groups)
-    for attribute in dict.fromkeys(rates["attribute"]):
+    rates = rates_of(found.counts[None], groups)
+    for attribute, rows_of_attribute in rates.groupby("attribute", sort=False):
         console.print()
-        console.print(_rates_grid(attribute, rates.where(rates["attribute"] == attribute)))
+        console.print(_rates_grid(str(attribute), rows_of_attribute))
     if mcc(found.counts) < COLLAPSED:
         console.print("\nThe model hardly tells people apart: it has collapsed.", style="yellow")
     if found.warning is not None:
         console.print(f"\nWarning: {found.warning}.", style="yellow")
 
 
-def groups_table(found: Comparison, line: int, attribute: str) -> Grid:
+def groups_table(data: ReportData, line: int, attribute: str) -> Grid:
     """What one strategy does to each group, with 95 % intervals."""
-    assert found.rates is not None
-    mine = found.is_line(found.rates, line) & (found.rates["attribute"] == attribute)
-    return _rates_grid(attribute, found.rates.where(mine))
+    rates = data.rates_of_line(line)
+    return _rates_grid(attribute, rates[rates["attribute"] == attribute])
 
 
-def _rates_grid(attribute: str, mine: Sheet) -> Grid:
+def _rates_grid(attribute: str, rates: pd.DataFrame) -> Grid:
     grid = _grid(Text(attribute), "rows", "selected", "TPR", "FPR", "accuracy")
-    for row, group in enumerate(mine["group"]):
-        rates = [
-            _rate(mine[name][row], mine[f"{name}_low"][row], mine[f"{name}_high"][row]) for name in RATES
-        ]
-        grid.add_row(Text(str(group)), f"{mine['rows'][row]:.0f}", *rates)
+    for row in rates.to_dict("records"):
+        cells = [_rate(row[name], row[f"{name}_low"], row[f"{name}_high"]) for name in RATES]
+        grid.add_row(Text(str(row["group"])), f"{row['rows']:.0f}", *cells)
     return grid
 
 
@@ -141,55 +146,53 @@ def _rate(rate: float, low: float, high: float) -> str:
 
 
 def show_run(
-    console: Console, found: Comparison, every_group: bool = False, digits: int | None = None
+    console: Console,
+    data: ReportData,
+    every_group: bool = False,
+    digits: int | None = None,
+    saved_to: Path | None = None,
 ) -> None:
-    """Print a finished run."""
-    console.print(f"\n{caption(found)}", style="italic", highlight=False)
-    for text in (found.outcome and f"favourable outcome: {found.outcome}", found.title):
+    """Print a finished run, and where it has just been saved."""
+    console.print(f"\n{caption(data)}", style="italic", highlight=False)
+    for text in (data.outcome and f"favourable outcome: {data.outcome}", data.title):
         if text:
             console.print(text, style="italic", highlight=False)
-    console.print(results_table(found, console.width, digits))
-    legend = [LEGEND, "* recommended." if found.recommended is not None else ""]
-    if any(found.flaws):
+    console.print(results_table(data, console.width, digits))
+    legend = [LEGEND, "* recommended." if data.recommended is not None else ""]
+    if any(data.flaws):
         legend.append(f"collapsed: nearly one answer for everybody (MCC below {COLLAPSED}), of no use.")
     console.print(" ".join(filter(None, legend)), style="dim", highlight=False)
-    for name, summary in methods(found):
+    for name, summary in methods(data):
         console.print(f"{name}: {summary}", style="dim", highlight=False)
-    answer = recommend(found)
+    answer = recommend(data)
     for paragraph in answer.paragraphs:
         console.print(f"\n{paragraph}", highlight=False)
-    _show_groups(console, found, every_group)
-    notes = remarks(found)
+    _show_groups(console, data, every_group)
+    notes = remarks(data)
     if notes:
         console.print()
     for line in notes:
         console.print(f"Note: {line}", style="yellow", highlight=False)
-    if found.out is not None:
-        console.print(f"\nSaved to {found.out}/", highlight=False, soft_wrap=True)
+    if saved_to is not None:
+        console.print(f"\nSaved to {saved_to}/", highlight=False, soft_wrap=True)
         if answer.choice is not None:
             model = f"{answer.choice.name}, seed {answer.choice.seed}"
             console.print(
-                f"Recommended model: {found.out}/models/{BEST} ({model})", highlight=False, soft_wrap=True
+                f"Recommended model: {saved_to}/models/{BEST} ({model})", highlight=False, soft_wrap=True
             )
 
 
-def _show_groups(console: Console, found: Comparison, every_group: bool) -> None:
+def _show_groups(console: Console, data: ReportData, every_group: bool) -> None:
     """Rates by group of the first strategy and of the recommended one; of all if asked for."""
-    if found.rates is None or found.groups is None:
-        return
-    attributes = list(dict.fromkeys(found.rates["attribute"]))
-    if not every_group:
-        sizes = {
-            name: len(set(found.rates["group"][found.rates["attribute"] == name])) for name in attributes
-        }
-        attributes = [name for name in attributes if sizes[name] <= FEW_GROUPS]
-    best = found.recommended
-    lines = range(len(found.names)) if every_group else sorted({0} if best is None else {0, best.line})
+    sizes = data.rates.groupby("attribute", sort=False)["group"].nunique()
+    attributes = [str(name) for name in sizes[every_group | (sizes <= FEW_GROUPS)].index]
+    best = data.recommended
+    lines = range(len(data.names)) if every_group else sorted({0} if best is None else {0, best.line})
     for attribute in attributes:
         for line in lines:
-            means = f" (means of {found.seeds} seeds)" if found.seeds > 1 else ""
-            console.print(f"\n{found.names[line]}, by {attribute}{means}", style="italic", highlight=False)
-            console.print(groups_table(found, line, attribute))
+            means = f" (means of {data.seed_count} seeds)" if data.seed_count > 1 else ""
+            console.print(f"\n{data.names[line]}, by {attribute}{means}", style="italic", highlight=False)
+            console.print(groups_table(data, line, attribute))
     if attributes:
         text = "Rates on the test rows; in brackets, 95 % intervals, given the number of people."
         console.print(text, style="dim", highlight=False)
@@ -276,3 +279,55 @@ def show_partition(console: Console, table: Table, federation: Federation, title
         grid.add_row(Text(name), *shares, str(row.sum()))
     grid.add_row("all", *map(str, totals), str(totals.sum()), style="bold")
     console.print(grid)
+
+
+def show_clients(console: Console, clients: pd.DataFrame, seed: int | None = None) -> None:
+    """Print, for each strategy, a line for each client with a sign for each round, and why it was dropped."""
+    seeds = sorted(set(clients["seed"]))
+    chosen = seeds[0] if seed is None else seed
+    if chosen not in seeds:
+        raise InputError(f"seed must be one of the run's, {listing(seeds)}, got {chosen}")
+    mine = clients[clients["seed"] == chosen]
+    groups = [frame for _, frame in mine.groupby(STRATEGY, dropna=False, sort=False)]
+    names = row_names(pd.DataFrame([frame.iloc[0] for frame in groups]))
+    for name, frame in zip(names, groups, strict=True):
+        console.print()
+        console.print(Text(name, "bold") + Text(f", seed {chosen}"))
+        _show_strategy(console, frame)
+    if len(seeds) > 1:
+        console.print(f"\n{len(seeds)} seeds were run: {listing(seeds)}; --seed shows another.", style="dim")
+    console.print("\nF counted as fair, o counted, x dropped, - took no part.", style="dim")
+
+
+def _show_strategy(console: Console, frame: pd.DataFrame) -> None:
+    rounds = list(range(1, int(frame["round"].max()) + 1))
+    width = max(6, *(len(str(name)) for name in set(frame["name"])))
+    room = max(10, min(ROUNDS_IN_A_LINE, console.width - width - 24))
+    for start in range(0, len(rounds), room):
+        part = rounds[start : start + room]
+        ends = f"{part[0]}{str(part[-1]).rjust(max(1, len(part) - len(str(part[0]))))}"
+        heading = f"{'client':{width}}  {ends:{len(part)}}"
+        console.print(heading + ("  rounds fair drop" if part[-1] == rounds[-1] else ""), style="dim")
+        for name, own in frame.groupby("name", sort=True):
+            console.print(_line(str(name), own, part, width, last=part[-1] == rounds[-1]))
+    for (name, reason), times in _reasons(frame).items():
+        console.print(f"{name}: {reason} ({times} times)", style="yellow")
+
+
+def _line(name: str, own: pd.DataFrame, rounds: list[int], width: int, *, last: bool) -> Text:
+    """A client's rounds as signs and, at the end, in numbers."""
+    outcome = dict(zip(own["round"], own["outcome"], strict=True))
+    text = Text(f"{name:{width}}  ")
+    for number in rounds:
+        became = outcome.get(number)
+        text.append(" " if became is None else SIGNS[became], "" if became is None else STYLES[became])
+    if last:
+        counted = own["outcome"].value_counts()
+        asked = len(own) - int(counted.get(REFUSED, 0))
+        text.append(f"  {asked:6} {int(counted.get(FAIR, 0)):4} {int(counted.get(DROPPED, 0)):4}")
+    return text
+
+
+def _reasons(frame: pd.DataFrame) -> dict[tuple[str, str], int]:
+    told = frame[frame["reason"].fillna("") != ""]
+    return {(str(name), str(reason)): len(rows) for (name, reason), rows in told.groupby(["name", "reason"])}

@@ -18,10 +18,12 @@ import pandas as pd
 from fairfate._version import __version__
 from fairfate.errors import InputError, check
 from fairfate.experiments.config import PROVENANCE
-from fairfate.experiments.finished import Run
-from fairfate.experiments.groups import GROUPS
-from fairfate.experiments.results import BEST, CONFIG, KEYS, MODELS, REPORT, SUMMARY, row_names, summary_text
+from fairfate.experiments.runs import Run
 from fairfate.fairness.metrics import METRICS
+from fairfate.results.folder import BEST, CONFIG, GROUPS, MODELS, REPORT, SUMMARY
+from fairfate.results.summary import row_names
+from fairfate.results.tables import KEYS
+from fairfate.storage import csv_text
 
 EXPERIMENT = "fairfate"
 """Unless MLFLOW_EXPERIMENT_NAME names another."""
@@ -135,7 +137,7 @@ def _log(tracking: Tracking, run: Run) -> str:
         _strategies(tracking, run, parent)
         if run.best is not None:
             tracking.client.set_tag(parent, "best", f"{run.best.name}, seed {run.best.seed}")
-        tracking.client.log_text(parent, summary_text(run.summary), SUMMARY)  # its file is a run's last
+        tracking.client.log_text(parent, csv_text(run.summary), SUMMARY)  # its file is a run's last
         for file in _files(run):
             tracking.client.log_artifact(parent, str(file))
     except BaseException:

@@ -19,8 +19,7 @@ import made_up
 from browser import Visit, lacking, started
 from fairfate import run
 from fairfate.data.groups import Groups
-from fairfate.report.page import render
-from fairfate.report.write import report
+from fairfate.report.page import render, report
 from made_up_runs import Named, settings, write_run
 
 if TYPE_CHECKING:

@@ -14,10 +14,7 @@ from fairfate.data import FILE, Schema
 from fairfate.engine.checkpoint import read_checkpoint
 from fairfate.engine.record import FAIR, USED
 from fairfate.engine.recorder import Trace
-from fairfate.experiments import results
 from fairfate.experiments.config import Config, config_text
-from fairfate.experiments.final import Final, Released, score_table, write_final
-from fairfate.experiments.groups import GROUPS, group_rates, write_groups
 from fairfate.experiments.job import clients_of, fair_model, trace_frame
 from fairfate.experiments.live import Writer, clear_live, header, live_file, seen_since
 from fairfate.flower.app.server import ServerData
@@ -25,7 +22,12 @@ from fairfate.flower.app.settings import Settings
 from fairfate.flower.logs import log, one_line
 from fairfate.flower.strategy import FlowerStrategy
 from fairfate.flower.study import Study
-from fairfate.report.write import report
+from fairfate.report.page import report
+from fairfate.results.details import Final, Released, score_table, write_final
+from fairfate.results.folder import CLIENTS as RECORD
+from fairfate.results.folder import CONFIG, GROUPS, MODELS, ROUNDS, SUMMARY, model_file
+from fairfate.results.summary import group_rates, summarise, write_csv
+from fairfate.results.tables import write_rounds, write_table
 from fairfate.storage import LOCK, csv_text, locked, remove_unfinished, write_bytes
 from fairfate.strategies import labels, parse_spec
 
@@ -53,11 +55,11 @@ class RunFolder:
 
     def forget_if_empty(self) -> None:
         """Remove the folder of a run that failed before its first round was done."""
-        if (self.path / results.SUMMARY).exists():
+        if (self.path / SUMMARY).exists():
             return
         if self.checkpoint.exists() and read_checkpoint(self.checkpoint).round > 0:
             return
-        for name in (results.CONFIG, SCHEMA_FILE, CHECKPOINT):
+        for name in (CONFIG, SCHEMA_FILE, CHECKPOINT):
             (self.path / name).unlink(missing_ok=True)
 
     def record(self, settings: Settings, data: ServerData) -> Callable[[int, Sequence[Trace]], None]:
@@ -71,27 +73,27 @@ class RunFolder:
         """Write rounds, model, clients and summary as `fairfate run` does; a summary means finished."""
         trace, grouping, seed = strategy.trace, data.schema.grouping, settings.seed
         rounds = trace_frame(_key(settings), [trace], grouping)
-        results.write_rounds(self.path / results.ROUNDS, rounds, grouping)
+        write_rounds(self.path / ROUNDS, rounds, grouping)
         clients = clients_of([trace], seed, grouping).drop(columns="node", errors="ignore")
-        results.write_clients(self.path / results.CLIENTS, clients)
+        write_table(self.path / RECORD, clients, RECORD)
         plain = clients.drop(columns=["strategy", "metric", "settings", "seed"], errors="ignore")
         write_bytes(self.path / CLIENTS, csv_text(plain).encode())
         study = {key: value for key, value in self.provenance.items() if key.startswith("study")}
         about = {"protocol": settings.config.protocol, "seed": seed, "data": settings.name, **study}
         model = fair_model(data.model, data.schema, data.table, trace, **about)
-        model.save(self.path / results.MODELS / results.model_file(labels([trace.spec])[0], seed))
+        model.save(self.path / MODELS / model_file(labels([trace.spec])[0], seed))
         released = [Released(trace.spec, trace.params, trace.thresholds)]
         scores = score_table(data.model, released, data.test.rows, len(grouping), seed)
         write_final(self.path, Final(scores))
         if len(rounds):
-            write_groups(self.path / GROUPS, group_rates(rounds, grouping))
-        results.write_summary(self.path / results.SUMMARY, results.summarise(rounds))
+            write_csv(self.path / GROUPS, group_rates(rounds, grouping))
+        write_csv(self.path / SUMMARY, summarise(rounds))
         most = max(strategy.asked, default=0) or None
         config = _config(settings, self.path, settings.config.per_round or most)
         sites = sorted(set(clients["name"][clients["outcome"].isin((USED, FAIR))]))
         notes = {"data-notes": [strategy.sampled]} if strategy.sampled else {}
         text = config_text(config, {**self.provenance, "server-sites": sites, **notes})
-        write_bytes(self.path / results.CONFIG, text.encode())
+        write_bytes(self.path / CONFIG, text.encode())
         self.checkpoint.unlink(missing_ok=True)
         clear_live(self.path)
         log(INFO, "Saved to %s", self.path)
@@ -138,8 +140,8 @@ def open_run(settings: Settings, study: Study | None = None) -> Iterator[RunFold
             if not (_is_new(path) or _is_interrupted(path, begun(path))):
                 continue  # somebody else was faster
             log(INFO, "%s in %s", "Working" if _is_new(path) else "Going on", path)
-            remove_unfinished(path, path / results.MODELS)
-            write_bytes(path / results.CONFIG, begun(path).encode())
+            remove_unfinished(path, path / MODELS)
+            write_bytes(path / CONFIG, begun(path).encode())
             folder = RunFolder(path, provenance)
             try:
                 yield folder
@@ -170,7 +172,7 @@ def _is_new(path: Path) -> bool:
 
 
 def _is_interrupted(path: Path, begun: str) -> bool:
-    config, finished = path / results.CONFIG, (path / results.SUMMARY).exists()
+    config, finished = path / CONFIG, (path / SUMMARY).exists()
     return not finished and config.exists() and config.read_text("utf-8") == begun
 
 

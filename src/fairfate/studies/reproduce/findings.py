@@ -12,11 +12,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from fairfate.experiments.results import CELLS, KEYS, LAST
 from fairfate.experiments.store import Store
 from fairfate.experiments.sweep import Sweep
 from fairfate.fairness.metrics import COLLAPSED
 from fairfate.fairness.selection import TOLERANCE, keeps, select
+from fairfate.results.folder import CELLS
+from fairfate.results.summary import LAST
+from fairfate.results.tables import KEYS
 from fairfate.storage import write_bytes
 from fairfate.studies.reproduce import printed
 from fairfate.studies.reproduce.printed import METRICS, SPLITS

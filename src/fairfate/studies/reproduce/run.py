@@ -15,12 +15,12 @@ from fairfate._version import __version__
 from fairfate.data import SOURCES, load
 from fairfate.errors import unknown
 from fairfate.experiments.config import Config, expand, parse_seeds
-from fairfate.experiments.results import CELLS
 from fairfate.experiments.store import Store
 from fairfate.experiments.sweep import Sweep, sweep
 from fairfate.experiments.workers import Progress, cores
 from fairfate.fairness.selection import TOLERANCE
 from fairfate.report.figures import save
+from fairfate.results.folder import CELLS
 from fairfate.storage import locked, remove_unfinished, write_bytes
 from fairfate.strategies import entries, make_spec
 from fairfate.studies.reproduce import figures, findings

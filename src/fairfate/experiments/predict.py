@@ -15,14 +15,14 @@ from fairfate.data import Reading, read_file
 from fairfate.data.columns import free_name
 from fairfate.data.readers import read_as_written
 from fairfate.errors import InputError, check, listing
-from fairfate.experiments.choice import find_line
-from fairfate.experiments.folders import read_folder
-from fairfate.experiments.results import BEST, MODELS, model_file
 from fairfate.fairness.intervals import bootstrap
 from fairfate.fairness.metrics import Counts, Values
 from fairfate.fairness.objective import metrics_by
 from fairfate.models.fair_model import TRAINED_ON, FairModel, Scored
 from fairfate.models.user_network import Network
+from fairfate.results.folder import BEST, MODELS, model_file
+from fairfate.results.recommendation import find_line
+from fairfate.results.tables import read_rounds
 from fairfate.storage import check_output, csv_text, replacing, write_bytes
 from fairfate.strategies import labels, parse_spec
 
@@ -66,8 +66,7 @@ def _find_model(run: Path, strategy: str | None, seed: int | None) -> tuple[Fair
     texts = list(dict.fromkeys(str(FairModel.load(path).about["strategy"]) for path in named))
     names = labels([parse_spec(text, "eqo") for text in texts])
     line = find_line(names, texts, strategy)
-    (held,) = read_folder(run)
-    seeds = sorted(set(held.rounds["seed"].tolist()))
+    seeds = sorted(set(read_rounds(run)["seed"].tolist()))
     chosen = seeds[0] if seed is None else seed
     if chosen not in seeds:
         raise InputError(f"seed must be one of the run's ({listing(seeds)}), got {chosen}")

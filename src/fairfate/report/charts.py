@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from fairfate.data.groups import Groups
 from fairfate.engine.record import DROPPED, FAIR, REFUSED, USED
-from fairfate.experiments.final import histograms_of
-from fairfate.experiments.results import counts_of
 from fairfate.fairness.disclosure import is_small, merge_bins
 from fairfate.fairness.intervals import wilson
 from fairfate.fairness.metrics import COLLAPSED, METRICS, Values, acceptance
 from fairfate.fairness.objective import bind, fairness_by
 from fairfate.fairness.selection import pareto_front
 from fairfate.fairness.thresholds import BINS
-from fairfate.report.audit import Audit, crossings, least_people
+from fairfate.report.audit import Audit, least_people
+from fairfate.report.data import ReportData, finite
 from fairfate.report.lines import COLOURS
-from fairfate.report.material import Material, finite
+from fairfate.results.summary import crossings
+from fairfate.results.tables import counts_of, histograms_of
 
 MOST_ROUNDS = 200
 """Points of a curve; of longer runs every second, third, ... round is drawn."""
@@ -50,61 +50,56 @@ SERVER = {
 }
 
 
-def pack(found: Material, line: float) -> dict[str, Any]:
+def chart_data(data: ReportData, line: float) -> dict[str, Any]:
     """Everything that the charts of one comparison need."""
-    groups = found.comparison.groups
-    data: dict[str, Any] = {
+    groups = data.groups
+    charts: dict[str, Any] = {
         "line": line,
-        "least": least_people(found.min_cell),
-        "compared": found.least,
+        "least": least_people(data.min_cell),
+        "compared": data.least,
         "collapsed": COLLAPSED,
-        "minCell": found.min_cell,
-        "metric": found.comparison.fairness if found.comparison.fairness in ("sp", "eo", "eqo") else "eqo",
-        "objective": found.comparison.fairness,
-        "strategies": _strategies(found),
-        "seeds": found.seeds,
-        "shown": [found.shown[0], found.seeds.index(found.shown[1])],
-        "taken": found.to_take is not None,
-        "groups": list(groups.names) if groups is not None else [],
-        "attributes": [] if groups is None else [_attribute(groups, audit) for audit in found.audits],
-        **_series(found),
+        "minCell": data.min_cell,
+        "metric": data.objective if data.objective in ("sp", "eo", "eqo") else "eqo",
+        "objective": data.objective,
+        "strategies": _strategies(data),
+        "seeds": data.seeds,
+        "shown": [data.shown[0], data.seeds.index(data.shown[1])],
+        "taken": data.recommended is not None,
+        "groups": list(groups.names),
+        "attributes": [_attribute(groups, audit) for audit in data.audits],
+        **_series(data),
     }
-    if groups is not None:
-        detailed = _detailed(found)
-        data["models"] = [[line, found.seeds.index(seed)] for line, seed in detailed]
-        places = [found.models.index(model) for model in detailed]
-        data["rates"] = [_rates(audit, places) for audit in found.audits]
-        data["scores"] = _scores(found, detailed)
-        data["local"] = _local(found, detailed)
-        data["taking"] = _taking(found, detailed)
-    return data
+    detailed = _detailed(data)
+    charts["models"] = [[line, data.seeds.index(seed)] for line, seed in detailed]
+    places = [data.models.index(model) for model in detailed]
+    charts["rates"] = [_rates(audit, places) for audit in data.audits]
+    charts["scores"] = _scores(data, detailed)
+    charts["local"] = _local(data, detailed)
+    charts["taking"] = _taking(data, detailed)
+    return charts
 
 
-def _detailed(found: Material) -> list[tuple[int, int]]:
+def _detailed(data: ReportData) -> list[tuple[int, int]]:
     """The models that are shown in detail: all, or each strategy's best where there are very many."""
-    groups = max(len(found.groups), 1)
-    clients = 0 if found.local is None else found.local["name"].nunique()
+    groups = len(data.groups)
+    clients = 0 if data.local is None else data.local["name"].nunique()
     most = max(2 * BINS * groups, 4 * min(clients, MOST_CLIENTS) * groups)
-    if len(found.models) * most <= MOST_NUMBERS or not found.comparison.judged:
-        return found.models
-    return [
-        (line, one.seed)
-        for line, one in enumerate(found.comparison.judged)
-        if (line, one.seed) in found.models
-    ]
+    if len(data.models) * most <= MOST_NUMBERS or not data.judged:
+        return data.models
+    return [(line, one.seed) for line, one in enumerate(data.judged) if (line, one.seed) in data.models]
 
 
-def _strategies(found: Material) -> list[dict[str, Any]]:
+def _strategies(data: ReportData) -> list[dict[str, Any]]:
     """Names, colours and dashes; the model to take and the first strategy are drawn from the start."""
-    others = iter([*PALETTE] * (len(found.names) // len(PALETTE) + 1))
-    bases = [str(name).partition("+")[0].partition(" [")[0] for name in found.comparison.summary["strategy"]]
-    shown = found.shown[0]
+    others = iter([*PALETTE] * (len(data.names) // len(PALETTE) + 1))
+    bases = [str(name).partition("+")[0].partition(" [")[0] for name in data.summary["strategy"]]
+    shown = data.shown[0]
     owner = {base: bases.index(base) for base in bases}
     if bases[shown] == "fair_fate":
         owner["fair_fate"] = shown
-    drawn = {0, shown or 1} if len(found.names) > 3 else set(range(len(found.names)))
+    drawn = {0, shown or 1} if len(data.names) > 3 else set(range(len(data.names)))
     rows = []
-    for number, name in enumerate(found.names):
+    for number, name in enumerate(data.names):
         own = bases[number] in ("fedavg", "fair_fate") and owner[bases[number]] == number
         colour = COLOURS[bases[number]] if own else next(others)
         rows.append(
@@ -112,7 +107,7 @@ def _strategies(found: Material) -> list[dict[str, Any]]:
                 "name": name,
                 "colour": "var(--ink)" if colour == COLOURS["fedavg"] else colour,
                 "dash": ("", "6 3", "2 2", "8 3 2 3")[(number // 8) % 4],
-                "flaw": found.comparison.flaws[number],
+                "flaw": data.flaws[number],
                 "drawn": number in drawn,
             }
         )
@@ -128,37 +123,33 @@ def _attribute(groups: Groups, audit: Audit) -> dict[str, Any]:
     }
 
 
-def _series(found: Material) -> dict[str, Any]:
+def _series(data: ReportData) -> dict[str, Any]:
     """Every metric over the rounds: (strategies, seeds, rounds)."""
-    comparison, rounds = found.comparison, found.rounds
+    rounds = data.drawn
     test = rounds[rounds["split"] == "test"]
-    test = test[found.line_of(test) >= 0]
+    test = test[data.line_of(test) >= 0]
     numbers = np.array(sorted(set(test["round"])), dtype=np.int64)
     step = -(-len(numbers) // MOST_ROUNDS)
     drawn = np.unique(np.concatenate([numbers[::step], numbers[-1:]]))
     test = test[test["round"].isin(drawn)]
-    seed_of = {seed: place for place, seed in enumerate(found.seeds)}
+    seed_of = {seed: place for place, seed in enumerate(data.seeds)}
     where = (
-        found.line_of(test),
+        data.line_of(test),
         test["seed"].map(seed_of).to_numpy(),
         np.searchsorted(drawn, test["round"].to_numpy()),
     )
-    shape = len(found.names), len(found.seeds), len(drawn)
+    shape = len(data.names), len(data.seeds), len(drawn)
     values: list[tuple[str, str, str, str, Values]] = []
     for key, name in SKILL.items():
         if key in test:
             values.append((key, name, "skill", "", test[key].to_numpy(dtype=np.float64)))
-    if comparison.groups is not None:
-        counts = counts_of(test)
-        for of in crossings(comparison.groups):
-            for key, by in fairness_by(counts, comparison.groups, of, found.least).items():
-                values.append((key, key.upper(), "fair", " x ".join(of), by))
-        if comparison.fairness not in ("sp", "eo", "eqo"):
-            bound = bind(comparison.fairness, comparison.groups)(counts)
-            values.append((comparison.fairness, comparison.fairness, "fair", "", bound))
-    else:
-        for key in ("sp", "eo", "eqo"):
-            values.append((key, key.upper(), "fair", "", test[key].to_numpy(dtype=np.float64)))
+    counts = counts_of(test)
+    for names in crossings(data.groups):
+        for key, by in fairness_by(counts, data.groups, names, data.least).items():
+            values.append((key, key.upper(), "fair", " x ".join(names), by))
+    if data.objective not in ("sp", "eo", "eqo"):
+        bound = bind(data.objective, data.groups)(counts)
+        values.append((data.objective, data.objective, "fair", "", bound))
     for key, name in SERVER.items():
         noted = test[key].to_numpy(dtype=np.float64) if key in test else np.full(len(test), np.nan)
         if not np.isnan(noted).all():
@@ -177,7 +168,7 @@ def _series(found: Material) -> dict[str, Any]:
                 "values": quantised(_with_mean(cube)),
                 "std": quantised(deviation(cube)),
                 "final": quantised(_with_mean(final[..., None])[..., 0]),
-                "trade": _trade(last["accuracy", ""], final, comparison.flaws) if kind == "fair" else None,
+                "trade": _trade(last["accuracy", ""], final, data.flaws) if kind == "fair" else None,
             }
         )
     return {"rounds": drawn.tolist(), "every": step, "series": packed}
@@ -249,39 +240,38 @@ def _whole(values: NDArray[np.int64]) -> dict[str, Any]:
 
 def _rates(audit: Audit, places: Sequence[int]) -> dict[str, Any]:
     """Rates with intervals: (values and ends, models, groups)."""
-    found: dict[str, Any] = {"people": audit.shown["people"][places].ravel().tolist()}
+    rates: dict[str, Any] = {"people": audit.shown["people"][places].ravel().tolist()}
     for name, of in audit.rates.items():
-        found[name] = quantised(np.stack([ends[places] for ends in of]))
-        found[f"{name}-enough"] = coded(audit.enough[name][places], np.uint8)
-    return found
+        rates[name] = quantised(np.stack([ends[places] for ends in of]))
+        rates[f"{name}-enough"] = coded(audit.enough[name][places], np.uint8)
+    return rates
 
 
-def _scores(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, Any] | None:
+def _scores(data: ReportData, detailed: Sequence[tuple[int, int]]) -> dict[str, Any] | None:
     """Calibration by group, and what other thresholds would give; from test rows by score."""
-    groups = found.comparison.groups
-    if found.final is None or groups is None:
+    groups = data.groups
+    if data.final is None:
         return None
-    scores = found.final.scores
-    first = scores[scores["bin"] == 0].reset_index(drop=True)
-    order = zip(found.line_of(first).tolist(), map(int, first["seed"]), strict=True)
-    index = {model: n for n, model in enumerate(order)}
+    scores = data.final.scores
+    first = scores[scores["bin"] == 0]
+    index = {model: n for n, model in enumerate(data.scored)}
     if any(model not in index for model in detailed):
         return None
     chosen = [index[model] for model in detailed]
     cuts = first[[name for name in first.columns if str(name).startswith("cut_")]].to_numpy()
-    rows = found.score_rows(histograms_of(scores)[chosen])
-    merged = merge_bins(rows, found.min_cell)
+    rows = data.score_rows(histograms_of(scores)[chosen])
+    merged = merge_bins(rows, data.min_cell)
     by = crossings(groups)
-    calibration = [_calibration(rows, merged, groups, names, found.min_cell) for names in by]
+    calibration = [_calibration(rows, merged, groups, names, data.min_cell) for names in by]
     return {
         "steps": STEPS,
         "cuts": np.round(cuts[chosen], 6).tolist(),
         "calibration": calibration,
         "means": [
-            [_mean_scores(steps, len(groups.categories(names)), found.min_cell) for steps in models]
+            [_mean_scores(steps, len(groups.categories(names)), data.min_cell) for steps in models]
             for names, models in zip(by, calibration, strict=True)
         ],
-        "thresholds": [_thresholds(merged, groups, names, found.least) for names in by],
+        "thresholds": [_thresholds(merged, groups, names, data.least) for names in by],
     }
 
 
@@ -372,30 +362,30 @@ def _blocks(rows: NDArray[np.int64], min_cell: int) -> list[int]:
     return halve(0, rows.shape[-1])
 
 
-def _local(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, Any] | None:
+def _local(data: ReportData, detailed: Sequence[tuple[int, int]]) -> dict[str, Any] | None:
     """The rows of each client by group and label, and how the models do there; at all clients, last."""
-    local, groups = found.local, found.comparison.groups
-    if local is None or groups is None:
+    local, groups = data.local, data.groups
+    if local is None:
         return None
     names, hidden = _largest(local["name"], counts_of(local).sum(axis=(1, 2, 3)))
     places = {name: n for n, name in enumerate(names)}
     rows = np.zeros((len(detailed), len(names) + 1, len(groups), 2), dtype=np.int64)
     counts = np.zeros((*rows.shape, 2), dtype=np.int64)
-    lines, seeds = found.line_of(local), local["seed"].to_numpy()
+    lines, seeds = data.line_of(local), local["seed"].to_numpy()
     for model, (line, seed) in enumerate(detailed):
         mine = local[(lines == line) & (seeds == seed)]
         every = counts_of(mine)
-        shown = found.local_rows(every)
+        shown = data.local_rows(every)
         at = mine["name"].map(places)
         known = at.notna().to_numpy()
         which = at[known].to_numpy(dtype=np.int64)
         rows[model, which], counts[model, which] = shown[known], every[known]
         rows[model, -1], counts[model, -1] = shown.sum(axis=0), every.sum(axis=0)
-    metrics = {name: quantised(values) for name, values in found.local_skill(counts).items()}
+    metrics = {name: quantised(values) for name, values in data.local_skill(counts).items()}
     fairness = []
     for of in crossings(groups):
-        sure = fairness_by(counts, groups, of, least_people(found.min_cell))
-        perhaps = fairness_by(counts, groups, of, max(found.min_cell, 1))
+        sure = fairness_by(counts, groups, of, least_people(data.min_cell))
+        perhaps = fairness_by(counts, groups, of, max(data.min_cell, 1))
         told: dict[str, Any] = {}
         for name, values in sure.items():
             enough = np.isfinite(values)
@@ -406,9 +396,9 @@ def _local(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, An
     return {"clients": names, "hidden": hidden, "metrics": metrics, "fairness": fairness, "rows": by}
 
 
-def _taking(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, Any] | None:
+def _taking(data: ReportData, detailed: Sequence[tuple[int, int]]) -> dict[str, Any] | None:
     """What became of each client in each round, as a digit."""
-    clients = found.clients
+    clients = data.clients
     if not len(clients):
         return None
     names, hidden = _largest(clients["name"], np.ones(len(clients)))
@@ -420,7 +410,7 @@ def _taking(found: Material, detailed: Sequence[tuple[int, int]]) -> dict[str, A
     places = {name: n for n, name in enumerate(names)}
     of = [
         models.get((int(line), int(seed)), -1)
-        for line, seed in zip(found.line_of(clients), clients["seed"], strict=True)
+        for line, seed in zip(data.line_of(clients), clients["seed"], strict=True)
     ]
     which = np.array(of)
     client, became = clients["name"].map(places).to_numpy(), clients["outcome"].map(OUTCOMES).to_numpy()

@@ -12,13 +12,13 @@ import pandas as pd
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError
-from fairfate.experiments.results import KEYS, counts_of, is_untrained, row_names
 from fairfate.fairness.metrics import COLLAPSED
 from fairfate.fairness.objective import bind, individual_terms, reported_fairness
+from fairfate.fairness.selection import TOLERANCE, keeps
+from fairfate.results.summary import row_names
+from fairfate.results.tables import KEYS, counts_of, is_untrained
 from fairfate.strategies import THRESHOLDS
 
-TOLERANCE, KEEP = 0.02, 0.8
-"""What a model may lose against the most accurate one: accuracy, and balanced accuracy above one half."""
 MIN_GAIN = 0.05
 """What a strategy must gain in fairness over a first strategy that aims at none, to be preferred to it."""
 COLLAPSE, UNDEFINED, UNTRAINED = "collapsed", "undefined", "untrained"
@@ -167,16 +167,16 @@ def decides_by_group(label: str) -> bool:
 
 def _too_weak(one: Judged, top: Judged) -> str:
     """What it has lost too much of against the most accurate strategy, if anything."""
-    if not one.accuracy >= top.accuracy - TOLERANCE:
-        lost = f"{top.accuracy - one.accuracy:.3f}"
-        return f"on the validation rows it gives up {lost} accuracy against {top.name}, more than {TOLERANCE}"
-    if not one.balanced_accuracy - 0.5 >= KEEP * (top.balanced_accuracy - 0.5):
-        kept = (one.balanced_accuracy - 0.5) / (top.balanced_accuracy - 0.5)
-        return (
-            f"on the validation rows it keeps {kept:.0%} of {top.name}'s lead over chance (balanced accuracy"
-            " minus 0.5), less than 80 %"
-        )
-    return ""
+    skill, most = one.balanced_accuracy - 0.5, top.balanced_accuracy - 0.5
+    if keeps(one.accuracy, skill, (top.accuracy, most)):
+        return ""
+    lost = top.accuracy - one.accuracy
+    if lost > TOLERANCE:
+        return f"on the validation rows it gives up {lost:.3f} accuracy against {top.name}, more than {TOLERANCE}"
+    return (
+        f"on the validation rows it keeps {skill / most:.0%} of {top.name}'s lead over chance (balanced accuracy"
+        " minus 0.5), less than 80 %"
+    )
 
 
 def find_line(names: list[str], texts: list[str], wanted: str | None) -> int:

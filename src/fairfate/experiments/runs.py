@@ -1,0 +1,457 @@
+"""A run, in memory or from its folder: the one object that everything else about it is made from."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+from numpy.typing import NDArray
+
+from fairfate.data import Table
+from fairfate.data.groups import Groups
+from fairfate.errors import InputError, listing
+from fairfate.experiments.baselines import Baseline, read_baselines
+from fairfate.experiments.config import HIDDEN, PROVENANCE, read_written
+from fairfate.experiments.importances import Importance, read_importances
+from fairfate.experiments.live import join_clients, read_live_seeds
+from fairfate.experiments.plan import Plan
+from fairfate.experiments.store import Store, join_rounds
+from fairfate.fairness.disclosure import MIN_CELL
+from fairfate.models.fair_model import FairModel
+from fairfate.models.mlp import parse_hidden
+from fairfate.models.training import Training
+from fairfate.models.user_network import Network, split
+from fairfate.results.details import Final, read_final
+from fairfate.results.folder import (
+    CELLS,
+    CLIENTS,
+    CONFIG,
+    CONFIGS,
+    MODELS,
+    REPORT,
+    SUMMARY,
+    is_sweep,
+    model_file,
+    part_file,
+    read_date,
+)
+from fairfate.results.recommendation import Choice, Judged, find_line, judge, pick
+from fairfate.results.summary import group_rates, row_names, summarise
+from fairfate.results.tables import (
+    KEYS,
+    empty_rounds,
+    groups_in,
+    read_clients,
+    read_counted_rounds,
+    read_rounds,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SWEPT = (
+    "encode",
+    "clients",
+    "per-round",
+    "validation-from",
+    "min-cell",
+    "rounds",
+    "epochs",
+    "batch-size",
+    "learning-rate",
+    "l2",
+    "early-stopping",
+    "hidden",
+    "model",
+)
+"""What may differ between the runs of a sweep, beside data, partition, protocol and strategies."""
+USUAL = {"validation-from": "server"}
+"""What a config says nothing of."""
+
+
+class ModelFiles(Mapping[tuple[str, int], FairModel]):
+    """The models of a run's folder by the strategy's name and the seed, each read when it is asked for."""
+
+    def __init__(self, folder: Path, names: Sequence[str], seeds: Sequence[int], network: str | None) -> None:
+        files = {(name, seed): folder / MODELS / model_file(name, seed) for name in names for seed in seeds}
+        self.files, self.network = {key: file for key, file in files.items() if file.is_file()}, network
+
+    def __getitem__(self, key: tuple[str, int]) -> FairModel:
+        model = FairModel.load(self.files[key])
+        if self.network is None:
+            return model
+        return replace(model, network=Network.read(self.network).model(model.schema).scores)
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return iter(self.files)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A run, as `fairfate.run` returns it and `fairfate.load_run` reads it; or a part of a sweep."""
+
+    config: Mapping[str, Any]
+    """Its options, as ``config.toml`` has them."""
+    grouping: Groups
+    """What its counts are counted by."""
+    rounds: pd.DataFrame
+    clients: pd.DataFrame
+    """Who took part in each round of each strategy and seed, and what became of it; empty if not known."""
+    out: Path | None
+    damaged: tuple[str, ...] = ()
+    """Files of an earlier attempt that were damaged and have been run again."""
+    models: Mapping[tuple[str, int], FairModel] = field(default_factory=dict)
+    """The models by the strategy's name in the tables and the seed."""
+    final: Final | None = None
+    """The released models' scores on the test rows, and their decisions at each client."""
+    importances: tuple[Importance, ...] = ()
+    """How much the recommended model relies on each column."""
+    date: str = ""
+    """The day of the run, where it has a folder."""
+    baselines: tuple[Baseline, ...] = ()
+    """Models of the pooled rows, where they were asked for."""
+    notes: tuple[str, ...] = ()
+    """What was done to the data and is said of the options."""
+    outcome: str = ""
+    """The favourable one, as in ``hired = yes``."""
+    plan: Plan | None = None
+    table: Table | None = None
+    """What a run that has just been made was made from."""
+    name: str = ""
+    """Of a part of a sweep: dataset, partition and protocol."""
+    title: str = ""
+    """What tells a part of a sweep from the others."""
+    progress: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """For each seed of an unfinished run, the last round that is written down, and how many are planned."""
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """One row for each strategy: means and standard deviations over seeds on the test rows."""
+        return summarise(self.rounds)
+
+    @property
+    def metric(self) -> str:
+        """What its strategies look at, where they say nothing else."""
+        return str(self.config.get("metric", "eqo"))
+
+    @cached_property
+    def judged(self) -> list[Judged]:
+        """Each strategy on the validation rows, and why it is rejected."""
+        return judge(self.rounds, self.metric, self.grouping)
+
+    @property
+    def best(self) -> Choice | None:
+        """The recommended model, chosen on the validation rows; None if none can be recommended."""
+        return pick(self.judged)
+
+    @property
+    def names(self) -> list[str]:
+        """The strategies' names in tables."""
+        return row_names(self.summary)
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds, in the order in which they were asked for."""
+        return [int(seed) for seed in self.rounds["seed"].unique()]
+
+    def model(self, strategy: str | None = None, seed: int | None = None) -> FairModel:
+        """A model: of the strategy and seed named, or the recommended one."""
+        names, best = self.names, self.best
+        if strategy is None and seed is None:
+            if best is None:
+                raise InputError("strategy must be given, since no model can be recommended, got none")
+            return self.models[best.name, best.seed]
+        line = find_line(names, [str(text) for text in self.config["strategy"]], strategy)
+        chosen = self.seeds[0] if seed is None else seed
+        if (names[line], chosen) not in self.models:
+            raise InputError(f"seed must be one of the run's ({listing(self.seeds)}), got {chosen}")
+        return self.models[names[line], chosen]
+
+    def plot(
+        self,
+        *metrics: str | Sequence[str],
+        width: float | None = None,
+        font_size: float = 10.0,
+        title: bool = True,
+    ) -> Figure:
+        """Metrics over the rounds, as a figure that a notebook shows.
+
+        Parameters
+        ----------
+        metrics : names or objectives, one by one or in a list; accuracy, sp, eo and eqo if none are given
+        width : of the figure in inches; as the panels need if None
+        font_size : in points
+        title : whether there is one
+        """
+        from fairfate.report.figures import over_rounds  # the report is made from runs
+        from fairfate.report.style import Style
+
+        listed = [metric for given in metrics for metric in ([given] if isinstance(given, str) else given)]
+        shown = listed or ("accuracy", "sp", "eo", "eqo")
+        return over_rounds(self.rounds, shown, self.grouping, Style(width, font_size, title))
+
+    def report(
+        self,
+        out: str | Path | None = None,
+        *,
+        fair_from: float = 0.8,
+        min_cell: int = MIN_CELL,
+        force: bool = False,
+    ) -> Path:
+        """Write a page about the run that anybody can read; into its folder unless another file is named.
+
+        Parameters
+        ----------
+        out : HTML file; the same as JSON and CSV goes beside it
+        fair_from : the ratio of groups' rates that counts as enough
+        min_cell : the least count of people that is shown; 0 for all
+        force : whether ``out`` may exist, and is replaced
+        """
+        from fairfate.report.data import ReportData  # the report is made from runs
+        from fairfate.report.page import write_report
+
+        if out is None and self.out is None:
+            raise InputError("out must be an HTML file for a run without a folder, got none")
+        path = Path(out) if out is not None else Path(str(self.out)) / REPORT
+        return write_report([ReportData.of([self], min_cell)], path, fair_from, force=force or out is None)
+
+    def __repr__(self) -> str:
+        """A few lines."""
+        data, names, best = self.rounds["dataset"].iloc[0], ", ".join(self.names), self.best
+        recommended = "none can be recommended" if best is None else f"{best.name}, seed {best.seed}"
+        return f"<Run on {data}: {names}; {len(self.seeds)} seeds; recommended: {recommended}>"
+
+    def _repr_html_(self) -> str:
+        """The table, for notebooks."""
+        shown = ["accuracy", "balanced_accuracy", "mcc", "sp", "eo", "eqo"]
+        table = self.summary[["strategy", *(f"{name}_last_mean" for name in shown)]]
+        table = table.rename(columns={f"{name}_last_mean": name for name in shown})
+        return f"<p>{html.escape(repr(self))}</p>{table.round(3).to_html(index=False)}"
+
+    def predict(self, frame: Any, **options: Any) -> NDArray[Any]:
+        """The outcomes that the recommended model decides for new rows; see `FairModel.predict`."""
+        return self.model().predict(frame, **options)
+
+    @property
+    def groups(self) -> pd.DataFrame:
+        """What each strategy does to each group: rows, acceptance, error rates, with 95 % intervals."""
+        return group_rates(self.rounds, self.grouping)
+
+
+def load_run(folder: str | Path, model: str | None = None) -> Run:
+    """Read a finished run from its folder: the same `Run` that `fairfate.run` returned.
+
+    Parameters
+    ----------
+    folder : where the run was saved
+    model : for a run with a network of your own, ``FILE.py:FUNCTION`` as for the run; no file brings its
+        code along
+
+    Examples
+    --------
+    >>> import fairfate, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = fairfate.run(data="synthetic:rows=300", rounds=2, seeds=1, out=f"{folder}/run")
+    >>> fairfate.load_run(f"{folder}/run").seeds
+    [1]
+    """
+    path = Path(folder)
+    if is_sweep(path) or not (path / SUMMARY).is_file():
+        what = "one of a sweep" if is_sweep(path) else f"no {SUMMARY}"
+        raise InputError(f"run must be the folder of a finished run, got '{folder}' ({what})")
+    return _read_run(path, model)
+
+
+def read_runs(folder: Path) -> Iterator[Run]:
+    """A finished run, or each part of a sweep, one after another, so that memory stays small."""
+    if is_sweep(folder):
+        yield from _read_sweep(folder)
+    else:
+        yield _read_run(folder)
+
+
+def _read_run(path: Path, network: str | None = None) -> Run:
+    """A run from its folder, or from its table of rounds there."""
+    rounds, grouping = read_counted_rounds(path)
+    folder = path if path.is_dir() else path.parent
+    config = read_written(folder / CONFIG) if (folder / CONFIG).is_file() else {}
+    has_clients = (folder / CLIENTS).is_file()
+    run = Run(
+        config,
+        grouping,
+        measured(rounds, path),
+        read_clients(folder) if has_clients else pd.DataFrame(),
+        folder,
+        final=read_final(folder, len(grouping)),
+        importances=read_importances(folder),
+        date=read_date(folder),
+        baselines=read_baselines(folder),
+        notes=_read_notes(config),
+    )
+    models = ModelFiles(folder, run.names, run.seeds, network)
+    outcome = ""
+    for key in list(models)[:1]:
+        with suppress(InputError, OSError):
+            schema = FairModel.load(models.files[key]).schema
+            outcome = f"{schema.target} = {schema.labels[1]}"
+    return replace(run, models=models, outcome=outcome)
+
+
+def measured(rounds: pd.DataFrame, folder: Path) -> pd.DataFrame:
+    """The same, if every strategy and seed has one row of test rows in the last round."""
+    last = rounds[(rounds["split"] == "test") & (rounds["round"] == rounds["round"].max())]
+    lines, tested = (len(rows[[*KEYS, "seed"]].drop_duplicates()) for rows in (rounds, last))
+    if not len(rounds) or not lines == tested == len(last):
+        raise InputError(
+            "run must hold one measurement on test rows for every strategy and seed in the last round, got"
+            f" {len(last)} for {lines} in '{folder}'"
+        )
+    return rounds
+
+
+def read_unfinished(folder: str | Path) -> Run | None:
+    """All that an unfinished run's folder holds: finished seeds, and the others as far as they are.
+
+    Nothing is written, nothing is locked, and files may come and go meanwhile. The rounds may be none, where
+    every strategy is measured after the last round only; examples and metrics of clients are there for
+    finished seeds only.
+
+    Returns
+    -------
+    None if the run is finished: `read_runs` reads it then.
+    """
+    path = Path(folder)
+    try:
+        config = read_written(path / CONFIG)
+    except (OSError, InputError):
+        raise InputError(f"run must be the folder of a run, got '{path}' (no readable {CONFIG})") from None
+    live = {one.seed: one for one in read_live_seeds(path)}  # first, since a seed's end removes it last
+    whole: dict[int, list[tuple[dict[str, Any], pd.DataFrame]]] = {}
+    for header, rounds in Store(path / CELLS).whole():
+        whole.setdefault(int(header["cell"]["seed"]), []).append((header, rounds))
+    for seed, now in live.items():  # a plugin's strategies have a file of their own, perhaps not yet written
+        if seed in whole and sum(len(header["specs"]) for header, _ in whole[seed]) < now.strategies:
+            del whole[seed]
+    seeds = list(dict.fromkeys([*map(int, config.get("seeds", ())), *sorted({*whole, *live})]))
+    clients = [
+        _part(part_file(path, seed)) if seed in whole else live[seed].clients
+        for seed in seeds
+        if seed in whole or seed in live
+    ]
+    if (path / SUMMARY).exists():
+        return None
+    if not whole and not live:
+        raise InputError(
+            f"run must have been training for some seconds, got '{folder}', which has just begun"
+        )
+    headers = [header for files in whole.values() for header, _ in files]
+    groups = groups_in(headers[0]) if headers else next(iter(live.values())).groups
+    asked = _asked(config, [(None, header) for header in headers])
+    frames = [join_rounds(whole[seed], asked) for seed in seeds if seed in whole]
+    frames += [live[seed].rounds for seed in seeds if seed in live and seed not in whole]
+    frames = [frame for frame in frames if len(frame)]
+    planned = int(config.get("rounds", 0)) or max((one.planned for one in live.values()), default=0)
+    done = dict.fromkeys(seeds, 0) | {seed: now.done for seed, now in live.items()}
+    done |= dict.fromkeys(whole, planned)
+    return Run(
+        config,
+        groups,
+        pd.concat(frames, ignore_index=True) if frames else empty_rounds(groups),
+        join_clients(clients),
+        path,
+        notes=_read_notes(config),
+        progress={seed: (done[seed], planned) for seed in seeds},
+    )
+
+
+def _part(file: Path) -> pd.DataFrame:
+    try:
+        return read_clients(file)
+    except InputError:  # gone meanwhile
+        return pd.DataFrame()
+
+
+def _read_notes(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a config says was done to the data."""
+    return tuple(map(str, config.get(PROVENANCE, {}).get("data-notes", ())))
+
+
+def _read_sweep(folder: Path) -> Iterator[Run]:
+    store = Store(folder / CELLS)
+    damaged = [path.name for path in store.damaged]
+    if damaged:
+        raise InputError(f"run must hold whole cells, got a damaged {damaged[0]}: run the sweep again")
+    store.index()
+    configs = [read_written(file) for file in sorted((folder / CONFIGS).glob("*.toml"))]
+    differing = [key for key in SWEPT if len({str(config.get(key)) for config in configs}) > 1]
+    names: list[str] = []
+    for config in configs:
+        files = _files(store, config)
+        if not files:
+            continue
+        rounds = join_rounds([(header, read_rounds(path)) for path, header in files], _asked(config, files))
+        if not len(rounds):
+            continue
+        name = files[0][0].stem.rpartition("_seed-")[0]
+        names.append(name)
+        same = names.count(name)
+        yield Run(
+            config,
+            groups_in(files[0][1]),
+            measured(rounds, folder),
+            pd.DataFrame(),
+            None,
+            name=name if same == 1 else f"{name}-{same}",
+            title=", ".join(f"{key} {config.get(key, USUAL.get(key))}" for key in differing),
+        )
+    if not names:
+        raise InputError(f"run must hold finished cells, got '{folder}' (none in {CELLS})")
+
+
+def _asked(config: Mapping[str, Any], files: Iterable[tuple[Any, Mapping[str, Any]]]) -> list[str]:
+    """The strategies of a config in its order; those of the files where it names none."""
+    named = list(map(str, config.get("strategy") or ()))
+    return named or list(dict.fromkeys(text for _, header in files for text in header["specs"]))
+
+
+def _files(store: Store, config: Mapping[str, Any]) -> list[tuple[Path, dict[str, Any]]]:
+    """The cells that a config made; of a strategy whose code was edited, those of the version it names."""
+    about = config.get(PROVENANCE, {})
+    codes = {str(value).removeprefix("sha256:") for key, value in about.items() if key.startswith("plugin ")}
+    own = [(path, header) for path, header in store.held if _belongs(header["cell"], config)]
+    own.sort(key=lambda file: (file[1]["code"] in codes, file[0].stat().st_mtime), reverse=True)
+    taken: dict[tuple[int, str], str] = {}
+    files = []
+    for path, header in own:
+        keys = [(header["cell"]["seed"], text) for text in header["specs"]]
+        if all(taken.setdefault(key, header["code"]) == header["code"] for key in keys):
+            files.append((path, header))
+    return sorted(files, key=lambda file: file[0])
+
+
+def _belongs(cell: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
+    """Whether a cell was made by this config, and not by an earlier one."""
+    names = ["partition", "protocol", "clients", *(field.name for field in fields(Training))]
+    wanted = {name: config.get(name.replace("_", "-")) or None for name in names}  # what is off is left out
+    about = config.get(PROVENANCE, {})
+    wanted["version"] = about.get("version")
+    wanted["data-checksum"] = str(about.get("data-checksum", "")).removeprefix("sha256:")
+    wanted["validation-from"] = config.get("validation-from")  # none of both stands for the server
+    wanted["min-cell"] = config.get("min-cell") or None
+    wanted["hidden"] = list(parse_hidden(str(config.get("hidden", HIDDEN))))
+    wanted["attack"] = config.get("attack")
+    if "model" in config:
+        wanted["model"] = f"{split(config['model'])[1]} {about.get('model')}"
+    same = cell.get("model") == wanted.get("model") and all(
+        cell.get(key) == value for key, value in wanted.items()
+    )
+    return same and cell["seed"] in config.get("seeds", ())
