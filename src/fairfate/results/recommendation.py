@@ -172,11 +172,12 @@ def _too_weak(one: Judged, top: Judged) -> str:
         return ""
     lost = top.accuracy - one.accuracy
     if lost > TOLERANCE:
-        return f"on the validation rows it gives up {lost:.3f} accuracy against {top.name}, more than {TOLERANCE}"
-    return (
-        f"on the validation rows it keeps {skill / most:.0%} of {top.name}'s lead over chance (balanced accuracy"
-        " minus 0.5), less than 80 %"
+        given_up = f"{lost:.3f} accuracy against {top.name}, more than {TOLERANCE}"
+        return f"on the validation rows it gives up {given_up}"
+    kept = (
+        f"{skill / most:.0%} of {top.name}'s lead over chance (balanced accuracy minus 0.5), less than 80 %"
     )
+    return f"on the validation rows it keeps {kept}"
 
 
 def find_line(names: list[str], texts: list[str], wanted: str | None) -> int:
