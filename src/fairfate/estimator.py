@@ -493,7 +493,7 @@ def _fair_model(table: Table, federation: Federation, model: Model, trace: Trace
         "validation": trace.validation[-1].tolist(),
     }
     network = None if isinstance(model, Mlp) else ModelNetwork(model)
-    schema = Schema.of(table, federation.encoder)
+    schema = Schema.from_table(table, federation.encoder)
     return FairModel(model.arrays(trace.params), schema, trace.thresholds, about, network)
 
 

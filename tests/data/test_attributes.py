@@ -106,10 +106,12 @@ def test_a_public_dataset_takes_several_attributes(data_folder: Path) -> None:
 
 
 def test_a_schema_with_several_attributes_survives_and_names_strangers(frame: pd.DataFrame) -> None:
-    schema = Schema.of(table_from_frame(frame, COLUMNS))
+    schema = Schema.from_table(table_from_frame(frame, COLUMNS))
     again = Schema.from_json(schema.to_json())
     assert again.grouping == schema.grouping
     assert again.table(frame, "x").group.tolist() == schema.table(frame, "x").group.tolist()
-    few = Schema.of(table_from_frame(frame[~((frame["sex"] == "m") & (frame["race"] == "c"))], COLUMNS))
+    few = Schema.from_table(
+        table_from_frame(frame[~((frame["sex"] == "m") & (frame["race"] == "c"))], COLUMNS)
+    )
     with pytest.raises(UnfitError, match="must hold only the schema's 5 combinations, got others in"):
         few.table(frame, "x")

@@ -241,7 +241,7 @@ def test_a_schema_says_of_its_file_what_the_table_says(case: str, encode: str) -
     assert len(table) == len(frame)
     if case == "missing among small":
         assert {"(missing)", "(small groups)"} <= set(table.group_names)
-    schema = Schema.of(table)
+    schema = Schema.from_table(table)
     again = Schema.from_json(schema.to_json())
     assert again.to_json() == schema.to_json()
     for known in (schema, again):
@@ -257,12 +257,12 @@ def test_a_schema_says_of_its_file_what_the_table_says(case: str, encode: str) -
 
 def test_unknown_texts_are_others_and_unknown_groups_small_or_an_error() -> None:
     frame = many_yes().fillna({"origin": "A"})
-    schema = Schema.of(tidy(frame, **BANK))
+    schema = Schema.from_table(tidy(frame, **BANK))
     strange = schema.table(frame.assign(job="astronaut", origin="Z"), "site")
     job = schema.features.index("job")
     assert {schema.categories["job"][int(place)] for place in strange.features[:, job]} == {"(others)"}
     assert {strange.group_names[place] for place in strange.group} == {"(small groups)"}
-    alone = Schema.of(tidy(frame[frame["origin"].isin(["A", "B"])], **BANK))
+    alone = Schema.from_table(tidy(frame[frame["origin"].isin(["A", "B"])], **BANK))
     with pytest.raises(UnfitError, match="column 'origin' must hold only the schema's 2 values, got 1 other"):
         alone.table(frame.assign(origin="Z"), "site")
     with pytest.raises(UnfitError, match="column 'origin' must have a value in every row, got 1500 missing"):
@@ -271,7 +271,7 @@ def test_unknown_texts_are_others_and_unknown_groups_small_or_an_error() -> None
 
 def test_nobody_without_a_value_is_one_of_the_others() -> None:
     frame = many_yes().fillna({"origin": "B"})
-    schema = Schema.of(tidy(frame, **BANK, privileged=(("origin", "A"),)))
+    schema = Schema.from_table(tidy(frame, **BANK, privileged=(("origin", "A"),)))
     assert schema.grouping.names == ("(others)", "A")
     assert not schema.table(frame.assign(origin="Z"), "site").group.any()
     with pytest.raises(UnfitError, match="column 'origin' must have a value in every row, got 1500 missing"):
@@ -280,7 +280,7 @@ def test_nobody_without_a_value_is_one_of_the_others() -> None:
 
 def test_a_date_of_another_form_does_not_fit() -> None:
     frame = made_up.bank(1500).fillna({"origin": "A"})
-    schema = Schema.of(tidy(frame, **BANK))
+    schema = Schema.from_table(tidy(frame, **BANK))
     assert dict(schema.dates) == {"last call": "%d.%m.%Y"}
     with pytest.raises(UnfitError, match=r"'last call' must hold dates such as 31.12.2026") as caught:
         schema.table(frame.assign(**{"last call": ["2021-05-30", "soon"] * 750}), "site")
@@ -297,7 +297,7 @@ def test_a_date_of_another_form_does_not_fit() -> None:
 
 @pytest.fixture(scope="module")
 def draft() -> Schema:
-    return Schema.of(tidy(many_yes().fillna({"origin": "A"}), **BANK))
+    return Schema.from_table(tidy(many_yes().fillna({"origin": "A"}), **BANK))
 
 
 def test_pooled_ranges_are_those_of_all_rows(draft: Schema) -> None:
@@ -380,7 +380,7 @@ def test_large_numbers_of_many_rows_are_no_lie() -> None:
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"t": 1.6e12 + rng.normal(0, 1e10, 800), "s": ["a", "b"] * 400})
     frame["y"] = rng.integers(0, 2, 800)
-    schema = Schema.of(tidy(frame, target="y", sensitive=("s",)))
+    schema = Schema.from_table(tidy(frame, target="y", sensitive=("s",)))
     told = describe_frame(schema, frame)
     many = {"t": [1000 * value for value in told["t"][:3]] + [0]}
     wide, refused = widen_schema(schema, {"site": many})
@@ -393,7 +393,7 @@ def test_large_numbers_of_many_rows_are_no_lie() -> None:
 
 def damaged(change) -> str:
     frame = many_yes()
-    schema = Schema.of(tidy(frame, **{**AGES, "sensitive": ("age", "month")}))
+    schema = Schema.from_table(tidy(frame, **{**AGES, "sensitive": ("age", "month")}))
     content = json.loads(schema.to_json())
     change(content)
     return json.dumps(content)

@@ -126,7 +126,7 @@ def test_codes_hold_for_sites_and_the_server_alike(file: Path, tmp_path: Path) -
     people(300).to_csv(tmp_path / "validation.csv", index=False)
     held = ServerFiles(str(tmp_path / "validation.csv"))
     table = load(file, columns=COLUMNS, server_files=held, reading=Reading(missing=CODES))
-    schema = Schema.from_json(Schema.of(table).to_json())
+    schema = Schema.from_json(Schema.from_table(table).to_json())
     assert schema.missing == CODES
     assert table.missing["age=-1"] == 20 + 15
     rows = people().query("hired != 999")
@@ -138,7 +138,7 @@ def test_codes_hold_for_sites_and_the_server_alike(file: Path, tmp_path: Path) -
 
 
 def test_a_site_s_own_names_of_columns_do_not_hide_codes(file: Path, tmp_path: Path) -> None:
-    schema = Schema.of(load(file, columns=COLUMNS, reading=Reading(missing=CODES)))
+    schema = Schema.from_table(load(file, columns=COLUMNS, reading=Reading(missing=CODES)))
     people().rename(columns={"age": "years"}).to_csv(tmp_path / "site.csv", index=False)
     rows = read_rows({"rename": "years=age"}, tmp_path / "site.csv", schema)
     pd.testing.assert_frame_equal(rows, read_rows({}, file, schema))

@@ -37,7 +37,7 @@ def frame(people: Path) -> pd.DataFrame:
 
 @pytest.fixture
 def schema(frame: pd.DataFrame) -> Schema:
-    return Schema.of(table_from_frame(frame, COLUMNS))
+    return Schema.from_table(table_from_frame(frame, COLUMNS))
 
 
 def test_a_table_is_the_same_read_by_its_own_schema(frame: pd.DataFrame, schema: Schema) -> None:
@@ -98,21 +98,21 @@ def test_what_does_not_fit_is_named_without_showing_values(
 
 
 def test_a_missing_text_needs_a_category_for_it(frame: pd.DataFrame) -> None:
-    strict = Schema.of(table_from_frame(frame.dropna(), COLUMNS))
+    strict = Schema.from_table(table_from_frame(frame.dropna(), COLUMNS))
     with pytest.raises(UnfitError, match=r"'school' must have a value in every row.*got 11 missing"):
         strict.table(frame, "site")
 
 
 def test_all_but_the_privileged_are_others(frame: pd.DataFrame) -> None:
     columns = Columns(target="hired", favourable="yes", sensitive=("sex",), privileged=(("sex", "male"),))
-    schema = Schema.of(table_from_frame(frame, columns))
+    schema = Schema.from_table(table_from_frame(frame, columns))
     strange = frame.assign(sex=np.where(frame["sex"] == "male", "male", "diverse"))
     assert np.array_equal(schema.table(strange, "site").group, frame["sex"] == "male")
 
 
 def test_a_widened_schema_fits_all_sites_and_is_that_of_all_rows(frame: pd.DataFrame) -> None:
     server, first, second = frame.iloc[:40], frame.iloc[40:140], frame.iloc[140:].assign(school="east")
-    draft = Schema.of(table_from_frame(server, COLUMNS))
+    draft = Schema.from_table(table_from_frame(server, COLUMNS))
     wide, refused = widen_schema(
         draft, {"first": describe_frame(draft, first), "second": describe_frame(draft, second)}
     )
@@ -151,7 +151,7 @@ def test_dates_and_complex_numbers_are_no_numbers(
 
 def test_identifiers_are_not_described(frame: pd.DataFrame) -> None:
     named = frame.assign(patient=[f"person {number}" for number in range(len(frame))])
-    schema = Schema.of(table_from_frame(named, COLUMNS))
+    schema = Schema.from_table(table_from_frame(named, COLUMNS))
     with pytest.raises(UnfitError, match="'patient' must have few different texts to be described, got 240"):
         describe_frame(schema, named)
 
@@ -234,7 +234,7 @@ def test_the_servers_rows_are_never_trained_on(hospitals: Path, frame: pd.DataFr
     assert federation.sizes.tolist() == [60, 60]
     assert federation.client_names == ("a", "b")
     assert federation.validation.sizes.sum() == federation.test.sizes.sum() == 60
-    own = Schema.of(table_from_frame(frame[120:180], COLUMNS, encode="onehot", tidy=True))
+    own = Schema.from_table(table_from_frame(frame[120:180], COLUMNS, encode="onehot", tidy=True))
     assert federation.encoder.low.tolist() == own.encoder.low.tolist()
     assert federation.rows.y.tolist() == (frame["hired"][:120] == "yes").astype(float).tolist()
 

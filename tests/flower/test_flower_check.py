@@ -31,7 +31,7 @@ GOOD = pd.DataFrame(
     }
 )
 COLUMNS = Columns(target="hired", favourable="yes", sensitive=("sex",))
-SCHEMA = Schema.of(table_from_frame(GOOD, COLUMNS))
+SCHEMA = Schema.from_table(table_from_frame(GOOD, COLUMNS))
 
 
 def changed(column: str, **rows: object) -> pd.DataFrame:
@@ -132,7 +132,7 @@ def test_all_problems_are_said_at_once_and_several_of_one_column() -> None:
             "hired": changed("hired", r7="perhaps")["hired"],
         }
     )
-    wide = Schema.of(table_from_frame(GOOD.assign(pay=1.0), COLUMNS))
+    wide = Schema.from_table(table_from_frame(GOOD.assign(pay=1.0), COLUMNS))
     found = problems(wide, frame.assign(pay="lots"))
     assert [line.split("'")[1] for line in found] == [
         "age",
@@ -155,7 +155,7 @@ def test_text_and_an_infinite_number_in_one_column_are_both_said() -> None:
 
 def test_combinations_that_the_schema_does_not_know_are_said() -> None:
     rows = GOOD[~((GOOD["sex"] == "f") & (GOOD["race"] == "a"))]
-    schema = Schema.of(table_from_frame(rows, Columns("hired", ("sex", "race"), favourable="yes")))
+    schema = Schema.from_table(table_from_frame(rows, Columns("hired", ("sex", "race"), favourable="yes")))
     (line,) = problems(schema, GOOD)
     strange = int(((GOOD["sex"] == "f") & (GOOD["race"] == "a")).sum())
     assert line == (
@@ -168,7 +168,7 @@ def test_combinations_that_the_schema_does_not_know_are_said() -> None:
 def test_where_all_others_are_one_group_any_value_fits() -> None:
     three = changed("race", r1="c")
     columns = Columns("hired", ("race",), favourable="yes", privileged=(("race", "b"),))
-    schema = Schema.of(table_from_frame(three, columns))
+    schema = Schema.from_table(table_from_frame(three, columns))
     assert problems(schema, changed("race", r1="d", r2="e")) == []
     assert problems(schema, changed("race", r3=None)) == [
         "column 'race' must have a value in every row, got 1 missing, the first in row 3"
@@ -354,7 +354,7 @@ def test_the_schema_is_what_the_server_will_send(app: Path, call) -> None:
     validation = pd.read_csv(app / "data" / "validation.csv")
     columns = Columns("hired", ("sex",), favourable="hired")
     table = table_from_frame(validation, columns, encode="onehot", tidy=True)
-    assert Path("sent.json").read_text() == Schema.of(table).to_json()
+    assert Path("sent.json").read_text() == Schema.from_table(table).to_json()
     config = app / "pyproject.toml"
     config.write_text(config.read_text().replace('schema = "validation"', 'schema = "sites"'))
     assert "a study needs a fixed one" in call("schema", app, "--out", "sent.json", "--force")[1]

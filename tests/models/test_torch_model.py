@@ -352,7 +352,7 @@ def test_an_example_trains_the_same_every_time(name: str, jobs: int, people: Pat
         assert first == second
     arrays, about = fairfate.read_model(tmp_path / "one" / "models" / files[0])
     network = Network.read(options["model"])
-    model = network.model(Schema.of(one.table))
+    model = network.model(Schema.from_table(one.table))
     assert set(model.names) <= set(arrays)
     assert about["model"] == network.key
     text = (tmp_path / "one" / "config.toml").read_text()
@@ -418,4 +418,4 @@ def test_a_factory_may_ask_for_the_schema(tmp_path: Path) -> None:
         name = head.partition(":")[0]
         wide = "inputs" if name == "inputs" else f"len({name}.features)"
         file.write_text(f"from torch import nn\ndef build({head}): return nn.Linear({wide}, 1)\n")
-        assert Network.read(str(file)).model(Schema.of(table)).num_parameters == 7
+        assert Network.read(str(file)).model(Schema.from_table(table)).num_parameters == 7

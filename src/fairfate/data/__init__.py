@@ -9,10 +9,10 @@ from fairfate.data.columns import (
     encode_texts,
     parse_sensitive,
 )
-from fairfate.data.datasets import SOURCES, Source, fetch_dataset, find_dataset, synthetic
-from fairfate.data.encoder import AUTO, ENCODINGS, NONE, ONEHOT, ORDINAL, Encoder
+from fairfate.data.datasets import SOURCES, fetch_dataset, find_dataset, synthetic
+from fairfate.data.encoder import AUTO, ENCODINGS, ONEHOT, ORDINAL, Encoder
 from fairfate.data.load import ServerFiles, draft_schema, load, load_server_files
-from fairfate.data.readers import FILE, FileRows, Reading, read_file, read_frame
+from fairfate.data.readers import FILE, Reading, read_file, read_frame
 from fairfate.data.schema import Schema, UnfitError
 from fairfate.data.site_summaries import describe_frame, widen_schema
 from fairfate.data.table import TEST, TRAINING, VALIDATION, Table, table_from_frame
@@ -23,7 +23,6 @@ __all__ = [
     "FILE",
     "MISSING",
     "MISSING_GROUP",
-    "NONE",
     "ONEHOT",
     "ORDINAL",
     "OTHERS",
@@ -34,11 +33,9 @@ __all__ = [
     "VALIDATION",
     "Columns",
     "Encoder",
-    "FileRows",
     "Reading",
     "Schema",
     "ServerFiles",
-    "Source",
     "Table",
     "UnfitError",
     "describe_frame",

@@ -163,7 +163,7 @@ def draft_schema(
     """What can be learned of the columns from the validation file."""
     frame = read_frame(server_files.validation, reading)
     columns = replace(_check_named(columns, frame, server_files.validation), client=None)
-    schema = Schema.of(table_from_frame(frame, columns, encode=_file_encoding(encode), tidy=True))
+    schema = Schema.from_table(table_from_frame(frame, columns, encode=_file_encoding(encode), tidy=True))
     return replace(schema, missing=reading.missing)
 
 

@@ -212,7 +212,7 @@ class Schema:
     """Values that stand for a missing one: ``VALUE`` in all columns, ``COLUMN=VALUE`` in one."""
 
     @classmethod
-    def of(cls, table: Table, encoder: Encoder | None = None) -> Schema:
+    def from_table(cls, table: Table, encoder: Encoder | None = None) -> Schema:
         """The schema of a table; its ranges are those of the table's rows unless an encoder is given."""
         return cls(
             target=table.target,

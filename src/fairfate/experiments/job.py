@@ -105,7 +105,7 @@ def run_job(
     traces = simulate(
         federation,
         specs,
-        plan.model(federation.inputs, Schema.of(table, federation.encoder)),
+        plan.model(federation.inputs, Schema.from_table(table, federation.encoder)),
         plan.training,
         plan.setup(table),
         streams,
@@ -144,7 +144,7 @@ def key_of(plan: Plan, seed: int) -> dict[str, Any]:
 
 def fitted(plan: Plan, table: Table, seed: int, outcome: Outcome) -> list[FairModel]:
     """The trained models, with all that is needed to use them."""
-    schema = Schema.of(table, outcome.federation.encoder)
+    schema = Schema.from_table(table, outcome.federation.encoder)
     model = plan.model(outcome.federation.inputs, schema)
     about = {"protocol": plan.config.protocol, "seed": seed, "data": table.name}
     return [fair_model(model, schema, table, trace, **about) for trace in outcome.traces]

@@ -61,7 +61,7 @@ def checked(config: Config, table: Table) -> Plan:
     plan = resolve(config, table)
     setup = plan.setup(table)
     if plan.network is not None:
-        plan.network.check(Schema.of(table, table.encoder))
+        plan.network.check(Schema.from_table(table, table.encoder))
     needs: set[Any] = set()
     for spec in plan.specs:
         check_individual(spec, plan.validation_source)

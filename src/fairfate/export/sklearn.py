@@ -39,7 +39,7 @@ class FairPipeline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sci
         self.about = about
 
     @classmethod
-    def of(cls, model: FairModel) -> FairPipeline:
+    def from_model(cls, model: FairModel) -> FairPipeline:
         """The classifier of a model; InputError for one with a network of its own."""
         if model.network is not None or "w1" not in model.arrays:
             raise InputError("model must be of the built-in kind to be exported, got a network of its own")

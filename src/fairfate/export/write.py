@@ -73,7 +73,7 @@ def _skops(model: FairModel) -> tuple[bytes, list[str]]:
         from skops.io import dumps
     except ImportError:
         raise InputError('format skops needs skops: pip install "fairfate[skops]"') from None
-    return dumps(FairPipeline.of(model)), [
+    return dumps(FairPipeline.from_model(model)), [
         *_inputs(model),
         f"predict: {_labels(model)}; predict_proba: in this order",
         f"To be trusted: {', '.join(TRUSTED)}",

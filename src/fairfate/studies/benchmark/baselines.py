@@ -87,7 +87,7 @@ def _ceiling(
         yield from ceilings.reduced(federation, seed)
         return
     (trace,) = _simulate(plan, table, federation, seed, ["fedavg+average"])
-    model = plan.model(federation.inputs, Schema.of(table, federation.encoder))
+    model = plan.model(federation.inputs, Schema.from_table(table, federation.encoder))
     yield from ceilings.optimized(model, trace.params, federation, seed)
 
 
@@ -111,7 +111,7 @@ def _simulate(plan: Plan, table: Table, federation: Federation, seed: int, texts
     usual = plan.training
     passes = max(1, round(usual.epochs * usual.per_round / plan.clients))
     training = replace(usual, per_round=1, epochs=passes)
-    model = plan.model(federation.inputs, Schema.of(table, federation.encoder))
+    model = plan.model(federation.inputs, Schema.from_table(table, federation.encoder))
     specs = [parse_spec(text, METRICS[0]) for text in texts]
     return simulate(federation, specs, model, training, plan.setup(table), Streams(seed), last_only=True)
 

@@ -51,7 +51,7 @@ def run_methods(
     streams = Streams(seed)
     assignment = assign_rows(table, plan.partition, plan.clients, streams)
     federation = encode(table, assignment, streams)
-    model = plan.model(federation.inputs, Schema.of(table, federation.encoder))
+    model = plan.model(federation.inputs, Schema.from_table(table, federation.encoder))
     probe = Probe(table, assignment.test, federation, model)
     rows: list[dict[str, Any]] = []
     for family in _families(methods):
