@@ -17,6 +17,7 @@ from fairfate.strategies import (
     Objective,
     Range,
     Setup,
+    fedavg,
     labels,
     parse_spec,
     register,
@@ -279,3 +280,16 @@ def test_rules_for_two_groups_and_for_the_runs_protocol() -> None:
     assert np.isnan(Setup(3, min_cell=5).fairness("eo")(counts))
     assert Setup(3, min_cell=4).fairness("eo")(counts) == pytest.approx(0.5 / 0.75)
     assert Setup(3).gap("eo")(counts) == pytest.approx(-0.25)
+
+
+def test_name_of_a_strategy_must_be_a_new_word() -> None:
+    with pytest.raises(InputError, match="name must be new, got 'fedavg'"):
+        register("fedavg", "s", "r")(lambda setup: fedavg())
+    with pytest.raises(InputError, match="name must be a word, got 'a/b'"):
+        register("a/b", "s", "r")
+
+
+def test_hyperparameters_keep_every_digit() -> None:
+    assert parse_spec("fedmom:beta=0.123456789", "sp").text == "fedmom:beta=0.123456789"
+    close = [parse_spec(f"fedmom:beta=0.100000{digit}", "sp") for digit in (1, 2)]
+    assert len(set(labels(close))) == 2
