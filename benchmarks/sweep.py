@@ -48,7 +48,7 @@ def cell_times(dataset: str) -> tuple[float, float]:
     begin = time.process_time()
     outcome = run_job(plan, table, 1, plan.specs, lambda: None)
     with tempfile.TemporaryDirectory() as folder:
-        Store(Path(folder)).write(Job.of(plan, 1, table), plan.specs, outcome.rounds, table.grouping)
+        Store(Path(folder)).write(Job.from_table(plan, 1, table), plan.specs, outcome.rounds, table.grouping)
     return time.process_time() - begin, rounds
 
 

@@ -133,12 +133,12 @@ def private_folder() -> Path | None:
     folder = user_cache_path("fairfate") / "compiled"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:
         return None
     if os.name == "posix":
         others = stat.S_IWGRP | stat.S_IWOTH
-        if found.st_uid != os.geteuid() or found.st_mode & others or not stat.S_ISDIR(found.st_mode):
+        if status.st_uid != os.geteuid() or status.st_mode & others or not stat.S_ISDIR(status.st_mode):
             return None
     return folder
 

@@ -16,13 +16,13 @@ _BLOCK = 4096
 """Rows of a product that are computed at a time, so that they stay in the cache."""
 
 
-def dot(one: NDArray[Any], other: NDArray[Any]) -> float:
+def dot(vector: NDArray[Any], other: NDArray[Any]) -> float:
     """The sum of the products of two vectors' numbers.
 
     >>> dot(np.array([1.0, 2.0]), np.array([3, 4]))
     11.0
     """
-    return float(np.multiply(one, other, dtype=np.float64).sum())
+    return float(np.multiply(vector, other, dtype=np.float64).sum())
 
 
 def squared_norm(vector: NDArray[Any]) -> float:
@@ -52,9 +52,9 @@ def product(matrix: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float64]:
     >>> product(np.array([[1.0, 2.0], [0.0, 1.0]]), np.array([10.0, 1.0])).tolist()
     [12.0, 1.0]
     """
-    found = np.zeros((len(matrix), *other.shape[1:]))
+    product_of_rows = np.zeros((len(matrix), *other.shape[1:]))
     for start in range(0, len(matrix), _BLOCK):
-        rows, total = matrix[start : start + _BLOCK], found[start : start + _BLOCK]
+        rows, total = matrix[start : start + _BLOCK], product_of_rows[start : start + _BLOCK]
         for column, weight in zip(rows.T, other, strict=True):
             total += np.multiply.outer(column, weight)
-    return found
+    return product_of_rows

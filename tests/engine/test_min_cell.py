@@ -81,9 +81,9 @@ def test_inputs_are_scaled_by_the_rows_that_take_part(table: Table) -> None:
 
 def test_each_client_holds_out_large_strata_only(table: Table) -> None:
     every, ours = federate(table, HELD, 0), federate(table, HELD)
-    held = np.array([rows.rows for rows in every.held])
+    held = np.array([rows.rows for rows in every.held_out])
     assert ((held > 0) & (held < K)).any()
-    assert_array_equal([rows.rows for rows in ours.held], np.where(held < K, 0, held))
+    assert_array_equal([rows.rows for rows in ours.held_out], np.where(held < K, 0, held))
     assert_array_equal(ours.validation.rows, np.where(held < K, 0, held).sum(axis=0))
 
 
@@ -140,7 +140,7 @@ def test_reports_on_own_rows_are_rounded(table: Table) -> None:
 
 def sums(clients: Simulation, judges: list[int], models: np.ndarray) -> np.ndarray:
     """What clients count on held-out rows, rounded one by one and added."""
-    counts = [clients.model.count(models, clients.federation.held[k]) for k in judges]
+    counts = [clients.model.count(models, clients.federation.held_out[k]) for k in judges]
     rounded = np.sum([round_counts(of, K) for of in counts], axis=0)
     return np.asarray(rounded)
 
@@ -184,7 +184,7 @@ def test_thresholds_are_chosen_by_merged_histograms(table: Table, source: str) -
     clients = simulation(ours)
     spec = parse_spec(f"fedavg+thresholds:from={source}", "eqo")
     (trace,) = simulate(ours, [spec], clients.model, TRAINING, Setup(4), Streams(1))
-    parts = {"clients": [*ours.local.values()], "validation": [*ours.held]}
+    parts = {"clients": [*ours.local.values()], "validation": [*ours.held_out]}
     merged = {
         name: np.sum(
             [merge_bins(histogram(clients.model.margins(trace.params, of)), K) for of in rows], axis=0

@@ -397,9 +397,9 @@ def test_what_is_measured_together_is_what_each_would_find_and_cannot_be_changed
     rng = np.random.default_rng(0)
     counts = [rng.integers(1, 9, (number, 2, 2, 2)) for number in (3, 1, 4)]
     together = MeasuredTogether([counts[0], None, counts[1], counts[2]])
-    assert together.of(1) is None
+    assert together.metrics_of(1) is None
     for place, of in zip((0, 2, 3), counts, strict=True):
-        measure = together.of(place)
+        measure = together.metrics_of(place)
         assert measure is not None
         found = measure(metrics.eqo)
         np.testing.assert_array_equal(found, metrics.eqo(of))

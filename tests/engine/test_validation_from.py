@@ -100,7 +100,7 @@ def test_every_row_is_trained_on_held_out_or_tested_and_the_test_rows_stay(
     table: Table, partition: str
 ) -> None:
     ours, usual = federate(table, "clients", partition), federate(table, "server", partition)
-    held = sum(rows.rows for rows in ours.held)
+    held = sum(rows.rows for rows in ours.held_out)
     assert np.array_equal(held, ours.validation.rows)
     total = ours.client_cells.sum(axis=0) + held
     assert np.array_equal(total, usual.client_cells.sum(axis=0) + usual.validation.rows)
@@ -111,17 +111,17 @@ def test_every_row_is_trained_on_held_out_or_tested_and_the_test_rows_stay(
 def test_a_fifth_of_every_cell_that_has_five_rows_is_held_out(table: Table) -> None:
     federation = federate(table, "clients")
     for client in range(federation.clients):
-        held, kept = federation.held[client].rows, federation.client_cells[client]
+        held, kept = federation.held_out[client].rows, federation.client_cells[client]
         for out, stay in zip(held.ravel(), kept.ravel(), strict=True):
             assert out == (round(0.2 * (out + stay)) if out + stay >= 5 else 0)
 
 
 def test_what_is_held_out_depends_on_the_seed_and_the_client_only(table: Table) -> None:
     cell = table.cell[:200]
-    first = Streams(3).held(2, cell, 0.2)
-    assert np.array_equal(first, Streams(3).held(2, cell, 0.2))
-    assert not np.array_equal(first, Streams(3).held(1, cell, 0.2))
-    assert not np.array_equal(first, Streams(4).held(2, cell, 0.2))
+    first = Streams(3).held_out(2, cell, 0.2)
+    assert np.array_equal(first, Streams(3).held_out(2, cell, 0.2))
+    assert not np.array_equal(first, Streams(3).held_out(1, cell, 0.2))
+    assert not np.array_equal(first, Streams(4).held_out(2, cell, 0.2))
 
 
 def test_a_server_with_few_rows_has_some_of_those_it_had(table: Table) -> None:
@@ -221,12 +221,12 @@ def test_counts_are_sums_over_the_rounds_clients(table: Table, mode: str) -> Non
     done = run_and_list(clients, [server], 1)[0]
     (replies,) = done.replies
     cohort = [k for k in streams.cohort(1, 8, 5) if federation.sizes[k]]
-    rows = sum(federation.held[k].rows for k in cohort)
+    rows = sum(federation.held_out[k].rows for k in cohort)
     assert replies.server_counts is not None
     for counts in (*replies.client_counts, replies.server_counts):
         assert np.array_equal(counts.sum(axis=-1), rows)
     models = np.concatenate([replies.deltas + before, before[None]]).astype(np.float32)
-    expected = sum(model.count(models, federation.held[k]) for k in cohort)
+    expected = sum(model.count(models, federation.held_out[k]) for k in cohort)
     assert np.abs(expected - [*replies.client_counts, replies.server_counts]).sum() <= 2  # roundings
     assert np.array_equal(expected[-1], replies.server_counts)
 
@@ -279,7 +279,7 @@ def test_a_client_whose_update_is_not_finite_judges_nobody(table: Table) -> None
     server = Server.start(parse_spec("fair_fate", "eqo").build(Setup(6, min_cell=20)), clients.initial())
     (replies,) = run_and_list(clients, [server], 1)[0].replies
     assert [gone.client for gone in replies.dropped] == [federation.client_names[first]]
-    rows = federation.validation.rows - federation.held[first].rows
+    rows = federation.validation.rows - federation.held_out[first].rows
     assert replies.server_counts is not None
     assert np.array_equal(replies.server_counts.sum(axis=-1), rows)
 
@@ -410,6 +410,6 @@ def test_who_is_alone_in_a_bucket_is_judged_only_where_buckets_are_of_one(
     found = candidates(
         validation_source, Streams(1), 1, "abcd"[:clients], np.ones((clients, 2)), np.ones(clients)
     )
-    assert found.judged == judged
+    assert found.is_scored == judged
     cross = candidates(parse_validation_source("clients"), Streams(1), 1, "a", np.ones((1, 2)), np.ones(1))
-    assert cross.judged
+    assert cross.is_scored

@@ -126,9 +126,9 @@ def test_what_is_known_of_columns_is_not_said_again(given: dict[str, Any], said:
 @pytest.mark.parametrize("key", ["test", "schema"])
 def test_files_of_the_server_come_with_validation(key: str) -> None:
     with pytest.raises(InputError, match=f"{key} must be left out without validation, got 'a.csv'"):
-        _ = Config(**{key: "a.csv"}).held
-    assert Config().held is None
-    held = Config(validation="v.csv", **{key: "a.csv"}).held
+        _ = Config(**{key: "a.csv"}).server_files
+    assert Config().server_files is None
+    held = Config(validation="v.csv", **{key: "a.csv"}).server_files
     assert held is not None
     assert held.validation == "v.csv"
 

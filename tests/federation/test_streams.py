@@ -85,7 +85,7 @@ def test_every_use_keeps_its_stream() -> None:
         "attacked rows": streams.attacked_rows(2).integers(0, 1000, 3),
         "few": streams.few(rows, 3),
         "sample": streams.sample(np.array([20, 20]), 3),
-        "held": np.flatnonzero(streams.held(1, rows % 2, 0.1)),
+        "held": np.flatnonzero(streams.held_out(1, rows % 2, 0.1)),
         "buckets": streams.buckets(1, 6, 2)[0],
         "batches": [int(streams.batch_key % np.uint64(1000))],
     }

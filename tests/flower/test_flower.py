@@ -929,15 +929,15 @@ def test_whole_numbers_and_halves_and_doubles_keep_their_types() -> None:
         double=np.array([1.0, 2.0]),
         mask=np.array([True, False]),
     )
-    layout = Layout.of(model)
+    layout = Layout.from_record(model)
     assert layout.dtype == "float64"
     again = layout.record(layout.flat(model))
     assert {name: (a.dtype, a.shape) for name, a in again.items()} == {
         name: (a.dtype, a.shape) for name, a in model.items()
     }
     assert all(np.array_equal(again[name].numpy(), model[name].numpy()) for name in model)
-    assert Layout.of(record(a=np.ones(2, "f4"), steps=np.array([3]))).dtype == "float32"
-    assert Layout.of(record(a=np.ones(2, "f4"), steps=np.array([2**30]))).dtype == "float64"
+    assert Layout.from_record(record(a=np.ones(2, "f4"), steps=np.array([3]))).dtype == "float32"
+    assert Layout.from_record(record(a=np.ones(2, "f4"), steps=np.array([2**30]))).dtype == "float64"
 
 
 def batch_norm_model() -> ArrayRecord:
@@ -1033,7 +1033,7 @@ def test_a_new_model_that_predicts_nan_is_discarded(split: str) -> None:
 
 def test_the_order_of_arrays_and_of_memory_does_not_matter() -> None:
     model = record(a=np.arange(6, dtype="f4").reshape(2, 3), b=np.ones(1, "f4"))
-    layout = Layout.of(model)
+    layout = Layout.from_record(model)
     other = record(b=np.ones(1, "f4"), a=np.asfortranarray(np.arange(6, dtype="f4").reshape(2, 3)))
     assert layout.flat(other).tolist() == layout.flat(model).tolist()
     with pytest.raises(MismatchError):

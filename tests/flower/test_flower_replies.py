@@ -39,7 +39,7 @@ def record(w: list[float], seen: int = 0, **more: list[float]) -> ArrayRecord:
     return ArrayRecord({**floats, "seen": Array(np.int64([seen]))})
 
 
-LAYOUT = Layout.of(record([0, 0]))
+LAYOUT = Layout.from_record(record([0, 0]))
 MODEL = LAYOUT.flat(record([3, 4], 7))
 
 

@@ -167,7 +167,7 @@ def test_on_flower_whole_numbers_neither_count_nor_change() -> None:
         values = {"w": np.float32(w), "running_mean": np.float32([mean]), "seen": np.int64([batches])}
         return app.ArrayRecord({name: app.Array(value) for name, value in values.items()})
 
-    layout = Layout.of(record([1, 1], 0, 5), ("running_mean",))
+    layout = Layout.from_record(record([1, 1], 0, 5), ("running_mean",))
     model = layout.flat(record([1, 1], 0, 5))
     records = [record([1, 2], 0, 6), record([1, 1], 20, 900)]
     deltas = np.stack([layout.flat(one) - model for one in records])

@@ -432,7 +432,7 @@ def test_kept_results_are_what_is_computed_now(
     plan, table = prepare(config)
     from fairfate.experiments.job import Job
 
-    cell = Job.of(plan, seed, table)
+    cell = Job.from_table(plan, seed, table)
     assert running.same(about, [cell]), "the benchmark must be run again"
     names = ["fedavg", "fair_fate", "fairgrad", "fedfb", LEAD]
     now = run_methods(plan, table, seed, find(names), [POOLED])
@@ -463,7 +463,7 @@ def test_only_ones_own_method_is_run_against_what_is_kept(
     cells = []
     for plan in done.plans:
         table = prepare(plan.config)[1]
-        cells += [running.fingerprint(Job.of(plan, seed, table)) for seed in plan.config.seeds]
+        cells += [running.fingerprint(Job.from_table(plan, seed, table)) for seed in plan.config.seeds]
     file = tmp_path / "kept.parquet"
     running.write_kept(file, done.rows, {"cells": cells, "minutes": 1.0, "machine": "here"})
     monkeypatch.setattr(running, "kept_file", lambda: file)

@@ -79,9 +79,9 @@ class Bar(Progress):
         if not self.disable:
             super().stop()
 
-    def progress(self, done: float) -> None:
+    def progress(self, amount: float) -> None:
         """So much work is done in all."""
-        self.update(self.task, completed=done, description=self.what)
+        self.update(self.task, completed=amount, description=self.what)
         if time.monotonic() - self.drawn > 0.1:
             self.refresh()
             self.drawn = time.monotonic()

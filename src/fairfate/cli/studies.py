@@ -48,13 +48,15 @@ def sweep(
     check_request(out, jobs)
     folder = out if out is not None else Path("runs") / file.stem
     with open_cluster(cluster) as executor, watching(folder) as (progress, on_plan):
-        done = run_sweep(configs, folder, jobs=jobs, executor=executor, progress=progress, on_plan=on_plan)
-    for name in done.damaged:
+        finished = run_sweep(
+            configs, folder, jobs=jobs, executor=executor, progress=progress, on_plan=on_plan
+        )
+    for name in finished.damaged:
         say(f"Note: {name} was damaged and has been run again")
     for comparison in ReportData.read([folder]):
         show_run(console(), comparison)
     screen = console(soft_wrap=True)
-    screen.print(f"\n{done.ran} runs done now, {len(done.jobs)} jobs in all. Saved to {folder}/")
+    screen.print(f"\n{finished.ran} runs done now, {len(finished.jobs)} jobs in all. Saved to {folder}/")
 
 
 def reproduce(
@@ -85,7 +87,7 @@ def reproduce(
     if not 0 <= tolerance <= 1:
         raise InputError(f"tolerance must be in [0, 1], got {tolerance:g}")
     with open_cluster(cluster) as executor, watching(out) as (progress, on_plan):
-        done = run_paper(
+        finished = run_paper(
             out,
             datasets=_listed(datasets, ("compas",) if quick else DATASETS),
             splits=_listed(sigmas, tuple(SPLITS)),
@@ -99,10 +101,10 @@ def reproduce(
             progress=progress,
             on_plan=on_plan,
         )
-    for name in done.sweep.damaged:
+    for name in finished.sweep.damaged:
         say(f"Note: {name} was damaged and has been run again")
     screen = console(soft_wrap=True)
-    screen.print(f"{done.sweep.ran} runs done now. The page is {done.page}")
+    screen.print(f"{finished.sweep.ran} runs done now. The page is {finished.page}")
 
 
 def benchmark(
@@ -133,7 +135,7 @@ def benchmark(
     from fairfate.studies.benchmark.run import benchmark as run_benchmark
 
     with open_cluster(cluster) as executor, watching(out) as (progress, on_plan):
-        done = run_benchmark(
+        finished = run_benchmark(
             out,
             methods=methods or (),
             plugins=plugins or (),
@@ -148,13 +150,15 @@ def benchmark(
             progress=progress,
             on_plan=on_plan,
         )
-    findings = done.findings
+    findings = finished.findings
     show(console(), findings)
     page = write_all(out, findings)
     screen = console(soft_wrap=True)
-    if done.new:
-        count = f"{len(done.new)} method{'s' if len(done.new) > 1 else ''}"
-        screen.print(f"Run now: {count} ({listing(map(findings.label, done.new))}), {done.jobs} jobs.")
-    own = len(findings.rows) - done.kept
-    shares = f"{own:,} results in {duration(done.minutes)}"
-    screen.print(f"{shares}, {done.kept:,} come with the package. Open {page}")
+    if finished.new:
+        count = f"{len(finished.new)} method{'s' if len(finished.new) > 1 else ''}"
+        screen.print(
+            f"Run now: {count} ({listing(map(findings.label, finished.new))}), {finished.jobs} jobs."
+        )
+    own = len(findings.rows) - finished.kept
+    shares = f"{own:,} results in {duration(finished.minutes)}"
+    screen.print(f"{shares}, {finished.kept:,} come with the package. Open {page}")

@@ -151,12 +151,12 @@ def pack(value: Any, arrays: Arrays, where: str = "state") -> Any:
         for key in value:
             if not isinstance(key, str):
                 raise InputError(f"{where} must have texts as keys to be saved, got {key!r}")
-        return {"dict": {key: pack(of, arrays, f"{where}.{key}") for key, of in value.items()}}
+        return {"dict": {key: pack(item, arrays, f"{where}.{key}") for key, item in value.items()}}
     if isinstance(value, np.ndarray):
         arrays[where] = np.ascontiguousarray(value)
         return {"array": where}
     if isinstance(value, list | tuple):
-        return {"list": [pack(of, arrays, f"{where}.{number}") for number, of in enumerate(value)]}
+        return {"list": [pack(item, arrays, f"{where}.{number}") for number, item in enumerate(value)]}
     if isinstance(value, np.generic):
         return value.item()
     if value is None or isinstance(value, bool | int | float | str):
@@ -173,14 +173,14 @@ def unpack(content: Any, arrays: Mapping[str, NDArray[Any]], like: Any) -> Any:
         raise InputError(f"checkpoint must hold an array where the state has one, got {content!r}")
     if not isinstance(content, dict):
         return content
-    ((kind, of),) = content.items()
+    ((kind, packed),) = content.items()
     if kind == "array":
-        return arrays[of]
+        return arrays[packed]
     if kind == "dict":
         inner = like if isinstance(like, Mapping) else {}
-        return {key: unpack(value, arrays, inner.get(key)) for key, value in of.items()}
+        return {key: unpack(value, arrays, inner.get(key)) for key, value in packed.items()}
     if kind == "tuple":
-        if not hasattr(like, "_fields") or len(like._fields) != len(of):
+        if not hasattr(like, "_fields") or len(like._fields) != len(packed):
             raise InputError(f"checkpoint must hold a state like {type(like).__name__}, got another")
-        return type(like)(*(unpack(value, arrays, old) for value, old in zip(of, like, strict=True)))
-    return [unpack(value, arrays, None) for value in of]
+        return type(like)(*(unpack(value, arrays, old) for value, old in zip(packed, like, strict=True)))
+    return [unpack(value, arrays, None) for value in packed]

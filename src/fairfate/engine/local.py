@@ -92,25 +92,27 @@ def train(
     training, key, t : how long, and what the batches depend on
     """
 
-    def alike(which: Sequence[int], refresh: int | None) -> Models:
+    def train_together(which: Sequence[int], refresh: int | None) -> Models:
         """Those that look at the same times."""
-        chosen, told = [strategies[s] for s in which], [broadcasts[s] for s in which]
+        chosen, messages = [strategies[s] for s in which], [broadcasts[s] for s in which]
         sent = start if len(which) == len(start) else start[which]
         current = np.repeat(sent[:, None], len(clients), 1)
         step = training.epochs if refresh is None else refresh
         for skip in range(0, training.epochs, step):
-            losses = _losses(model, chosen, sent, current, told, clients, client_cells, packed, training.l2)
+            losses = _losses(
+                model, chosen, sent, current, messages, clients, client_cells, packed, training.l2
+            )
             batches = Batches(key, t, skip, min(step, training.epochs - skip))
             current = model.train(current, rows, clients, losses, training, batches)
         return current
 
     refreshes = list(dict.fromkeys(strategy.refresh for strategy in strategies))
     if len(refreshes) == 1:
-        return alike(range(len(strategies)), refreshes[0])
+        return train_together(range(len(strategies)), refreshes[0])
     trained = np.empty((len(strategies), len(clients), start.shape[-1]), dtype=np.float32)
     for refresh in refreshes:
         which = [s for s, strategy in enumerate(strategies) if strategy.refresh == refresh]
-        trained[which] = alike(which, refresh)
+        trained[which] = train_together(which, refresh)
     return trained
 
 

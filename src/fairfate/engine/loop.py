@@ -73,10 +73,12 @@ def aggregate(clients: Clients, servers: Sequence[Server], t: int, replies: Sequ
     """What each server makes of its replies, and how its new model does."""
     several = len(servers) > 1
     with np.errstate(over="ignore", invalid="ignore"):
-        counts = [s.judged(own) for s, own in zip(servers, replies, strict=True)] if several else [None]
+        counts = (
+            [s.validation_counts(own) for s, own in zip(servers, replies, strict=True)] if several else [None]
+        )
         together = MeasuredTogether(counts)
         outcomes = [
-            server.take(t, own, together.of(index))
+            server.take(t, own, together.metrics_of(index))
             for index, (server, own) in enumerate(zip(servers, replies, strict=True))
         ]
     _measure(clients, servers)
@@ -106,7 +108,7 @@ class MeasuredTogether:
         ]
         self._values: dict[Metric, Values] = {}
 
-    def of(self, server: int) -> Callable[[Metric], Values] | None:
+    def metrics_of(self, server: int) -> Callable[[Metric], Values] | None:
         """One server's part of it, if it judges anybody."""
         part = self._parts[server]
         return None if part is None else partial(self._measure, part)

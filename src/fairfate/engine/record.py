@@ -47,8 +47,8 @@ class CountsRecord(Sequence[Counts]):
     def __init__(self, counts: Iterable[Counts] = ()) -> None:
         self._values = array("q")
         self._shape: tuple[int, ...] = ()
-        for one in counts:
-            self.append(one)
+        for each in counts:
+            self.append(each)
 
     def append(self, counts: Counts) -> None:
         """Add a round."""
@@ -73,8 +73,8 @@ class CountsRecord(Sequence[Counts]):
     def __getitem__(self, index: slice) -> Sequence[Counts]: ...
 
     def __getitem__(self, index: int | slice) -> Counts | Sequence[Counts]:
-        found = self._all()[index].copy()
-        return list(found) if isinstance(index, slice) else found
+        counts = self._all()[index].copy()
+        return list(counts) if isinstance(index, slice) else counts
 
 
 class _Kind(NamedTuple):

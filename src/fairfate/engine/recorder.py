@@ -184,10 +184,10 @@ def choose_thresholds(
     rule = float(step["tolerance"]), float(step["keep"]), str(step["against"])
     asks_clients = step["from"] == "clients"
     if rows.at_clients:  # who tell how many rows have which score
-        held = rows.held_histograms(params)
-        seen = rows.histograms(params) if asks_clients else held
-        chosen = choose_from_histogram(seen, fairness, *rule)
-        validation = apply_to_histogram(held, chosen)
+        held_out = rows.held_histograms(params)
+        counted = rows.histograms(params) if asks_clients else held_out
+        chosen = choose_from_histogram(counted, fairness, *rule)
+        validation = apply_to_histogram(held_out, chosen)
     else:
         margins = rows.margins(params, "validation")
         assert margins is not None

@@ -114,18 +114,18 @@ class Server:
         """What the clients of a round are told beside the model."""
         if self.strategy.broadcast is None:
             return None
-        told = np.asarray(
+        message = np.asarray(
             self.strategy.broadcast(self.state, NO_ROWS if rows is None else rows), dtype=np.float64
         )
-        if not np.isfinite(told).all():
-            raise InputError(f"a strategy must broadcast finite numbers, got {told}")
-        return told
+        if not np.isfinite(message).all():
+            raise InputError(f"a strategy must broadcast finite numbers, got {message}")
+        return message
 
     def needs(self, *needs: Need[Any]) -> bool:
         """Whether the strategy needs one of these."""
         return not self._needs.isdisjoint(needs)
 
-    def judged(self, replies: Replies) -> Counts | None:
+    def validation_counts(self, replies: Replies) -> Counts | None:
         """Counts of the clients' models and of the server's, where the strategy looks at them."""
         if not self.needs(Need.SCORES) or not len(replies.clients):
             return None
@@ -206,15 +206,15 @@ class Server:
 
 def _noted(individual: Mapping[str, Values]) -> dict[str, Any]:
     """Individual fairness for the record: of each client's model, and of the model that was sent out."""
-    found: dict[str, Any] = {}
+    noted: dict[str, Any] = {}
     for term, values in individual.items():
-        found |= {term: values[:-1], f"server_{term}": float(values[-1])}
-    return found
+        noted |= {term: values[:-1], f"server_{term}": float(values[-1])}
+    return noted
 
 
 def stack(vectors: Sequence[Vector]) -> NDArray[np.float32]:
     """(models, parameters) several models, as they are trained and scored."""
-    found = np.empty((len(vectors), len(vectors[0])), dtype=np.float32)
-    for place, vector in enumerate(vectors):
-        found[place] = vector
-    return found
+    models = np.empty((len(vectors), len(vectors[0])), dtype=np.float32)
+    for index, vector in enumerate(vectors):
+        models[index] = vector
+    return models

@@ -212,7 +212,7 @@ class Simulation:
         every = np.concatenate([models.models, start[None]])
         counts = (
             self._count_held_out(validators, every)
-            if models.judged
+            if models.is_scored
             else np.zeros((len(every), *self._no_counts.shape[1:]), dtype=np.int64)
         )
         is_each = len(models.members) == len(replies.clients)
@@ -233,7 +233,7 @@ class Simulation:
 
     def _sum_held_out(self, validators: Iterable[int], models: Models) -> Counts:
         """(models, groups, 2, 2) the sums of what these clients count."""
-        held_out, min_cell = self.federation.held, self.federation.min_cell
+        held_out, min_cell = self.federation.held_out, self.federation.min_cell
         each = [round_counts(self.model.count(models, held_out[client]), min_cell) for client in validators]
         return np.asarray(np.sum(each, axis=0))
 
@@ -332,7 +332,7 @@ class Simulation:
     def held_histograms(self, params: Models) -> NDArray[np.int64]:
         """(groups, 2, bins) the same of all rows that clients hold out."""
         federation = self.federation
-        parts = federation.held if federation.min_cell > 1 else (federation.validation,)
+        parts = federation.held_out if federation.min_cell > 1 else (federation.validation,)
         return np.asarray(np.sum([self._histogram(params, rows) for rows in parts], axis=0))
 
     def _histogram(self, params: Models, rows: PackedRows) -> NDArray[np.int64]:

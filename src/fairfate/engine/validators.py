@@ -22,7 +22,7 @@ class Candidates(NamedTuple):
     num_examples: NDArray[Any]
     members: tuple[NDArray[np.int64], ...]
     """The clients behind each."""
-    judged: bool = True
+    is_scored: bool = True
     """False where there are too few clients for two buckets: then nobody is asked."""
 
 
@@ -51,5 +51,5 @@ def candidates(
         np.stack([weighted_mean(models[bucket], num_examples[bucket]) for bucket in members]),
         np.array([num_examples[bucket].sum() for bucket in members]),
         members,
-        judged=validation_source.bucket == 1 or len(members) > 1,
+        is_scored=validation_source.bucket == 1 or len(members) > 1,
     )

@@ -97,7 +97,7 @@ class Config(Options):
         )
 
     @property
-    def held(self) -> ServerFiles | None:
+    def server_files(self) -> ServerFiles | None:
         """The server's own files, where it has some."""
         if self.validation is not None:
             return ServerFiles(self.validation, self.test, self.schema)

@@ -81,7 +81,7 @@ def execute(
     jobs: int | None = None,
     executor: Executor | None = None,
     force: bool = False,
-    progress: Progress = lambda done: None,
+    progress: Progress = lambda amount: None,
     baselines: bool = False,
     on_results: Callable[[Run], None] = lambda run: None,
 ) -> Run:
@@ -115,7 +115,7 @@ def _execute(
     on_results: Callable[[Run], None],
 ) -> Run:
     seeds = plan.config.seeds
-    planned = {seed: Job.of(plan, seed, table) for seed in seeds}
+    planned = {seed: Job.from_table(plan, seed, table) for seed in seeds}
     frames: dict[int, Seed] = {}
     damaged: list[str] = []
     if folder is not None:

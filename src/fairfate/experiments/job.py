@@ -39,7 +39,7 @@ class Job:
     """The public dataset it is: the published runs scale some of them, and other files always."""
 
     @classmethod
-    def of(cls, plan: Plan, seed: int, table: Table) -> Job:
+    def from_table(cls, plan: Plan, seed: int, table: Table) -> Job:
         """The job of a table."""
         return cls(plan, seed, table.checksum, table.source)
 
@@ -176,5 +176,5 @@ def clients_of(traces: Sequence[Trace], seed: int, groups: Groups) -> pd.DataFra
             "settings": trace.spec.settings_json,
         }
         frames.append(clients_frame(trace.clients, groups).assign(**about, seed=seed))
-    found = [frame for frame in frames if len(frame)]
-    return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+    present = [frame for frame in frames if len(frame)]
+    return pd.concat(present, ignore_index=True) if present else pd.DataFrame()

@@ -110,19 +110,19 @@ class Writer:
 
 def seen_since(traces: Sequence[Trace], first: int) -> list[Seen]:
     """What the strategies of a simulation did in a round and all later ones."""
-    seen = []
+    records = []
     for trace in traces:
         clients = trace.clients[bisect_left(trace.clients, first, key=attrgetter("round")) :]
         start = first - 1
-        seen.append(Seen(trace.validation[start:], trace.test[start:], trace.notes[start:], clients))
-    return seen
+        records.append(Seen(trace.validation[start:], trace.test[start:], trace.notes[start:], clients))
+    return records
 
 
-def _pack(seen: Seen) -> dict[str, Any]:
+def _pack(record: Seen) -> dict[str, Any]:
     """As JSON: counts as one list of numbers, notes by name, and (round, name, outcome, reason)."""
     counts = {
         split: np.array(counts).ravel().tolist()
-        for split, counts in zip(_SPLITS, seen[:2], strict=True)
+        for split, counts in zip(_SPLITS, record[:2], strict=True)
         if len(counts)
     }
     notes = [
@@ -131,9 +131,9 @@ def _pack(seen: Seen) -> dict[str, Any]:
             for name, value in of_round.items()
             if value is not None and (name == "fair" or np.ndim(value) == 0)
         }
-        for of_round in seen.notes
+        for of_round in record.notes
     ]
-    return {**counts, "notes": notes, "clients": [client[:4] for client in seen.clients]}
+    return {**counts, "notes": notes, "clients": [client[:4] for client in record.clients]}
 
 
 class LiveSeed(NamedTuple):
@@ -191,7 +191,9 @@ def _read(content: bytes) -> LiveSeed:
         if splits:
             if not 0 <= min(map(min, counts.values())) <= max(map(max, counts.values())) <= MOST_ROWS:
                 raise ValueError("no counts of rows")
-            shaped = {split: list(np.reshape(of, (-1, len(groups), 2, 2))) for split, of in counts.items()}
+            shaped = {
+                split: list(np.reshape(values, (-1, len(groups), 2, 2))) for split, values in counts.items()
+            }
             lines.append(Line(strategy, numbers, shaped, notes))
     planned, frame = int(about["rounds"]), pd.DataFrame(clients, columns=_CLIENT)
     is_possible = 1 <= planned <= MOST_ROUNDS and numbers == sorted(set(numbers) & set(range(1, planned + 1)))

@@ -272,6 +272,8 @@ def changes(provenance: Mapping[str, Any], table: Table, file: Path | None) -> l
         differences.append(f"the data are not those that {file} was written for (checksum)")
     sites = provenance.get("server-sites")
     if isinstance(sites, list) and list(table.client_names) != sites:
-        by, here = ", ".join(map(str, sites)) or "nobody", ", ".join(table.client_names)
-        differences.append(f"{file} is of a run by {by}, and these are {here}: the results will differ")
+        trained_by, here = ", ".join(map(str, sites)) or "nobody", ", ".join(table.client_names)
+        differences.append(
+            f"{file} is of a run by {trained_by}, and these are {here}: the results will differ"
+        )
     return differences

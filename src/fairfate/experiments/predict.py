@@ -91,18 +91,18 @@ def predict_file(
     check_output(out, data, force=force)
     reading = replace(reading or Reading(), missing=model.schema.missing)
     frame, read_notes, _ = read_file(data, reading)
-    found = model.score(frame, strict=strict)
+    scored_rows = model.score(frame, strict=strict)
     names = [free_name(name, frame.columns) for name in ("probability", "prediction")]
-    decided = np.array(model.labels, dtype=object)[found.decision]
+    decided = np.array(model.labels, dtype=object)[scored_rows.decision]
     written = read_as_written(data, reading)
     kept = frame if written is None or len(written) != len(frame) else written
-    scored = kept.assign(**{names[0]: found.probability, names[1]: decided})
+    scored = kept.assign(**{names[0]: scored_rows.probability, names[1]: decided})
     if out.suffix.lower() == ".csv":
         write_bytes(out, csv_text(scored).encode())
     else:
         with replacing(out) as temporary:
             pq.write_table(_arrow_table(scored), temporary)
-    return found, (*read_notes, *found.notes)
+    return scored_rows, (*read_notes, *scored_rows.notes)
 
 
 def _arrow_table(frame: pd.DataFrame) -> pa.Table:

@@ -30,7 +30,7 @@ def load_table(config: Config) -> Table:
         config.data,
         data_dir=config.data_dir,
         columns=config.columns,
-        server_files=config.held,
+        server_files=config.server_files,
         encode=ORDINAL if config.encode == AUTO and config.protocol == "published" else config.encode,
         reading=config.reading,
     )
@@ -48,7 +48,7 @@ def prepare_all(configs: Iterable[Config]) -> list[tuple[Plan, Table]]:
     prepared = []
     for config in configs:
         is_published = config.protocol == "published"
-        files = (config.data, config.data_dir, config.columns, config.held)
+        files = (config.data, config.data_dir, config.columns, config.server_files)
         key = (*files, config.encode, config.encode == AUTO and is_published, config.reading)
         if key not in tables:
             tables[key] = load_table(config)

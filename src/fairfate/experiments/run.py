@@ -80,7 +80,7 @@ def run(
     jobs: int | None = None,
     force: bool = False,
     baselines: bool = False,
-    progress: Progress = lambda done: None,
+    progress: Progress = lambda amount: None,
 ) -> Run:
     """Train and compare strategies.
 

@@ -58,7 +58,7 @@ def run_jobs(
     *,
     jobs: int | None = None,
     executor: Executor | None = None,
-    progress: Progress = lambda done: None,
+    progress: Progress = lambda amount: None,
 ) -> None:
     """Run all tasks and hand over each one's result as it ends.
 
@@ -96,7 +96,7 @@ def run_task(shared: Shared, task: Task, report: Report) -> Any:
 def _run_elsewhere(executor: Executor, shared: Shared, tasks: Sequence[Task], progress: Progress) -> Any:
     """As `workers.run_tasks`, by an executor. A job whose worker is lost is begun again."""
     share = getattr(executor, "share", lambda value: value)
-    sent, done, failures = share(shared), 0.0, [0] * len(tasks)
+    sent, finished, failures = share(shared), 0.0, [0] * len(tasks)
     waiting = {executor.submit(_measured, sent, task): number for number, task in enumerate(tasks)}
     try:
         while waiting:
@@ -111,8 +111,8 @@ def _run_elsewhere(executor: Executor, shared: Shared, tasks: Sequence[Task], pr
                 sent = share(shared)
                 waiting[executor.submit(_measured, sent, tasks[number])] = number
                 continue
-            done += tasks[number].work
-            progress(done)
+            finished += tasks[number].work
+            progress(finished)
             yield number, result
     finally:
         for future in waiting:

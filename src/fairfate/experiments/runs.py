@@ -334,7 +334,9 @@ def read_unfinished(folder: str | Path) -> Run | None:
         config = read_written(path / CONFIG)
     except (OSError, InputError):
         raise InputError(f"run must be the folder of a run, got '{path}' (no readable {CONFIG})") from None
-    live = {one.seed: one for one in read_live_seeds(path)}  # first, since a seed's end removes it last
+    live = {
+        live_seed.seed: live_seed for live_seed in read_live_seeds(path)
+    }  # first, since a seed's end removes it last
     whole: dict[int, list[tuple[dict[str, Any], pd.DataFrame]]] = {}
     for header, rounds in Store(path / CELLS).whole():
         whole.setdefault(int(header["cell"]["seed"]), []).append((header, rounds))
@@ -359,9 +361,11 @@ def read_unfinished(folder: str | Path) -> Run | None:
     frames = [join_rounds(whole[seed], asked) for seed in seeds if seed in whole]
     frames += [live[seed].rounds for seed in seeds if seed in live and seed not in whole]
     frames = [frame for frame in frames if len(frame)]
-    planned = int(config.get("rounds", 0)) or max((one.planned for one in live.values()), default=0)
-    done = dict.fromkeys(seeds, 0) | {seed: now.done for seed, now in live.items()}
-    done |= dict.fromkeys(whole, planned)
+    planned = int(config.get("rounds", 0)) or max(
+        (live_seed.planned for live_seed in live.values()), default=0
+    )
+    rounds_done = dict.fromkeys(seeds, 0) | {seed: now.done for seed, now in live.items()}
+    rounds_done |= dict.fromkeys(whole, planned)
     return Run(
         config,
         groups,
@@ -369,7 +373,7 @@ def read_unfinished(folder: str | Path) -> Run | None:
         join_clients(clients),
         path,
         notes=_read_notes(config),
-        progress={seed: (done[seed], planned) for seed in seeds},
+        progress={seed: (rounds_done[seed], planned) for seed in seeds},
     )
 
 
@@ -427,7 +431,7 @@ def _files(store: Store, config: Mapping[str, Any]) -> list[tuple[Path, dict[str
     """The cells that a config made; of a strategy whose code was edited, those of the version it names."""
     about = config.get(PROVENANCE, {})
     codes = {str(value).removeprefix("sha256:") for key, value in about.items() if key.startswith("plugin ")}
-    own = [(path, header) for path, header in store.held if _belongs(header["cell"], config)]
+    own = [(path, header) for path, header in store.indexed if _belongs(header["cell"], config)]
     own.sort(key=lambda file: (file[1]["code"] in codes, file[0].stat().st_mtime), reverse=True)
     taken: dict[tuple[int, str], str] = {}
     files = []

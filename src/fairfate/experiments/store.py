@@ -41,8 +41,8 @@ class Store:
     @property
     def files(self) -> list[Path]:
         """The cells' files, damaged ones included, by name."""
-        found = self.folder.glob("*.parquet")
-        return sorted(path for path in found if re.fullmatch(r".+_seed-\d+_[0-9a-f]{32}", path.stem))
+        paths = self.folder.glob("*.parquet")
+        return sorted(path for path in paths if re.fullmatch(r".+_seed-\d+_[0-9a-f]{32}", path.stem))
 
     @property
     def damaged(self) -> list[Path]:
@@ -50,9 +50,9 @@ class Store:
         return [path for path in self.files if path.stem.rpartition("_")[2] != _digest(path)]
 
     @property
-    def held(self) -> list[tuple[Path, dict[str, Any]]]:
+    def indexed(self) -> list[tuple[Path, dict[str, Any]]]:
         """The files that `index` has read, each with its header."""
-        return [found for files in self._files.values() for found in files]
+        return [entry for entries in self._files.values() for entry in entries]
 
     def repair(self) -> list[str]:
         """Remove damaged files, and what a killed process was writing; returns the damaged ones' names."""
@@ -78,8 +78,8 @@ class Store:
 
     def missing(self, cell: Job) -> list[Spec]:
         """The cell's strategies that no file holds."""
-        held = {(header["code"], text) for _, header in self.files_of(cell) for text in header["specs"]}
-        return [spec for spec in cell.plan.specs if (spec.code, spec.text) not in held]
+        stored = {(header["code"], text) for _, header in self.files_of(cell) for text in header["specs"]}
+        return [spec for spec in cell.plan.specs if (spec.code, spec.text) not in stored]
 
     def read(self, cell: Job) -> pd.DataFrame:
         """The rounds of a finished cell."""
@@ -89,7 +89,7 @@ class Store:
     def files_of(self, cell: Job) -> list[tuple[Path, dict[str, Any]]]:
         """A cell's files, but for those that an older version of a plugin made."""
         codes = {"", *(spec.code for spec in cell.plan.specs)}
-        return [found for found in self._files.get(_text(cell.key), []) if found[1]["code"] in codes]
+        return [entry for entry in self._files.get(_text(cell.key), []) if entry[1]["code"] in codes]
 
     def saved(self, cell: Job) -> dict[str, str]:
         """The files that were saved with a cell, and the SHA-256 of each."""
@@ -126,8 +126,8 @@ class Store:
             texts = [spec.text for spec in specs if spec.code == code]
             header = {"cell": cell.key, "code": code, "specs": texts, "saved": dict(saved or {})}
             header |= about_groups(groups)
-            mine = rounds[strategy.isin([spec.name for spec in specs if spec.code == code])]
-            self.add(cell, rounds_table(mine, header))
+            own_rounds = rounds[strategy.isin([spec.name for spec in specs if spec.code == code])]
+            self.add(cell, rounds_table(own_rounds, header))
 
     def add(self, cell: Job, content: pa.Table) -> None:
         """Write a cell's file, whole or not there. The table's metadata have its header."""

@@ -52,7 +52,7 @@ def sweep(
     *,
     jobs: int | None = None,
     executor: Executor | None = None,
-    progress: Progress = lambda done: None,
+    progress: Progress = lambda amount: None,
     on_plan: Progress = lambda total: None,
 ) -> Sweep:
     """Run the jobs of several configs that are not yet in the folder.
@@ -99,7 +99,7 @@ def _sweep(
     planned, tasks = [], []
     for plan, table in prepared:
         for seed in plan.config.seeds:
-            job = Job.of(plan, seed, table)
+            job = Job.from_table(plan, seed, table)
             planned.append((job, table))
             missing = store.missing(job)
             if missing:
@@ -115,15 +115,15 @@ def _sweep(
         run_jobs(run_specs, tasks, tables, keep, jobs=jobs, executor=executor, progress=progress)
     finally:
         remove_unfinished(folder / CELLS)
-    done = Sweep(
+    finished = Sweep(
         folder,
         tuple(plan for plan, _ in prepared),
         tuple(job for job, _ in planned),
         sum(len(task.items) for task in tasks),
         tuple(damaged),
     )
-    _write_summary(done)
-    return done
+    _write_summary(finished)
+    return finished
 
 
 def _write_configs(folder: Path, prepared: list[tuple[Plan, Table]]) -> None:
@@ -148,12 +148,12 @@ def run_specs(task: Task, table: Table, report: Report) -> pd.DataFrame:
     return run_job(job.plan, table, job.seed, task.items, lambda: report(per_round)).rounds
 
 
-def _write_summary(done: Sweep) -> None:
+def _write_summary(finished: Sweep) -> None:
     """Mean and standard deviation over seeds, one plan after another so that memory stays small."""
-    store = Store(done.out / CELLS)
+    store = Store(finished.out / CELLS)
     store.index()
     parts = []
-    for plan in done.plans:
-        mine = [store.read(job) for job in done.jobs if job.plan == plan]
-        parts.append(summarise(pd.concat(mine, ignore_index=True)))
-    write_csv(done.out / SUMMARY, pd.concat(parts, ignore_index=True))
+    for plan in finished.plans:
+        own_rounds = [store.read(job) for job in finished.jobs if job.plan == plan]
+        parts.append(summarise(pd.concat(own_rounds, ignore_index=True)))
+    write_csv(finished.out / SUMMARY, pd.concat(parts, ignore_index=True))

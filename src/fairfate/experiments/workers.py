@@ -97,12 +97,12 @@ def in_background(work: Work, payload: Any, task: Any) -> Iterator[Callable[[], 
 def _here(
     work: Work, payload: Any, tasks: Sequence[Any], jobs: int, progress: Progress
 ) -> Generator[tuple[int, Any]]:
-    done = 0.0
+    amount_done = 0.0
 
     def report(amount: float) -> None:
-        nonlocal done
-        done += amount
-        progress(done)
+        nonlocal amount_done
+        amount_done += amount
+        progress(amount_done)
 
     for number, task in enumerate(tasks):
         yield number, work(payload, task, report)
@@ -112,7 +112,7 @@ def _elsewhere(
     work: Work, payload: Any, tasks: Sequence[Any], jobs: int, progress: Progress
 ) -> Generator[tuple[int, Any]]:
     waiting = list(enumerate(tasks))[::-1]
-    done, finished = 0.0, 0
+    amount_done, finished = 0.0, 0
     workers: list[_Worker] = []
     resource_tracker.ensure_running()  # now, since it would unblock signals below
     try:
@@ -128,11 +128,11 @@ def _elsewhere(
                     if kind == "error":
                         raise value
                     if kind == "progress":
-                        done += value
+                        amount_done += value
                     else:
                         finished += 1
                         yield number, value
-            progress(done)
+            progress(amount_done)
     finally:
         with _uninterrupted():
             for worker in workers:
@@ -259,11 +259,11 @@ def _uninterrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    seen: list[int] = []
+    numbers: list[int] = []
     handlers = {number: signal.getsignal(number) for number in _STOPPING}
     for number, handler in handlers.items():
         if handler is not signal.SIG_IGN:
-            signal.signal(number, lambda received, frame: seen.append(received))
+            signal.signal(number, lambda received, frame: numbers.append(received))
     masks = hasattr(signal, "pthread_sigmask")  # not on Windows
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING) if masks else set()
     try:
@@ -273,5 +273,5 @@ def _uninterrupted() -> Iterator[None]:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    if seen:
-        signal.raise_signal(seen[0])
+    if numbers:
+        signal.raise_signal(numbers[0])

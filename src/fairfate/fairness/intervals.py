@@ -261,9 +261,9 @@ def paired(a: ArrayLike, b: ArrayLike, test_to_train: float = TEST_TO_TRAIN) -> 
     _, error = _mean_and_error(gaps, test_to_train)
     seeds = gaps.shape[-1]
     rounding = 1e-12 * np.maximum(np.abs(first), np.abs(second)).max(axis=-1)
-    alike = np.ptp(gaps, axis=-1) <= rounding
+    are_equal = np.ptp(gaps, axis=-1) <= rounding
     equal = np.abs(gaps).max(axis=-1) <= rounding
-    unknown = alike & ~equal | (seeds < 2)
+    unknown = are_equal & ~equal | (seeds < 2)
     with np.errstate(invalid="ignore", divide="ignore"):
         p = 2 * _t_below(seeds - 1, -np.abs(mean / error))
     p = np.where(unknown, np.nan, np.where(equal, 1.0, p))

@@ -38,33 +38,33 @@ class Streams:
         return np.random.default_rng(np.random.SeedSequence(self.seed, spawn_key=(use, *key)))
 
     def split(
-        self, rows: int, by: RowNumbers | None = None, *, same_test: bool = False
+        self, rows: int, strata: RowNumbers | None = None, *, same_test: bool = False
     ) -> tuple[RowNumbers, RowNumbers, RowNumbers]:
         """Row numbers for training (60 %), validation (20 %) and test (20 %), shuffled.
 
-        With ``by``, the class of each row, every class of three rows or more is in each part; with
+        With ``strata``, the class of each row, every class of three rows or more is in each part; with
         ``same_test`` too, the test rows are those of every other seed.
         """
         if self.published:
             train, rest = _published_split(np.arange(rows), 0.4, 10 * self.seed)
             test, validation = _published_split(rest, 0.5, 10 * self.seed)
             return train, validation, test
-        if by is not None:
-            train, validation, test = self._stratified(by, (0.6, 0.2, 0.2), same_last=same_test)
+        if strata is not None:
+            train, validation, test = self._stratified(strata, (0.6, 0.2, 0.2), same_last=same_test)
             return train, validation, test
         order = self._rng(_SPLIT).permutation(rows)
         first, second = round(0.6 * rows), round(0.8 * rows)
         return order[:first], order[first:second], order[second:]
 
     def _stratified(
-        self, by: RowNumbers, shares: tuple[float, ...], *, same_last: bool = False
+        self, strata: RowNumbers, shares: tuple[float, ...], *, same_last: bool = False
     ) -> list[RowNumbers]:
         """Parts of every class of rows by their shares; the last may be the same for all seeds."""
         rng = self._rng(_SPLIT)
         last = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(_TEST,))) if same_last else None
         parts: list[list[RowNumbers]] = [[] for _ in shares]
-        for number in np.unique(by):
-            rows = np.flatnonzero(by == number)
+        for number in np.unique(strata):
+            rows = np.flatnonzero(strata == number)
             sizes = [round(share * len(rows)) for share in shares[1:]]  # one each of three rows
             ends = np.cumsum([max(0, len(rows) - sum(sizes)), *sizes])
             if last is None:
@@ -76,19 +76,19 @@ class Streams:
                 part.append(piece)
         return [rng.permutation(np.concatenate(part)) for part in parts]
 
-    def hold_out(self, by: RowNumbers, share: float) -> tuple[RowNumbers, RowNumbers]:
+    def hold_out(self, strata: RowNumbers, share: float) -> tuple[RowNumbers, RowNumbers]:
         """Row numbers for training, and a share of each class of rows to be held out; both shuffled."""
         if share == 0:
-            return self._rng(_SPLIT).permutation(len(by)), np.arange(0)
-        train, held_out = self._stratified(by, (1 - share, share))
+            return self._rng(_SPLIT).permutation(len(strata)), np.arange(0)
+        train, held_out = self._stratified(strata, (1 - share, share))
         return train, held_out
 
     def halves(
-        self, rows: int, by: RowNumbers | None = None, *, same_test: bool = False
+        self, rows: int, strata: RowNumbers | None = None, *, same_test: bool = False
     ) -> tuple[RowNumbers, RowNumbers]:
         """Row numbers for validation and test, where both come from one file, shuffled; likewise."""
-        if by is not None:
-            first, second = self._stratified(by, (0.5, 0.5), same_last=same_test)
+        if strata is not None:
+            first, second = self._stratified(strata, (0.5, 0.5), same_last=same_test)
             return first, second
         order = self._rng(_SPLIT).permutation(rows)
         return order[: (rows + 1) // 2], order[(rows + 1) // 2 :]
@@ -152,7 +152,7 @@ class Streams:
         """Where in [0, 1) a systematic draw of rows begins."""
         return float(self._rng(_COPIES).random())
 
-    def held(self, client: int, cell: RowNumbers, share: float) -> NDArray[np.bool_]:
+    def held_out(self, client: int, cell: RowNumbers, share: float) -> NDArray[np.bool_]:
         """(rows,) which of a client's rows it holds out: a share of every (group, label) that has five."""
         rng, held_out = self._rng(_HELD, client), np.zeros(len(cell), dtype=bool)
         for number in np.unique(cell):

@@ -33,7 +33,7 @@ class Federation:
     """The server's, or all that clients hold out."""
     test: PackedRows
     encoder: Encoder
-    held: tuple[PackedRows, ...] = ()
+    held_out: tuple[PackedRows, ...] = ()
     """What each client holds out, where the server has no validation rows."""
     validation_source: ValidationSource = AT_SERVER
     individual: IndividualRows | None = None
@@ -68,10 +68,10 @@ class Federation:
 
     @classmethod
     def site(
-        cls, table: Table, encoder: Encoder, number: int, held: NDArray[np.bool_] | None = None
+        cls, table: Table, encoder: Encoder, number: int, held_out: NDArray[np.bool_] | None = None
     ) -> Federation:
         """One client alone, under the number it has among the others, without the rows that it holds out."""
-        kept = np.arange(len(table)) if held is None else np.flatnonzero(~held)
+        kept = np.arange(len(table)) if held_out is None else np.flatnonzero(~held_out)
         no_rows = pack(table, np.arange(0), encoder)
         cells = np.bincount(table.cell[kept], minlength=2 * table.groups).reshape(table.groups, 2)
         before = np.zeros((number, table.groups, 2), dtype=np.int64)
@@ -120,8 +120,8 @@ def split_rows(
         validation, test = held_out(table, streams)
     else:
         check(len(table) >= 5, f"data must have at least 5 rows in '{table.name}'", len(table))
-        by = table.cell if table.stratified else None
-        train, validation, test = streams.split(len(table), by, same_test=table.is_own)
+        strata = table.cell if table.stratified else None
+        train, validation, test = streams.split(len(table), strata, same_test=table.is_own)
     for name, part in (("training", train), ("validation", validation), ("test", test)):
         check(len(part) > 0, f"data must leave a {name} row in '{table.name}'", f"{len(table)} rows in all")
     return train, validation, test
@@ -132,8 +132,8 @@ def held_out(table: Table, streams: Streams) -> tuple[NDArray[np.int64], NDArray
     validation, test = np.flatnonzero(table.part == VALIDATION), np.flatnonzero(table.part == TEST)
     if len(test):
         return validation, test
-    by = table.cell[validation] if table.stratified else None
-    first, second = streams.halves(len(validation), by, same_test=table.is_own)
+    strata = table.cell[validation] if table.stratified else None
+    first, second = streams.halves(len(validation), strata, same_test=table.is_own)
     return validation[first], validation[second]
 
 
@@ -151,7 +151,7 @@ class RowAssignment(NamedTuple):
     validation: NDArray[np.int64]
     """The server's, or all that clients hold out."""
     test: NDArray[np.int64]
-    held: tuple[NDArray[np.int64], ...] = ()
+    held_out: tuple[NDArray[np.int64], ...] = ()
     """What each client holds out, where the server has no validation rows."""
     excluded: NDArray[np.int64] = NO_ROWS
     """(clients,) rows of each that are in none of these, since their stratum has too few."""
@@ -194,32 +194,32 @@ def assign_rows(
 def _hold_out(table: Table, assignment: RowAssignment, share: float, streams: Streams) -> RowAssignment:
     """The same where each client takes validation rows out of those for training."""
     train, client = assignment.train, assignment.client
-    held: list[NDArray[np.int64]] = []
+    held_out: list[NDArray[np.int64]] = []
     kept = np.ones(len(train), dtype=bool)
     for number in range(len(assignment.names)):
         rows = np.flatnonzero(client == number)
-        held_out = rows[streams.held(number, table.cell[train[rows]], share)]
-        held.append(train[held_out])
-        kept[held_out] = False
-    validation = np.concatenate(held)
+        chosen = rows[streams.held_out(number, table.cell[train[rows]], share)]
+        held_out.append(train[chosen])
+        kept[chosen] = False
+    validation = np.concatenate(held_out)
     check(len(validation) > 0, "validation-from clients must leave a row held out", f"{kept.sum()} rows")
     return assignment._replace(
-        train=train[kept], client=client[kept], validation=validation, held=tuple(held)
+        train=train[kept], client=client[kept], validation=validation, held_out=tuple(held_out)
     )
 
 
 def _exclude_small(table: Table, assignment: RowAssignment, min_cell: int) -> RowAssignment:
     """The same without rows of strata of which a client trains on, or holds out, fewer than ``min_cell``."""
-    train, client, held = assignment.train, assignment.client, assignment.held
+    train, client, held_out = assignment.train, assignment.client, assignment.held_out
     strata, clients = 2 * table.groups, len(assignment.names)
     kept = large_strata(client * strata + table.cell[train], min_cell, clients * strata)
     excluded = np.bincount(client[~kept], minlength=clients)
     check(bool(kept.any()), f"min-cell must leave a client training rows of '{table.name}'", min_cell)
     assignment = assignment._replace(train=train[kept], client=client[kept])
-    if held:
-        large = tuple(rows[large_strata(table.cell[rows], min_cell, strata)] for rows in held)
-        excluded += [len(before) - len(rows) for before, rows in zip(held, large, strict=True)]
-        assignment = assignment._replace(held=large, validation=np.concatenate(large))
+    if held_out:
+        large = tuple(rows[large_strata(table.cell[rows], min_cell, strata)] for rows in held_out)
+        excluded += [len(before) - len(rows) for before, rows in zip(held_out, large, strict=True)]
+        assignment = assignment._replace(held_out=large, validation=np.concatenate(large))
         is_left = len(assignment.validation) > 0
         check(is_left, f"min-cell must leave a client rows held out of '{table.name}'", min_cell)
     return assignment._replace(excluded=excluded)
@@ -273,7 +273,7 @@ def encode(
         validation=validation,
         test=pack(table, assignment.test, encoder),
         encoder=encoder,
-        held=tuple(pack(table, rows, encoder) for rows in assignment.held),
+        held_out=tuple(pack(table, rows, encoder) for rows in assignment.held_out),
         validation_source=validation_source,
         individual=None if at_clients else IndividualRows(table, assignment.validation, validation, encoder),
         min_cell=min_cell,

@@ -47,5 +47,5 @@ def loss_terms(config: Mapping[str, Any], rows: ArrayLike, local: Statistics | N
     if "strategy" not in config:  # one that leaves clients alone
         return plain_loss(counted)
     groups = Groups.single("group", tuple(map(str, range(len(counted)))))
-    told = np.array(config[BROADCAST], dtype=np.float64) if BROADCAST in config else None
-    return local_terms(strategy_of(config, groups), told, counted, local)
+    broadcast = np.array(config[BROADCAST], dtype=np.float64) if BROADCAST in config else None
+    return local_terms(strategy_of(config, groups), broadcast, counted, local)

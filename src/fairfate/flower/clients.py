@@ -129,7 +129,7 @@ class FlowerServer(Server):
     def __init__(
         self, strategy: Strategy, arrays: ArrayRecord, rows: ServerRows, policy: ReplyPolicy
     ) -> None:
-        self.layout = Layout.of(arrays, policy.averaged)
+        self.layout = Layout.from_record(arrays, policy.averaged)
         trained, self.rest = np.split(self.layout.flat(arrays), [self.layout.moved])
         super().__init__(strategy, strategy.init(trained.copy()))
         self.rows, self.max_weight = rows, policy.max_weight
@@ -397,7 +397,7 @@ class FlowerClients:
         if rows is None or not self.server.needs(Need.SCORES):
             return np.zeros((0, 0, 2, 2), dtype=np.int64), None
         if isinstance(rows, BuiltIn):
-            sample = rows.judged(asked, self.streams)
+            sample = rows.scoring_rows(asked, self.streams)
             if sample is not rows and not self.sampled:
                 self.sampled = describe_sample(len(rows.rows), asked) or ""
                 log(INFO, "\t> %s", self.sampled)
@@ -435,7 +435,7 @@ class FlowerClients:
         models = np.stack([layout.flat(record) for record in good.records])
         chosen = candidates(source, self.streams, t, replies.clients, models, good.num_examples)
         counts = np.zeros((len(chosen.models) + 1, self.rows.groups, 2, 2), dtype=np.int64)
-        if chosen.judged:
+        if chosen.is_scored:
             records = [*map(layout.record, chosen.models), self.server.record]
             counts = self._ask_scores(t, self._validators(good), records)
         if len(chosen.members) < len(good.nodes):
@@ -507,12 +507,12 @@ class FlowerClients:
         return self.roster.clients(self.grid, max(1, self.cohorts.min_available_nodes))
 
 
-def limit_broadcast(told: Vector | None, most: float | None) -> Vector | None:
+def limit_broadcast(broadcast: Vector | None, most: float | None) -> Vector | None:
     """What clients are told beside the model, cut to numbers that they accept."""
-    if told is None or most is None or not (np.abs(told) > most).any():
-        return told
+    if broadcast is None or most is None or not (np.abs(broadcast) > most).any():
+        return broadcast
     log(WARNING, "\t> what clients are told beside the model is cut to numbers within %g", most)
-    return np.clip(told, -most, most)
+    return np.clip(broadcast, -most, most)
 
 
 def _arrays(state: Any) -> Iterator[NDArray[Any]]:

@@ -84,7 +84,7 @@ class Layout:
     """How many are not whole numbers; these come first."""
 
     @classmethod
-    def of(cls, record: ArrayRecord, averaged: Collection[str] = ()) -> Layout:
+    def from_record(cls, record: ArrayRecord, averaged: Collection[str] = ()) -> Layout:
         """The layout of a model's arrays; ``averaged`` are the last parts of the names not to be moved."""
         if not record:
             raise InputError("initial_arrays must hold at least one array, got none")
@@ -166,13 +166,13 @@ class Layout:
 
     def record(self, vector: NDArray[Any]) -> ArrayRecord:
         """A vector as a record; whole numbers are rounded."""
-        found: dict[str, Array] = {}
+        arrays: dict[str, Array] = {}
         pieces = np.split(vector, self.ends[:-1])
         for name, shape, dtype, piece in zip(self.names, self.shapes, self.dtypes, pieces, strict=True):
             whole = np.dtype(dtype).kind in "iub"
             values = np.rint(piece) if whole else piece
-            found[name] = Array(values.reshape(shape).astype(dtype))
-        return ArrayRecord({name: found[name] for name in self.order})
+            arrays[name] = Array(values.reshape(shape).astype(dtype))
+        return ArrayRecord({name: arrays[name] for name in self.order})
 
 
 def _values(array: Array, name: str, shape: tuple[int, ...], dtype: str) -> NDArray[Any]:
@@ -183,9 +183,9 @@ def _values(array: Array, name: str, shape: tuple[int, ...], dtype: str) -> NDAr
         stream = BytesIO(array.data)
         version = np.lib.format.read_magic(stream)
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-        found, fortran, kind = read[version](stream)
-        if found != shape:
-            raise MismatchError(f"array '{name}' has shape {found} instead of {shape}")
+        own_shape, fortran, kind = read[version](stream)
+        if own_shape != shape:
+            raise MismatchError(f"array '{name}' has shape {own_shape} instead of {shape}")
         if str(kind) != dtype:
             raise MismatchError(f"array '{name}' has type {kind} instead of {dtype}")
         size = int(np.prod(shape)) * kind.itemsize
@@ -239,9 +239,9 @@ def receive(grid: Grid, messages: Sequence[Message], timeout: float, largest: in
     replies: list[Message] = []
     while waiting:
         for identity in list(waiting):
-            found = _pull(grid, identity, waiting[identity], largest)
-            if found:
-                replies += found
+            pulled = _pull(grid, identity, waiting[identity], largest)
+            if pulled:
+                replies += pulled
                 del waiting[identity]
         left = end - time.monotonic()
         if not waiting or left <= 0:

@@ -117,8 +117,8 @@ class Received:
         node = self.nodes.pop(number)
         self.dropped.append(Dropped(self.name(node), reason, node))
         del self.records[number], self.metrics[number]
-        for place in range(number, len(self.deltas) - 1):  # row by row: a copy would be all updates again
-            self.deltas[place] = self.deltas[place + 1]
+        for position in range(number, len(self.deltas) - 1):  # row by row: a copy would be all updates again
+            self.deltas[position] = self.deltas[position + 1]
         self.deltas = self.deltas[:-1]
         self.num_examples = np.delete(self.num_examples, number)
 
@@ -220,19 +220,19 @@ def read_report(metrics: MetricRecord, groups: int, examples: float, min_cell: i
 
     With a minimum cell count, losses are those of a stratum's mean probability, which say nothing new.
     """
-    found = []
+    reports = []
     for name, size in (("counts", 4 * groups), ("probability", 2 * groups), ("loss", 2 * groups)):
         given = metrics.get(f"{LOCAL}{name}")
         values = np.array(given if isinstance(given, list) else [], dtype=np.float64)
         if values.shape != (size,) or not np.isfinite(values).all() or (values < 0).any():
             raise MismatchError(f"'{LOCAL}{name}' is not {size} numbers >= 0")
-        found.append(values)
-    whole = found[0] == np.floor(found[0])
+        reports.append(values)
+    whole = reports[0] == np.floor(reports[0])
     # Before they are integers, whose sum could wrap around
-    if not whole.all() or (found[0] > examples).any() or found[0].sum() != examples or examples < 1:
+    if not whole.all() or (reports[0] > examples).any() or reports[0].sum() != examples or examples < 1:
         raise MismatchError(f"'{LOCAL}counts' are not its {examples:g} rows")
-    counts = found[0].astype(np.int64).reshape(groups, 2, 2)
-    probability, loss = found[1].reshape(groups, 2), found[2].reshape(groups, 2)
+    counts = reports[0].astype(np.int64).reshape(groups, 2, 2)
+    probability, loss = reports[1].reshape(groups, 2), reports[2].reshape(groups, 2)
     if (probability > counts.sum(axis=-1) + 1e-6).any():
         raise MismatchError(f"'{LOCAL}probability' is more than its rows")
     check_cells(counts, min_cell, f"{LOCAL}counts")
@@ -298,9 +298,9 @@ def check_rows(good: Received, known: Mapping[int, Client], max_examples: float 
     """Drop clients that train on other rows than they told, by which everybody's losses are weighed."""
     for position in reversed(range(len(good.nodes))):
         rows, claimed = known[good.nodes[position]].rows, good.num_examples[position]
-        told = min(0 if rows is None else int(rows.sum()), max_examples or math.inf)
-        if claimed != told:
-            good.drop(position, f"{claimed:g} examples where it had told of {told:g} rows")
+        reported = min(0 if rows is None else int(rows.sum()), max_examples or math.inf)
+        if claimed != reported:
+            good.drop(position, f"{claimed:g} examples where it had told of {reported:g} rows")
 
 
 def read_reports(good: Received, groups: int, weight_key: str, min_cell: int = 0) -> Statistics | None:
@@ -334,10 +334,10 @@ def scale_updates(
             "\t> updates were shortened, to %.2g of their length: is one of the others tiny?",
             factors.min(),
         )
-    for place in np.flatnonzero(factors != 1):
-        delta = good.deltas[place]
-        delta[: layout.measured] *= delta.dtype.type(factors[place])
-        good.records[place] = layout.record(model + delta)
+    for position in np.flatnonzero(factors != 1):
+        delta = good.deltas[position]
+        delta[: layout.measured] *= delta.dtype.type(factors[position])
+        good.records[position] = layout.record(model + delta)
 
 
 def score(good: Received, validation: Measure) -> Counts:

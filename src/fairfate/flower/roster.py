@@ -90,7 +90,7 @@ class Roster:
     def clients(self, grid: Grid, need: int) -> list[Client]:
         """All clients that are online, in a fixed order; waits for ``need`` of them, but not forever."""
         end = time.monotonic() + self.max_wait
-        said, again, waiting = -1, 0.0, False
+        last_count, again, waiting = -1, 0.0, False
         while True:
             nodes = sorted(grid.get_node_ids())
             self._forget(nodes)
@@ -102,8 +102,8 @@ class Roster:
             if time.monotonic() >= end:
                 raise InputError(self._too_few(nodes, need))
             now = time.monotonic()
-            if len(online) != said or now >= again:
-                said, again = len(online), now + self.interval
+            if len(online) != last_count or now >= again:
+                last_count, again = len(online), now + self.interval
                 log(INFO, "%s", self._waiting(nodes, need, end - now))
             time.sleep(min(1.0, self.interval, max(0.01, end - now)))
             waiting = True  # then those who were refused are asked again: a file may have been mended
@@ -123,8 +123,8 @@ class Roster:
             parts.append(f"refused: {listing(reasons, 5)}")
         parts += self._missing(silent, there)
         more = need - len(there)
-        told = "; ".join([*parts, f"{max(0.0, left):.0f} s left"])
-        return f"Waiting for {more} more site{'' if more == 1 else 's'} ({told})"
+        problem = "; ".join([*parts, f"{max(0.0, left):.0f} s left"])
+        return f"Waiting for {more} more site{'' if more == 1 else 's'} ({problem})"
 
     def _missing(self, silent: Sequence[int], there: Sequence[str]) -> list[str]:
         """Who has not been heard of, by name and by number."""
@@ -141,8 +141,8 @@ class Roster:
         there = [self.known[node].name for node in nodes if node in self.known]
         silent = [node for node in nodes if node not in self.known and node not in self.refused]
         reasons = [f"{name} takes no part: {why}" for name, why in self.refused.values()]
-        told = "".join(f"; {reason}" for reason in [*reasons, *self._missing(silent, there)])
-        return f"there must be at least {need} clients within {self.max_wait:g} s, got {len(there)}{told}"
+        problem = "".join(f"; {reason}" for reason in [*reasons, *self._missing(silent, there)])
+        return f"there must be at least {need} clients within {self.max_wait:g} s, got {len(there)}{problem}"
 
     def _meet(self, grid: Grid, nodes: Sequence[int]) -> None:
         """Ask new nodes who they are."""
@@ -210,8 +210,8 @@ def read_answer(node: int, content: RecordDict, groups: int) -> tuple[Client, st
     given = content.metric_records.get(COUNTS, MetricRecord()).get(ROWS)
     counts = [n for n in given if isinstance(n, int) and n >= 0] if isinstance(given, list) else []
     if counts != given or len(counts) != 2 * groups or not 0 < sum(counts) < MOST_EXAMPLES:
-        told = one_line(given, 80)
-        problem = f"'{ROWS}' must be its rows by label in each of {groups} groups, got {told}"
+        shown = one_line(given, 80)
+        problem = f"'{ROWS}' must be its rows by label in each of {groups} groups, got {shown}"
         return Client(node, name), problem
     return Client(node, name, np.array(counts, dtype=np.int64).reshape(-1, 2)), ""
 

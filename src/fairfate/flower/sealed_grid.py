@@ -96,7 +96,7 @@ class SealedGrid(Grid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """The answers that have come, opened."""
-        found = []
+        opened = []
         for reply in self.grid.pull_messages(message_ids):
             sent = self._sent.pop(reply.metadata.reply_to_message_id, None)
             if sent is None:
@@ -119,8 +119,8 @@ class SealedGrid(Grid):
                     reply.content = content
                     if isinstance(problem, ConfigRecord):
                         reply = Message(Error(AT_SITE, one_line(problem.get(REASON))), reply_to=question)
-            found.append(reply)
-        return found
+            opened.append(reply)
+        return opened
 
     def _put_name(self, content: RecordDict, name: str) -> None:
         """The name of a site is that of its key, and not what it claims."""

@@ -271,7 +271,9 @@ class FlowerStrategy(Base):
 
     def _pack(self, result: Result) -> dict[str, Any]:
         """What a checkpoint holds beside the strategy's state and its record."""
-        metrics = {name: {t: dict(of) for t, of in getattr(result, name).items()} for name in _RESULTS}
+        metrics = {
+            name: {t: dict(values) for t, values in getattr(result, name).items()} for name in _RESULTS
+        }
         rest, names = self.server.rest, self.roster.names
         return {"rest": rest, "names": names, "asked": self.asked, "metrics": json.dumps(metrics)}
 
@@ -283,16 +285,16 @@ class FlowerStrategy(Base):
             saved.path.parent.mkdir(parents=True, exist_ok=True)
             save(0)  # finds out now whether it can be written
             return 0
-        done, more = saved.load([self.server], [self._recorder])
+        rounds_done, more = saved.load([self.server], [self._recorder])
         self.server.restore(more["rest"])
         self._recorder.resume()
         self.roster.names[:], self.asked = more["names"], more["asked"]
         for name, rounds in json.loads(more["metrics"]).items():
             getattr(result, name).update({int(t): MetricRecord(values) for t, values in rounds.items()})
-        if done:
+        if rounds_done:
             result.arrays = self.server.record
-            log(INFO, "Going on after round %d of '%s'", done, saved.path)
-        return done
+            log(INFO, "Going on after round %d of '%s'", rounds_done, saved.path)
+        return rounds_done
 
     def _identity(self) -> dict[str, Any]:
         """What must be the same for a run to go on."""

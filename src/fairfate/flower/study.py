@@ -132,7 +132,7 @@ class Data:
     encode: str = _line(str, "how columns become inputs")
 
     @classmethod
-    def of(cls, schema: Schema) -> Data:
+    def from_schema(cls, schema: Schema) -> Data:
         """What there is to say of a schema."""
         return cls(
             label=schema.target,
@@ -261,7 +261,7 @@ class Study:
             raise NotInStudyError(f"no schema ({error})") from None
         if schema.to_json() != text:
             raise NotInStudyError("a schema that says more than is read of it")
-        given, listed = vars(Data.of(schema)), vars(self.data)
+        given, listed = vars(Data.from_schema(schema)), vars(self.data)
         others = [name for name in listed if given[name] != listed[name]]
         if others:
             raise NotInStudyError(f"a schema with other {others[0]} than the study lists")
@@ -291,7 +291,7 @@ class Study:
 
 def columns_of(schema: Schema) -> dict[str, dict[str, Any]]:
     """Each input's role and range, as a study lists them."""
-    encoder, found = schema.encoder, {}
+    encoder, ranges = schema.encoder, {}
     for number, name in enumerate(schema.features):
         about: dict[str, Any] = {"role": "number"}
         if name in schema.categories:
@@ -306,8 +306,8 @@ def columns_of(schema: Schema) -> dict[str, dict[str, Any]]:
             about |= dict(zip(names, (float(encoder.low[number]), float(encoder.span[number])), strict=True))
             if encoder.flagged is not None:
                 about["missing"] = bool(encoder.flagged[number])
-        found[name] = about
-    return found
+        ranges[name] = about
+    return ranges
 
 
 _HEAD = """\
@@ -339,7 +339,7 @@ def _text(key: str, value: object, comment: str = "") -> str:
 
 def _toml(value: object) -> str:
     if isinstance(value, dict):
-        return "{" + ", ".join(_text(key, of) for key, of in value.items()) + "}"
+        return "{" + ", ".join(_text(key, item) for key, item in value.items()) + "}"
     text = json.dumps(value, ensure_ascii=False)
     return "".join(sign if sign.isprintable() else _escaped(sign) for sign in text)
 

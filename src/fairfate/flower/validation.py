@@ -131,12 +131,12 @@ class BuiltIn:
         """Rows by (group, label, prediction)."""
         return np.asarray(self.model.count(self._vector(model)[None], self.rows)[0])
 
-    def judged(self, clients: int, streams: Streams) -> BuiltIn:
+    def scoring_rows(self, clients: int, streams: Streams) -> BuiltIn:
         """The same on those rows that the models of so many clients are scored on; itself where all are."""
         if self._sampled is None or self._sampled[0] != clients:
             rows = scoring_rows(self.rows, clients, streams)
-            of = self if rows is self.rows else BuiltIn(rows, self.model, self.grouping)
-            self._sampled = clients, of
+            sample = self if rows is self.rows else BuiltIn(rows, self.model, self.grouping)
+            self._sampled = clients, sample
         return self._sampled[1]
 
     def margins(self, model: ArrayRecord) -> Margins:

@@ -92,7 +92,7 @@ def code_checksum(*functions: Callable[..., Any], deep: bool = False) -> str:
     use. With ``deep`` it is both, and the values that the functions hold.
     """
     digest = hashlib.sha256()
-    seen: set[int] = set()
+    visited: set[int] = set()
     for function in functions:
         module = module_of(function)
         if is_built_in(function) and not deep:
@@ -103,17 +103,17 @@ def code_checksum(*functions: Callable[..., Any], deep: bool = False) -> str:
         if file.is_file():
             digest.update(file.read_bytes())
         if deep or not file.is_file():
-            for part in _parts(function, module, {}, seen):
+            for part in _parts(function, module, {}, visited):
                 digest.update(part)
     return digest.hexdigest()
 
 
-def _parts(value: Any, module: str, names: Mapping[str, Any], seen: set[int]) -> Iterator[bytes]:
+def _parts(value: Any, module: str, names: Mapping[str, Any], visited: set[int]) -> Iterator[bytes]:
     """What a value is, in bytes: of functions their code, closure, and what they use of their own module."""
     if isinstance(value, FunctionType | type | dict):  # which live on: others' ids are used again
-        if id(value) in seen:
+        if id(value) in visited:
             return
-        seen.add(id(value))
+        visited.add(id(value))
     inner: list[Any] = []
     if isinstance(value, FunctionType | type) and (value.__module__ or "") != module:
         yield f"{value.__module__}.{value.__qualname__}".encode()
@@ -140,7 +140,7 @@ def _parts(value: Any, module: str, names: Mapping[str, Any], seen: set[int]) ->
     else:
         yield repr(value).encode()
     for item in inner:
-        yield from _parts(item, module, names, seen)
+        yield from _parts(item, module, names, visited)
 
 
 _NO_CODE = ("__dict__", "__doc__", "__firstlineno__", "__module__", "__weakref__")

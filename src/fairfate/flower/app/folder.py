@@ -178,18 +178,18 @@ def _is_interrupted(path: Path, begun: str) -> bool:
 
 def _provenance(settings: Settings, study: Study | None) -> dict[str, object]:
     """What a run depends on besides the options of `fairfate run`: study, other settings, server's files."""
-    found: dict[str, object] = {}
+    provenance: dict[str, object] = {}
     if study is not None:
-        found |= {"study": study.name, "study-version": study.version, "study-sha256": study.checksum}
+        provenance |= {"study": study.name, "study-version": study.version, "study-sha256": study.checksum}
     for name in _COLUMNS:
         value = getattr(settings.config, name)
-        found[f"server-{name}"] = ",".join(value) if isinstance(value, tuple) else value or ""
+        provenance[f"server-{name}"] = ",".join(value) if isinstance(value, tuple) else value or ""
     for name in ("schema", "max_norm", "max_examples"):
-        found[f"server-{name.replace('_', '-')}"] = getattr(settings, name)
+        provenance[f"server-{name.replace('_', '-')}"] = getattr(settings, name)
     for name, file in (("validation", settings.config.validation), ("test", settings.config.test)):
         if file:
-            found[f"server-{name}-sha256"] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    return found
+            provenance[f"server-{name}-sha256"] = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return provenance
 
 
 _COLUMNS = ("target", "favourable", "sensitive", "privileged", "drop", "categorical")

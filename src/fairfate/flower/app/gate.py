@@ -272,10 +272,14 @@ class Gate:
             raise NotInStudyError(f"strategy {one_line(config['strategy'], 80)}")
         if LEARNING_RATE in config and config[LEARNING_RATE] != training.learning_rate:
             raise NotInStudyError(f"{LEARNING_RATE} {config[LEARNING_RATE]!r}")
-        told = config.get(BROADCAST, [])
+        broadcast = config.get(BROADCAST, [])
         most = 8 * len(self.study.data.groups) + 8
-        numbers = isinstance(told, list) and len(told) <= most and all(isinstance(n, float) for n in told)
-        if not numbers or not all(abs(number) <= limits.max_told for number in told):
+        numbers = (
+            isinstance(broadcast, list)
+            and len(broadcast) <= most
+            and all(isinstance(n, float) for n in broadcast)
+        )
+        if not numbers or not all(abs(number) <= limits.max_told for number in broadcast):
             raise NotInStudyError(f"'{BROADCAST}' is not at most {most} numbers within {limits.max_told:g}")
 
     def _check_scored(self, number: int, models: int) -> None:
@@ -392,15 +396,15 @@ def describe_message(message: Message, context: Context) -> dict[str, Any]:
 
 def describe(content: RecordDict) -> dict[str, Any]:
     """What records hold, in a few words: names and sizes, no values."""
-    found: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
     for name in list(content)[:_MOST_NAMES]:
         record = content[name]
         if isinstance(record, ArrayRecord):
-            held: Any = f"{sum(math.prod(array.shape) for array in record.values())} numbers"
+            parts: Any = f"{sum(math.prod(array.shape) for array in record.values())} numbers"
         else:
-            held = sorted(one_line(key, 40) for key in list(record)[:_MOST_NAMES])
-        found[one_line(name, 40)] = held
-    return found
+            parts = sorted(one_line(key, 40) for key in list(record)[:_MOST_NAMES])
+        summary[one_line(name, 40)] = parts
+    return summary
 
 
 def describe_question(question: Question) -> dict[str, Any]:
@@ -421,15 +425,15 @@ def _layers(record: object, model: Model, largest: float) -> dict[str, NDArray[A
     wanted = model.arrays(np.zeros(model.num_parameters, dtype=np.float32))
     if not isinstance(record, ArrayRecord) or set(record) != set(wanted):
         raise NotInStudyError("arrays of another model")
-    found: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     for name, like in wanted.items():
         values = record[name].numpy()
         if values.shape != like.shape or values.dtype != like.dtype:
             raise NotInStudyError(f"array '{name}' of another shape or type")
         if not (np.abs(values) <= largest).all():
             raise NotInStudyError(f"a weight beyond {largest:g} in array '{name}'")
-        found[name] = values
-    return found
+        arrays[name] = values
+    return arrays
 
 
 def _whole(config: Mapping[str, Any], key: str, low: int, high: int) -> int:

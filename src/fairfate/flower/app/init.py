@@ -66,7 +66,7 @@ def init(path: str | Path) -> Path:
 
 def _write_app(building: Path, words: dict[str, str]) -> None:
     template = files("fairfate.flower.app") / "template"
-    places = {
+    paths = {
         "pyproject.toml.in": "pyproject.toml",
         "README.md": "README.md",
         "deploy_here.py": "deploy_here.py",
@@ -78,13 +78,13 @@ def _write_app(building: Path, words: dict[str, str]) -> None:
         "app/server_app.py": f"{words['package']}/server_app.py",
         "app/client_app.py": f"{words['package']}/client_app.py",
     }
-    texts = {place: (template / source).read_text("utf-8") for source, place in places.items()}
+    texts = {path: (template / source).read_text("utf-8") for source, path in paths.items()}
     site = (template / "sites" / "site.toml").read_text("utf-8")
     texts |= {f"sites/{name}.toml": site.replace("{{site}}", name) for name in SITES}
-    for place, text in texts.items():
+    for path, text in texts.items():
         for word, value in words.items():
             text = text.replace(f"{{{{{word}}}}}", value)
-        file = building / place
+        file = building / path
         file.parent.mkdir(exist_ok=True)
         file.write_text(text, encoding="utf-8")
 

@@ -149,11 +149,11 @@ def prepare(node: Path) -> tuple[Gate, dict[str, str]]:
 def check_guard(guard: Path, commands: list[str], environment: dict[str, str]) -> None:
     """InputError unless the guard is what Flower will find and run for every kind of task."""
     for command in commands:
-        found = shutil.which(command, path=environment["PATH"])
-        if found is None or Path(found).resolve() != (guard / command).resolve():
-            raise InputError(f"guard must be what Flower runs as {command}, got '{found}'")
+        program = shutil.which(command, path=environment["PATH"])
+        if program is None or Path(program).resolve() != (guard / command).resolve():
+            raise InputError(f"guard must be what Flower runs as {command}, got '{program}'")
     try:
-        done = subprocess.run(
+        finished = subprocess.run(
             ["flwr-clientapp", CHECK],
             env=environment,
             capture_output=True,
@@ -163,8 +163,10 @@ def check_guard(guard: Path, commands: list[str], environment: dict[str, str]) -
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(f"guard must be a program that can run, got {error}") from None
-    if done.stdout != PASSED:
-        raise InputError(f"guard must answer that it guards this site, got {done.stderr.strip()[-300:]!r}")
+    if finished.stdout != PASSED:
+        raise InputError(
+            f"guard must answer that it guards this site, got {finished.stderr.strip()[-300:]!r}"
+        )
 
 
 def launch(node: Path, words: list[str]) -> int:

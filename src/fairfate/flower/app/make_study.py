@@ -205,7 +205,7 @@ def make_study(
         fairfate=__version__,
         flower=".".join(package_version.split(".")[:2]),
         app=app_checksum(app),
-        data=Data.of(schema),
+        data=Data.from_schema(schema),
         columns=columns_of(schema),
         training=Training(
             strategies=tuple(dict.fromkeys(texts)),
@@ -339,7 +339,9 @@ def changes_from(before: Study, after: Study) -> list[str]:
         if first != second
     ]
     old, new = (_by_section(study.text()) for study in (before, after))
-    removed, added = ([line for line in one if line not in other] for one, other in ((old, new), (new, old)))
+    removed, added = (
+        [line for line in lines if line not in other] for lines, other in ((old, new), (new, old))
+    )
     return [*replaced, *(f"- {line}" for line in removed), *(f"+ {line}" for line in added)]
 
 

@@ -146,12 +146,12 @@ def check_site(schema: str | Path, node: str | Path | None = None, data: str | P
     if not file.is_file():
         raise InputError(f"data must be a CSV or Parquet file, got '{file}' (no such file{_where(file)})")
     frame = read_rows(config, file, known)
-    name, found = (
+    name, problems = (
         str(config.get("name") or stem(file)),
         list(known.apply(frame, on_unknown="collect").problems),
     )
     notes = [] if file.is_absolute() or node is None else [_relative(file)]
-    return Checked(name, file, found, [] if found else [*_summary(known, frame, name), *notes])
+    return Checked(name, file, problems, [] if problems else [*_summary(known, frame, name), *notes])
 
 
 def _read_schema(path: str | Path) -> Schema:
@@ -216,10 +216,10 @@ def _cells(table: Table) -> str:
 
 
 def _missing(schema: Schema, frame: pd.DataFrame) -> str:
-    said, usual = [], "mean" if schema.encode == ONEHOT else "median"
+    sentences, usual = [], "mean" if schema.encode == ONEHOT else "median"
     for column in schema.columns:
         count = int(frame[column].isna().sum())
         if count:
             how = "a category of their own" if column in schema.categories else f"the {usual} is taken"
-            said.append(f"{column} {count} ({how})")
-    return "; ".join(said) or "none"
+            sentences.append(f"{column} {count} ({how})")
+    return "; ".join(sentences) or "none"

@@ -85,17 +85,17 @@ def ask_for_schema(grid: Grid, settings: Settings) -> Schema:
     clients = Roster(max_wait=settings.max_wait).clients(grid, settings.min_sites)
     question = RecordDict({"config": ConfigRecord({ASK: DESCRIBE, SCHEMA: schema.to_json()})})
     messages = [Message(question, client.node, MessageType.QUERY) for client in clients]
-    told: dict[str, Any] = {}
+    descriptions: dict[str, Any] = {}
     for reply in receive(grid, messages, settings.timeout):
         name, described, problem = _description(reply)
         if problem:
             log(WARNING, "%s is left out of the schema: %s", name, problem)
         else:
-            told[f"{name} (node {reply.metadata.src_node_id})"] = described
-    schema, refused = widen_schema(schema, told)
+            descriptions[f"{name} (node {reply.metadata.src_node_id})"] = described
+    schema, refused = widen_schema(schema, descriptions)
     for name, reason in refused.items():
         log(WARNING, "%s is left out of the schema: %s", name, one_line(reason))
-    log(INFO, "The schema covers the columns of %d sites", len(told) - len(refused))
+    log(INFO, "The schema covers the columns of %d sites", len(descriptions) - len(refused))
     return schema
 
 

@@ -159,25 +159,27 @@ class Settings(Checked):
     @property
     def columns(self) -> Columns:
         """What the columns of the validation file mean."""
-        found = replace(self.config, schema=None).columns
-        if found is None:
+        columns = replace(self.config, schema=None).columns
+        if columns is None:
             raise InputError(f"data must be files of the sites' own, got '{self.config.data}'")
-        return found
+        return columns
 
     @property
-    def held(self) -> ServerFiles:
+    def server_files(self) -> ServerFiles:
         """The server's files."""
-        if self.config.held is None:
+        if self.config.server_files is None:
             raise InputError("validation must be given, got none")
-        return self.config.held
+        return self.config.server_files
 
     def draft_schema(self) -> Schema:
         """What can be learned of the columns from the validation file."""
-        return draft_schema(self.held, self.columns, self.config.encode, self.config.reading)
+        return draft_schema(self.server_files, self.columns, self.config.encode, self.config.reading)
 
     def load_server_files(self, schema: Schema | None) -> tuple[Schema, Table]:
         """The schema, unless it is given, and the server's rows in it."""
-        return load_server_files(self.held, self.columns, schema, self.config.encode, self.config.reading)
+        return load_server_files(
+            self.server_files, self.columns, schema, self.config.encode, self.config.reading
+        )
 
     @property
     def streams(self) -> Streams:

@@ -160,13 +160,13 @@ class Site:
 
     def parts(self, table: Table, config: Mapping[str, Any]) -> tuple[Mask, Mask]:
         """Which rows are trained on, and which are held out; rows of small strata are in neither."""
-        held = np.zeros(len(table), dtype=bool)
+        held_out = np.zeros(len(table), dtype=bool)
         if HELD_SEED in config:
             streams, share = Streams(int(config[HELD_SEED])), float(config[HELD_SHARE])
-            held = streams.held(int(config["client"]), table.cell, share)
+            held_out = streams.held_out(int(config["client"]), table.cell, share)
         elif HELD_SHARE in config:  # which rows depends on our number, how many of them does not
-            held = Streams(0).held(0, table.cell, float(config[HELD_SHARE]))
-        return self._large(table, ~held), self._large(table, held)
+            held_out = Streams(0).held_out(0, table.cell, float(config[HELD_SHARE]))
+        return self._large(table, ~held_out), self._large(table, held_out)
 
     def _large(self, table: Table, part: Mask) -> Mask:
         kept = part.copy()
@@ -306,7 +306,7 @@ def answer(question: Question, site: Site, network: str | None = None) -> Record
         return RecordDict({"arrays": sent, "metrics": MetricRecord(metrics)})
     result = RecordDict({CLIENT: ConfigRecord({NAME: site.name, **_note(site.context)})})
     table = site.table(question.schema)
-    trained, held = site.parts(table, config)
+    trained, held_out = site.parts(table, config)
     site.check_rows(int(trained.sum()))
     if kind in (FIT, ROWS):
         log(INFO, "%s: %d rows fit the server's schema", table.name, len(table))
@@ -316,8 +316,8 @@ def answer(question: Question, site: Site, network: str | None = None) -> Record
         return result
     layers = dict(question.models[0])
     model: Model = Mlp.of(layers) if network is None else model_of(question.schema, "", network)
-    vectors = np.stack([np.asarray(model.flat(dict(of)), dtype=np.float32) for of in question.models])
-    part = held if kind == SCORES or config.get(PART) == HELD else trained
+    vectors = np.stack([np.asarray(model.flat(dict(arrays)), dtype=np.float32) for arrays in question.models])
+    part = held_out if kind == SCORES or config.get(PART) == HELD else trained
     rows = pack(table, np.flatnonzero(part), question.schema.encoder)
     if kind == SCORES:
         counts = round_counts(model.count(vectors, rows), site.min_cell)

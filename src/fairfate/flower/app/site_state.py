@@ -149,13 +149,13 @@ class SiteFolder:
             text = (self.path / LOG).read_text("utf-8", errors="replace")
         except FileNotFoundError:
             return []
-        found = []
+        entries = []
         for line in text.splitlines():
             try:
-                found.append(dict(json.loads(line)))
+                entries.append(dict(json.loads(line)))
             except ValueError:
                 continue
-        return found
+        return entries
 
 
 def _sync_folder(path: Path) -> None:

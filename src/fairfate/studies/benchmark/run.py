@@ -111,7 +111,9 @@ def benchmark(
         _prepare(Config(data=name, partition=partition, encode=code, **shared))
         for name, partition, code in itertools.product(data, partitions, encode)
     ]
-    cells = [(Job.of(plan, seed, table), table) for plan, table in prepared for seed in plan.config.seeds]
+    cells = [
+        (Job.from_table(plan, seed, table), table) for plan, table in prepared for seed in plan.config.seeds
+    ]
     kept, about = read_kept() if methods else (pd.DataFrame(columns=[*WHERE, *COLUMNS]), {"cells": []})
     compared = {id(cell): cell for cell in same(about, [cell for cell, _ in cells])}
     start = time.monotonic()
@@ -257,7 +259,7 @@ def read_cells(folder: Path) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
     """The rows of each finished cell of a folder, and what they depend on."""
     store = Store(folder / CELLS)
     store.index()
-    for path, header in store.held:
+    for path, header in store.indexed:
         key = {"encode": ORDINAL, **header["cell"]}
         yield pq.read_table(path).to_pandas().assign(**{name: key[name] for name in WHERE}), key
 

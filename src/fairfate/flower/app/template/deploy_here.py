@@ -192,12 +192,12 @@ class Local:
 
     def flwr(self, *words: str, well: str | None = None) -> str:
         """Call `flwr` and return what it prints; an error that says ``well`` is none."""
-        done = subprocess.run(
+        finished = subprocess.run(
             [str(BIN / "flwr"), *words], env=self.environment, capture_output=True, text=True, check=False
         )
-        if done.returncode and (well is None or well not in done.stdout + done.stderr):
-            raise SystemExit(f"flwr {' '.join(words)}: {done.stdout}{done.stderr}")
-        return done.stdout
+        if finished.returncode and (well is None or well not in finished.stdout + finished.stderr):
+            raise SystemExit(f"flwr {' '.join(words)}: {finished.stdout}{finished.stderr}")
+        return finished.stdout
 
 
 class Deployment(Local):
@@ -404,12 +404,12 @@ class Deployment(Local):
     def run(self, command: str, cwd: Path) -> str:
         """Run a command to its end and return what it prints."""
         say(f"$ {command}")
-        done = subprocess.run(
+        finished = subprocess.run(
             shlex.split(command), cwd=cwd, env=self.environment, capture_output=True, text=True, check=False
         )
-        if done.returncode:
-            raise SystemExit(f"{command}: {done.stdout}{done.stderr}")
-        return done.stdout
+        if finished.returncode:
+            raise SystemExit(f"{command}: {finished.stdout}{finished.stderr}")
+        return finished.stdout
 
 
 def read_config() -> dict[str, Any]:
