@@ -39,34 +39,42 @@ SUMS = {
 """Whether sums over the clients would be enough for the server; whoever adds a strategy says so here."""
 VARIANTS = ("fedavg_gr:counts=once", "prejudice:scope=global")
 STEP_TELLS = {
-    "clip": ("nothing", "", "no: each update is measured"),
-    "median": ("nothing", "", "no: each update is compared"),
-    "trimmed": ("nothing", "", "no: each update is compared"),
-    "krum": ("nothing", "", "no: each update is compared"),
-    "average": ("nothing", "", "yes"),
+    "clip": ("nothing", "no", "no: each update is measured"),
+    "median": ("nothing", "no", "no: each update is compared"),
+    "trimmed": ("nothing", "no", "no: each update is compared"),
+    "krum": ("nothing", "no", "no: each update is compared"),
+    "average": ("nothing", "no", "yes"),
     "thresholds": ("nothing", "yes: thresholds are chosen on them", "yes"),
-    "thresholds:from=clients": ("once: a histogram of scores, 256 bins for each group and label", "", "yes"),
+    "thresholds:from=clients": (
+        "once: a histogram of scores, 256 bins for each group and label",
+        "no",
+        "yes",
+    ),
 }
 
 
 def table() -> str:
-    """All strategies of this project, and the steps."""
+    """All strategies of this project, and the steps; those with the same needs share a row."""
     ours = [entry.name for entry in entries() if entry.build.__module__.startswith("fairfate.")]
-    rows = []
+    rows: dict[tuple[str, str, str], list[str]] = {}
     for text in sorted([*ours, *VARIANTS]):
         spec = parse_spec(text, "eqo")
         needs = spec.build(Setup(num_rounds=10, learning_rate=0.1)).needs
-        told = "; ".join(words for need, words in TELLS.items() if need in needs) or "nothing"
-        scored = "yes: each client's model is scored on them" if Need.SCORES in needs else ""
+        sent = "; ".join(words for need, words in TELLS.items() if need in needs) or "nothing"
+        scored = "yes: each client's model is scored on them" if Need.SCORES in needs else "no"
         scored = "yes: the model takes a step on them" if Need.DESCENT in needs else scored
-        rows.append((text, told, scored, SUMS[spec.name]))
+        rows.setdefault((sent, scored, SUMS[spec.name]), []).append(text)
     missing = set(STEPS) - {name.partition(":")[0] for name in STEP_TELLS}
     if missing:
-        raise KeyError(f"what these steps tell: {missing}")
-    rows += [(f"+{name}", *said) for name, said in STEP_TELLS.items()]
-    head = "| | a client also tells | needs the server's rows | sums would do |\n"
+        raise KeyError(f"what these steps send: {missing}")
+    for name, needs in STEP_TELLS.items():
+        rows.setdefault(needs, []).append(f"+{name}")
+    head = "| strategies and steps | a client also sends | needs the server's rows | sums suffice |\n"
     return (
         head
         + "| --- | --- | --- | --- |\n"
-        + "".join(f"| `{row[0]}` | {' | '.join(row[1:])} |\n" for row in rows)
+        + "".join(
+            f"| {', '.join(f'`{name}`' for name in names)} | {' | '.join(key)} |\n"
+            for key, names in rows.items()
+        )
     )

@@ -149,11 +149,11 @@ def who_judges(split: str) -> str:
             ]
             means = rows.groupby("validation_from")[[name, "accuracy"]].mean()
             base = means.loc[SERVER]
-            cells = [f"{_short(base[name])} / {_short(base['accuracy'])}"]
+            cells = [f"{_short(base[name])}/{_short(base['accuracy'])}"]
             for who in WHO:
                 if who in means.index:
                     change = means.loc[who] - base
-                    cells.append(f"{_change(change[name])} / {_change(change['accuracy'])}")
+                    cells.append(f"{_change(change[name])}/{_change(change['accuracy'])}")
                 else:
                     cells.append("")
             shown = " | ".join(cell.replace(" ", "\N{NO-BREAK SPACE}") for cell in cells)
@@ -224,7 +224,7 @@ def no_rows() -> str:
 
 
 def _cell(of: pd.DataFrame) -> str:
-    return f"{_short(of['eqo'].mean())} / {_short(of['accuracy'].mean())}".replace(" ", "\N{NO-BREAK SPACE}")
+    return f"{_short(of['eqo'].mean())}/{_short(of['accuracy'].mean())}".replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def picture() -> None:
