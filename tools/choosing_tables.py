@@ -67,7 +67,7 @@ def _cells(frame: pd.DataFrame, key: str, titles: dict[str, str]) -> str:
         shown = [_cell(part.loc[strategy], strategy == best[name]) for name, part in parts.items()]
         text += f"| {_name(strategy)} | {' | '.join(shown)} |\n"
     alike = [_short(part["majority"].iloc[0]) for part in parts.values()]
-    return text + f"| (all alike) | {' | '.join(f'/ {value} /' for value in alike)} |\n"
+    return text + f"| majority baseline | {' | '.join(f'/{value}/' for value in alike)} |\n"
 
 
 def _name(strategy: str) -> str:
@@ -91,7 +91,7 @@ def _to_take(part: pd.DataFrame) -> str:
 def _cell(row: pd.Series[float], taken: bool) -> str:
     fair = f"**{_short(row['eqo_mean'])}**" if taken else _short(row["eqo_mean"])
     mark = f" †{row['collapsed']:.0f}" if row["collapsed"] else ""
-    return f"{fair} / {_short(row['accuracy_mean'])} / {_short(row['mcc_mean'])}{mark}".replace(
+    return f"{fair}/{_short(row['accuracy_mean'])}/{_short(row['mcc_mean'])}{mark}".replace(
         " ", "\N{NO-BREAK SPACE}"
     )
 

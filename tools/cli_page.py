@@ -8,14 +8,14 @@ from typing import Any, get_type_hints
 from typer.main import get_command
 
 from fairfate.cli.main import app
+from fairfate.options import Execution, Options, options_of
 
 HEAD = """\
 # Command line
 
-Written by `python tools/pages.py` from the commands themselves; `fairfate COMMAND --help` prints the same. Every command is
-one call that Python can make too ([reference](api.md)). An option is given once unless it is *repeatable*. User
-errors are one message and the exit code 2; Ctrl-C keeps finished work, and its exit code is 130. A file that exists is
-replaced only with `--force`, and a file that the command reads never.
+Generated from the commands; `fairfate COMMAND --help` prints the same. Python can do everything that they do ([reference](api.md)).
+An option is given once unless it is *repeatable*. User errors are one message and exit code 2; Ctrl-C keeps finished work, with exit
+code 130. An existing file is replaced only with `--force`, and never one that the command reads.
 """
 
 FIRST = (
@@ -36,9 +36,7 @@ FIRST = (
 def page() -> str:
     """The whole page."""
     found = sorted(_leaves(get_command(app), "fairfate"), key=lambda one: _place(one[0]))
-    rows = "\n".join(f"| [`{name}`](#{_anchor(name)}) | {_escape(_summary(one))} |" for name, one in found)
-    index = f"| command | what it does |\n| --- | --- |\n{rows}\n"
-    return "\n".join([HEAD, index, *(_command(name, one) for name, one in found)])
+    return "\n".join([HEAD, *(_command(name, one) for name, one in found)])
 
 
 def _leaves(command: Any, name: str) -> Any:
@@ -56,14 +54,6 @@ def _place(name: str) -> int:
     return FIRST.index(word) if word in FIRST else len(FIRST)
 
 
-def _anchor(name: str) -> str:
-    return name.replace(" ", "-")
-
-
-def _summary(command: Any) -> str:
-    return str(command.help).partition("\n\n")[0].replace("\n", " ")
-
-
 def _command(name: str, command: Any) -> str:
     arguments = [param for param in command.params if param.param_type_name == "argument"]
     options = [
@@ -79,9 +69,14 @@ def _command(name: str, command: Any) -> str:
     ]
     if arguments:
         hints = get_type_hints(command.callback, include_extras=True)
-        parts += ["| argument | |\n| --- | --- |\n" + "".join(_argument_row(one, hints) for one in arguments)]
+        parts += ["".join(_argument_row(one, hints) for one in arguments)]
+    shared = {option.key for table in (Options, Execution) for option in options_of(table).values()}
+    others = [param for param in options if param.opts[0].removeprefix("--") not in shared]
+    if len(options) - len(others) > 10:
+        parts += ["Takes every option on [Options](options.md), and:\n"]
+        options = others
     if options:
-        parts += ["| option | |\n| --- | --- |\n" + "".join(map(_option_row, options))]
+        parts += ["".join(map(_option_row, options))]
     return "\n".join(parts)
 
 
@@ -96,24 +91,25 @@ def _argument(param: Any) -> str:
 
 def _argument_row(param: Any, hints: dict[str, Any]) -> str:
     """Its help is read where it is declared: some versions of Click and Typer lose it."""
-    return f"| `{_argument(param)}` | {_escape(hints[param.name].__metadata__[0].help)} |\n"
+    return f"- `{_argument(param)}`: {_escape(hints[param.name].__metadata__[0].help)}\n"
 
 
 def _option_row(param: Any) -> str:
     value = "" if param.is_flag else f" {_value(param)}"
     need = " (needed)" if param.required else ""
     names = ", ".join(param.opts)
-    return f"| `{names}{value}` | {_escape(param.help)}{need} |\n"
+    return f"- `{names}{value}`: {_escape(param.help)}{need}\n"
 
 
 def _value(param: Any) -> str:
     """What follows an option."""
     if param.metavar and param.metavar.startswith("["):
-        return str(param.metavar).replace("|", "\\|")
+        return str(param.metavar)
     annotation = {"INTEGER": "N", "WHOLE": "N", "FLOAT": "X", "NUMBER": "X", "PATH": "PATH"}
     return annotation.get(str(param.type.name).upper(), "TEXT")
 
 
 def _escape(text: str) -> str:
     """Signs that Markdown would read."""
-    return re.sub(r"([|*_<>\[\]])", r"\\\1", text.strip())
+    text = re.sub(r"([|*_<>\[\]])", r"\\\1", text.strip())
+    return re.sub(r"\btls://[\w:]+", r"`\g<0>`", text)

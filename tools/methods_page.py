@@ -14,9 +14,8 @@ from fairfate.strategies.registry import Entry
 HEAD = """\
 # Methods
 
-Written by `python tools/pages.py`: settings, defaults and ranges come from the code. How strategies and steps are named and
-combined is on the page [strategies](strategies.md), which of them to take on [choose a strategy](choosing.md), and what they
-make clients tell on [what the server learns](privacy.md).
+Every strategy and step with its equations, reference and hyperparameters; with defaults and ranges from the code. See also how they are
+[named and combined](strategies.md), [which to choose](choosing.md) and [what clients send](privacy.md).
 
 | sign | is |
 | --- | --- |
@@ -30,7 +29,8 @@ make clients tell on [what the server learns](privacy.md).
 | {p} | the predicted probability of the favourable outcome |
 | BCE | binary cross-entropy, the usual loss of a row |
 
-All rules are those of the protocol `paper`; [deviations](deviations.md) says what `published` does otherwise.
+Where a method has no rule for the server's model, the server averages: {θ ← θ + α_N}. All rules are those of the protocol `paper`;
+[deviations](deviations.md) has those of `published`.
 """
 
 NEEDS = {
@@ -58,7 +58,6 @@ DEMON = (
     "β_t = β_0 (1 − t/T) / ((1 − β_0) + β_0 (1 − t/T))",
     "momentum falls from nearly β_0 to 0 in the last round",
 )
-REWEIGHED = "θ ← θ + α_N"
 
 METHODS = {
     "fedavg": Method(
@@ -111,7 +110,6 @@ METHODS = {
                 "loss_k = mean of BCE + (μ/2) ‖θ_k − θ‖^2",
                 "going far from the model that was sent has a price",
             ),
-            (REWEIGHED, "the server averages as usual"),
         ),
     ),
     "fedavg_lr": Method(
@@ -124,7 +122,6 @@ METHODS = {
                 "under these weights group and label are independent; 1 for an empty cell",
             ),
             ("loss_k = mean of w(s, y) · BCE", "each client weighs its own rows by its own counts"),
-            (REWEIGHED, "the server averages as usual"),
         ),
         "Nobody hears of a client's counts.",
     ),
@@ -134,7 +131,6 @@ METHODS = {
         (
             ("w(s, y) = P(s) P(y) / P(s, y)", "from the rows of all clients of the round together"),
             ("loss_k = mean of w(s, y) · BCE", "all clients use the same weights"),
-            (REWEIGHED, "the server averages as usual"),
         ),
         "`counts=once`: from the rows of all clients of the federation, so that the weights never change.",
     ),
@@ -250,7 +246,6 @@ METHODS = {
                 "∂I/∂p = logit q_s − logit r",
                 "its slope for a row of group s: q_s is the mean p of the group, r that of all",
             ),
-            (REWEIGHED, "the server averages as usual"),
         ),
         "`scope` says whose rows q and r are means over: each `batch`, the `client`'s rows (again before every epoch), or all"
         " clients of the round before (`global`). With a large η, models tend to give everybody one answer.",
@@ -275,7 +270,6 @@ METHODS = {
                 "b ← min(g b, 100),  r ← r / g",
                 "the penalty grows and the step shrinks by `growth` g each round",
             ),
-            (REWEIGHED, "the server averages as usual"),
         ),
         "`beta` and `rate` are b and r at the start. Two groups only. `labels=favourable` compares losses of rows with the"
         " favourable label.",
@@ -293,7 +287,6 @@ METHODS = {
                 "multipliers follow it; η is `rate`, ε is `epsilon`",
             ),
             ("w = (P + (u − l)^T C) / P", "loss weights: P are shares of (group, label); at least `floor`"),
-            (REWEIGHED, "the server averages as usual"),
         ),
         "C and c depend on the metric, which is `sp`, `eo` or `eqo` alone. A weight below 0 raises a row's loss.",
     ),
@@ -310,7 +303,6 @@ METHODS = {
                 "λ_y ← λ_y + α d_y / ‖d‖",
                 "with `eo`, `eqo`: the share of (group 1, label y); d are differences of mean losses",
             ),
-            (REWEIGHED, "the server averages as usual"),
         ),
         "`surrogate=error`: f from predictions, then it is the difference itself. `gaps=sums`: sums in place of means, as a public"
         " implementation has it. Two groups with `eo` and `eqo`.",
@@ -321,7 +313,6 @@ METHODS = {
         (
             ("w(s, y) = π(s, y) / P(s, y)", "shares of (group, label) as loss weights; at first all 1"),
             ("π(s, y) ← π(s, y) ± α", "the group with the larger mean loss gains, the other loses"),
-            (REWEIGHED, "the server averages as usual"),
         ),
         "With `eo` label 1 moves, with `eqo` the label with the larger gap, with `sp` labels within groups. Two groups.",
     ),
@@ -335,9 +326,8 @@ METHODS = {
                 "loss_k = mean of BCE + γ F κ p",
                 "κ = 1/P(s) for one group and −1/P(s) for the other; with `eo`, `eqo` by label",
             ),
-            (REWEIGHED, "local gradients add up to that of γ F^2/2"),
         ),
-        "`penalty=absolute`: the sign of F. The paper's γ of 20 goes with one local epoch of small steps; with many, F overshoots."
+        "Local gradients add up to that of γ F²/2. `penalty=absolute`: the sign of F. The paper's γ of 20 goes with one local epoch of small steps; with many, F overshoots."
         " Two groups.",
     ),
     "fedminmax": Method(
@@ -347,7 +337,6 @@ METHODS = {
         (
             ("w(g) = μ_g / ρ_g", "ρ are the groups' shares of the rows; μ starts there"),
             ("μ ← project(μ + η r)", "r are the groups' mean losses; onto shares that sum to 1"),
-            (REWEIGHED, "the server averages as usual"),
         ),
         "`risks=cells`: groups by label too. The paper releases the mean of all models: `+average:share=1`.",
     ),
@@ -364,7 +353,6 @@ METHODS = {
                 "μ ← 0.9 μ while B − 1/2 < `keep` · best so far",
                 "the guard: balanced accuracy B, a running mean, must keep its skill",
             ),
-            (REWEIGHED, "the server averages as usual"),
         ),
     ),
     "qffl": Method(
@@ -463,27 +451,27 @@ def page() -> str:
     ours = [entry for entry in entries() if entry.build.__module__.startswith("fairfate.")]
     order = [*(name for name in METHODS), *(entry.name for entry in ours if entry.name not in METHODS)]
     ours.sort(key=lambda entry: order.index(entry.name))
-    index = "".join(f"| [`{e.name}`](#{e.name}) | {e.summary} |\n" for e in ours)
-    index += "".join(f"| [`+{name}`](#{name}) | {step.summary} |\n" for name, step in STEPS.items())
-    parts = [re.sub(r"\{([^{}]+)\}", lambda m: math(m[1]), HEAD), f"| name | |\n| --- | --- |\n{index}"]
+    index = "".join(f"- [`{e.name}`](#{e.name}): {e.summary}\n" for e in ours)
+    index += "".join(f"- [`+{name}`](#{name}): {step.summary}\n" for name, step in STEPS.items())
+    parts = [re.sub(r"\{([^{}]+)\}", lambda m: math(m[1]), HEAD), index]
     parts += [_section(entry.name, METHODS[entry.name], entry.settings, _needs(entry)) for entry in ours]
     parts += [_section(name, STEP_METHODS[name], step.settings, "", "+") for name, step in STEPS.items()]
     return "\n".join(parts)
 
 
 def _section(name: str, method: Method, settings: Mapping[str, Setting], needs: str, sign: str = "") -> str:
-    rules = "".join(f"| {math(rule)} | {math(words)} |\n" for rule, words in method.rules)
+    rules = "".join(f"- {math(rule)}<br>{math(words)}\n" for rule, words in method.rules)
     parts = [f"## {sign}{name}\n", f"**{method.title}.** {method.reference}.\n"]
-    parts += [f"| rule | in words |\n| --- | --- |\n{rules}"]
+    parts += [rules]
     parts += [f"{method.more}\n"] if method.more else []
     parts += [f"Needs: {needs}.\n"] if needs else []
     if settings:
-        rows = "".join(
-            f"| `{key}` | {_default(one)} | {_rule(one)} | {one.help} |\n" for key, one in settings.items()
-        )
-        parts += [f"| setting | default | range | |\n| --- | --- | --- | --- |\n{rows}"]
-    else:
-        parts += ["No settings.\n"]
+        parts += [
+            "Hyperparameters:\n",
+            "".join(
+                f"- `{key}` = {_default(one)}, {_rule(one)}: {one.help}\n" for key, one in settings.items()
+            ),
+        ]
     return "\n".join(parts)
 
 
@@ -499,7 +487,8 @@ def _default(setting: Setting) -> str:
 def _rule(setting: Setting) -> str:
     if isinstance(setting, ObjectiveSetting):
         return "an [objective](strategies.md#objectives-what-fair-means-to-a-strategy)"
-    return setting.rule.replace("|", ", ").removeprefix("one of ")
+    *others, last = setting.rule.removeprefix("one of ").split("|")
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 def math(text: str) -> str:
@@ -510,7 +499,7 @@ def math(text: str) -> str:
     """
     parts = re.split(r"(`[^`]*`)", text)
     for place in range(0, len(parts), 2):
-        part = parts[place].replace("|", "\\|")
+        part = parts[place]
         part = re.sub(r"_(?:\{([^{}]+)\}|(\w+))", lambda m: f"<sub>{m[1] or m[2]}</sub>", part)
         parts[place] = re.sub(r"\^(?:\{([^{}]+)\}|(\w+))", lambda m: f"<sup>{m[1] or m[2]}</sup>", part)
     return "".join(parts)

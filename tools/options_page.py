@@ -11,9 +11,11 @@ from fairfate.options import SECTIONS, Execution, Option, Options, options_of
 HEAD = """\
 # Options
 
-Written by `python tools/pages.py` from the table in `fairfate/options.py`. An option has one name everywhere: `--per-round 3` on the [command line](cli.md), `per-round = 3` in a config file (`--config`)
-and in the run config of the ready [Flower app](flower.md), `per_round=3` in [`fairfate.run`](api.md). What may be given several times on the command line is a list in files and in Python, where `strategy` and
-`plugin` are called `strategies` and `plugins`. *Sweep* marks what a [sweep file](sweeps.md) may give a list of values for (beside strategies and seeds), *Flower* what the Flower app takes.
+Generated from `fairfate/options.py`. An option has one name everywhere: `--per-round 3` on the [command line](cli.md), `per-round = 3` in
+a config file (`--config`) and in the run config of the ready [Flower app](flower.md), `per_round=3` in [`fairfate.run`](api.md). An option
+that takes *texts* is repeated on the command line and a list in files and Python, where `strategy` and `plugin` are called `strategies`
+and `plugins`. *Sweep* marks options that may be lists in a [sweep file](sweeps.md) (as may strategies and seeds), *Flower* those that the
+Flower app takes.
 """
 _REFUSED = ("early_stopping", "model")
 """Keys that the Flower app knows in order to say why it does not take them."""
