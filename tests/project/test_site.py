@@ -125,7 +125,7 @@ def test_a_method_is_documented_with_every_setting_and_its_default(name: str) ->
             r"^- `(\w+)` = (`[^`]*`|[^,]*), .+: .", section.partition("Hyperparameters")[2], flags=re.M
         )
     )
-    wanted = {entry.name: entry for entry in [*entries(), *STEPS.values()]}[name].settings
+    wanted = {**{entry.name: entry for entry in entries()}, **STEPS}[name].settings
     assert list(shown) == list(wanted)
     for key, setting in wanted.items():
         if setting.default is None:
