@@ -158,7 +158,7 @@ def test_strategies_keep_the_order_of_the_file_whatever_code_they_come_from(tmp_
         wanted = [text for config in expand({**values, "strategy": strategies}) for text in config.strategies]
         order = [(text.partition(":")[0], "0.8" in text) for text in wanted]
         (held,) = read_runs(tmp_path / "o")
-        tables = [held.rounds.frame, *(done.rounds(cell) for cell in done.jobs)]
+        tables = [held.rounds, *(done.rounds(cell) for cell in done.jobs)]
         for rounds in tables:
             for _, rows in rounds.groupby("seed"):
                 lines = rows.drop_duplicates(["strategy", "settings"])

@@ -40,7 +40,7 @@ from fairfate.report.audit import (
     UNTRAINED_MODEL,
     audits,
 )
-from fairfate.report.charts import _last_defined, _thresholds, deviation, mean, natural, pack, quantised
+from fairfate.report.charts import _last_defined, _thresholds, chart_data, deviation, mean, natural, quantised
 from fairfate.report.contents import contents
 from fairfate.report.data import ReportData
 from fairfate.report.page import report, write_card
@@ -396,7 +396,7 @@ def test_picture_has_the_recommended_model_and_pooled_ones(folder: Path) -> None
 
 
 def test_scores_and_decisions_agree_with_the_counts_of_the_last_round(finished: Run, folder: Path) -> None:
-    final, rounds = read_final(folder), read_rounds(folder)
+    final, rounds = read_final(folder, len(finished.grouping)), read_rounds(folder)
     assert final is not None
     assert final.local is not None
     test = rounds[(rounds["split"] == "test") & (rounds["round"] == rounds["round"].max())]
@@ -417,7 +417,7 @@ def test_scores_and_decisions_agree_with_the_counts_of_the_last_round(finished: 
 
 
 def test_models_with_thresholds_keep_them(finished: Run, folder: Path) -> None:
-    final = read_final(folder)
+    final = read_final(folder, len(finished.grouping))
     assert final is not None
     mine = final.scores[final.scores["strategy"] == "fedavg+thresholds"]
     for seed in (1, 2, 3):
@@ -620,12 +620,12 @@ def begun(folder: Path, done: dict[int, int], rounds: int = 50) -> Path:
 
 def test_an_unfinished_run_reports_what_there_is(tmp_path: Path, fairfate: Call) -> None:
     folder = begun(tmp_path / "run", {1: 12, 2: 30})
-    (found,) = ReportData.read([folder])
+    (found,) = ReportData.read([folder], unfinished=True)
     told = contents(found)
     assert told["unfinished"] == {"1": [12, 50], "2": [30, 50]}
     assert told["about"]["rounds"] == 12  # as far as both are
     assert told["answer"]["take"] is None
-    assert pack(found, 0.8)["rounds"][-1] == 30  # the charts show all
+    assert chart_data(found, 0.8)["rounds"][-1] == 30  # the charts show all
     assert fairfate("report", str(folder)).code == 0
     page = (folder / "report.html").read_text("utf-8")
     assert "This run has not finished" in page
@@ -636,7 +636,7 @@ def test_an_unfinished_run_reports_what_there_is(tmp_path: Path, fairfate: Call)
 
 
 def test_finished_seeds_count_where_there_are_some(tmp_path: Path) -> None:
-    (found,) = ReportData.read([begun(tmp_path / "run", {1: 50, 2: 3})])
+    (found,) = ReportData.read([begun(tmp_path / "run", {1: 50, 2: 3})], unfinished=True)
     assert contents(found)["about"]["rounds"] == 50
     assert [model for model in found.models if model[1] == 2] == []
     assert found.seeds == [1, 2]

@@ -115,6 +115,8 @@ def count_columns(groups: int, numbers: int = 3) -> list[str]:
 def counts_of(rows: pd.DataFrame) -> Counts:
     """(rows, groups, 2, 2) the counts of rounds, or of decisions at clients."""
     groups = SCHEMAS[LOCAL].groups_of(rows)
+    if not groups:
+        raise InputError("rounds must have counts by group, got none")
     return rows[count_columns(groups)].to_numpy(dtype=np.int64).reshape(len(rows), groups, 2, 2)
 
 
@@ -127,9 +129,8 @@ def histograms_of(scores: pd.DataFrame) -> NDArray[np.int64]:
 
 def is_untrained(rounds: pd.DataFrame) -> NDArray[np.bool_]:
     """(rows,) whether every round so far was discarded: the model is the one that training began with."""
-    return np.array(
-        [isinstance(text, str) and f'"{UNTRAINED}": ' in text for text in rounds["notes"]], dtype=bool
-    )
+    notes = rounds["notes"] if "notes" in rounds else [None] * len(rounds)
+    return np.array([isinstance(text, str) and f'"{UNTRAINED}": ' in text for text in notes], dtype=bool)
 
 
 # ---------------------------------------------------------------- making
