@@ -68,7 +68,7 @@ def test_a_collapsed_model_is_flagged() -> None:
         data="synthetic:rows=300", rounds=1, seeds=(1,), jobs=1, strategies=("fedavg", "fair_fate")
     )
     rounds = finished.rounds.assign(mcc=finished.rounds["strategy"].map({"fedavg": 0.3, "fair_fate": 0.01}))
-    flagged = [line.split(":")[0] for line in remarks(ReportData.of(replace(finished, rounds=rounds)))]
+    flagged = [line.split(":")[0] for line in remarks(ReportData.of([replace(finished, rounds=rounds)]))]
     assert flagged == ["collapsed"]
 
 
@@ -239,7 +239,7 @@ def test_ctrl_c_keeps_finished_seeds_and_the_same_command_goes_on(tmp_path: Path
     assert all(now[name] == stamp for name, stamp in kept.items())
 
 
-@pytest.mark.parametrize("step", ["write.report", "tracking.Tracking.log"])
+@pytest.mark.parametrize("step", ["page.report", "tracking.Tracking.log"])
 def test_a_run_killed_after_its_training_goes_on_with_the_rest(
     fairfate, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

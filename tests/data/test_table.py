@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import MinMaxScaler
 
 from fairfate.data import Columns, Encoder, load, read_frame, synthetic, table_from_frame
-from fairfate.data.readers import read_runs
+from fairfate.data.readers import read_folder
 from fairfate.errors import InputError
 
 COLUMNS = Columns(
@@ -337,4 +337,4 @@ def test_two_files_of_one_name_are_not_one_client(tmp_path: Path) -> None:
     frame.to_csv(tmp_path / "north.csv", index=False)
     frame.to_parquet(tmp_path / "north.parquet")
     with pytest.raises(InputError, match=r"must differ in more than .* got 'north.csv' and 'north.parquet'"):
-        read_runs(tmp_path)
+        read_folder(tmp_path)

@@ -425,7 +425,7 @@ def test_a_run_says_where_people_are_and_chooses_by_what_counts_tell(tmp_path: P
     config = Config(data="synthetic:rows=600", strategies=strategies, rounds=3, seeds=(1, 2))
     finished = run(config, out=tmp_path / "out", jobs=1)
     (found,) = ReportData.read([tmp_path / "out"])
-    assert found.fairness == "eqo"
+    assert found.objective == "eqo"
     assert any("consistency, flip: in no table, since counts do not tell" in line for line in remarks(found))
     assert finished.report().exists()
     clients = read_clients(tmp_path / "out")
