@@ -64,7 +64,7 @@ def main() -> None:
     for work in ways.values():
         work()
     trace = bare(frame, options.strategy, options.rounds)
-    layers = Mlp.of(dict(clf.model_.arrays)).flat(dict(clf.model_.arrays))
+    layers = Mlp.from_arrays(dict(clf.model_.arrays)).flat(dict(clf.model_.arrays))
     print("the same model:", np.array_equal(trace.params, layers))
     found: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(options.repeats):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from fairfate.studies.benchmark.measure import WHERE
-from fairfate.studies.benchmark.run import CLOCK, kept_file, machine, read_cells, write_kept
+from fairfate.studies.benchmark.run import CLOCK, kept_file, machine, read_jobs, write_kept
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
     given = parser.parse_args()
     frames, cells, seconds = [], [], 0.0
     for folder in given.folders:
-        for rows, key in read_cells(folder):
+        for rows, key in read_jobs(folder):
             frames.append(rows)
             cells.append({name: value for name, value in key.items() if name != "version"})
         seconds += float((folder / CLOCK).read_text())

@@ -58,7 +58,7 @@ def fairfate(*words: str) -> int:
 
 def flat(arrays: ArrayRecord) -> np.ndarray:
     layers = {name: array.numpy() for name, array in arrays.items()}
-    return Mlp.of(layers).flat(layers)
+    return Mlp.from_arrays(layers).flat(layers)
 
 
 # -- one truth -------------------------------------------------------------------------------------------

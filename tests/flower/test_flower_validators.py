@@ -45,7 +45,7 @@ def ready(tmp_path: Path) -> ReadyApp:
 
 def flat(arrays: ArrayRecord) -> np.ndarray:
     layers = {name: array.numpy() for name, array in arrays.items()}
-    return Mlp.of(layers).flat(layers)
+    return Mlp.from_arrays(layers).flat(layers)
 
 
 def served(

@@ -187,7 +187,7 @@ def test_a_small_reproduction_from_end_to_end(tmp_path: Path, data_folder: Path,
         assert {f"{figure}.png", f"{figure}.svg"} <= names
     assert (tmp_path / "results" / "table1.tex").read_text().startswith(r"\\begin{tabular}"[1:])
     # 5 rows without a metric have 4 measures, 3 of FedVal and 3 of FAIR-FATE have accuracy and their own
-    assert len(done.found["comparison"]) == 5 * 4 + 3 * 2 + 3 * 2
+    assert len(done.tables["comparison"]) == 5 * 4 + 3 * 2 + 3 * 2
     before = (done.page.read_bytes(), (tmp_path / "results" / "honest.csv").read_bytes())
     again = reproduce(
         tmp_path, datasets=["compas"], splits=["rnd"], seeds=2, jobs=1, data_dir=str(data_folder)

@@ -85,7 +85,7 @@ class FairModel:
     def __post_init__(self) -> None:
         """Round the counts."""
         counts = {name: self.about[name] for name in MEASURED if name in self.about}
-        rounded = {name: _round(of, len(self.groups)) for name, of in counts.items()}
+        rounded = {name: _round(values, len(self.groups)) for name, values in counts.items()}
         object.__setattr__(self, "about", {**self.about, **rounded})
 
     @property
@@ -174,8 +174,8 @@ class FairModel:
 
     def predict_proba(self, frame: Frame, *, sensitive_features: Any = None) -> NDArray[np.float64]:
         """(rows, 2) the probabilities of the two outcomes, in the order of ``labels``."""
-        found = self.score(frame, sensitive_features=sensitive_features, decide=False).warn()
-        return np.stack([1 - found.probability, found.probability], axis=1)
+        scored = self.score(frame, sensitive_features=sensitive_features, decide=False).warn()
+        return np.stack([1 - scored.probability, scored.probability], axis=1)
 
     def decision(self, frame: Frame, *, sensitive_features: Any = None) -> NDArray[np.int8]:
         """(rows,) 1 where the favourable outcome is decided; with thresholds, by each person's group."""
@@ -199,9 +199,9 @@ class FairModel:
         used = self.about.get("rows-checksums")
         if isinstance(used, list) and known.rows_checksums[0] in used:
             notes.insert(0, TRAINED_ON)
-        found = self.score(table.drop(columns=self.schema.target))
-        counts = count(known.label, found.decision, group=known.group, groups=len(self.groups))
-        return counts, found._replace(notes=(*notes, *found.notes))
+        scored = self.score(table.drop(columns=self.schema.target))
+        counts = count(known.label, scored.decision, group=known.group, groups=len(self.groups))
+        return counts, scored._replace(notes=(*notes, *scored.notes))
 
     def save(self, path: str | Path) -> Path:
         """Write it as one safetensors file."""

@@ -71,10 +71,10 @@ class Mlp:
     @cached_property
     def is_bias(self) -> NDArray[np.bool_]:
         """(parameters,) which of them are biases, which L2 leaves alone."""
-        found = np.zeros(self.num_parameters, dtype=bool)
-        for name, layer in self.arrays(found).items():
+        mask = np.zeros(self.num_parameters, dtype=bool)
+        for name, layer in self.arrays(mask).items():
             layer[:] = name.startswith("b")  # a view of the vector
-        return found
+        return mask
 
     def initial(self, normals: NDArray[np.float64]) -> Models:
         """The model at the start."""
@@ -86,15 +86,15 @@ class Mlp:
 
     def arrays(self, params: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """The layers by name: ``w1 (inputs, units)``, ``b1``, ...; the last one's weights are a vector."""
-        found: dict[str, NDArray[Any]] = {}
+        layers: dict[str, NDArray[Any]] = {}
         at = 0
         for number, (wide, narrow) in enumerate(zip(self.widths[:-1], self.widths[1:], strict=True), start=1):
             last = number == len(self.widths) - 1
             weights = params[at : at + wide * narrow]
-            found[f"w{number}"] = weights if last else weights.reshape(wide, narrow)
-            found[f"b{number}"] = params[at + wide * narrow : at + (wide + 1) * narrow]
+            layers[f"w{number}"] = weights if last else weights.reshape(wide, narrow)
+            layers[f"b{number}"] = params[at + wide * narrow : at + (wide + 1) * narrow]
             at += (wide + 1) * narrow
-        return found
+        return layers
 
     def flat(self, arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
         """The vector of layers given by name."""
@@ -102,13 +102,13 @@ class Mlp:
         return np.concatenate([arrays[name].ravel() for name in names])
 
     @classmethod
-    def of(cls, arrays: dict[str, NDArray[Any]]) -> Mlp:
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Mlp:
         """The model that layers by name belong to."""
         biases = [arrays[f"b{number}"] for number in range(1, len(arrays) // 2 + 1)]
         return cls(len(arrays["w1"]), tuple(len(bias) for bias in biases[:-1]))
 
     @property
-    def _one_layer(self) -> bool:
+    def _is_shallow(self) -> bool:
         return len(self.hidden) == 1
 
     def train(
@@ -145,7 +145,7 @@ class Mlp:
             batches.key,
             batches.round,
         )
-        if self._one_layer:
+        if self._is_shallow:
             return shallow.train(*common, self.hidden[0])
         return deep.train(*common, self.widths)
 
@@ -153,7 +153,7 @@ class Mlp:
         """(models, groups, 2, 2) counts of each model's predictions."""
         from fairfate.models.kernels import scoring
 
-        if not self._one_layer:
+        if not self._is_shallow:
             return self.statistics(models, rows).counts
         positives = scoring.count_positives(np.ascontiguousarray(models), rows, self.inputs, self.hidden[0])
         return counts_of(positives, rows.sizes)
@@ -163,7 +163,7 @@ class Mlp:
         from fairfate.models.kernels import scoring
 
         flat = np.ascontiguousarray(models)
-        if self._one_layer:
+        if self._is_shallow:
             positives, probability, loss = scoring.sum_statistics(flat, rows, self.inputs, self.hidden[0])
         else:
             positives, probability, loss = scoring.statistics_deep(flat, rows, self.widths)
@@ -175,9 +175,9 @@ class Mlp:
         from fairfate.models.kernels import scoring
 
         flat = np.ascontiguousarray(model)
-        if self._one_layer:
-            return rows.by_cell(scoring.margins(flat, rows, self.inputs, self.hidden[0]))
-        return rows.by_cell(scoring.margins_deep(flat, rows, self.widths))
+        if self._is_shallow:
+            return rows.split_by_cell(scoring.margins(flat, rows, self.inputs, self.hidden[0]))
+        return rows.split_by_cell(scoring.margins_deep(flat, rows, self.widths))
 
 
 def margins_of(layers: dict[str, NDArray[Any]], x: NDArray[Any]) -> NDArray[np.float64]:

@@ -125,6 +125,8 @@ def statistics_of(margins: Sequence[NDArray[Any]]) -> Statistics:
     sizes = np.array([len(scores) for scores in margins], dtype=np.int64)
     probability = np.array([(1 / (1 + np.exp(-np.float64(scores)))).sum() for scores in margins])
     signs = np.resize([1.0, -1.0], len(margins))  # label 0 loses log(1 + exp(z)), label 1 log(1 + exp(-z))
-    loss = np.array([np.logaddexp(0, sign * of).sum() for sign, of in zip(signs, margins, strict=True)])
+    loss = np.array(
+        [np.logaddexp(0, sign * scores).sum() for sign, scores in zip(signs, margins, strict=True)]
+    )
     counts = counts_of(positives[None], sizes)
     return Statistics(counts, probability.reshape(1, -1, 2), loss.reshape(1, -1, 2))

@@ -30,12 +30,12 @@ class PackedRows:
         starts = np.concatenate([[0], np.cumsum(blocks_of)]) * LANES
         order = np.argsort(cell, kind="stable")
         within = np.arange(len(cell)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        place = np.empty(len(cell), dtype=np.int64)
-        place[order] = starts[cell[order]] + within
+        index = np.empty(len(cell), dtype=np.int64)
+        index[order] = starts[cell[order]] + within
         padded = np.zeros((int(starts[-1]), x.shape[1]), dtype=np.float32)
-        padded[place] = x
+        padded[index] = x
         real = np.zeros(int(starts[-1]), dtype=bool)
-        real[place] = True
+        real[index] = True
         bits = (real.reshape(-1, LANES) * (1 << np.arange(LANES))).sum(axis=1)
         blocks = padded.reshape(-1, LANES, x.shape[1]).transpose(0, 2, 1)
         return cls(
@@ -69,14 +69,14 @@ class PackedRows:
         """Which places of the blocks hold a row."""
         return ((self.mask[:, None] >> np.arange(LANES)) & 1).astype(bool).ravel()
 
-    def by_cell(self, values: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+    def split_by_cell(self, values: NDArray[np.float32]) -> list[NDArray[np.float32]]:
         """One number for each place of the blocks, as a list for each cell."""
         return np.split(values[self.real], np.cumsum(self.sizes)[:-1])
 
     def plain(self, inputs: int) -> NDArray[np.float32]:
         """(rows, inputs) the rows again, cell by cell."""
-        places = self.blocks.reshape(-1, inputs, LANES).transpose(0, 2, 1).reshape(-1, inputs)
-        return np.ascontiguousarray(places[self.real])
+        slots = self.blocks.reshape(-1, inputs, LANES).transpose(0, 2, 1).reshape(-1, inputs)
+        return np.ascontiguousarray(slots[self.real])
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +110,6 @@ class ClientRows:
 
     def packed(self, client: int, groups: int) -> PackedRows:
         """A client's rows to score models on."""
-        mine = slice(self.offsets[client], self.offsets[client + 1])
-        x = self.x.reshape(len(self), -1)[mine]
-        return PackedRows.pack(x, self.cell[mine].astype(np.int64), groups)
+        span = slice(self.offsets[client], self.offsets[client + 1])
+        x = self.x.reshape(len(self), -1)[span]
+        return PackedRows.pack(x, self.cell[span].astype(np.int64), groups)

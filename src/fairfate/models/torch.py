@@ -95,13 +95,13 @@ class TorchModel:
 
     def _made(self, given: nn.Module | Callable[[], nn.Module]) -> nn.Module:
         """The module, ready for 32-bit floats, with weights even where its layers are lazy."""
-        found = given if isinstance(given, nn.Module) else given()
-        if not isinstance(found, nn.Module):
-            raise InputError(f"model '{self.name}' must be a torch.nn.Module, got {type(found).__name__}")
-        found = found.to(device="cpu", dtype=torch.float32)
+        module = given if isinstance(given, nn.Module) else given()
+        if not isinstance(module, nn.Module):
+            raise InputError(f"model '{self.name}' must be a torch.nn.Module, got {type(module).__name__}")
+        module = module.to(device="cpu", dtype=torch.float32)
         try:
             with torch.no_grad():
-                out = found.eval()(self._probe)
+                out = module.eval()(self._probe)
         except Exception as error:
             raise InputError(
                 f"model '{self.name}' must map (rows, {self.inputs}) inputs to logits, got {_first(error)}"
@@ -114,14 +114,14 @@ class TorchModel:
             f" ({rows}, 1) for {rows} rows",
             shape,
         )
-        return found
+        return module
 
     def _check(self) -> None:
         """Refuse what cannot be trained or saved."""
         name = f"model '{self.name}'"
         check(any(self._trained), f"{name} must have parameters to train", "none")
-        taken = _TAKEN.intersection(self.names)
-        check(not taken, f"{name} must have other names for its parameters", listing(sorted(taken)))
+        reserved = _TAKEN.intersection(self.names)
+        check(not reserved, f"{name} must have other names for its parameters", listing(sorted(reserved)))
         for key, tensor in _tensors(self.module).items():
             check(not tensor.is_complex(), f"{name} must have real parameters", f"a complex '{key}'")
             bad = int((~torch.isfinite(tensor)).sum())
@@ -209,11 +209,11 @@ class TorchModel:
             return "an optimizer of its own", None
         with _alone(0):
             try:
-                found = self._try()
+                obstacles = self._try()
             except Exception as error:
-                found = f"torch.func cannot stack it: {_first(error)}", None
+                obstacles = f"torch.func cannot stack it: {_first(error)}", None
         self.load(self._start)
-        return found
+        return obstacles
 
     def _try(self) -> tuple[str | None, str | None]:
         """Try a few rows: what becomes of buffers, and whether the logits are the same alone and stacked."""
@@ -245,12 +245,12 @@ class TorchModel:
     def _forward(self) -> Callable[[Sequence[Tensor], Tensor], Tensor]:
         """(models, rows) logits of stacked weights on stacked batches."""
 
-        def one(values: Sequence[Tensor], x: Tensor) -> Tensor:
+        def score(values: Sequence[Tensor], x: Tensor) -> Tensor:
             named = dict(zip(self.names, values, strict=True))
-            found: Tensor = torch.func.functional_call(self.module, named, (x,))
-            return found.reshape(-1)
+            logits: Tensor = torch.func.functional_call(self.module, named, (x,))
+            return logits.reshape(-1)
 
-        stacked = torch.func.vmap(one, randomness="same")
+        stacked = torch.func.vmap(score, randomness="same")
         return torch.compile(stacked) if self._compile else stacked
 
     def _stack(self, models: Models) -> list[Tensor]:
@@ -262,7 +262,7 @@ class TorchModel:
     def _leaves(self, stack: Sequence[Tensor], first: int | None = None) -> list[Tensor]:
         """The first models of a stack, in the same memory, for gradients."""
         named = zip(stack, self._trained, strict=True)
-        return [of[:first].detach().requires_grad_(trained) for of, trained in named]
+        return [tensor[:first].detach().requires_grad_(trained) for tensor, trained in named]
 
     def train(
         self,
@@ -274,23 +274,23 @@ class TorchModel:
         batches: Batches,
     ) -> Models:
         """Train (models, clients, parameters), each at its client, all on the same batches."""
-        done = Round(rows, clients, losses, training, batches)
+        data = Round(rows, clients, losses, training, batches)
         pairs = [Pair(s, c) for c in range(len(clients)) for s in range(len(models))]
-        pairs.sort(key=done.steps, reverse=True)
+        pairs.sort(key=data.steps, reverse=True)
         seeds = [_seed(batches, int(client)) for client in clients]
         trained, rate = self._usable(models.copy()), training.learning_rate
         with _alone(0):
             for part in self._parts(pairs):
                 if len(part) >= LEAST_STACK and self._way[0] is None:
-                    self._train_stack(trained, losses, done, part, rate, seeds[part[0].client])
+                    self._train_stack(trained, losses, data, part, rate, seeds[part[0].client])
                     continue
                 for pair in part:
-                    self._train_one(trained, losses, done, pair, 0, rate, seeds[pair.client])
+                    self._train_pair(trained, losses, data, pair, 0, rate, seeds[pair.client])
         return trained
 
     def _anchor(self, losses: Losses, pairs: Sequence[Pair]) -> Anchor | None:
         """What pairs are held near, if any of them is."""
-        models, clients = (np.array(places) for places in zip(*pairs, strict=True))
+        models, clients = (np.array(indices) for indices in zip(*pairs, strict=True))
         if losses.prox is None or losses.anchor is None or not losses.prox[models, clients].any():
             return None
         tensors = _only(self._stack(losses.anchor[models, clients]), self._trained)
@@ -301,16 +301,16 @@ class TorchModel:
         most = max(MOST_STACKED // self.num_parameters, 1)
         groups = [list(pairs)]
         if self._way[1] is not None:
-            groups = [list(mine) for _, mine in itertools.groupby(pairs, lambda pair: pair.client)]
+            groups = [list(members) for _, members in itertools.groupby(pairs, lambda pair: pair.client)]
         return [group[at : at + most] for group in groups for at in range(0, len(group), most)]
 
     def _train_stack(
-        self, trained: Models, losses: Losses, done: Round, pairs: Sequence[Pair], rate: float, seed: int
+        self, trained: Models, losses: Losses, data: Round, pairs: Sequence[Pair], rate: float, seed: int
     ) -> None:
         """Pairs side by side, the longest first; who has finished is left out, and the last few go alone."""
-        places = tuple(np.array(place) for place in zip(*pairs, strict=True))
-        stack, anchor = self._stack(trained[places]), self._anchor(losses, pairs)
-        steps = [done.steps(pair) for pair in pairs]
+        indices = tuple(np.array(index) for index in zip(*pairs, strict=True))
+        stack, anchor = self._stack(trained[indices]), self._anchor(losses, pairs)
+        steps = [data.steps(pair) for pair in pairs]
         self.load(self._start).train()
         torch.default_generator.manual_seed(seed)
         now, active = 0, len(pairs)
@@ -318,25 +318,25 @@ class TorchModel:
             end = steps[active - 1]
             leaves = self._leaves(stack, active)
             near = None if anchor is None else anchor.first(active)
-            for start, stop, block in done.blocks(pairs[:active], now, end):
-                for place in range(stop - start):
-                    rows = max(done.size(pair, start + place) for pair in pairs[:active])
-                    self._step(leaves, block.at(place).only(rows), near, rate)
+            for start, stop, block in data.blocks(pairs[:active], now, end):
+                for step in range(stop - start):
+                    rows = max(data.size(pair, start + step) for pair in pairs[:active])
+                    self._step(leaves, block.at(step).only(rows), near, rate)
             now = end
             active = sum(count > now for count in steps)
-        trained[places] = _rows(stack)
+        trained[indices] = _rows(stack)
         for pair in pairs[:active]:
-            self._train_one(trained, losses, done, pair, now, rate, seed)
+            self._train_pair(trained, losses, data, pair, now, rate, seed)
 
     def _step(self, leaves: Sequence[Tensor], batch: Batch, anchor: Anchor | None, rate: float) -> None:
         """One batch of plain SGD for stacked models."""
         logits = self._forward(leaves, batch.x)
         moving = _only(leaves, self._trained)
         slopes = torch.autograd.grad(logits, moving, batch.slope(logits.detach()), allow_unused=True)
-        _descend(moving, _held(slopes, moving, anchor), rate)
+        _descend(moving, _add_pull(slopes, moving, anchor), rate)
 
-    def _train_one(
-        self, trained: Models, losses: Losses, done: Round, pair: Pair, first: int, rate: float, seed: int
+    def _train_pair(
+        self, trained: Models, losses: Losses, data: Round, pair: Pair, first: int, rate: float, seed: int
     ) -> None:
         """One model at one client, from a batch on."""
         module = self.load(trained[pair]).train()
@@ -344,26 +344,28 @@ class TorchModel:
         optimizer = None if self._optimizer is None else self._optimizer(moving)
         anchor = self._anchor(losses, [pair])
         torch.default_generator.manual_seed(seed)
-        for start, stop, block in done.blocks([pair], first, done.steps(pair)):
-            for place in range(stop - start):
-                rows = done.size(pair, start + place)
+        for start, stop, block in data.blocks([pair], first, data.steps(pair)):
+            for step in range(stop - start):
+                rows = data.size(pair, start + step)
                 with _norms_still(module, rows):
-                    self._descend_one(moving, optimizer, block.at(place).only(rows), anchor, rate)
+                    self._descend_pair(moving, optimizer, block.at(step).only(rows), anchor, rate)
         trained[pair] = self._read()
 
-    def _descend_one(
+    def _descend_pair(
         self, moving: Sequence[Tensor], optimizer: Any, batch: Batch, anchor: Anchor | None, rate: float
     ) -> None:
         logits = self.module(batch.x[0]).reshape(1, -1)
         slope = batch.slope(logits.detach())
         if optimizer is None:
             slopes = torch.autograd.grad(logits, moving, slope, allow_unused=True)
-            _descend(moving, _held(slopes, moving, anchor), rate)
+            _descend(moving, _add_pull(slopes, moving, anchor), rate)
             return
         optimizer.zero_grad()
         logits.backward(slope)
-        for tensor, held in zip(moving, _held([of.grad for of in moving], moving, anchor), strict=True):
-            tensor.grad = held
+        for tensor, gradient in zip(
+            moving, _add_pull([parameter.grad for parameter in moving], moving, anchor), strict=True
+        ):
+            tensor.grad = gradient
         optimizer.step()
 
     def _scores(self, model: Models, rows: PackedRows) -> NDArray[np.float32]:
@@ -385,8 +387,8 @@ class TorchModel:
         )
         module = self.load(self.flat(dict(arrays))).eval()
         with _alone(0), torch.no_grad():
-            found: NDArray[np.float32] = module(torch.from_numpy(x)).reshape(-1).numpy()
-        return found
+            logits: NDArray[np.float32] = module(torch.from_numpy(x)).reshape(-1).numpy()
+        return logits
 
     def margins(self, model: Models, rows: PackedRows) -> list[NDArray[np.float32]]:
         """For each cell, its rows' scores by one model: the log-odds of label 1."""
@@ -437,14 +439,18 @@ def _norms_still(module: nn.Module, rows: int) -> Iterator[None]:
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
     """Parameters, then buffers of floats."""
-    buffers = {name: of for name, of in module.named_buffers() if of.is_floating_point() or of.is_complex()}
+    buffers = {
+        name: buffer
+        for name, buffer in module.named_buffers()
+        if buffer.is_floating_point() or buffer.is_complex()
+    }
     return {**dict(module.named_parameters()), **buffers}
 
 
 def _counters(module: nn.Module) -> dict[str, Tensor]:
     """Copies of the other buffers."""
     floats = _tensors(module)
-    return {name: of.clone() for name, of in module.named_buffers() if name not in floats}
+    return {name: buffer.clone() for name, buffer in module.named_buffers() if name not in floats}
 
 
 def _variances(module: nn.Module) -> set[str]:
@@ -455,22 +461,22 @@ def _variances(module: nn.Module) -> set[str]:
 
 
 def _vector(tensors: Any) -> Models:
-    found: Models = torch.cat([tensor.detach().reshape(-1) for tensor in tensors]).numpy()
-    return found
+    vector: Models = torch.cat([tensor.detach().reshape(-1) for tensor in tensors]).numpy()
+    return vector
 
 
 def _rows(stack: Sequence[Tensor]) -> Models:
     """(models, parameters) the vectors of a stack."""
-    found: Models = torch.cat([of.reshape(len(of), -1) for of in stack], 1).numpy()
-    return found
+    vectors: Models = torch.cat([tensor.reshape(len(tensor), -1) for tensor in stack], 1).numpy()
+    return vectors
 
 
-def _close(one: Tensor, other: Tensor) -> bool:
-    return torch.allclose(one, other, rtol=1e-3, atol=1e-4, equal_nan=True)
+def _close(tensor: Tensor, other: Tensor) -> bool:
+    return torch.allclose(tensor, other, rtol=1e-3, atol=1e-4, equal_nan=True)
 
 
-def _differ(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
-    return any(not torch.equal(of, other[name]) for name, of in one.items())
+def _differ(buffers: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return any(not torch.equal(buffer, other[name]) for name, buffer in buffers.items())
 
 
 def _only(leaves: Sequence[Tensor], trained: Sequence[bool]) -> list[Tensor]:
@@ -485,14 +491,14 @@ def _descend(moving: Sequence[Tensor], slopes: Sequence[Tensor | None], rate: fl
                 tensor.sub_(slope, alpha=rate)
 
 
-def _held(
+def _add_pull(
     slopes: Sequence[Tensor | None], moving: Sequence[Tensor], anchor: Anchor | None
 ) -> Sequence[Tensor | None]:
     """The gradients with those of the way back to the anchor."""
     if anchor is None:
         return slopes
-    found = zip(slopes, anchor.pulls(moving), strict=True)
-    return [None if slope is None else slope + pull.view_as(slope) for slope, pull in found]
+    pairs = zip(slopes, anchor.pulls(moving), strict=True)
+    return [None if slope is None else slope + pull.view_as(slope) for slope, pull in pairs]
 
 
 def _seed(batches: Batches, client: int) -> int:

@@ -40,12 +40,14 @@ class Anchor(NamedTuple):
 
     def first(self, pairs: int) -> Anchor:
         """Those of the first pairs."""
-        return Anchor(self.strength[:pairs], [of[:pairs] for of in self.tensors])
+        return Anchor(self.strength[:pairs], [tensor[:pairs] for tensor in self.tensors])
 
     def pulls(self, moving: Sequence[Tensor]) -> list[Tensor]:
         """The gradient of half the squared distance, times the strength, for each parameter."""
         named = zip(moving, self.tensors, strict=True)
-        return [self.strength.view(-1, *[1] * (of.dim() - 1)) * (of.detach() - at) for of, at in named]
+        return [
+            self.strength.view(-1, *[1] * (tensor.dim() - 1)) * (tensor.detach() - at) for tensor, at in named
+        ]
 
 
 class Batch(NamedTuple):
@@ -64,25 +66,25 @@ class Batch(NamedTuple):
     strength: Tensor
     """(pairs, 1) of the prejudice remover."""
 
-    def at(self, place: int) -> Batch:
+    def at(self, index: int) -> Batch:
         """One of several."""
-        return Batch(*(None if of is None else of[place] for of in self))  # type: ignore[arg-type]
+        return Batch(*(None if tensor is None else tensor[index] for tensor in self))  # type: ignore[arg-type]
 
     def only(self, rows: int) -> Batch:
         """The first rows."""
-        push, members = (None if of is None else of[:, :rows] for of in (self.push, self.members))
-        x, y, weight = (of[:, :rows] for of in (self.x, self.y, self.weight))
+        push, members = (None if tensor is None else tensor[:, :rows] for tensor in (self.push, self.members))
+        x, y, weight = (tensor[:, :rows] for tensor in (self.x, self.y, self.weight))
         return Batch(x, y, weight, push, members, self.strength)
 
     def slope(self, logits: Tensor) -> Tensor:
         """(pairs, rows) the gradient of each pair's loss by its logits."""
         p = logits.sigmoid()
-        found = self.weight * (p - self.y)
+        gradient = self.weight * (p - self.y)
         price = self.push
         if self.members is not None:
             prejudice = self._prejudice(p, self.members)
             price = prejudice if price is None else price + prejudice
-        return found if price is None else found + price * p * (1 - p)
+        return gradient if price is None else gradient + price * p * (1 - p)
 
     def _prejudice(self, p: Tensor, members: Tensor) -> Tensor:
         """(pairs, rows) what each row's group's odds in the batch cost, as in the built-in model."""
@@ -113,10 +115,10 @@ class Round:
         self._x = torch.from_numpy(np.require(rows.x, requirements="W").reshape(len(rows), -1))
         self._y, self._cell = rows.y, rows.cell
         visited = [[*batch_rows(rows, int(client), training, batches)] for client in clients]
-        self._sizes = [np.array([len(batch) for batch in mine]) for mine in visited]
+        self._sizes = [np.array([len(batch) for batch in visits]) for visits in visited]
         self.width = max(int(sizes.max(initial=1)) for sizes in self._sizes)
         """Rows of a batch, at most."""
-        self._rows = [_padded(mine, self.width) for mine in visited]
+        self._rows = [_padded(visits, self.width) for visits in visited]
         self._groups = losses.weight.shape[2] // 2
 
     def steps(self, pair: Pair) -> int:
@@ -139,26 +141,26 @@ class Round:
         """(batches, pairs, rows, ...) some batches of each pair."""
         import torch
 
-        models, clients = (np.array(places) for places in zip(*pairs, strict=True))
+        models, clients = (np.array(indices) for indices in zip(*pairs, strict=True))
         at = np.stack([self._rows[client][steps] for client in clients], axis=1)
         sizes = np.stack([self._sizes[client][steps] for client in clients], axis=1)
         real = np.arange(self.width) < sizes[..., None]
         share = (real / sizes[..., None]).astype(np.float32)
         cell = self._cell[at]
-        place = np.arange(len(pairs))[None, :, None]
+        pair = np.arange(len(pairs))[None, :, None]
         loss = self._losses
 
-        def of(values: NDArray[Any]) -> Tensor:
-            return torch.from_numpy(values[models, clients][place, cell] * share)
+        def weigh(values: NDArray[Any]) -> Tensor:
+            return torch.from_numpy(values[models, clients][pair, cell] * share)
 
         members, strength = None, torch.zeros(len(at), len(pairs), 1)
         if loss.prejudice is not None and loss.prejudice[models].any():
             member = (cell // 2)[..., None] == np.arange(self._groups)
             members = torch.from_numpy((member & real[..., None]).astype(np.float32))
             strength += torch.from_numpy(loss.prejudice[models])[:, None]
-        push = None if loss.push is None or not loss.push[models, clients].any() else of(loss.push)
+        push = None if loss.push is None or not loss.push[models, clients].any() else weigh(loss.push)
         y = torch.from_numpy(self._y[at])
-        return Batch(self._x[torch.from_numpy(at)], y, of(loss.weight), push, members, strength)
+        return Batch(self._x[torch.from_numpy(at)], y, weigh(loss.weight), push, members, strength)
 
 
 def _padded(batches: Sequence[NDArray[np.int64]], width: int) -> NDArray[np.int64]:

@@ -45,9 +45,9 @@ class Network:
             raise InputError(f"model must be a Python file, got '{path}' (no such file)")
         if find_spec("torch") is None:
             raise InputError(f"model '{text}' needs PyTorch: pip install \"fairfate[torch]\"")
-        found = cls(path, function, hashlib.sha256(Path(path).read_bytes()).hexdigest())
-        found._load()
-        return found
+        network = cls(path, function, hashlib.sha256(Path(path).read_bytes()).hexdigest())
+        network._load()
+        return network
 
     @property
     def key(self) -> str:
@@ -64,7 +64,7 @@ class Network:
         from fairfate.models.torch import TorchModel
 
         build = self._load()
-        asked = _first_parameter(build, self.text)
+        asked = _asks_for_schema(build, self.text)
         given: Any = schema if asked else schema.encoder.inputs
 
         def make() -> Any:
@@ -91,19 +91,21 @@ class Network:
         content = file.read_bytes() if file.is_file() else b""
         if hashlib.sha256(content).hexdigest() != self.digest:
             raise InputError(f"model must not change during a run, got another '{file}'")
-        place = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]  # others may have the same name
-        name = f"fairfate_model_{re.sub(r'[^A-Za-z0-9_]', '_', file.stem)}_{place}_{self.digest[:12]}"
+        origin = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[
+            :12
+        ]  # others may have the same name
+        name = f"fairfate_model_{re.sub(r'[^A-Za-z0-9_]', '_', file.stem)}_{origin}_{self.digest[:12]}"
         if name not in sys.modules:
             _run(content, file, name)
         build = getattr(sys.modules[name], self.function, None)
         if not callable(build):
-            functions = [key for key, of in vars(sys.modules[name]).items() if inspect.isfunction(of)]
+            functions = [key for key, value in vars(sys.modules[name]).items() if inspect.isfunction(value)]
             raise InputError(
                 f"model must name a function of '{file}', got '{self.function}'"
                 f" (it has {listing(functions) or 'none'})"
             )
-        found: Callable[..., Any] = build
-        return found
+        loaded: Callable[..., Any] = build
+        return loaded
 
 
 def split(text: str) -> tuple[str, str]:
@@ -129,16 +131,20 @@ def _run(content: bytes, file: Path, name: str) -> None:
         raise InputError(f"model '{file}' must run without an error, got {reason}") from error
 
 
-def _first_parameter(build: Callable[..., Any], text: str) -> bool:
+def _asks_for_schema(build: Callable[..., Any], text: str) -> bool:
     """Whether a function asks for the schema, by its parameter's name or type, and not for the inputs."""
     try:
         parameters = list(inspect.signature(build).parameters.values())
     except (TypeError, ValueError):
         return False
     empty = inspect.Parameter.empty
-    needed = [of for of in parameters if of.default is empty and of.kind not in (of.VAR_KEYWORD,)]
+    needed = [
+        parameter
+        for parameter in parameters
+        if parameter.default is empty and parameter.kind not in (parameter.VAR_KEYWORD,)
+    ]
     if not parameters or len(needed) > 1:
-        names = listing(of.name for of in parameters) or "no parameter"
+        names = listing(parameter.name for parameter in parameters) or "no parameter"
         raise InputError(f"model '{text}' must take inputs or schema alone, got {names}")
     first = parameters[0]
     kind = (

@@ -144,8 +144,8 @@ def batch_order(key: Any, round_number: int, client: int, rows: int, epochs: int
 @inner
 def look_ahead(x: Array, cell: Array, inputs: int, first: int, order: Array, begin: int, end: int) -> None:
     """Have rows fetched that the next batch will read: they lie anywhere in a large client's memory."""
-    for place in range(begin, end):
-        row = first + order[place]
+    for index in range(begin, end):
+        row = first + order[index]
         for j in range(0, inputs, LANES):
             prefetch(x, row * inputs + j)
         prefetch(x, row * inputs + inputs - 1)

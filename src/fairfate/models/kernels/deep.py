@@ -88,12 +88,12 @@ def _copy_strips(model: Array, widths: Array, starts: Array, strips: Array, back
         for j in range(wide + 1):
             for k in range(0, narrow, LANES):
                 row = deep if j == wide else j
-                place = starts[layer] + (row if layer == last else k * (deep + 1) + row * LANES)
+                index = starts[layer] + (row if layer == last else k * (deep + 1) + row * LANES)
                 size = min(LANES, narrow - k)
                 if back:
-                    _copy(strips, place, model, p + k, size)
+                    _copy(strips, index, model, p + k, size)
                 else:
-                    _copy(model, p + k, strips, place, size)
+                    _copy(model, p + k, strips, index, size)
             p += narrow
 
 
@@ -106,13 +106,13 @@ def _products(a: Any, units: Array, p: int, step: int, strips: Array, strip: int
 
 
 @inner
-def _forward(units: Array, strips: Array, widths: Array, places: Array, layer: int, count: int) -> None:
+def _forward(units: Array, strips: Array, widths: Array, layout: Array, layer: int, count: int) -> None:
     """A hidden layer of all rows; the vector lanes are its units. A ragged end is unused."""
     wide, deep = widths[layer], _padded(widths[layer])
-    source, step = places[0, layer], places[1, layer]
-    target, stride = places[0, layer + 1], places[1, layer + 1]
+    source, step = layout[0, layer], layout[1, layer]
+    target, stride = layout[0, layer + 1], layout[1, layer + 1]
     for k in range(0, widths[layer + 1], LANES):
-        strip = places[2, layer] + k * (deep + 1)
+        strip = layout[2, layer] + k * (deep + 1)
         bias = repeat(load(strips, strip + deep * LANES), ROWS)
         for b in range(0, count, ROWS):
             a = _products(bias, units, source + b * step, step, strips, strip, wide)
@@ -121,11 +121,11 @@ def _forward(units: Array, strips: Array, widths: Array, places: Array, layer: i
 
 @inner
 def _forward_last(
-    units: Array, strips: Array, widths: Array, places: Array, count: int, z: Array, turned: Array
+    units: Array, strips: Array, widths: Array, layout: Array, count: int, z: Array, turned: Array
 ) -> None:
     """Half of the last layer's sum of all rows; the vector lanes are rows."""
     last = len(widths) - 2
-    wide, source, step, p = widths[last], places[0, last], places[1, last], places[2, last]
+    wide, source, step, p = widths[last], layout[0, last], layout[1, last], layout[2, last]
     for b in range(0, count, LANES):
         a = spread(strips, p + _padded(wide))
         for start in range(0, wide, LANES):
@@ -137,19 +137,19 @@ def _forward_last(
 
 @inner
 def _learn_last(
-    units: Array, strips: Array, widths: Array, places: Array, count: int, errors: Array, sums: Array
+    units: Array, strips: Array, widths: Array, layout: Array, count: int, errors: Array, sums: Array
 ) -> None:
     """Step the last layer, and put their errors in the place of its inputs."""
     last = len(widths) - 2
-    wide, source, step, p = widths[last], places[0, last], places[1, last], places[2, last]
-    zero, one = fill(_ZERO), fill(_ONE)
+    wide, source, step, p = widths[last], layout[0, last], layout[1, last], layout[2, last]
+    zero, ones = fill(_ZERO), fill(_ONE)
     for j in range(0, wide, LANES):
         w, down = load(strips, p + j), load(sums, p + j)
         for b in range(count):
             q = source + b * step + j
             h, error = load(units, q), spread(errors, b)
             down = add(down, mul(h, error))
-            store(units, q, mul(add(zero, mul(error, w)), sub(one, mul(h, h))))
+            store(units, q, mul(add(zero, mul(error, w)), sub(ones, mul(h, h))))
         store(strips, p + j, sub(w, down))
         store(sums, p + j, zero)
     p += _padded(wide)
@@ -161,16 +161,16 @@ def _learn_last(
 
 @inner
 def _learn(
-    units: Array, strips: Array, widths: Array, places: Array, layer: int, count: int, sums: Array
+    units: Array, strips: Array, widths: Array, layout: Array, layer: int, count: int, sums: Array
 ) -> None:
     """Step a hidden layer, given the errors of its units; the vector lanes are its units."""
     wide, deep = widths[layer], _padded(widths[layer])
-    source, step = places[0, layer], places[1, layer]
-    stride = places[1, layer + 1]
+    source, step = layout[0, layer], layout[1, layer]
+    stride = layout[1, layer + 1]
     zero = repeat(fill(_ZERO), 4)
     for k in range(0, widths[layer + 1], LANES):
-        errors = places[0, layer + 1] + k
-        strip = places[2, layer] + k * (deep + 1)
+        errors = layout[0, layer + 1] + k
+        strip = layout[2, layer] + k * (deep + 1)
         for first in range(0, count, _NEAR):
             end = min(first + _NEAR, count)
             for j in range(0, wide, 4):
@@ -191,22 +191,22 @@ def _learn(
 
 
 @inner
-def _turn_layer(strips: Array, widths: Array, places: Array, layer: int, turned: Array) -> None:
+def _turn_layer(strips: Array, widths: Array, layout: Array, layer: int, turned: Array) -> None:
     """A hidden layer's weights the other way: for each sixteen inputs, their weights of every unit."""
     deep, width = _padded(widths[layer]), _padded(widths[layer + 1])
     for k in range(0, width, LANES):
         for j in range(0, deep, LANES):
-            strip = places[2, layer] + k * (deep + 1)
+            strip = layout[2, layer] + k * (deep + 1)
             transpose(strips, strip + j * LANES, LANES, turned, j * width + k * LANES)
 
 
 @inner
-def _back(units: Array, widths: Array, places: Array, layer: int, count: int, turned: Array) -> None:
+def _back(units: Array, widths: Array, layout: Array, layer: int, count: int, turned: Array) -> None:
     """Put their errors in the place of a hidden layer's inputs, the vector lanes. A ragged end is unused."""
     narrow = widths[layer + 1]
-    source, step = places[0, layer], places[1, layer]
-    errors, stride = places[0, layer + 1], places[1, layer + 1]
-    one, zero = fill(_ONE), repeat(fill(_ZERO), ROWS)
+    source, step = layout[0, layer], layout[1, layer]
+    errors, stride = layout[0, layer + 1], layout[1, layer + 1]
+    ones, zero = fill(_ONE), repeat(fill(_ZERO), ROWS)
     for j in range(0, widths[layer], LANES):
         strip = j * _padded(narrow)
         for b in range(0, count, ROWS):
@@ -214,35 +214,35 @@ def _back(units: Array, widths: Array, places: Array, layer: int, count: int, tu
             q = source + b * step + j
             for error in a:
                 h = load(units, q)
-                store(units, q, mul(error, sub(one, mul(h, h))))
+                store(units, q, mul(error, sub(ones, mul(h, h))))
                 q += step
 
 
 @inner
 def _predict(
-    units: Array, strips: Array, widths: Array, places: Array, count: int, z: Array, turned: Array
+    units: Array, strips: Array, widths: Array, layout: Array, count: int, z: Array, turned: Array
 ) -> None:
     """Fill ``z`` with 2 P(1) - 1 of the rows whose inputs stand in the units."""
     for layer in range(len(widths) - 2):
-        _forward(units, strips, widths, places, layer, count)
-    _forward_last(units, strips, widths, places, count, z, turned)
+        _forward(units, strips, widths, layout, layer, count)
+    _forward_last(units, strips, widths, layout, count, z, turned)
     for b in range(0, count, LANES):
         store(z, b, tanh(load(z, b)))
 
 
 @inner
 def _descend(
-    units: Array, strips: Array, widths: Array, places: Array, count: int, errors: Array, sums: Array,
+    units: Array, strips: Array, widths: Array, layout: Array, count: int, errors: Array, sums: Array,
     turned: Array,
 ) -> None:  # fmt: skip
     """Step all layers, from the last on, each after its weights have been used to send errors back."""
-    _learn_last(units, strips, widths, places, count, errors, sums)
+    _learn_last(units, strips, widths, layout, count, errors, sums)
     for layer in range(len(widths) - 3, -1, -1):
         if layer > 0:
-            _turn_layer(strips, widths, places, layer, turned)
-        _learn(units, strips, widths, places, layer, count, sums)
+            _turn_layer(strips, widths, layout, layer, turned)
+        _learn(units, strips, widths, layout, layer, count, sums)
         if layer > 0:
-            _back(units, widths, places, layer, count, turned)
+            _back(units, widths, layout, layer, count, turned)
 
 
 _SPACE = write(float32, 1)
@@ -258,13 +258,13 @@ _WHOLE_SPACE = write(int64, 1)
 def _train_deep(
     models: Array, x: Array, cell: Array, offsets: Array, clients: Array, weights: Array, pushes: Array,
     prejudices: Array, proxes: Array, anchors: Array, epochs: int, skip: int, run: int, batch: int,
-    rate: Any, key: Any, round_number: int, widths: Array, order: Array, places: Array, units: Array,
+    rate: Any, key: Any, round_number: int, widths: Array, order: Array, layout: Array, units: Array,
     strips: Array, sums: Array, anchor: Array, turned: Array, z: Array, lift: Array, strength: Array,
     odds: Array, group: Array, present: Array,
 ) -> None:  # fmt: skip
     """As `shallow._train_singly`, for the layer widths ``(inputs, ..., 1)``.
 
-    ``places`` : where a batch's inputs to each layer begin, how far rows are apart, where its strips begin.
+    ``layout`` : where a batch's inputs to each layer begin, how far rows are apart, where its strips begin.
     """
     settings, inputs = len(models), widths[0]
     for c in range(len(clients)):
@@ -275,18 +275,18 @@ def _train_deep(
             pushed = len(pushes) > 0
             prejudice = prejudices[s] if len(prejudices) else _ZERO
             strength[:] = rate * proxes[s, c] if len(proxes) else _ZERO
-            _copy_strips(models[s, c], widths, places[2], strips, False)
+            _copy_strips(models[s, c], widths, layout[2], strips, False)
             if strength[0] != _ZERO:
-                _copy_strips(anchors[s, c], widths, places[2], anchor, False)
+                _copy_strips(anchors[s, c], widths, layout[2], anchor, False)
             for begin in range(0, rows * run, batch):
                 count = min(batch, rows * run - begin)
                 step = rate / _F(count)
                 for b in range(count):
                     row = first + order[rows * skip + begin + b]
-                    _copy(x, row * inputs, units, b * places[1, 0], inputs)
+                    _copy(x, row * inputs, units, b * layout[1, 0], inputs)
                     group[b] = cell[row] // 2
                     lift[b] = pushes[s, c, cell[row]] * (_QUARTER * step) if pushed else _ZERO
-                _predict(units, strips, widths, places, count, z, turned)
+                _predict(units, strips, widths, layout, count, z, turned)
                 if prejudice != _ZERO:
                     add_prejudice(z, group, count, prejudice, _QUARTER * step, lift, odds, present)
                 for b in range(count):
@@ -297,8 +297,8 @@ def _train_deep(
                         z[b] += (_ONE - t * t) * lift[b]
                 if strength[0] != _ZERO:
                     note_pull(strips, anchor, strength, sums)
-                _descend(units, strips, widths, places, count, z, sums, turned)
-            _copy_strips(models[s, c], widths, places[2], strips, True)
+                _descend(units, strips, widths, layout, count, z, sums, turned)
+            _copy_strips(models[s, c], widths, layout[2], strips, True)
 
 
 def train(
@@ -316,27 +316,27 @@ def train(
     """Train (settings, cohort, parameters) models with any number of hidden layers."""
     order, batch = order_space(rows, clients, schedule, batch)
     groups, row = (terms.weights.shape[2] + 1) // 2, sixteens(batch)
-    places = _places(widths.tolist(), batch)
-    units, size = int(places[0, -1]), int(places[2, -1])
+    layout = _layout(widths.tolist(), batch)
+    units, size = int(layout[0, -1]), int(layout[2, -1])
     floats = units, size, size, size, max(size, LANES * LANES), row, row, LANES, groups + LANES
     models = start.copy()
     space = take_space(floats, (row, groups))
     _train_deep(
         models, rows.x, rows.cell, rows.offsets, clients, *terms, *schedule, batch, rate, key, round_number,
-        widths, order, places, *space.parts,
+        widths, order, layout, *space.parts,
     )  # fmt: skip
     return_space(space)
     return models
 
 
-def _places(widths: list[int], batch: int) -> NDArray[np.int64]:
+def _layout(widths: list[int], batch: int) -> NDArray[np.int64]:
     """For each layer: where a batch's inputs to it begin, how far rows are apart, where its strips begin.
 
     The first and the last of these have one number more, which says how long the whole is.
     """
-    places = np.zeros((3, len(widths)), np.int64)
+    layout = np.zeros((3, len(widths)), np.int64)
     for layer, (wide, narrow) in enumerate(pairwise(widths)):
-        places[0, layer + 1] = places[0, layer] + (sixteens(batch) + LANES) * odd_sixteens(wide)
-        places[1, layer] = odd_sixteens(wide)
-        places[2, layer + 1] = places[2, layer] + (sixteens(wide) + 1) * sixteens(narrow)
-    return places
+        layout[0, layer + 1] = layout[0, layer] + (sixteens(batch) + LANES) * odd_sixteens(wide)
+        layout[1, layer] = odd_sixteens(wide)
+        layout[2, layer + 1] = layout[2, layer] + (sixteens(wide) + 1) * sixteens(narrow)
+    return layout

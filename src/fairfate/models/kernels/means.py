@@ -34,8 +34,8 @@ def _add_rows(flat: Array, step: int, weights: Array, sums: Array) -> None:
             c = flat[first + 2 * step : first + 2 * step + width]
             d = flat[first + 3 * step : first + 3 * step + width]
             for k in range(len(sums)):
-                of, into = weights[k, row : row + 4], sums[k, start : start + width]
-                wa, wb, wc, wd = of[0], of[1], of[2], of[3]
+                shares, into = weights[k, row : row + 4], sums[k, start : start + width]
+                wa, wb, wc, wd = shares[0], shares[1], shares[2], shares[3]
                 for i in range(width):
                     into[i] = (((into[i] + wa * a[i]) + wb * b[i]) + wc * c[i]) + wd * d[i]
         for row in range(fours, count):
@@ -46,7 +46,7 @@ def _add_rows(flat: Array, step: int, weights: Array, sums: Array) -> None:
                     into[i] += weight * a[i]
 
 
-def _kernel_of(dtype: Any) -> Any:
+def _make_kernel(dtype: Any) -> Any:
     @kernel(read(dtype, 1), int64, read(dtype, 2), write(dtype, 2))
     def add_rows(flat: Array, step: int, weights: Array, sums: Array) -> None:
         _add_rows(flat, step, weights, sums)
@@ -54,7 +54,7 @@ def _kernel_of(dtype: Any) -> Any:
     return add_rows
 
 
-_KERNELS = {np.dtype(dtype.name): _kernel_of(dtype) for dtype in (float32, float64)}
+_KERNELS = {np.dtype(dtype.name): _make_kernel(dtype) for dtype in (float32, float64)}
 
 
 def weighted_sums(rows: NDArray[Any], weights: NDArray[Any]) -> NDArray[Any]:

@@ -118,7 +118,7 @@ def _step_inputs(
 
 
 @inner
-def _train_one(
+def _train_model(
     model: Array, x: Array, cell: Array, weight: Array, push: Array, prejudice: Any, anchor: Array,
     strength: Array, first: int, order: Array, visits: int, batch: int, rate: Any, inputs: int, width: int,
     h: Array, z: Array, lift: Array, offset: Array, scale: Array, pull: Array, odds: Array, sums: Array,
@@ -297,11 +297,11 @@ def _copy_strips(model: Array, strips: Array, hidden: int, width: int, back: boo
     rows = last // hidden
     for p in range(last + 1):
         row, unit = p // hidden, p % hidden
-        place = unit // LANES * LANES * rows + row * LANES + unit % LANES if p < last else rows * width
+        index = unit // LANES * LANES * rows + row * LANES + unit % LANES if p < last else rows * width
         if back:
-            model[p] = strips[place]
+            model[p] = strips[index]
         else:
-            strips[place] = model[p]
+            strips[index] = model[p]
 
 
 _ROWS = read(float32, 1), read(int32, 1), read(int64, 1), read(int64, 1)
@@ -355,7 +355,7 @@ def _train_singly(
                 _copy_strips(anchors[s, c], anchor, hidden, width, False)
                 strength[:] = rate * proxes[s, c]
             pushed = len(pushes) > 0 and has_any(pushes[s, c])
-            _train_one(
+            _train_model(
                 strips, x, cell, weights[s, c], pushes[s, c] if pushed else weights[s, c][:0],
                 prejudices[s] if len(prejudices) else _ZERO, pull_to, strength, first, order[rows * skip :],
                 rows * run, batch, rate, inputs, width, h, z, lift, offset, scale, pull, odds, sums, at,
@@ -423,7 +423,7 @@ def train(
     settings, _, parameters = start.shape
     inputs, cells = (parameters - 1) // hidden - 2, terms.weights.shape[2]
     order, batch = order_space(rows, clients, schedule, batch)
-    held = rows.x, rows.cell, rows.offsets, clients
+    training_rows = rows.x, rows.cell, rows.offsets, clients
     common = *schedule, batch, rate, key, round_number, hidden
     models = start.copy()
     together = _together(settings, least_lanes(inputs, hidden))
@@ -438,7 +438,15 @@ def train(
         )
         space = take_space(*_lane_sizes(inputs, hidden, cells, batch))
         _train_lanes(
-            stacked, *held, *others, pulls, _stack(terms.anchors, index), *common, inputs, order, *space.parts
+            stacked,
+            *training_rows,
+            *others,
+            pulls,
+            _stack(terms.anchors, index),
+            *common,
+            inputs,
+            order,
+            *space.parts,
         )
         return_space(space)
         lanes = stacked.reshape(*stacked.shape[:2], parameters, LANES).transpose(0, 3, 1, 2)
@@ -446,7 +454,7 @@ def train(
     if together < settings:
         rest = terms if together == 0 else Terms(*(term[together:] for term in terms))
         space = take_space(*_single_sizes(inputs, hidden, cells, batch))
-        _train_singly(models[together:], *held, *rest, *common, order, *space.parts)
+        _train_singly(models[together:], *training_rows, *rest, *common, order, *space.parts)
         return_space(space)
     return models
 

@@ -229,8 +229,8 @@ def _log(builder: Any, x: Any) -> Any:
     large = builder.fcmp_ordered(">", mantissa, _constant(1.41421356))
     mantissa = builder.select(large, builder.fmul(mantissa, _constant(0.5)), mantissa)
     exponent = builder.select(large, builder.add(exponent, whole(1)), exponent)
-    one = _constant(1)
-    s = builder.fdiv(builder.fsub(mantissa, one), builder.fadd(mantissa, one))
+    ones = _constant(1)
+    s = builder.fdiv(builder.fsub(mantissa, ones), builder.fadd(mantissa, ones))
     square = builder.fmul(s, s)
     series = _constant(2 / 9)
     for coefficient in (2 / 7, 2 / 5, 2 / 3, 2.0):
@@ -273,12 +273,12 @@ def softplus(typing: Any, x: Any) -> Any:
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         (x,) = args
-        zero, one = _constant(0), _constant(1)
+        zero, ones = _constant(0), _constant(1)
         above = builder.fcmp_ordered(">", x, zero)
         size = builder.select(above, x, builder.fneg(x))
         t = _tanh(builder, builder.fmul(size, _constant(0.5)))
-        decay = builder.fdiv(builder.fsub(one, t), builder.fadd(one, t))  # exp(-|x|)
-        return builder.fadd(builder.select(above, x, zero), _log(builder, builder.fadd(one, decay)))
+        decay = builder.fdiv(builder.fsub(ones, t), builder.fadd(ones, t))  # exp(-|x|)
+        return builder.fadd(builder.select(above, x, zero), _log(builder, builder.fadd(ones, decay)))
 
     return _vec(_vec), generate
 
@@ -298,8 +298,8 @@ def masked_sum(typing: Any, x: Any, mask: Any) -> Any:
         kept = builder.select(chosen, args[0], _constant(0))
         total = ir.Constant(ir.DoubleType(), 0.0)
         for lane in range(LANES):
-            one = builder.extract_element(kept, _INT(lane))
-            total = builder.fadd(total, builder.fpext(one, ir.DoubleType()))
+            value = builder.extract_element(kept, _INT(lane))
+            total = builder.fadd(total, builder.fpext(value, ir.DoubleType()))
         return total
 
     return types.float64(_vec, types.uint16), generate
@@ -350,8 +350,8 @@ def spread_all(typing: Any, array: Any, index: Any, count: Any) -> Any:
     size = count.literal_value
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        places = [builder.add(args[1], args[1].type(number)) for number in range(size)]
-        floats = [builder.load(_address(context, builder, array, args[0], place)) for place in places]
+        offsets = [builder.add(args[1], args[1].type(number)) for number in range(size)]
+        floats = [builder.load(_address(context, builder, array, args[0], offset)) for offset in offsets]
         return _grouped(builder, [_broadcast(builder, value) for value in floats])
 
     return _group(size)(array, types.intp, count), generate
@@ -362,8 +362,8 @@ def load_all(typing: Any, array: Any, index: Any, step: Any, like: Any) -> Any:
     """A group of vectors that start ``step`` apart, as many as another group has."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        places = [_moved(builder, args[1], args[2], number) for number in range(like.count)]
-        vectors = [_load(builder, _address(context, builder, array, args[0], place)) for place in places]
+        offsets = [_moved(builder, args[1], args[2], number) for number in range(like.count)]
+        vectors = [_load(builder, _address(context, builder, array, args[0], offset)) for offset in offsets]
         return _grouped(builder, vectors)
 
     return like(array, types.intp, types.intp, like), generate
@@ -375,8 +375,8 @@ def store_all(typing: Any, array: Any, index: Any, step: Any, group: Any) -> Any
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         for number, vector in enumerate(_members(builder, args[3])):
-            place = _moved(builder, args[1], args[2], number)
-            _store(builder, vector, _address(context, builder, array, args[0], place))
+            offset = _moved(builder, args[1], args[2], number)
+            _store(builder, vector, _address(context, builder, array, args[0], offset))
         return context.get_dummy_value()
 
     return types.void(array, types.intp, types.intp, group), generate
@@ -408,13 +408,13 @@ def tanh_all(typing: Any, group: Any) -> Any:
 def _add_inputs(down: bool) -> Any:
     def typed(typing: Any, group: Any, x: Any, rows: Any, row: Any, column: Any, vector: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            group, array, places, row, column, vector = args
+            group, array, offsets, row, column, vector = args
             members = []
             for number, member in enumerate(_members(builder, group)):
                 shift = row.type(number)
                 across = column if down else builder.add(column, shift)
-                place = _address(context, builder, rows, places, builder.add(row, shift) if down else row)
-                index = builder.add(builder.load(place), across)
+                pointer = _address(context, builder, rows, offsets, builder.add(row, shift) if down else row)
+                index = builder.add(builder.load(pointer), across)
                 value = builder.load(_address(context, builder, x, array, index))
                 members.append(_fused(builder, _broadcast(builder, value), vector, member))
             return _grouped(builder, members)

@@ -57,8 +57,8 @@ def run(name: str, plan: Plan, table: Table, federation: Federation, seed: int) 
         yield from _trained(name, plan, table, _only(federation, alone), seed, ["fedavg+average"])
     elif name == CLIENT:
         for k in np.flatnonzero(federation.sizes):
-            mine = _only(federation, _client(federation.rows, int(k)))
-            yield from _trained(name, plan, table, mine, seed, ["fedavg+average"], int(k) + 1)
+            single = _only(federation, _client(federation.rows, int(k)))
+            yield from _trained(name, plan, table, single, seed, ["fedavg+average"], int(k) + 1)
     else:
         rows = federation.rows
         pooled = replace(rows, offsets=np.array([0, len(rows)], dtype=np.int64))

@@ -25,7 +25,7 @@ MOMENTS = {
     "eo": reductions.TruePositiveRateParity,
     "eqo": reductions.EqualizedOdds,
 }
-Found = tuple[str, str, Counts, Counts]
+Measured = tuple[str, str, Counts, Counts]
 """Setting, metric, counts on the validation and on the test rows."""
 
 
@@ -46,7 +46,7 @@ class Scores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.stack([1 - p, p], axis=1)
 
 
-def optimized(model: Model, params: Models, federation: Federation, seed: int) -> Iterator[Found]:
+def optimized(model: Model, params: Models, federation: Federation, seed: int) -> Iterator[Measured]:
     """ThresholdOptimizer on a trained model, fitted on the validation rows."""
 
     def score(x: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -70,11 +70,11 @@ def optimized(model: Model, params: Models, federation: Federation, seed: int) -
         yield f"pooled_threshold_optimizer:metric={metric}", metric, validation, test
 
 
-def reduced(federation: Federation, seed: int) -> Iterator[Found]:
+def reduced(federation: Federation, seed: int) -> Iterator[Measured]:
     """ExponentiatedGradient on logistic regression, fitted on all training rows."""
     rows = federation.rows
     x, group = rows.x.reshape(len(rows), -1), rows.cell // 2
-    parts = [_rows(of, federation.inputs) for of in (federation.validation, federation.test)]
+    parts = [_rows(packed, federation.inputs) for packed in (federation.validation, federation.test)]
     for metric, moment in MOMENTS.items():
         for bound in BOUNDS:
             mitigator = reductions.ExponentiatedGradient(
@@ -104,5 +104,5 @@ def _rows(
 def _counts(
     label: NDArray[np.int64], group: NDArray[np.int64], accepted: NDArray[Any], groups: int
 ) -> Counts:
-    place = (group * 2 + label) * 2 + np.asarray(accepted).astype(np.int64)
-    return np.bincount(place, minlength=4 * groups).reshape(groups, 2, 2)
+    index = (group * 2 + label) * 2 + np.asarray(accepted).astype(np.int64)
+    return np.bincount(index, minlength=4 * groups).reshape(groups, 2, 2)

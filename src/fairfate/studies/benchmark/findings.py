@@ -33,16 +33,16 @@ _SINGLE = ("consistency", "flip")
 
 def measured(rows: pd.DataFrame) -> pd.DataFrame:
     """Accuracy, skill and fairness of every row, on the validation and on the test rows."""
-    found = {}
+    columns = {}
     for split in ("validation", "test"):
         counts = counts_of(rows, split)
-        found[f"{split}_accuracy"] = accuracy(counts)
-        found[f"{split}_skill"] = balanced_accuracy(counts) - 0.5
-        found[f"{split}_mcc"] = mcc(counts)
-        found |= {f"{split}_{name}": metric(counts) for name, metric in FAIRNESS.items()}
+        columns[f"{split}_accuracy"] = accuracy(counts)
+        columns[f"{split}_skill"] = balanced_accuracy(counts) - 0.5
+        columns[f"{split}_mcc"] = mcc(counts)
+        columns |= {f"{split}_{name}": metric(counts) for name, metric in FAIRNESS.items()}
     majority = counts_of(rows, "test").sum(axis=(1, 3))
-    found["majority"] = majority.max(axis=1) / np.maximum(majority.sum(axis=1), 1)
-    return rows.assign(**found)
+    columns["majority"] = majority.max(axis=1) / np.maximum(majority.sum(axis=1), 1)
+    return rows.assign(**columns)
 
 
 def counts_of(rows: pd.DataFrame, split: str) -> Counts:
@@ -84,8 +84,8 @@ def tune(rows: pd.DataFrame, tolerance: float = TOLERANCE, keep: float = KEEP) -
         chosen.append(_reported(best, goal))
         each = joined[joined["method"] == CLIENT]
         if len(each):
-            told = _reported(each.assign(matched=False, grid=1), goal)
-            means = told.groupby([*where, "goal", "method"], as_index=False).mean(numeric_only=True)
+            clients = _reported(each.assign(matched=False, grid=1), goal)
+            means = clients.groupby([*where, "goal", "method"], as_index=False).mean(numeric_only=True)
             chosen.append(means.assign(setting="", matched=False))
     return pd.concat(chosen, ignore_index=True)
 
@@ -109,22 +109,24 @@ def compare(tuned: pd.DataFrame, tolerance: float = TOLERANCE, keep: float = KEE
     and the skill kept. ``rank`` is by fairness among those that keep; the others come after them.
     ``ahead`` is how much fairer the lead is, with an interval and Holm's p-value over the cell's methods.
     """
-    found = []
+    rows = []
     for cell, here in tuned.groupby(list(CELL), sort=True):
-        found += _cell(dict(zip(CELL, cell, strict=True)), here, tolerance, keep)
-    return pd.DataFrame(found)
+        rows += _compare_cell(dict(zip(CELL, cell, strict=True)), here, tolerance, keep)
+    return pd.DataFrame(rows)
 
 
-def _cell(about: dict[str, Any], here: pd.DataFrame, tolerance: float, keep: float) -> list[dict[str, Any]]:
+def _compare_cell(
+    about: dict[str, Any], here: pd.DataFrame, tolerance: float, keep: float
+) -> list[dict[str, Any]]:
     methods = list(dict.fromkeys(here["method"]))
     values = {
         name: here.pivot(index="method", columns="seed", values=name).reindex(methods).to_numpy(dtype=float)
         for name in ("accuracy", "skill", "mcc", "fairness", "worst", "consistency", "flip", "seconds")
     }
     matched = here.groupby("method")["matched"].mean().reindex(methods)
-    place = methods.index(REFERENCE)
+    index = methods.index(REFERENCE)
     means = {name: values[name].mean(axis=1) for name in ("accuracy", "skill")}
-    reference = means["accuracy"][place], means["skill"][place]
+    reference = means["accuracy"][index], means["skill"][index]
     is_kept = keeps(means["accuracy"], means["skill"], reference, tolerance, keep)
     fairness, low, high = over_seeds(values["fairness"])
     accuracy_mean, accuracy_low, accuracy_high = over_seeds(values["accuracy"])
@@ -154,13 +156,13 @@ def _cell(about: dict[str, Any], here: pd.DataFrame, tolerance: float, keep: flo
             "accuracy": accuracy_mean[number],
             "accuracy_low": accuracy_low[number],
             "accuracy_high": accuracy_high[number],
-            **{name: of[number] for name, of in means.items()},
+            **{name: column[number] for name, column in means.items()},
             "collapsed": float((values["mcc"][number] < COLLAPSED).mean()),
             "seconds": float(np.median(values["seconds"][number])),
             "keeps": bool(is_kept[number]),
             "matched": float(matched.iloc[number]),
             "rank": rank[number],
-            **{name: of[number] for name, of in tests.items()},
+            **{name: column[number] for name, column in tests.items()},
         }
         rows.append(row)
     return rows
@@ -178,9 +180,9 @@ def _ranks(fairness: NDArray[Any], keeps: NDArray[np.bool_], ranked: NDArray[np.
     from scipy.stats import rankdata
 
     score = np.where(keeps, np.nan_to_num(fairness, nan=-1.0), -10.0)
-    found = np.full(len(score), np.nan)
-    found[ranked] = rankdata(-score[ranked])
-    return found
+    ranks = np.full(len(score), np.nan)
+    ranks[ranked] = rankdata(-score[ranked])
+    return ranks
 
 
 def hypervolumes(rows: pd.DataFrame) -> pd.DataFrame:
@@ -197,21 +199,21 @@ def hypervolumes(rows: pd.DataFrame) -> pd.DataFrame:
     top = tops.set_index(where)["test_accuracy"].rename("top")
     joined = rows[~rows["method"].isin(BASELINES)].join(top, on=where)
     keys = [*where, "method"]
-    found = []
+    parts = []
     for goal in METRICS:
-        mine = joined[joined["metric"].isin(["", goal])].sort_values(keys, kind="stable")
-        first = ~mine.duplicated(keys).to_numpy()
-        known = mine[["validation_accuracy", f"validation_{goal}"]].to_numpy(dtype=float)
-        tested = mine[["test_accuracy", f"test_{goal}"]].to_numpy(dtype=float)
-        low, span = mine["majority"].to_numpy(), (mine["top"] - mine["majority"]).to_numpy()
+        settings = joined[joined["metric"].isin(["", goal])].sort_values(keys, kind="stable")
+        first = ~settings.duplicated(keys).to_numpy()
+        known = settings[["validation_accuracy", f"validation_{goal}"]].to_numpy(dtype=float)
+        tested = settings[["test_accuracy", f"test_{goal}"]].to_numpy(dtype=float)
+        low, span = settings["majority"].to_numpy(), (settings["top"] - settings["majority"]).to_numpy()
         starts = np.flatnonzero(first)
         areas = np.full(len(starts), np.nan)
-        for number, (start, end) in enumerate(itertools.pairwise([*starts.tolist(), len(mine)])):
+        for number, (start, end) in enumerate(itertools.pairwise([*starts.tolist(), len(settings)])):
             if span[start] > _LEAST_SPAN:
                 points = tested[start:end][on_front(known[start:end])]
                 areas[number] = front_area(points, low[start]) / span[start]
-        found.append(mine.loc[first, keys].assign(goal=goal, area=areas))
-    return pd.concat(found, ignore_index=True)
+        parts.append(settings.loc[first, keys].assign(goal=goal, area=areas))
+    return pd.concat(parts, ignore_index=True)
 
 
 _LEAST_SPAN = 0.01
@@ -271,8 +273,8 @@ def critical_difference(methods: int, cells: int) -> float:
 
 def mean_ranks(cells: pd.DataFrame, encode: str) -> pd.DataFrame:
     """(dataset and split, method) ranks, the mean over the goals: what the critical difference is about."""
-    mine = cells[(cells["encode"] == encode) & ~cells["method"].isin(BASELINES)]
-    return mine.pivot_table(index=["dataset", "partition"], columns="method", values="rank", sort=False)
+    ranked = cells[(cells["encode"] == encode) & ~cells["method"].isin(BASELINES)]
+    return ranked.pivot_table(index=["dataset", "partition"], columns="method", values="rank", sort=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -355,10 +357,10 @@ class Findings:
         rows = self.measured[self.measured["encode"] == encode]
         cells = compare(tune(rows, tolerance), tolerance)
         cells = cells[~cells["method"].isin(BASELINES)]
-        found = cells.groupby("method").agg(rank=("rank", "mean"), keeps=("keeps", "sum"))
-        return found.sort_values("rank")
+        means = cells.groupby("method").agg(rank=("rank", "mean"), keeps=("keeps", "sum"))
+        return means.sort_values("rank")
 
-    def of(self, encode: str) -> pd.DataFrame:
+    def select_cells(self, encode: str) -> pd.DataFrame:
         """The cells of one encoding."""
         return self.cells[self.cells["encode"] == encode]
 
@@ -369,8 +371,8 @@ class Findings:
 
     def lead(self, encode: str) -> pd.DataFrame:
         """In each cell, the lead beside the fairest other method that keeps accuracy and skill."""
-        found = []
-        for cell, here in self.of(encode).groupby(list(CELL), sort=False):
+        rows = []
+        for cell, here in self.select_cells(encode).groupby(list(CELL), sort=False):
             if LEAD not in set(here["method"]):
                 continue
             own = here[here["method"] == LEAD].iloc[0]
@@ -378,7 +380,7 @@ class Findings:
             best = rivals.sort_values("fairness", ascending=False).iloc[0]
             beaten = rivals[(rivals["p"] < LEVEL) & (rivals["ahead"] > 0)]
             ahead_of_us = rivals[(rivals["p"] < LEVEL) & (rivals["ahead"] < 0)]
-            found.append(
+            rows.append(
                 {
                     **dict(zip(CELL, cell, strict=True)),
                     "fairness": own["fairness"],
@@ -398,15 +400,15 @@ class Findings:
                     "ahead_of_us": ", ".join(ahead_of_us["method"]),
                 }
             )
-        return pd.DataFrame(found)
+        return pd.DataFrame(rows)
 
     def mean_of(self, method: str, column: str, encode: str, **where: str) -> float:
         """A method's mean over cells."""
-        mine = self.of(encode)
-        mine = mine[mine["method"] == method]
+        cells = self.select_cells(encode)
+        cells = cells[cells["method"] == method]
         for name, value in where.items():
-            mine = mine[mine[name] == value]
-        return float(mine[column].mean()) if len(mine) else float("nan")
+            cells = cells[cells[name] == value]
+        return float(cells[column].mean()) if len(cells) else float("nan")
 
     @cached_property
     def settings(self) -> pd.DataFrame:

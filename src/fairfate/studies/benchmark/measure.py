@@ -45,7 +45,7 @@ def run_methods(
     seed: int,
     methods: Sequence[Method],
     alone: Sequence[str],
-    on_method: Callable[[float], None] = lambda done: None,
+    on_method: Callable[[float], None] = lambda count: None,
 ) -> pd.DataFrame:
     """A row for each setting of each method, and for each model of the baselines."""
     streams = Streams(seed)
@@ -139,8 +139,8 @@ class Probe:
 
     def _at(self, rows: PackedRows, models: Models, thresholds: list[Values | None]) -> Counts:
         counts = self.model.count(models, rows)
-        for place, chosen in enumerate(thresholds):
+        for index, chosen in enumerate(thresholds):
             if chosen is not None:
-                margins: Margins = self.model.margins(models[place], rows)
-                counts[place] = apply(margins, chosen)
+                margins: Margins = self.model.margins(models[index], rows)
+                counts[index] = apply(margins, chosen)
         return counts

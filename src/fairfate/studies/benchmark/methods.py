@@ -95,19 +95,19 @@ def every() -> tuple[Method, ...]:
 def find(texts: Sequence[str]) -> tuple[Method, ...]:
     """Methods by name; another text is a method of its own, as in a sweep: ``mine:strength=0.1|1``."""
     known = {method.name: method for method in every()}
-    found = []
+    methods = []
     for text in texts:
         if text in known:
-            found.append(known[text])
+            methods.append(known[text])
             continue
         name = split_steps(text)[0].partition(":")[0]
         if name not in {entry.name for entry in entries()}:
             raise unknown("method", text, known)
         plain = "+".join(part.partition(":")[0] for part in (split_steps(text)[0], *split_steps(text)[1]))
-        found.append(_method(plain if plain not in known else text, [text]))
-    names = [method.name for method in found]
+        methods.append(_method(plain if plain not in known else text, [text]))
+    names = [method.name for method in methods]
     check(len(set(names)) == len(names), "methods must be named once each", ", ".join(names))
-    return tuple(found)
+    return tuple(methods)
 
 
 def _averaged(grid: Sequence[str]) -> list[str]:

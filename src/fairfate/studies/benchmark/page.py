@@ -46,26 +46,26 @@ _CONSTANTS: dict[str, Any] = {
 }
 
 
-def write_all(folder: Path, found: Findings) -> Path:
+def write_all(folder: Path, findings: Findings) -> Path:
     """Everything into the folder; returns the page to open."""
-    write_pictures(folder / IMAGES, found)
-    write_bytes(folder / PAGE, page(found, IMAGES, HTML).encode())
-    write_bytes(folder / BOARD, found.board.round(4).to_csv(index=False).encode())
-    write_bytes(folder / CELLS, found.cells.round(4).to_csv(index=False).encode())
-    write_bytes(folder / HTML, interactive(found).encode())
+    write_pictures(folder / IMAGES, findings)
+    write_bytes(folder / PAGE, page(findings, IMAGES, HTML).encode())
+    write_bytes(folder / BOARD, findings.board.round(4).to_csv(index=False).encode())
+    write_bytes(folder / CELLS, findings.cells.round(4).to_csv(index=False).encode())
+    write_bytes(folder / HTML, interactive(findings).encode())
     return folder / HTML
 
 
-def page(found: Findings, images: str = "images/benchmark", interactive: str = "benchmark.html") -> str:
+def page(findings: Findings, images: str = "images/benchmark", interactive: str = "benchmark.html") -> str:
     """The page to read; pictures are beside it."""
-    encode = found.encodings[0]
-    cells, rows = found.of(encode), found.rows
-    ranks, distance, federations = found.ranks(encode)
-    board = found.ranked(encode).assign(place=lambda frame: frame.index + 1)
-    lead, whole = found.lead(encode), found.is_whole(encode)
+    encode = findings.encodings[0]
+    cells, rows = findings.select_cells(encode), findings.rows
+    ranks, distance, federations = findings.ranks(encode)
+    board = findings.ranked(encode).assign(position=lambda frame: frame.index + 1)
+    lead, whole = findings.lead(encode), findings.is_whole(encode)
 
     def mean(method: str, column: str, **where: str) -> float:
-        return found.mean_of(method, column, encode, **where)
+        return findings.mean_of(method, column, encode, **where)
 
     def kept_in(method: str) -> int:
         return int(cells[cells["method"] == method]["keeps"].sum())
@@ -73,24 +73,26 @@ def page(found: Findings, images: str = "images/benchmark", interactive: str = "
     text = render(
         "benchmark",
         "page.md.j2",
-        found=found,
+        findings=findings,
         whole=whole,
         images=images,
         interactive=interactive,
         encode=encode,
         mean=mean,
         kept_in=kept_in,
-        parts=_parts(rows, found.encodings),
-        variants=sum(not name.endswith("+average") and "+thresholds" not in name for name in found.methods),
+        parts=_parts(rows, findings.encodings),
+        variants=sum(
+            not name.endswith("+average") and "+thresholds" not in name for name in findings.methods
+        ),
         baselines=[name for name in BASELINES if name in set(rows["method"])],
         baseline_rows=[
             name for name in (*BASELINES, "fedavg", REFERENCE, LEAD) if name in set(cells["method"])
         ],
         datasets=list(dict.fromkeys(rows["dataset"])),
         usual_datasets=set(rows["dataset"]) == set(DATASETS),
-        usual_clients=found.usual and not set(rows["dataset"]) - set(DATASETS),
-        now=len(rows) - found.kept,
-        took=duration(found.minutes),
+        usual_clients=findings.usual and not set(rows["dataset"]) - set(DATASETS),
+        now=len(rows) - findings.kept,
+        took=duration(findings.minutes),
         splits=list(dict.fromkeys(cells["partition"])),
         board=list(board.itertuples()),
         ranks=ranks,
@@ -102,9 +104,9 @@ def page(found: Findings, images: str = "images/benchmark", interactive: str = "
         behind=int((lead["ahead_of_us"] != "").sum()) if len(lead) else 0,
         surely=int(((lead["p"] < LEVEL) & (lead["ahead"] > 0)).sum()) if len(lead) else 0,
         suited=[_suited(cells, goal) for goal in METRICS],
-        encodings=_encodings(found),
-        costs=_costs(found, encode),
-        **(_conclusions(found, encode, ranks) if whole else {}),
+        encodings=_encodings(findings),
+        costs=_costs(findings, encode),
+        **(_conclusions(findings, encode, ranks) if whole else {}),
         **_CONSTANTS,
     )
     return f"{text}\n"
@@ -120,21 +122,21 @@ def _parts(rows: pd.DataFrame, encodings: Sequence[str]) -> list[dict[str, Any]]
     return parts
 
 
-def _conclusions(found: Findings, encode: str, ranks: pd.Series[float]) -> dict[str, Any]:
+def _conclusions(findings: Findings, encode: str, ranks: pd.Series[float]) -> dict[str, Any]:
     """What only the whole benchmark says: who is best for what, and how much it hangs on the rule."""
-    cells = found.of(encode)
+    cells = findings.select_cells(encode)
     rank = cells.groupby("method")["rank"].mean()
     seeds, rivals = int(cells["seeds"].max()), int(cells.groupby(list(CELL)).size().max()) - 1
-    areas = found.ranked(encode).set_index("method")["area"].dropna().sort_values(ascending=False)
+    areas = findings.ranked(encode).set_index("method")["area"].dropna().sort_values(ascending=False)
     others_lead = len(areas) and areas.index[0] != LEAD and LEAD in areas.index
     tolerances = [
-        {"tolerance": tolerance, "ranks": found.at_tolerance(encode, tolerance)}
+        {"tolerance": tolerance, "ranks": findings.at_tolerance(encode, tolerance)}
         for tolerance in (0.01, TOLERANCE, 0.03)
     ]
     return {
-        "rank_of_lead": rank_of_lead(found, ranks),
-        "one": _one_threshold(found, encode),
-        "fair_fate": _fair_fate(found, encode),
+        "rank_of_lead": rank_of_lead(findings, ranks),
+        "single": _single_threshold(findings, encode),
+        "fair_fate": _fair_fate(findings, encode),
         "average_is_worse": all(
             rank[f"{name}+average"] > rank[name] for name in ("fedadam", "fedyogi", GUARDED)
         ),
@@ -147,39 +149,39 @@ def _conclusions(found: Findings, encode: str, ranks: pd.Series[float]) -> dict[
     }
 
 
-def rank_of_lead(found: Findings, ranks: pd.Series[float]) -> str:
+def rank_of_lead(findings: Findings, ranks: pd.Series[float]) -> str:
     """Whether the lead is the best by mean rank, and who is if it is not."""
-    place, best = list(ranks.index).index(LEAD) + 1, str(ranks.index[0])
-    if place == 1:
+    position, best = list(ranks.index).index(LEAD) + 1, str(ranks.index[0])
+    if position == 1:
         return "It has the best rank"
-    return (
-        f"Its rank is number {place}, after {f'**`{best}`** (yours)' if best in found.own else f'`{best}`'}'s"
-    )
+    return f"Its rank is number {position}, after {f'**`{best}`** (yours)' if best in findings.own else f'`{best}`'}'s"
 
 
-def _one_threshold(found: Findings, encode: str) -> dict[str, Any]:
+def _single_threshold(findings: Findings, encode: str) -> dict[str, Any]:
     """The best by rank of those with one threshold for everybody, and the fairest that keep nearly always."""
-    cells = found.of(encode)
-    own = cells[cells["method"].isin([name for name in found.methods if "+thresholds" not in name])]
+    cells = findings.select_cells(encode)
+    own = cells[cells["method"].isin([name for name in findings.methods if "+thresholds" not in name])]
     means = own.groupby("method").agg(
         rank=("rank", "mean"), fairness=("fairness", "mean"), keeps=("keeps", "sum")
     )
     best = means.sort_values("rank")
-    often = means[means["keeps"] >= 0.75 * len(found.lead(encode))].sort_values("fairness", ascending=False)
+    often = means[means["keeps"] >= 0.75 * len(findings.lead(encode))].sort_values(
+        "fairness", ascending=False
+    )
     fairest = None if often.empty else {"method": often.index[0], **often.iloc[0].to_dict()}
     return {"method": str(best.index[0]), "rank": best["rank"].iloc[0], "often": fairest}
 
 
-def _fair_fate(found: Findings, encode: str) -> dict[str, Any]:
+def _fair_fate(findings: Findings, encode: str) -> dict[str, Any]:
     """What FAIR-FATE loses against FedAvg, and whether it is fairer on each skewed split."""
-    cells = found.of(encode)
+    cells = findings.select_cells(encode)
     accuracy = {
         name: cells[cells["method"] == name].set_index(list(CELL))["accuracy"]
         for name in ("fedavg", "fair_fate")
     }
     repairs = all(
-        found.mean_of("fair_fate", "fairness", encode, partition=split)
-        > found.mean_of("fedavg", "fairness", encode, partition=split)
+        findings.mean_of("fair_fate", "fairness", encode, partition=split)
+        > findings.mean_of("fedavg", "fairness", encode, partition=split)
         for split in set(cells["partition"]) - {"random"}
     )
     return {"loss": (accuracy["fedavg"] - accuracy["fair_fate"]).dropna(), "repairs": repairs}
@@ -205,17 +207,17 @@ def _suited(cells: pd.DataFrame, goal: str) -> dict[str, Any]:
     }
 
 
-def _encodings(found: Findings) -> dict[str, Any] | None:
+def _encodings(findings: Findings) -> dict[str, Any] | None:
     """The same methods with each encoding, on the federations that all encodings have."""
-    if len(found.encodings) < 2 or not {"fedavg", "fair_fate"} <= set(found.methods):
+    if len(findings.encodings) < 2 or not {"fedavg", "fair_fate"} <= set(findings.methods):
         return None
-    cells = found.cells.assign(federation=found.cells["dataset"] + "|" + found.cells["partition"])
-    by_encoding = [cells[cells["encode"] == encode] for encode in found.encodings]
+    cells = findings.cells.assign(federation=findings.cells["dataset"] + "|" + findings.cells["partition"])
+    by_encoding = [cells[cells["encode"] == encode] for encode in findings.encodings]
     common = set.intersection(*(set(own["federation"]) for own in by_encoding))
     by_encoding = [own[own["federation"].isin(common)] for own in by_encoding]
     names = ("fedavg", REFERENCE, "fedavg_lr+average", "fair_fate", "fairfed", LEAD)
     rows = []
-    for method in [name for name in names if name in found.methods]:
+    for method in [name for name in names if name in findings.methods]:
         parts = [own[own["method"] == method] for own in by_encoding]
         values = [
             {
@@ -229,13 +231,13 @@ def _encodings(found: Findings) -> dict[str, Any] | None:
         name: [own[own["method"] == name]["fairness"].mean() for own in by_encoding[:2]]
         for name in ("fedavg", "fair_fate")
     }
-    columns = range(len(found.encodings) * (len(METRICS) + 1))
+    columns = range(len(findings.encodings) * (len(METRICS) + 1))
     return {"common": len(common), "rows": rows, "columns": columns, **gains}
 
 
-def _costs(found: Findings, encode: str) -> list[dict[str, Any]]:
+def _costs(findings: Findings, encode: str) -> list[dict[str, Any]]:
     """Settings, bytes and time of each of our methods."""
-    board = found.board[found.board["encode"] == encode]
+    board = findings.board[findings.board["encode"] == encode]
     times = dict(zip(board["method"], board["seconds"].astype(float), strict=True))
     return [
         {
@@ -281,27 +283,27 @@ def duration(minutes: float) -> str:
     return f"{minutes:.0f} minutes"
 
 
-def interactive(found: Findings) -> str:
+def interactive(findings: Findings) -> str:
     """One HTML file that needs nothing else."""
     facts = [
-        f"{len(found.methods)} methods",
-        f"{len(found.rows[['dataset', 'partition', 'encode']].drop_duplicates())} federations",
-        f"{found.rows['seed'].nunique()} seeds",
-        f"{len(found.rows):,} models measured",
-        duration(found.minutes),
-        found.machine,
+        f"{len(findings.methods)} methods",
+        f"{len(findings.rows[['dataset', 'partition', 'encode']].drop_duplicates())} federations",
+        f"{findings.rows['seed'].nunique()} seeds",
+        f"{len(findings.rows):,} models measured",
+        duration(findings.minutes),
+        findings.machine,
     ]
-    cells = found.cells.drop(columns=["seeds", "accuracy_low", "accuracy_high", "matched"])
+    cells = findings.cells.drop(columns=["seeds", "accuracy_low", "accuracy_high", "matched"])
     data = {
-        "encodings": found.encodings,
+        "encodings": findings.encodings,
         "datasets": list(dict.fromkeys(cells["dataset"])),
         "partitions": list(dict.fromkeys(cells["partition"])),
         "baselines": list(BASELINES),
-        "own": found.own,
+        "own": findings.own,
         "lead": LEAD,
         "reference": REFERENCE,
         "cells": _columns(cells),
-        "settings": _columns(found.settings),
+        "settings": _columns(findings.settings),
     }
     return render(
         "benchmark",
@@ -328,18 +330,18 @@ def _columns(frame: pd.DataFrame) -> dict[str, Any]:
         elif pd.api.types.is_bool_dtype(column) or pd.api.types.is_integer_dtype(column):
             columns[str(name)] = column.tolist()
         else:
-            places, texts = pd.factorize(column)
-            columns[str(name)] = {"texts": list(texts), "places": places.tolist()}
+            codes, texts = pd.factorize(column)
+            columns[str(name)] = {"texts": list(texts), "places": codes.tolist()}
     return columns
 
 
-def show(screen: Console, found: Findings) -> None:
+def show(screen: Console, findings: Findings) -> None:
     """The best methods and, if some were asked for, these, on a terminal."""
     from rich.table import Table
 
-    for encode in found.encodings:
-        ranked = found.ranked(encode)
-        shown = ranked[(ranked.index < _ON_SCREEN) | ranked["method"].isin(found.asked)]
+    for encode in findings.encodings:
+        ranked = findings.ranked(encode)
+        shown = ranked[(ranked.index < _ON_SCREEN) | ranked["method"].isin(findings.asked)]
         which = "all" if len(shown) == len(ranked) else f"the best {_ON_SCREEN}"
         screen.print(
             f"\n{len(ranked)} methods, inputs {encode}: {which}, tuned on validation rows", style="italic"
@@ -351,14 +353,14 @@ def show(screen: Console, found: Findings) -> None:
         records: list[Any] = list(shown.itertuples())
         for row in records:
             table.add_row(
-                found.label(str(row.method)),
+                findings.label(str(row.method)),
                 str(row.Index + 1),
                 f"{row.rank:.1f}",
                 f"{row.fairness:.3f}",
                 f"{0.0 - row.cost:+.3f}",
                 f"{row.mcc:.2f}",
                 f"{row.keeps} of {row.cells}",
-                style="bold" if row.method in found.asked else None,
+                style="bold" if row.method in findings.asked else None,
             )
         screen.print(table)
     screen.print(

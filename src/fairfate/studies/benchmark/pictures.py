@@ -35,30 +35,32 @@ _SHOWN = 25
 _OTHER = ("#57606a", "o")
 
 
-def ranks(found: Findings, encode: str) -> Figure:
+def ranks(findings: Findings, encode: str) -> Figure:
     """Mean ranks, the best on top; a grey line joins those that the test cannot tell from the best."""
     from matplotlib.figure import Figure
 
-    mean, distance, cells = found.ranks(encode)
+    mean, distance, cells = findings.ranks(encode)
     shown = mean.iloc[:_SHOWN]
-    shown = shown if set(found.asked) <= set(shown.index) else mean
+    shown = shown if set(findings.asked) <= set(shown.index) else mean
     figure = Figure(figsize=(7.4, 0.24 * len(shown) + 1.1), layout="constrained")
     panel = figure.subplots()
-    places = np.arange(len(shown))
-    own = [name in found.own for name in shown.index]
-    looks = [OWN if mine else NAMED.get(name, _OTHER) for mine, name in zip(own, shown.index, strict=True)]
-    panel.barh(places, shown, color=[colour for colour, _ in looks], height=0.62)
+    positions = np.arange(len(shown))
+    own = [name in findings.own for name in shown.index]
+    looks = [
+        OWN if is_own else NAMED.get(name, _OTHER) for is_own, name in zip(own, shown.index, strict=True)
+    ]
+    panel.barh(positions, shown, color=[colour for colour, _ in looks], height=0.62)
     title = f"All {len(mean)} methods" if len(shown) == len(mean) else f"The {len(shown)} best of {len(mean)}"
     if np.isfinite(distance):
         panel.axvspan(0, shown.iloc[0] + distance, color="#57606a", alpha=0.12, linewidth=0)
         title += f"; what lies in the shade ({distance:.1f} ranks) may be chance"
-    panel.set_yticks(places, [found.label(name) for name in shown.index], fontsize=8)
-    for label, mine in zip(panel.get_yticklabels(), own, strict=True):
-        label.set_fontweight("bold" if mine else "normal")
+    panel.set_yticks(positions, [findings.label(name) for name in shown.index], fontsize=8)
+    for label, is_own in zip(panel.get_yticklabels(), own, strict=True):
+        label.set_fontweight("bold" if is_own else "normal")
     panel.invert_yaxis()
-    for place, value in zip(places, shown, strict=True):
+    for position, value in zip(positions, shown, strict=True):
         panel.annotate(
-            f"{value:.1f}", (value, place), (3, 0), textcoords="offset points", va="center", size=7
+            f"{value:.1f}", (value, position), (3, 0), textcoords="offset points", va="center", size=7
         )
     federations = f"{cells} federation{'s' if cells > 1 else ''}"
     panel.set_xlabel(f"mean rank over {federations}, three metrics each", fontsize=9)
@@ -67,11 +69,11 @@ def ranks(found: Findings, encode: str) -> Figure:
     return figure
 
 
-def tradeoffs(found: Findings, encode: str, goal: str = "eqo") -> Figure:
+def tradeoffs(findings: Findings, encode: str, goal: str = "eqo") -> Figure:
     """Every method's tuned model: accuracy against fairness, a panel for each federation."""
     from matplotlib.figure import Figure
 
-    cells = found.of(encode)
+    cells = findings.select_cells(encode)
     cells = cells[cells["goal"] == goal]
     datasets, splits = list(dict.fromkeys(cells["dataset"])), list(dict.fromkeys(cells["partition"]))
     width = max(3.0 * len(splits) + 0.4, 5.8)  # two columns of the legend
@@ -88,16 +90,16 @@ def tradeoffs(found: Findings, encode: str, goal: str = "eqo") -> Figure:
             panel.axvspan(
                 reference["accuracy"] - 0.02, here["accuracy"].max() + 0.005, color="#0072B2", alpha=0.07
             )
-            rest = here[~here["method"].isin([*NAMED, *found.own, *BASELINES])]
+            rest = here[~here["method"].isin([*NAMED, *findings.own, *BASELINES])]
             panel.scatter(rest["accuracy"], rest["fairness"], s=9, color="#a8b1bb", linewidths=0)
-            for name, (colour, marker) in (NAMED | dict.fromkeys(found.own, OWN)).items():
-                mine = here[here["method"] == name]
-                if mine.empty:
+            for name, (colour, marker) in (NAMED | dict.fromkeys(findings.own, OWN)).items():
+                points = here[here["method"] == name]
+                if points.empty:
                     continue
                 size = 62 if marker in ("*", OWN[1]) else 34
-                edge: dict[str, Any] = {"edgecolors": "black", "zorder": 3} if name in found.own else {}
-                handles[found.label(name)] = panel.scatter(
-                    mine["accuracy"], mine["fairness"], s=size, color=colour, marker=marker, **edge
+                edge: dict[str, Any] = {"edgecolors": "black", "zorder": 3} if name in findings.own else {}
+                handles[findings.label(name)] = panel.scatter(
+                    points["accuracy"], points["fairness"], s=size, color=colour, marker=marker, **edge
                 )
             panel.set_title(f"{dataset}, {split_name(str(split))}", fontsize=9)
             panel.grid(alpha=0.3, linewidth=0.6)
@@ -121,8 +123,8 @@ FIGURES = {"ranks": ranks, "tradeoffs": tradeoffs}
 assert set(GOALS) == set(METRICS)
 
 
-def write_pictures(folder: Path, found: Findings) -> None:
+def write_pictures(folder: Path, findings: Findings) -> None:
     """Every picture of each encoding as SVG."""
-    for encode in found.encodings:
+    for encode in findings.encodings:
         for name, draw in FIGURES.items():
-            save(draw(found, encode), folder / f"{name}-{encode}.svg")
+            save(draw(findings, encode), folder / f"{name}-{encode}.svg")

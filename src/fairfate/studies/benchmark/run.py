@@ -79,7 +79,7 @@ def benchmark(
     data_dir: str | None = None,
     jobs: int | None = None,
     executor: Executor | None = None,
-    progress: Progress = lambda done: None,
+    progress: Progress = lambda work: None,
     on_plan: Progress = lambda total: None,
 ) -> Benchmark:
     """Run what is not in the folder yet.
@@ -111,11 +111,11 @@ def benchmark(
         _prepare(Config(data=name, partition=partition, encode=code, **shared))
         for name, partition, code in itertools.product(data, partitions, encode)
     ]
-    cells = [
+    planned = [
         (Job.from_table(plan, seed, table), table) for plan, table in prepared for seed in plan.config.seeds
     ]
     kept, about = read_kept() if methods else (pd.DataFrame(columns=[*WHERE, *COLUMNS]), {"cells": []})
-    compared = {id(cell): cell for cell in same(about, [cell for cell, _ in cells])}
+    compared = {id(job): job for job in select_kept(about, [job for job, _ in planned])}
     start = time.monotonic()
     with locked(folder):
         store = Store(folder / CELLS)
@@ -123,13 +123,13 @@ def benchmark(
         store.index()
         texts = {find([text])[0].name: text for text in methods if text not in BASELINES}
         tasks, new = [], []
-        for cell, table in cells:
-            wanted = chosen if id(cell) in compared else _with_reference(chosen)
-            lacking, single = _missing(store, cell, wanted, alone)
+        for job, table in planned:
+            wanted = chosen if id(job) in compared else _with_reference(chosen)
+            lacking, single = _missing(store, job, wanted, alone)
             if lacking or single:
                 items = [texts.get(method.name, method.name) for method in lacking], single
                 settings = sum(len(method.specs) for method in lacking) + len(single)
-                tasks.append(Task(cell, items, cell.plan.visits(len(table)) * settings))
+                tasks.append(Task(job, items, job.plan.visits(len(table)) * settings))
                 new.append([*(method.name for method in lacking), *single])
         on_plan(sum(task.work for task in tasks))
         try:
@@ -147,7 +147,7 @@ def benchmark(
             seconds = _add_time(folder / CLOCK, time.monotonic() - start if tasks else 0.0)
         store.index()
         own = pd.concat(
-            [read_rows(store, cell).assign(**where(cell)) for cell, _ in cells], ignore_index=True
+            [read_rows(store, job).assign(**job_columns(job)) for job, _ in planned], ignore_index=True
         )
     rows = _with_kept(own, kept, tuple(compared.values()))
     return Benchmark(
@@ -193,10 +193,10 @@ def _with_reference(chosen: Sequence[Method]) -> tuple[Method, ...]:
 
 
 def _missing(
-    store: Store, cell: Job, wanted: Sequence[Method], alone: Sequence[str]
+    store: Store, job: Job, wanted: Sequence[Method], alone: Sequence[str]
 ) -> tuple[list[Method], list[str]]:
     """The methods of which a setting lacks, and the baselines that a cell lacks."""
-    rows = read_rows(store, cell)
+    rows = read_rows(store, job)
     have = set(zip(rows["method"], rows["setting"], rows["code"], strict=True))
     methods = [
         method
@@ -213,7 +213,7 @@ def run_task_methods(task: Task, table: Table, report: Report) -> pd.DataFrame:
     settings = sum(len(method.specs) for method in methods) + len(alone)
     share = task.work / settings
     job = task.job
-    return run_methods(job.plan, table, job.seed, methods, alone, lambda done: report(share * done))
+    return run_methods(job.plan, table, job.seed, methods, alone, lambda count: report(share * count))
 
 
 def _add_time(clock: Path, seconds: float) -> float:
@@ -232,30 +232,30 @@ def machine() -> str:
 # --- the rows of a cell, in the store of its folder
 
 
-def read_rows(store: Store, cell: Job) -> pd.DataFrame:
+def read_rows(store: Store, job: Job) -> pd.DataFrame:
     """What there is of a cell."""
-    frames: list[pd.DataFrame] = [pq.read_table(path).to_pandas() for path, _ in store.files_of(cell)]
+    frames: list[pd.DataFrame] = [pq.read_table(path).to_pandas() for path, _ in store.files_of(job)]
     if not frames:
         return pd.DataFrame(columns=list(COLUMNS))
     rows = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
     return rows.drop_duplicates(["method", "setting", "metric", "part", "code"], ignore_index=True)
 
 
-def add_rows(store: Store, cell: Job, rows: pd.DataFrame) -> None:
+def add_rows(store: Store, job: Job, rows: pd.DataFrame) -> None:
     """Add rows to a cell; those of the same methods are replaced."""
-    before = [path for path, _ in store.files_of(cell)]
-    known = read_rows(store, cell)
+    before = [path for path, _ in store.files_of(job)]
+    known = read_rows(store, job)
     known = known[~known["method"].isin(rows["method"].unique())]
     together = rows if known.empty else pd.concat([known, rows], ignore_index=True)
     specs = sorted(together["setting"].unique())
-    header = {"cell": cell.key, "code": "", "specs": specs, "saved": {}}
-    store.add(cell, _arrow(together, header))
+    header = {"cell": job.key, "code": "", "specs": specs, "saved": {}}
+    store.add(job, _arrow(together, header))
     if set(store.files) - set(before):  # not the very same file again
         for path in before:
             path.unlink()
 
 
-def read_cells(folder: Path) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
+def read_jobs(folder: Path) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
     """The rows of each finished cell of a folder, and what they depend on."""
     store = Store(folder / CELLS)
     store.index()
@@ -296,30 +296,30 @@ def write_kept(path: Path, rows: pd.DataFrame, about: dict[str, Any]) -> None:
         pq.write_table(_arrow(rows, about), temporary, compression="zstd", compression_level=19)
 
 
-def where(cell: Job) -> dict[str, Any]:
+def job_columns(job: Job) -> dict[str, Any]:
     """The cell in a table's columns."""
-    plan = cell.plan
-    values = plan.config.encode, plan.dataset, str(plan.partition), cell.seed
+    plan = job.plan
+    values = plan.config.encode, plan.dataset, str(plan.partition), job.seed
     return dict(zip(WHERE, values, strict=True))
 
 
-def fingerprint(cell: Job) -> dict[str, Any]:
+def fingerprint(job: Job) -> dict[str, Any]:
     """What kept results depend on, besides methods and the version; a test guards that they still hold."""
-    key = {**cell.key, "encode": cell.plan.config.encode}
+    key = {**job.key, "encode": job.plan.config.encode}
     return {name: value for name, value in key.items() if name != "version"}
 
 
-def same(about: dict[str, Any], cells: Iterable[Job]) -> list[Job]:
+def select_kept(about: dict[str, Any], jobs: Iterable[Job]) -> list[Job]:
     """The cells of which there are kept results, of the same data and training."""
     known = {json.dumps(key, sort_keys=True) for key in about["cells"]}
-    return [cell for cell in cells if json.dumps(fingerprint(cell), sort_keys=True) in known]
+    return [job for job in jobs if json.dumps(fingerprint(job), sort_keys=True) in known]
 
 
-def _with_kept(rows: pd.DataFrame, kept: pd.DataFrame, cells: Sequence[Job]) -> pd.DataFrame:
+def _with_kept(rows: pd.DataFrame, kept: pd.DataFrame, jobs: Sequence[Job]) -> pd.DataFrame:
     """The kept results of the same federations, but for methods that were run now."""
-    if not cells:
+    if not jobs:
         return rows
-    others = kept.merge(pd.DataFrame([where(cell) for cell in cells]), on=list(WHERE))
+    others = kept.merge(pd.DataFrame([job_columns(job) for job in jobs]), on=list(WHERE))
     now = rows[[*WHERE, "method"]].drop_duplicates().assign(now=True)
     others = others.merge(now, on=[*WHERE, "method"], how="left")
     return pd.concat([rows, others[others["now"].isna()].drop(columns="now")], ignore_index=True)

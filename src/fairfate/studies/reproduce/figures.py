@@ -49,11 +49,11 @@ def _tidy(panel: Any) -> None:
 
 
 def _legend(figure: Figure, panels: Any, columns: int = 5) -> None:
-    found: dict[str, Any] = {}
+    handles: dict[str, Any] = {}
     for panel in np.ravel(panels):
         for handle, text in zip(*panel.get_legend_handles_labels(), strict=True):
-            found.setdefault(text, handle)
-    figure.legend(found.values(), found.keys(), loc="outside lower center", ncols=columns, frameon=False)
+            handles.setdefault(text, handle)
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=columns, frameon=False)
 
 
 def distributions(table: Table, clients: int, published: bool = True, seed: int = 1) -> Figure:
@@ -87,13 +87,13 @@ def over_rounds(dataset: str, curves: pd.DataFrame) -> Figure:
     splits = [p for p in SPLITS.values() if p in set(curves["partition"])]
     measures = ["accuracy", *METRICS]
     figure, panels = _figure(len(splits), 4)
-    for line, partition in zip(panels, splits, strict=True):
-        for panel, measure in zip(line, measures, strict=True):
+    for row_panels, partition in zip(panels, splits, strict=True):
+        for panel, measure in zip(row_panels, measures, strict=True):
             goal = "eqo" if measure == "accuracy" else measure
-            mine = curves[(curves["partition"] == partition) & (curves["measure"] == measure)]
+            selected = curves[(curves["partition"] == partition) & (curves["measure"] == measure)]
             for name in ("fedavg", "fedmom", "feddemon", "fedavg_lr", "fedavg_gr", "fedval", "fair_fate"):
                 row = f"{name}_{goal}" if name in ("fedval", "fair_fate") else name
-                curve = mine[mine["row"] == row].sort_values("round")
+                curve = selected[selected["row"] == row].sort_values("round")
                 if curve.empty:
                     continue
                 front = name == "fair_fate"
@@ -121,12 +121,12 @@ def over_rounds(dataset: str, curves: pd.DataFrame) -> Figure:
 
 def max_tradeoff(dataset: str, runs: pd.DataFrame) -> Figure:
     """Figure 3: fairness against accuracy for each MAX; a point is one setting's mean over seeds."""
-    mine = runs[(runs["dataset"] == dataset)]
-    splits = [p for p in SPLITS.values() if p in set(mine["partition"])]
+    selected = runs[(runs["dataset"] == dataset)]
+    splits = [p for p in SPLITS.values() if p in set(selected["partition"])]
     figure, panels = _figure(len(METRICS), len(splits), 3.4, 2.6)
-    for line, metric in zip(panels, METRICS, strict=True):
-        for panel, partition in zip(line, splits, strict=True):
-            here = mine[mine["partition"] == partition]
+    for row_panels, metric in zip(panels, METRICS, strict=True):
+        for panel, partition in zip(row_panels, splits, strict=True):
+            here = selected[selected["partition"] == partition]
             own = here[(here["strategy"] == "fair_fate") & (here["metric"] == metric)]
             settings = own["settings"].map(json.loads)
             main = settings.map(lambda s: s["momentum"] == "decaying" and s["growth"] == "exponential")
@@ -158,13 +158,13 @@ def tradeoff(dataset: str, table: pd.DataFrame) -> Figure:
     dataset : its name
     table : of the honest protocol
     """
-    mine = table[table["dataset"] == dataset]
-    splits = [p for p in SPLITS.values() if p in set(mine["partition"])]
+    selected = table[table["dataset"] == dataset]
+    splits = [p for p in SPLITS.values() if p in set(selected["partition"])]
     figure, panels = _figure(len(splits), len(METRICS), 3.4, 2.7)
-    for line, partition in zip(panels, splits, strict=True):
-        for panel, metric in zip(line, METRICS, strict=True):
-            cell = mine[(mine["partition"] == partition) & (mine["metric"] == metric)]
-            for row in cell.to_dict("records"):
+    for row_panels, partition in zip(panels, splits, strict=True):
+        for panel, metric in zip(row_panels, METRICS, strict=True):
+            methods = selected[(selected["partition"] == partition) & (selected["metric"] == metric)]
+            for row in methods.to_dict("records"):
                 method = row["method"]
                 panel.errorbar(
                     row["accuracy"],
@@ -180,8 +180,8 @@ def tradeoff(dataset: str, table: pd.DataFrame) -> Figure:
                     linestyle="none",
                     label=method,
                 )
-            front = pareto_front(zip(cell["accuracy"], cell["fairness"], strict=True))
-            best = cell.iloc[front]
+            front = pareto_front(zip(methods["accuracy"], methods["fairness"], strict=True))
+            best = methods.iloc[front]
             panel.plot(
                 best["accuracy"], best["fairness"], color="black", linewidth=0.8, linestyle=":", zorder=1
             )
@@ -199,21 +199,21 @@ def tradeoff(dataset: str, table: pd.DataFrame) -> Figure:
 
 def ablation(runs: pd.DataFrame, metric: str = "eqo") -> Figure:
     """The 3 x 3 grid of momentum and growth: fairness (colour, upper number) and accuracy, by dataset."""
-    mine = runs[(runs["strategy"] == "fair_fate") & (runs["metric"] == metric)]
-    settings = mine["settings"].map(json.loads)
+    selected = runs[(runs["strategy"] == "fair_fate") & (runs["metric"] == metric)]
+    settings = selected["settings"].map(json.loads)
     usual = settings.map(lambda s: (s["lam0"], s["rho"], s["max"], s["beta0"]) == (0.1, 0.05, 0.9, 0.9))
-    mine = mine[usual].assign(
+    selected = selected[usual].assign(
         momentum=settings[usual].map(lambda s: s["momentum"]),
         growth=settings[usual].map(lambda s: s["growth"]),
     )
-    datasets = [d for d in TITLES if d in set(mine["dataset"])]
-    splits = [p for p in SPLITS.values() if p in set(mine["partition"])]
+    datasets = [d for d in TITLES if d in set(selected["dataset"])]
+    splits = [p for p in SPLITS.values() if p in set(selected["partition"])]
     figure, panels = _figure(len(splits), len(datasets), 2.7, 2.4)
     momenta, growths = ("none", "constant", "decaying"), ("constant", "linear", "exponential")
-    for line, partition in zip(panels, splits, strict=True):
-        for panel, dataset in zip(line, datasets, strict=True):
-            cell = mine[(mine["partition"] == partition) & (mine["dataset"] == dataset)]
-            means = cell.groupby(["momentum", "growth"])[[metric, "accuracy"]].mean()
+    for row_panels, partition in zip(panels, splits, strict=True):
+        for panel, dataset in zip(row_panels, datasets, strict=True):
+            combinations = selected[(selected["partition"] == partition) & (selected["dataset"] == dataset)]
+            means = combinations.groupby(["momentum", "growth"])[[metric, "accuracy"]].mean()
             values = np.array([[means[metric].get((m, g), np.nan) for g in growths] for m in momenta])
             panel.imshow(values, vmin=0, vmax=1, cmap="cividis", aspect="auto")
             for i, m in enumerate(momenta):

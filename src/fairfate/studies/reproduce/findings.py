@@ -56,20 +56,20 @@ def runs_of(rounds: pd.DataFrame) -> pd.DataFrame:
     swing = grouped[SWINGS].std().add_suffix("_swing")
     validation = rounds[(rounds["split"] == "validation") & (rounds["round"] == rounds["round"].max())]
     scores = validation.groupby(keys, sort=True)[VALIDATED].last().add_prefix("validation_")
-    found: pd.DataFrame = pd.concat([last, mean, swing, scores], axis=1)
-    one_answer = (found["acceptance"] > ONE_ANSWER) | (found["acceptance"] < 1 - ONE_ANSWER)
-    found["collapsed"] = (found["mcc"] < COLLAPSED) | one_answer
-    return found.reset_index()
+    last_runs: pd.DataFrame = pd.concat([last, mean, swing, scores], axis=1)
+    one_answer = (last_runs["acceptance"] > ONE_ANSWER) | (last_runs["acceptance"] < 1 - ONE_ANSWER)
+    last_runs["collapsed"] = (last_runs["mcc"] < COLLAPSED) | one_answer
+    return last_runs.reset_index()
 
 
-def runs_of_sweep(done: Sweep) -> pd.DataFrame:
+def runs_of_sweep(sweep: Sweep) -> pd.DataFrame:
     """The runs of all jobs, read one after another."""
-    store = Store(done.out / CELLS)
+    store = Store(sweep.out / CELLS)
     store.index()
-    return pd.concat([runs_of(store.read(job)) for job in done.jobs], ignore_index=True)
+    return pd.concat([runs_of(store.read(job)) for job in sweep.jobs], ignore_index=True)
 
 
-def by_setting(runs: pd.DataFrame) -> pd.DataFrame:
+def summarize_settings(runs: pd.DataFrame) -> pd.DataFrame:
     """Mean and standard deviation over seeds of each setting, rounded to four decimals, for the record."""
     kept = runs[~_foreign_post(runs)]
     columns = [*REPORTED[:6], *(f"{name}_late" for name in REPORTED[:6])]
@@ -83,9 +83,9 @@ def by_setting(runs: pd.DataFrame) -> pd.DataFrame:
 def _foreign_post(runs: pd.DataFrame) -> pd.Series[bool]:
     """Thresholds for one metric on a model that was trained for another: run, but not of interest."""
     post = runs["strategy"].str.contains("+", regex=False)
-    of = runs["settings"].str.extract(r'"of": "(\w+)"', expand=False)
+    trained_for = runs["settings"].str.extract(r'"of": "(\w+)"', expand=False)
     named = runs["strategy"].str.startswith(("fedavg+", "fair_fate+"))
-    foreign: pd.Series[bool] = post & (~named | (of.notna() & (of != runs["metric"])))
+    foreign: pd.Series[bool] = post & (~named | (trained_for.notna() & (trained_for != runs["metric"])))
     return foreign
 
 
@@ -114,8 +114,8 @@ def tune(runs: pd.DataFrame, tolerance: float = TOLERANCE, reference: str = "fed
     the one with the highest validation accuracy. The test rows are not looked at. ``grid`` is the
     number of settings chosen from.
     """
-    mine = runs[runs["protocol"] == "paper"]
-    plain = mine[~mine["strategy"].str.contains("+", regex=False)]
+    paper_runs = runs[runs["protocol"] == "paper"]
+    plain = paper_runs[~paper_runs["strategy"].str.contains("+", regex=False)]
     settings = plain["settings"].map(json.loads)
     ablation = settings.map(
         lambda s: s.get("momentum", "decaying") != "decaying" or s.get("growth") != "exponential"
@@ -129,7 +129,7 @@ def tune(runs: pd.DataFrame, tolerance: float = TOLERANCE, reference: str = "fed
         own = plain["metric"].isin(["", metric])
         columns = f"validation_{metric}", "validation_accuracy"
         best = select(plain[own], near[own], *columns, by=[*_CELL, "strategy"]).assign(goal=metric)
-        chosen += [best, *_after(mine, best, metric)]
+        chosen += [best, *_after(paper_runs, best, metric)]
     return pd.concat(chosen, ignore_index=True).rename(columns={"strategy": "method"})
 
 
@@ -140,11 +140,11 @@ def _after(runs: pd.DataFrame, best: pd.DataFrame, metric: str) -> list[pd.DataF
         name = method.partition("+")[0]
         steps = runs[(runs["strategy"] == method) & (runs["metric"] == metric)]
         settings = steps["settings"].map(json.loads)
-        of = settings.map(lambda s: s.get("of", ""))
+        trained_for = settings.map(lambda s: s.get("of", ""))
         plain = settings.map(
             lambda s: json.dumps({k: v for k, v in s.items() if k not in ("of", "tolerance")})
         )
-        steps = steps.assign(plain=plain)[of.isin(["", metric])]
+        steps = steps.assign(plain=plain)[trained_for.isin(["", metric])]
         wanted = best[best["strategy"] == name][[*_CELL, "settings", "grid"]].rename(
             columns={"settings": "plain"}
         )
@@ -158,42 +158,45 @@ def table(tuned: pd.DataFrame) -> pd.DataFrame:
     ``late`` columns are means of the last 20 rounds, which do not exist for steps after training.
     ``vs`` columns are FAIR-FATE minus the method on the same seeds: positive means that FAIR-FATE is higher.
     """
-    found = []
+    rows = []
     for (dataset, partition, goal), cell in tuned.groupby(["dataset", "partition", "goal"], sort=False):
         own = cell[cell["method"] == "fair_fate"].set_index("seed")
         for method in [*METHODS, *AFTER]:
-            mine = cell[cell["method"] == method].set_index("seed").sort_index()
-            if mine.empty:
+            method_runs = cell[cell["method"] == method].set_index("seed").sort_index()
+            if method_runs.empty:
                 continue
             row = {"dataset": dataset, "partition": partition, "metric": goal, "method": method}
-            row |= {"grid": int(mine["grid"].iloc[0]), "collapsed": int(mine["collapsed"].sum())}
-            row |= _numbers(mine, own, str(goal), late=method not in AFTER)
-            found.append(row)
-    return pd.DataFrame(found).round(4)
+            row |= {
+                "grid": int(method_runs["grid"].iloc[0]),
+                "collapsed": int(method_runs["collapsed"].sum()),
+            }
+            row |= _numbers(method_runs, own, str(goal), late=method not in AFTER)
+            rows.append(row)
+    return pd.DataFrame(rows).round(4)
 
 
-def _numbers(mine: pd.DataFrame, own: pd.DataFrame, goal: str, *, late: bool) -> dict[str, float]:
+def _numbers(runs: pd.DataFrame, own: pd.DataFrame, goal: str, *, late: bool) -> dict[str, float]:
     numbers: dict[str, float] = {}
     for name, column in (("accuracy", "accuracy"), ("fairness", goal), ("mcc", "mcc")):
-        values = mine[column].to_numpy(dtype=float)
+        values = runs[column].to_numpy(dtype=float)
         numbers[name] = values.mean()
         numbers[f"{name}_low"], numbers[f"{name}_high"] = interval(values)
-        difference = (own[column].reindex(mine.index) - mine[column]).to_numpy(dtype=float)
+        difference = (own[column].reindex(runs.index) - runs[column]).to_numpy(dtype=float)
         numbers[f"{name}_vs"] = difference.mean()
         numbers[f"{name}_vs_low"], numbers[f"{name}_vs_high"] = interval(difference)
-        numbers[f"{name}_late"] = mine[f"{column}_late"].mean() if late else np.nan
+        numbers[f"{name}_late"] = runs[f"{column}_late"].mean() if late else np.nan
     return numbers
 
 
 def won_cells(tuned: pd.DataFrame) -> pd.DataFrame:
     """Whether FAIR-FATE is the fairest of the paper's methods, and with the thresholds among them."""
-    found = []
+    rows = []
     for (dataset, partition, goal), cell in tuned.groupby(["dataset", "partition", "goal"], sort=False):
         means = cell.groupby("method")[str(goal)].mean()
         ours = means["fair_fate"]
         rivals = means[[m for m in METHODS if m != "fair_fate" and m in means]]
         step = means.get("fedavg+thresholds", np.nan)
-        found.append(
+        rows.append(
             {
                 "dataset": dataset,
                 "partition": partition,
@@ -206,7 +209,7 @@ def won_cells(tuned: pd.DataFrame) -> pd.DataFrame:
                 "beats_thresholds": bool(ours > step),
             }
         )
-    return pd.DataFrame(found)
+    return pd.DataFrame(rows)
 
 
 # --- the files that are kept
@@ -219,21 +222,21 @@ def findings(
     runs: pd.DataFrame, about: dict[str, object], tolerance: float, reference: str
 ) -> dict[str, pd.DataFrame]:
     """All files by name, without their ending."""
-    found = {"about": pd.DataFrame([about]), "settings": by_setting(runs)}
+    tables = {"about": pd.DataFrame([about]), "settings": summarize_settings(runs)}
     won = [printed.printed_beats().assign(basis="printed")]
     if "published" in set(runs["protocol"]):
         behind, best = printed.behind_printed(runs), printed.best_by_test(runs)
-        found["comparison"] = printed.compare(runs)
-        found["best_by_test"] = _means(best)
-        found["faults"] = faults(behind)
+        tables["comparison"] = printed.compare(runs)
+        tables["best_by_test"] = _means(best)
+        tables["faults"] = faults(behind)
         won.append(printed.beats(behind, PUBLISHED).assign(basis="published, settings behind the print"))
         won.append(printed.beats(best, PUBLISHED).assign(basis="published, best by test"))
         won.append(printed.beats(behind, EXACT).assign(basis="published runs, exact metrics"))
     if "paper" in set(runs["protocol"]):
         tuned = tune(runs, tolerance, reference)
-        found["honest"] = table(tuned)
+        tables["honest"] = table(tuned)
         keep = ["dataset", "partition", "goal", "method", "seed", "settings", "accuracy", "mcc", *METRICS]
-        found["tuned_runs"] = tuned[keep].round(4)
+        tables["tuned_runs"] = tuned[keep].round(4)
         wins = won_cells(tuned)
         names = {ours: theirs for theirs, ours in SPLITS.items()}
         wins["split"] = wins["partition"].map(names)
@@ -243,11 +246,11 @@ def findings(
             rival="fedavg+thresholds", rival_mean=wins["thresholds"], wins=wins["beats_thresholds"]
         )
         won.append(step[columns].assign(basis="paper, against FedAvg with thresholds"))
-    found["wins"] = pd.concat(won, ignore_index=True).round(4)
-    found["max"] = max_effect(runs)
-    found["swings"] = swings(runs)
-    found["collapsed"] = collapsed(runs)
-    return found
+    tables["wins"] = pd.concat(won, ignore_index=True).round(4)
+    tables["max"] = max_effect(runs)
+    tables["swings"] = swings(runs)
+    tables["collapsed"] = collapsed(runs)
+    return tables
 
 
 def _means(best: pd.DataFrame) -> pd.DataFrame:
@@ -258,31 +261,31 @@ def _means(best: pd.DataFrame) -> pd.DataFrame:
 
 def faults(behind: pd.DataFrame) -> pd.DataFrame:
     """What the published metrics make of the same models: their mean beside the exact one."""
-    found = []
-    for (dataset, split, row), mine in behind.groupby(["dataset", "split", "row"], sort=True):
+    rows = []
+    for (dataset, split, row), group in behind.groupby(["dataset", "split", "row"], sort=True):
         for metric in METRICS:
-            exact, shown = mine[metric].mean(), mine[PUBLISHED[metric]].mean()
-            found.append((dataset, split, row, metric, shown, exact, shown - exact))
+            exact, shown = group[metric].mean(), group[PUBLISHED[metric]].mean()
+            rows.append((dataset, split, row, metric, shown, exact, shown - exact))
     columns = ["dataset", "split", "row", "metric", "published", "exact", "difference"]
-    return pd.DataFrame(found, columns=columns).round(4)
+    return pd.DataFrame(rows, columns=columns).round(4)
 
 
 def _main_fair_fate(runs: pd.DataFrame) -> pd.DataFrame:
     """FAIR-FATE proper, with its settings as columns."""
-    mine = runs[runs["strategy"] == "fair_fate"]
-    settings = pd.DataFrame(mine["settings"].map(json.loads).tolist(), index=mine.index)
-    mine = mine.join(settings)
-    return mine[(mine["momentum"] == "decaying") & (mine["growth"] == "exponential")]
+    main_runs = runs[runs["strategy"] == "fair_fate"]
+    settings = pd.DataFrame(main_runs["settings"].map(json.loads).tolist(), index=main_runs.index)
+    main_runs = main_runs.join(settings)
+    return main_runs[(main_runs["momentum"] == "decaying") & (main_runs["growth"] == "exponential")]
 
 
 def max_effect(runs: pd.DataFrame) -> pd.DataFrame:
     """Mean fairness, accuracy and MCC of FAIR-FATE's settings for each MAX."""
-    mine = _main_fair_fate(runs)
-    mine = mine.assign(fairness=0.0)
+    main_runs = _main_fair_fate(runs)
+    main_runs = main_runs.assign(fairness=0.0)
     for metric in METRICS:
-        mine.loc[mine["metric"] == metric, "fairness"] = mine[metric]
+        main_runs.loc[main_runs["metric"] == metric, "fairness"] = main_runs[metric]
     keys = ["protocol", "dataset", "partition", "metric", "max"]
-    return mine.groupby(keys)[["fairness", "accuracy", "mcc"]].mean().round(4).reset_index()
+    return main_runs.groupby(keys)[["fairness", "accuracy", "mcc"]].mean().round(4).reset_index()
 
 
 def swings(runs: pd.DataFrame) -> pd.DataFrame:
@@ -317,11 +320,11 @@ NAMES = (
 """All files that there may be."""
 
 
-def write(found: dict[str, pd.DataFrame], folder: Path) -> None:
+def write(tables: dict[str, pd.DataFrame], folder: Path) -> None:
     """Write the files as CSV, in the place of an earlier call's."""
     for name in NAMES:
         (folder / f"{name}.csv").unlink(missing_ok=True)
-    for name, frame in found.items():
+    for name, frame in tables.items():
         write_bytes(folder / f"{name}.csv", frame.to_csv(index=False).encode())
 
 
@@ -329,8 +332,8 @@ def read(folder: Path) -> dict[str, pd.DataFrame]:
     """Read them again."""
     text = {"split": str, "row": str, "metric": str, "note": str}
     files = {name: folder / f"{name}.csv" for name in NAMES}
-    found = {name: pd.read_csv(file, dtype=text) for name, file in files.items() if file.exists()}
+    tables = {name: pd.read_csv(file, dtype=text) for name, file in files.items() if file.exists()}
     return {
         name: frame.fillna({key: "" for key in ("metric", "note") if key in frame})
-        for name, frame in found.items()
+        for name, frame in tables.items()
     }

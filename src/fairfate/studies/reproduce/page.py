@@ -38,28 +38,28 @@ MISPRINTS = {
 Findings = dict[str, pd.DataFrame]
 
 
-def page(found: Findings, figures: str | None = None) -> str:
+def page(findings: Findings, figures: str | None = None) -> str:
     """The whole page as Markdown.
 
     Parameters
     ----------
-    found : the findings
+    findings : the findings
     figures : folder of the figures as seen from the page; none are shown without it
     """
-    about = dict(found["about"].iloc[0])
+    about = dict(findings["about"].iloc[0])
     datasets = [name.strip() for name in str(about["datasets"]).split(",")]
     text = render(
         "reproduce",
         "page.md.j2",
         about=about,
-        verdicts=_verdicts(found),
-        thresholds=_thresholds(found),
-        hollow=_hollow(found) if "honest" in found else None,
-        wins=_wins(found),
-        significant=_significant(found) if "honest" in found else [],
-        comparison=_comparison(found) if "comparison" in found else None,
-        honest=_honest(found) if "honest" in found else None,
-        collapsed=_collapsed(found),
+        verdicts=_verdicts(findings),
+        thresholds=_thresholds(findings),
+        hollow=_hollow(findings) if "honest" in findings else None,
+        wins=_wins(findings),
+        significant=_significant(findings) if "honest" in findings else [],
+        comparison=_comparison(findings) if "comparison" in findings else None,
+        honest=_honest(findings) if "honest" in findings else None,
+        collapsed=_collapsed(findings),
         figures=figures,
         datasets=datasets,
         shown="adult" if "adult" in datasets else datasets[0],
@@ -77,10 +77,10 @@ def _percent(part: float, whole: float) -> str:
     return f"{part:.0f} of {whole:.0f} ({part / whole:.0%})" if whole else "none"
 
 
-def _wins(found: Findings) -> list[list[str]]:
+def _wins(findings: Findings) -> list[list[str]]:
     """Cells won by dataset, as claimed and by where the numbers come from."""
     rows = [["claimed in the paper", *CLAIMED.values(), "", "0"]]
-    for basis, own in found["wins"].groupby("basis", sort=False):
+    for basis, own in findings["wins"].groupby("basis", sort=False):
         by_dataset = [own[own["dataset"] == dataset] for dataset in DATASETS]
         won = [f"{cells['wins'].sum()} of {len(cells)}" if len(cells) else "" for cells in by_dataset]
         skewed = own[own["split"] != "rnd"]
@@ -89,10 +89,10 @@ def _wins(found: Findings) -> list[list[str]]:
     return rows
 
 
-def _significant(found: Findings) -> list[list[str]]:
+def _significant(findings: Findings) -> list[list[str]]:
     """In how many cells FAIR-FATE surely differs from each method."""
     rows = []
-    for method, own in found["honest"].groupby("method", sort=False):
+    for method, own in findings["honest"].groupby("method", sort=False):
         if method != "fair_fate":
             above, below = (own["fairness_vs_low"] > 0).sum(), (own["fairness_vs_high"] < 0).sum()
             better = (own["accuracy_vs_low"] > 0).sum(), (own["accuracy_vs_high"] < 0).sum()
@@ -100,36 +100,36 @@ def _significant(found: Findings) -> list[list[str]]:
     return rows
 
 
-def _verdicts(found: Findings) -> list[list[str]]:
+def _verdicts(findings: Findings) -> list[list[str]]:
     """The claims, each with what the numbers below say."""
     rows = [
         [
             f"fairer than every baseline on {NAMES[dataset]}: {claim} of the cells",
-            *(_won(found, basis, dataset) for basis in _BASES),
+            *(_won(findings, basis, dataset) for basis in _BASES),
         ]
         for dataset, claim in CLAIMED.items()
     ]
-    rows.append(["loses only on random splits", *(_lost(found, basis) for basis in _BASES)])
-    rows.append(["MAX trades accuracy for fairness", *(_traded(found, p) for p in ("published", "paper"))])
+    rows.append(["loses only on random splits", *(_lost(findings, basis) for basis in _BASES)])
+    rows.append(["MAX trades accuracy for fairness", *(_traded(findings, p) for p in ("published", "paper"))])
     return [
         *rows,
-        ["steadier over rounds than FedAvg", *(_steadier(found, p) for p in ("published", "paper"))],
+        ["steadier over rounds than FedAvg", *(_steadier(findings, p) for p in ("published", "paper"))],
     ]
 
 
 _BASES = ("published, settings behind the print", "paper, tuned on validation")
 
 
-def _won(found: Findings, basis: str, dataset: str) -> str:
-    own = found["wins"].query("basis == @basis and dataset == @dataset")
+def _won(findings: Findings, basis: str, dataset: str) -> str:
+    own = findings["wins"].query("basis == @basis and dataset == @dataset")
     if own.empty:
         return "not run"
     holds = round(100 * own["wins"].mean()) >= int(CLAIMED[dataset].split()[0])
     return f"{'holds' if holds else 'does not hold'}: {_percent(own['wins'].sum(), len(own))}"
 
 
-def _lost(found: Findings, basis: str) -> str:
-    skewed = found["wins"].query("basis == @basis and split != 'rnd'")
+def _lost(findings: Findings, basis: str) -> str:
+    skewed = findings["wins"].query("basis == @basis and split != 'rnd'")
     if skewed.empty:
         return "not run"
     lost = int((~skewed["wins"].astype(bool)).sum())
@@ -148,8 +148,8 @@ def _ends(rows: pd.DataFrame) -> tuple[pd.Series[bool], pd.Series[bool]]:
     return fairer, worse
 
 
-def _traded(found: Findings, protocol: str) -> str:
-    own = found["max"].query("protocol == @protocol")
+def _traded(findings: Findings, protocol: str) -> str:
+    own = findings["max"].query("protocol == @protocol")
     if own.empty:
         return "not run"
     fairer, worse = _ends(own)
@@ -160,8 +160,8 @@ def _traded(found: Findings, protocol: str) -> str:
     return f"{word}: {ends} in {_percent(both, len(fairer))}"
 
 
-def _steadier(found: Findings, protocol: str) -> str:
-    own = found["swings"].query("protocol == @protocol")
+def _steadier(findings: Findings, protocol: str) -> str:
+    own = findings["swings"].query("protocol == @protocol")
     if own.empty:
         return "not run"
     means = own.groupby("strategy")[[f"{name}_swing" for name in METRICS]].mean().mean(axis=1)
@@ -169,12 +169,12 @@ def _steadier(found: Findings, protocol: str) -> str:
     return f"{word}: fairness swings by {means['fair_fate']:.3f}, FedAvg's by {means['fedavg']:.3f}"
 
 
-def _thresholds(found: Findings) -> dict[str, Any] | None:
+def _thresholds(findings: Findings) -> dict[str, Any] | None:
     """FAIR-FATE against FedAvg with thresholds, in the mean over cells."""
-    own = found["wins"].query("basis == 'paper, against FedAvg with thresholds'")
+    own = findings["wins"].query("basis == 'paper, against FedAvg with thresholds'")
     if own.empty:
         return None
-    means = found["honest"].groupby("method")[["fairness", "accuracy"]].mean()
+    means = findings["honest"].groupby("method")[["fairness", "accuracy"]].mean()
     return {
         "cells": len(own),
         "fairer": (own["rival_mean"] > own["fair_fate"]).sum(),
@@ -184,13 +184,13 @@ def _thresholds(found: Findings) -> dict[str, Any] | None:
     }
 
 
-def _hollow(found: Findings) -> dict[str, Any]:
+def _hollow(findings: Findings) -> dict[str, Any]:
     """The same counts without the cells in which fairness is that of a model with one answer for everybody."""
-    table, cell = found["honest"], ["dataset", "partition", "metric"]
-    own = table[table["method"] == "fair_fate"].set_index(cell)
-    step = table[table["method"] == "fedavg+thresholds"].set_index(cell)
+    table, keys = findings["honest"], ["dataset", "partition", "metric"]
+    own = table[table["method"] == "fair_fate"].set_index(keys)
+    step = table[table["method"] == "fedavg+thresholds"].set_index(keys)
     rivals = table[~table["method"].isin(["fair_fate"]) & ~table["method"].str.contains("+", regex=False)]
-    won = own["fairness"] > rivals.groupby(cell)["fairness"].max().reindex(own.index)
+    won = own["fairness"] > rivals.groupby(keys)["fairness"].max().reindex(own.index)
     collapsed = own["collapsed"] > 0
     clean = ~collapsed & (step["collapsed"].reindex(own.index) == 0)
     ours, theirs = own[clean], step.reindex(own.index)[clean]
@@ -207,9 +207,9 @@ def _hollow(found: Findings) -> dict[str, Any]:
     }
 
 
-def _comparison(found: Findings) -> dict[str, Any]:
+def _comparison(findings: Findings) -> dict[str, Any]:
     """The published protocol beside the print: what agrees, and the cells that do not."""
-    table = found["comparison"]
+    table = findings["comparison"]
     usual, noted = table[table["note"] == ""], table[table["note"] != ""]
     repeats = noted[noted["note"] == "repeats the random split"]
     misprint = noted[noted["note"] == "misprint"]
@@ -226,7 +226,7 @@ def _comparison(found: Findings) -> dict[str, Any]:
         "rows": [
             _disagreement(cell, usual) for cell in usual[~usual["agrees"].astype(bool)].to_dict("records")
         ],
-        "faults": _faults(found["faults"]),
+        "faults": _faults(findings["faults"]),
         "tables": [(n, markdown(table, n)) for n, datasets in TABLES.items() if present & set(datasets)],
     }
 
@@ -270,15 +270,15 @@ def _faults(table: pd.DataFrame) -> list[list[str]]:
     return rows
 
 
-def _honest(found: Findings) -> dict[str, Any]:
+def _honest(findings: Findings) -> dict[str, Any]:
     """The honest protocol: every cell, MAX, and how steady strategies are."""
-    table = found["honest"]
+    table = findings["honest"]
     grids = table.drop_duplicates("method").set_index("method")["grid"]
     return {
         "sizes": ", ".join(f"{method} {size}" for method, size in grids.items() if "+" not in str(method)),
         "rows": _tuned(table),
-        "knob": _knob(found["max"]),
-        "stability": _stability(found["swings"]),
+        "knob": _knob(findings["max"]),
+        "stability": _stability(findings["swings"]),
     }
 
 
@@ -328,8 +328,8 @@ def _stability(table: pd.DataFrame) -> list[list[str]]:
     return rows
 
 
-def _collapsed(found: Findings) -> list[list[str]]:
-    table = found["collapsed"]
+def _collapsed(findings: Findings) -> list[list[str]]:
+    table = findings["collapsed"]
     plain = table[~table["strategy"].str.contains("+", regex=False)]
     rows = []
     for (protocol, strategy, metric), own in plain.groupby(["protocol", "strategy", "metric"], sort=True):
@@ -343,10 +343,10 @@ def _collapsed(found: Findings) -> list[list[str]]:
 
 
 def _cells(comparison: pd.DataFrame, datasets: tuple[str, ...]) -> pd.DataFrame:
-    mine = comparison[comparison["dataset"].isin(datasets)].copy()
-    mine["order"] = mine["row"].map({row: i for i, row in enumerate(ROWS)})
-    mine["measure_order"] = mine["measure"].map({m: i for i, m in enumerate(MEASURES)})
-    return mine.sort_values(["measure_order", "order"])
+    cells = comparison[comparison["dataset"].isin(datasets)].copy()
+    cells["order"] = cells["row"].map({row: i for i, row in enumerate(ROWS)})
+    cells["measure_order"] = cells["measure"].map({m: i for i, m in enumerate(MEASURES)})
+    return cells.sort_values(["measure_order", "order"])
 
 
 def _text(cell: pd.Series[float]) -> str:
@@ -364,8 +364,8 @@ def markdown(comparison: pd.DataFrame, number: int) -> str:
     heads = [f"{TITLES[d]} {'RND' if s == 'rnd' else s}" for d in datasets for s in splits]
     lines = [f"| | | {' | '.join(heads)} |", "|" + " --- |" * (len(heads) + 2)]
     for (measure, row), cells in _cells(comparison, datasets).groupby(["measure", "row"], sort=False):
-        found = {(c["dataset"], c["split"]): _text(c) for _, c in cells.iterrows()}
-        values = [found.get((d, s), "") for d in datasets for s in splits]
+        texts = {(c["dataset"], c["split"]): _text(c) for _, c in cells.iterrows()}
+        values = [texts.get((d, s), "") for d in datasets for s in splits]
         lines.append(f"| {MEASURES[str(measure)]} | {LABELS[str(row)]} | {' | '.join(values)} |")
     return "\n".join(lines) + "\n"
 
@@ -383,12 +383,12 @@ def latex(comparison: pd.DataFrame, number: int) -> str:
     for (measure, row), cells in _cells(comparison, datasets).groupby(["measure", "row"], sort=False):
         if measure != previous:
             lines.append(r"\midrule")
-        found = {
+        texts = {
             (c["dataset"], c["split"]): rf"${c['ours']:.2f}\pm{c['ours_std']:.2f}$ [{c['printed']:.2f}]"
             + ("" if c["agrees"] else r"$^{\neq}$")
             for _, c in cells.iterrows()
         }
-        values = [found.get((d, s), "") for d in datasets for s in splits]
+        values = [texts.get((d, s), "") for d in datasets for s in splits]
         first = MEASURES[str(measure)] if measure != previous else ""
         lines.append(f"{first} & {LABELS[str(row)]} & {' & '.join(values)} " + r"\\")
         previous = measure

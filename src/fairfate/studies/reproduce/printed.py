@@ -84,11 +84,11 @@ def best_by_test(runs: pd.DataFrame) -> pd.DataFrame:
     scores = rows[list(COLUMN.values())[1:]]
     own = {metric: COLUMN[metric] for metric in METRICS}
     looked = rows["row"].str.rpartition("_")[2].map(own)
-    mine = np.where(looked.isna(), scores.mean(axis=1), 0.0)
+    own_score = np.where(looked.isna(), scores.mean(axis=1), 0.0)
     for column in own.values():
-        mine = np.where(looked == column, rows[column], mine)
+        own_score = np.where(looked == column, rows[column], own_score)
     keys = ["dataset", "split", "row"]
-    means = rows.assign(score=mine).groupby([*keys, "settings"])["score"].mean().reset_index()
+    means = rows.assign(score=own_score).groupby([*keys, "settings"])["score"].mean().reset_index()
     best = means.sort_values("score", ascending=False).drop_duplicates(keys)
     return rows.merge(best[[*keys, "settings"]], on=[*keys, "settings"])
 
@@ -101,19 +101,19 @@ def compare(runs: pd.DataFrame) -> pd.DataFrame:
     are compared with what they really are.
     """
     ours = behind_printed(runs)
-    found = []
+    rows = []
     for cell in printed_tables().to_dict("records"):
         note, split = "", cell["split"]
         if cell["row"] == "feddemon" and split != "rnd":
             note, split = "repeats the random split", "rnd"
         if (cell["dataset"], split, cell["row"], cell["measure"]) == ("law", "rnd", "fedval_eqo", "accuracy"):
             note = "misprint"
-        mine = ours[(ours["dataset"] == cell["dataset"]) & (ours["row"] == cell["row"])]
-        values = mine[mine["split"] == split][COLUMN[cell["measure"]]].to_numpy(dtype=float)
-        true = mine[mine["split"] == cell["split"]][COLUMN[cell["measure"]]].to_numpy(dtype=float)
+        row_runs = ours[(ours["dataset"] == cell["dataset"]) & (ours["row"] == cell["row"])]
+        values = row_runs[row_runs["split"] == split][COLUMN[cell["measure"]]].to_numpy(dtype=float)
+        true = row_runs[row_runs["split"] == cell["split"]][COLUMN[cell["measure"]]].to_numpy(dtype=float)
         if not len(values) or not len(true):
             continue
-        found.append(
+        rows.append(
             {
                 **{key: cell[key] for key in ("dataset", "split", "row", "measure")},
                 "printed": cell["mean"],
@@ -127,7 +127,7 @@ def compare(runs: pd.DataFrame) -> pd.DataFrame:
                 "true_std": true.std(ddof=1) if len(true) > 1 else 0.0,
             }
         )
-    frame = pd.DataFrame(found)
+    frame = pd.DataFrame(rows)
     frame["agrees"] = frame["p"] >= LEVEL
     return frame.round(4)
 
@@ -154,10 +154,10 @@ def beats(runs: pd.DataFrame, column: dict[str, str]) -> pd.DataFrame:
     runs : with the columns ``row`` and ``split``, one setting for each row
     column : the column that holds each metric
     """
-    found = []
-    for (dataset, split), mine in runs.groupby(["dataset", "split"], sort=False):
+    rows = []
+    for (dataset, split), group in runs.groupby(["dataset", "split"], sort=False):
         for metric in METRICS:
-            means = mine.groupby("row")[column[metric]].mean()
+            means = group.groupby("row")[column[metric]].mean()
             rivals = means.drop([row for row in means.index if row.startswith(("fair_fate", "fedval"))])
             if f"fedval_{metric}" in means:
                 rivals[f"fedval_{metric}"] = means[f"fedval_{metric}"]
@@ -165,9 +165,9 @@ def beats(runs: pd.DataFrame, column: dict[str, str]) -> pd.DataFrame:
                 continue
             best = str(rivals.idxmax())
             ours = means[f"fair_fate_{metric}"]
-            found.append((dataset, split, metric, ours, best, rivals[best], bool(ours > rivals[best])))
+            rows.append((dataset, split, metric, ours, best, rivals[best], bool(ours > rivals[best])))
     columns = ["dataset", "split", "metric", "fair_fate", "rival", "rival_mean", "wins"]
-    return pd.DataFrame(found, columns=columns)
+    return pd.DataFrame(rows, columns=columns)
 
 
 def printed_beats() -> pd.DataFrame:

@@ -96,7 +96,7 @@ class Reproduction:
     out: Path
     page: Path
     sweep: Sweep
-    found: dict[str, pd.DataFrame]
+    tables: dict[str, pd.DataFrame]
 
 
 def reproduce(
@@ -111,7 +111,7 @@ def reproduce(
     data_dir: str | None = None,
     tolerance: float = TOLERANCE,
     reference: str = "fedavg",
-    progress: Progress = lambda done: None,
+    progress: Progress = lambda work: None,
     on_plan: Progress = lambda total: None,
 ) -> Reproduction:
     """Run the paper's experiments (or a part of them) and write what was found.
@@ -125,9 +125,9 @@ def reproduce(
         raise unknown("reference", reference, REFERENCES)
     planned = configs(datasets, splits, protocols, seeds, data_dir)
     start = time.monotonic()
-    done = sweep(planned, folder, jobs=jobs, executor=executor, progress=progress, on_plan=on_plan)
-    seconds = _clock(folder, time.monotonic() - start if done.ran else 0.0)
-    runs = runs_of_sweep(done)
+    result = sweep(planned, folder, jobs=jobs, executor=executor, progress=progress, on_plan=on_plan)
+    seconds = _clock(folder, time.monotonic() - start if result.ran else 0.0)
+    runs = runs_of_sweep(result)
     count = {p: int((_trained(runs)["protocol"] == p).sum()) for p in PROTOCOLS}
     about = {
         "version": __version__,
@@ -142,14 +142,14 @@ def reproduce(
         "tolerance": tolerance,
         "reference": reference,
     }
-    found = findings.findings(runs, about, tolerance, reference)
+    tables = findings.findings(runs, about, tolerance, reference)
     with locked(folder):
         remove_unfinished(folder, folder / RESULTS, folder / FIGURES)
-        findings.write(found, folder / RESULTS)
-        _write_tables(found, folder / RESULTS)
-        _draw(done, runs, found, folder / FIGURES, datasets, data_dir)
+        findings.write(tables, folder / RESULTS)
+        _write_tables(tables, folder / RESULTS)
+        _draw(result, runs, tables, folder / FIGURES, datasets, data_dir)
         write_bytes(folder / PAGE, page(findings.read(folder / RESULTS), FIGURES).encode())
-    return Reproduction(folder, folder / PAGE, done, found)
+    return Reproduction(folder, folder / PAGE, result, tables)
 
 
 def _trained(runs: pd.DataFrame) -> pd.DataFrame:
@@ -164,22 +164,22 @@ def _clock(folder: Path, seconds: float) -> float:
     return total
 
 
-def _write_tables(found: dict[str, pd.DataFrame], folder: Path) -> None:
+def _write_tables(tables: dict[str, pd.DataFrame], folder: Path) -> None:
     for number, kind in itertools.product(TABLES, ("md", "tex")):
         (folder / f"table{number}.{kind}").unlink(missing_ok=True)  # an earlier call's
-    if "comparison" not in found:
+    if "comparison" not in tables:
         return
     for number, datasets in TABLES.items():
-        mine = found["comparison"][found["comparison"]["dataset"].isin(datasets)]
-        if len(mine):
-            write_bytes(folder / f"table{number}.md", markdown(mine, number).encode())
-            write_bytes(folder / f"table{number}.tex", latex(mine, number).encode())
+        comparison = tables["comparison"][tables["comparison"]["dataset"].isin(datasets)]
+        if len(comparison):
+            write_bytes(folder / f"table{number}.md", markdown(comparison, number).encode())
+            write_bytes(folder / f"table{number}.tex", latex(comparison, number).encode())
 
 
 def _draw(
-    done: Sweep,
+    result: Sweep,
     runs: pd.DataFrame,
-    found: dict[str, pd.DataFrame],
+    tables: dict[str, pd.DataFrame],
     folder: Path,
     datasets: Sequence[str],
     data_dir: str | None,
@@ -191,10 +191,10 @@ def _draw(
     for dataset in datasets:
         table = load(dataset, data_dir=data_dir)
         drawn[f"figure1-{dataset}"] = figures.distributions(table, SOURCES[dataset].clients)
-        drawn[f"figure2-{dataset}"] = figures.over_rounds(dataset, curves(done, runs, dataset))
+        drawn[f"figure2-{dataset}"] = figures.over_rounds(dataset, curves(result, runs, dataset))
         drawn[f"figure3-{dataset}"] = figures.max_tradeoff(dataset, any_protocol)
-        if "honest" in found:
-            drawn[f"tradeoff-{dataset}"] = figures.tradeoff(dataset, found["honest"])
+        if "honest" in tables:
+            drawn[f"tradeoff-{dataset}"] = figures.tradeoff(dataset, tables["honest"])
     if len(paper):
         drawn["ablation"] = figures.ablation(paper)
     for name, figure in drawn.items():
@@ -202,7 +202,7 @@ def _draw(
             save(figure, folder / f"{name}.{kind}")
 
 
-def curves(done: Sweep, runs: pd.DataFrame, dataset: str) -> pd.DataFrame:
+def curves(result: Sweep, runs: pd.DataFrame, dataset: str) -> pd.DataFrame:
     """For figure 2: mean and spread over seeds of every measure in every round.
 
     With the settings behind the printed cells and the published metrics where that protocol was run,
@@ -212,18 +212,20 @@ def curves(done: Sweep, runs: pd.DataFrame, dataset: str) -> pd.DataFrame:
     chosen = behind_printed(runs) if published else _defaults(runs)
     wanted = chosen[["dataset", "partition", "row", "strategy", "metric", "settings"]].drop_duplicates()
     columns = COLUMN if published else {name: name for name in COLUMN}
-    store = Store(done.out / CELLS)
+    store = Store(result.out / CELLS)
     store.index()
     parts = []
-    for plan in done.plans:
+    for plan in result.plans:
         if plan.dataset != dataset or plan.published != published:
             continue
-        frames = [store.read(job) for job in done.jobs if job.plan == plan]
+        frames = [store.read(job) for job in result.jobs if job.plan == plan]
         rounds = pd.concat(frames, ignore_index=True)
         rounds = rounds[rounds["split"] == "test"].assign(metric=lambda f: f["metric"].fillna("").astype(str))
-        mine = rounds.merge(wanted, on=["dataset", "partition", "strategy", "metric", "settings"])
+        matching = rounds.merge(wanted, on=["dataset", "partition", "strategy", "metric", "settings"])
         for measure, column in columns.items():
-            grouped = mine.groupby(["partition", "row", "round"])[column].agg(["mean", "std"]).reset_index()
+            grouped = (
+                matching.groupby(["partition", "row", "round"])[column].agg(["mean", "std"]).reset_index()
+            )
             parts.append(grouped.assign(measure=measure))
     return pd.concat(parts, ignore_index=True)
 
