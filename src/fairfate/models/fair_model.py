@@ -1,4 +1,4 @@
-"""A trained model as a thing one can hold: layers, schema, thresholds and provenance in one file."""
+"""A trained model in one file: layers, schema, thresholds and provenance."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fairfate.models.mlp import margins_of
 from fairfate.storage import read_arrays, write_arrays
 
 MEASURED = ("validation", "test")
-"""The rows whose counts a model's file tells."""
+"""The rows whose counts are in a model's file."""
 BLOCK = 65_536
 """Rows that are encoded and scored at a time."""
 TRAINED_ON = (
@@ -37,7 +37,7 @@ Frame = Any
 
 
 class Scored(NamedTuple):
-    """What a model says of some rows."""
+    """A model's probabilities and decisions for some rows."""
 
     probability: NDArray[np.float64]
     """(rows,) of the favourable outcome."""
@@ -74,7 +74,7 @@ class FairModel:
     """The layers by name."""
     schema: Schema
     thresholds: Values | None = None
-    """The log-odds that each group's score must exceed; 0 for everybody if None."""
+    """The log-odds that each group's score must exceed; 0 for all groups if None."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """Where it comes from: strategy, protocol, seed, checksums of the data, version, and counts by group,
     label and prediction on the validation and test rows. A model is handed on, so these are rounded as by
@@ -114,7 +114,7 @@ class FairModel:
     ) -> Scored:
         """Probabilities and decisions for new rows.
 
-        A text that the schema does not know counts as one of the others (or, without such a place, as the
+        A text that the schema does not know counts as one of the others (or, without such a category, as the
         median); a missing number is the mean or median of the training rows; columns may be in any order, and
         others are ignored. All of that is counted in the notes.
 
@@ -124,7 +124,7 @@ class FairModel:
         sensitive_features : each row's group, where the frame has no such column: values of the sensitive
             column, or a frame of several
         strict : refuse rows with unknown texts, or numbers far from the mean or outside the range
-        decide : leave the decisions out if False, and then groups are not needed for thresholds
+        decide : compute no decisions if False, and then groups are not needed for thresholds
         """
         table = _with_groups(as_frame(frame, self.schema), sensitive_features, self.schema)
         rows = self.schema.apply(table, on_unknown="note")
@@ -188,7 +188,7 @@ class FairModel:
         ]
 
     def evaluate(self, frame: Frame) -> tuple[Counts, Scored]:
-        """(groups, 2, 2) counts on labelled rows, and what the model says of them.
+        """(groups, 2, 2) counts on labelled rows, and the model's scores of them.
 
         The first note is `TRAINED_ON` if they are the rows that the model was trained on or chosen by, in
         their order; some of these rows, or all in another order, are not recognised.

@@ -1,4 +1,4 @@
-"""Weighted means of clients' updates, whose bits do not depend on the CPU or on who computes them."""
+"""Weighted means of clients' updates, with the same bits on every machine."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class Mlp:
 
         anchor = _NO_ANCHOR
         if losses.prox is not None:
-            assert losses.anchor is not None  # it is there with prox
+            assert losses.anchor is not None  # given whenever prox is
             anchor = np.require(losses.anchor, requirements=["C", "W"])
         common = (
             np.ascontiguousarray(models),

@@ -21,7 +21,7 @@ class Losses(NamedTuple):
     weight: NDArray[np.float32]
     """(models, clients, cells)"""
     push: NDArray[np.float32] | None = None
-    """(models, clients, cells), or None if nobody wants one."""
+    """(models, clients, cells), or None if no model has one."""
     prejudice: NDArray[np.float32] | None = None
     """(models,), likewise."""
     prox: NDArray[np.float32] | None = None
@@ -97,7 +97,7 @@ class Model(Protocol):
 
 
 def counts_of(positives: NDArray[np.int64], sizes: NDArray[np.int64]) -> Counts:
-    """(models, groups, 2, 2) counts from the accepted rows of each cell, where cells at the end may lack."""
+    """(models, groups, 2, 2) counts from the accepted rows of each cell; the last cells may be missing."""
     counts = np.zeros((len(positives), len(sizes), 2), dtype=np.int64)
     counts[:, : positives.shape[1], 1] = positives
     counts[:, :, 0] = sizes - counts[:, :, 1]
@@ -107,7 +107,7 @@ def counts_of(positives: NDArray[np.int64], sizes: NDArray[np.int64]) -> Counts:
 def batch_rows(
     rows: ClientRows, client: int, training: Training, batches: Batches
 ) -> Iterator[NDArray[np.int64]]:
-    """The row numbers of one batch after another that a client visits, for a model of one's own."""
+    """The row numbers of each batch that a client visits, for models trained outside the kernels."""
     from fairfate.models.kernels.batches import batch_order  # which loads Numba
 
     first, size = int(rows.offsets[client]), int(rows.sizes[client])

@@ -66,11 +66,11 @@ class PackedRows:
 
     @cached_property
     def real(self) -> NDArray[np.bool_]:
-        """Which places of the blocks hold a row."""
+        """Which slots of the blocks hold a row."""
         return ((self.mask[:, None] >> np.arange(LANES)) & 1).astype(bool).ravel()
 
     def split_by_cell(self, values: NDArray[np.float32]) -> list[NDArray[np.float32]]:
-        """One number for each place of the blocks, as a list for each cell."""
+        """Split one number for each slot of the blocks into a list for each cell."""
         return np.split(values[self.real], np.cumsum(self.sizes)[:-1])
 
     def plain(self, inputs: int) -> NDArray[np.float32]:

@@ -30,7 +30,7 @@ try:
     from torch import Tensor, nn
 
     _INSTALLED = True
-except ImportError:  # said when a model is made
+except ImportError:  # reported when a model is made
     _INSTALLED = False
 
 LEAST_STACK = 4
@@ -47,7 +47,7 @@ Optimizer = Callable[[Any], Any]
 
 
 class TorchModel:
-    """A network of one's own: ``module`` maps (rows, inputs) 32-bit floats to (rows,) or (rows, 1) logits.
+    """A PyTorch network: ``module`` maps (rows, inputs) 32-bit floats to (rows,) or (rows, 1) logits.
 
     The vector holds all parameters, then all buffers of floats (such as batch norm's running statistics), in
     the module's order. Buffers of whole numbers (batch norm's count of batches) stay out of it: at every
@@ -80,8 +80,8 @@ class TorchModel:
         self.inputs, self.name, self.text = inputs, text, key or text
         self._make = None if isinstance(module, nn.Module) else module
         self._optimizer, self._compile = optimizer, compile
-        with _alone(0):
-            self.module = self._made(module)
+        with _deterministic(0):
+            self.module = self._make_module(module)
         named = _tensors(self.module)
         self.names = list(named)
         self._shapes = [tuple(tensor.shape) for tensor in named.values()]
@@ -93,7 +93,7 @@ class TorchModel:
         self._counters = _counters(self.module)
         self._plain: WeakKeyDictionary[PackedRows, Tensor] = WeakKeyDictionary()
 
-    def _made(self, given: nn.Module | Callable[[], nn.Module]) -> nn.Module:
+    def _make_module(self, given: nn.Module | Callable[[], nn.Module]) -> nn.Module:
         """The module, ready for 32-bit floats, with weights even where its layers are lazy."""
         module = given if isinstance(given, nn.Module) else given()
         if not isinstance(module, nn.Module):
@@ -146,7 +146,7 @@ class TorchModel:
 
     @property
     def about(self) -> dict[str, str]:
-        """For a saved model's file: it is no built-in one."""
+        """For a saved model's file: which network it is."""
         return {"model": self.text}
 
     def initial(self, normals: NDArray[np.float64]) -> Models:
@@ -154,8 +154,8 @@ class TorchModel:
         if self._make is None:
             return self._start.copy()
         seed = int.from_bytes(hashlib.sha256(normals.tobytes()).digest()[:8], "little") >> 1
-        with _alone(seed):
-            made = _tensors(self._made(self._make))
+        with _deterministic(seed):
+            made = _tensors(self._make_module(self._make))
         shapes = [tuple(tensor.shape) for tensor in made.values()]
         same = list(made) == self.names and shapes == self._shapes
         check(same, f"model '{self.name}' must have the same parameters every time", listing(made))
@@ -172,7 +172,7 @@ class TorchModel:
         return np.concatenate([arrays[name].ravel() for name in self.names])
 
     def load(self, params: NDArray[Any]) -> nn.Module:
-        """The module with these weights, to use by itself."""
+        """The module with these weights, for use outside a run."""
         usable = self._usable(np.array(params, dtype=np.float32))
         with torch.no_grad():
             named = zip(_tensors(self.module).values(), self.arrays(usable).values(), strict=True)
@@ -197,26 +197,26 @@ class TorchModel:
     @property
     def mode(self) -> str:
         """How clients are trained: ``side by side``, or why they are not, or not all of them."""
-        obstacle, apart = self._way
+        obstacle, apart = self._obstacles
         if obstacle is not None:
             return f"one after another ({obstacle})"
         return "side by side" if apart is None else f"side by side at each client ({apart})"
 
     @cached_property
-    def _way(self) -> tuple[str | None, str | None]:
+    def _obstacles(self) -> tuple[str | None, str | None]:
         """Why models cannot be trained side by side, if they cannot; why only those at the same client."""
         if self._optimizer is not None:
             return "an optimizer of its own", None
-        with _alone(0):
+        with _deterministic(0):
             try:
-                obstacles = self._try()
+                obstacles = self._find_obstacles()
             except Exception as error:
                 obstacles = f"torch.func cannot stack it: {_first(error)}", None
         self.load(self._start)
         return obstacles
 
-    def _try(self) -> tuple[str | None, str | None]:
-        """Try a few rows: what becomes of buffers, and whether the logits are the same alone and stacked."""
+    def _find_obstacles(self) -> tuple[str | None, str | None]:
+        """Try a few rows: whether buffers change, and whether the logits are the same alone and stacked."""
         x, module = self._probe, self.load(self._start).train()
         draws = torch.random.get_rng_state()
         with torch.no_grad():
@@ -279,9 +279,9 @@ class TorchModel:
         pairs.sort(key=data.steps, reverse=True)
         seeds = [_seed(batches, int(client)) for client in clients]
         trained, rate = self._usable(models.copy()), training.learning_rate
-        with _alone(0):
+        with _deterministic(0):
             for part in self._parts(pairs):
-                if len(part) >= LEAST_STACK and self._way[0] is None:
+                if len(part) >= LEAST_STACK and self._obstacles[0] is None:
                     self._train_stack(trained, losses, data, part, rate, seeds[part[0].client])
                     continue
                 for pair in part:
@@ -289,7 +289,7 @@ class TorchModel:
         return trained
 
     def _anchor(self, losses: Losses, pairs: Sequence[Pair]) -> Anchor | None:
-        """What pairs are held near, if any of them is."""
+        """What pairs are pulled to, if any of them is."""
         models, clients = (np.array(indices) for indices in zip(*pairs, strict=True))
         if losses.prox is None or losses.anchor is None or not losses.prox[models, clients].any():
             return None
@@ -300,14 +300,14 @@ class TorchModel:
         """What may be stacked together: not too many, and if need be those of one client only."""
         most = max(MOST_STACKED // self.num_parameters, 1)
         groups = [list(pairs)]
-        if self._way[1] is not None:
+        if self._obstacles[1] is not None:
             groups = [list(members) for _, members in itertools.groupby(pairs, lambda pair: pair.client)]
         return [group[at : at + most] for group in groups for at in range(0, len(group), most)]
 
     def _train_stack(
         self, trained: Models, losses: Losses, data: Round, pairs: Sequence[Pair], rate: float, seed: int
     ) -> None:
-        """Pairs side by side, the longest first; who has finished is left out, and the last few go alone."""
+        """Pairs side by side, the longest first; finished pairs drop out, and the last few go alone."""
         indices = tuple(np.array(index) for index in zip(*pairs, strict=True))
         stack, anchor = self._stack(trained[indices]), self._anchor(losses, pairs)
         steps = [data.steps(pair) for pair in pairs]
@@ -347,7 +347,7 @@ class TorchModel:
         for start, stop, block in data.blocks([pair], first, data.steps(pair)):
             for step in range(stop - start):
                 rows = data.size(pair, start + step)
-                with _norms_still(module, rows):
+                with _frozen_norms(module, rows):
                     self._descend_pair(moving, optimizer, block.at(step).only(rows), anchor, rate)
         trained[pair] = self._read()
 
@@ -373,7 +373,7 @@ class TorchModel:
         if rows not in self._plain:
             self._plain[rows] = torch.from_numpy(rows.plain(self.inputs))
         module = self.load(model).eval()
-        with _alone(0), torch.no_grad():
+        with _deterministic(0), torch.no_grad():
             parts = [module(x).reshape(-1) for x in torch.split(self._plain[rows], _SCORED) if len(x)]
         return torch.cat([torch.empty(0), *parts]).numpy()
 
@@ -386,7 +386,7 @@ class TorchModel:
             f"no '{(missing or [''])[0]}'",
         )
         module = self.load(self.flat(dict(arrays))).eval()
-        with _alone(0), torch.no_grad():
+        with _deterministic(0), torch.no_grad():
             logits: NDArray[np.float32] = module(torch.from_numpy(x)).reshape(-1).numpy()
         return logits
 
@@ -409,8 +409,8 @@ class TorchModel:
 
 
 @contextmanager
-def _alone(seed: int) -> Iterator[None]:
-    """One thread, on whose number sums depend, and random numbers from a seed; put back at the end."""
+def _deterministic(seed: int) -> Iterator[None]:
+    """Use one thread, since sums depend on their number, and a seed's random numbers; restored at the end."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -422,7 +422,7 @@ def _alone(seed: int) -> Iterator[None]:
 
 
 @contextmanager
-def _norms_still(module: nn.Module, rows: int) -> Iterator[None]:
+def _frozen_norms(module: nn.Module, rows: int) -> Iterator[None]:
     """For a batch of one row, which has no variance, batch norm uses its running statistics."""
     changed: list[nn.Module] = []
     if rows == 1:
@@ -494,7 +494,7 @@ def _descend(moving: Sequence[Tensor], slopes: Sequence[Tensor | None], rate: fl
 def _add_pull(
     slopes: Sequence[Tensor | None], moving: Sequence[Tensor], anchor: Anchor | None
 ) -> Sequence[Tensor | None]:
-    """The gradients with those of the way back to the anchor."""
+    """The gradients plus those of the pull to the anchor."""
     if anchor is None:
         return slopes
     pairs = zip(slopes, anchor.pulls(moving), strict=True)

@@ -24,7 +24,7 @@ _LEAST = 1e-6
 
 
 class Pair(NamedTuple):
-    """One model at one client, by their places in the round."""
+    """One model at one client, by their indices in the round."""
 
     model: int
     client: int
@@ -62,7 +62,7 @@ class Batch(NamedTuple):
     push: Tensor | None
     """(pairs, rows) price of a prediction, likewise."""
     members: Tensor | None
-    """(pairs, rows, groups) 1 where the row is of the group; only if somebody removes prejudice."""
+    """(pairs, rows, groups) 1 where the row is of the group; only if a model removes prejudice."""
     strength: Tensor
     """(pairs, 1) of the prejudice remover."""
 
@@ -99,7 +99,7 @@ class Batch(NamedTuple):
 
 
 class Round:
-    """Everything that pairs of a round are trained on."""
+    """The data that pairs of a round are trained on."""
 
     def __init__(
         self,

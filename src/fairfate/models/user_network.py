@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from fairfate.models.torch import TorchModel
 
 FUNCTION = "build"
-"""What the function is called unless something else is said."""
+"""The function's name unless another is given."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Network:
         return TorchModel(make, schema.encoder.inputs, self.text, key=self.key)
 
     def check(self, schema: Schema) -> None:
-        """Find out before anything is trained whether it can be."""
+        """Check before training that the network can be trained."""
         import numpy as np
 
         model = self.model(schema)
@@ -91,9 +91,8 @@ class Network:
         content = file.read_bytes() if file.is_file() else b""
         if hashlib.sha256(content).hexdigest() != self.digest:
             raise InputError(f"model must not change during a run, got another '{file}'")
-        origin = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[
-            :12
-        ]  # others may have the same name
+        # files in other folders may have the same name
+        origin = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]
         name = f"fairfate_model_{re.sub(r'[^A-Za-z0-9_]', '_', file.stem)}_{origin}_{self.digest[:12]}"
         if name not in sys.modules:
             _run(content, file, name)

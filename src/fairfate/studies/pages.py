@@ -38,7 +38,7 @@ def format_known(value: float, spec: str) -> str:
 
 
 def count(number: int, noun: str) -> str:
-    """How many there are of something.
+    """A number with its noun, in the plural unless it is 1.
 
     >>> count(1, "seed"), count(2, "seed")
     ('1 seed', '2 seeds')
@@ -47,7 +47,7 @@ def count(number: int, noun: str) -> str:
 
 
 def split_name(partition: str) -> str:
-    """A split as people say it.
+    """The name of a split on a page.
 
     >>> split_name("random"), split_name("dirichlet:0.5")
     ('random split', 'σ = 0.5')

@@ -1,4 +1,4 @@
-"""What all training loops share: the order of rows, terms of the loss, and the space that they work in."""
+"""What all training loops share: the order of rows, terms of the loss, and their scratch memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_SPACES = 8
 
 
 class Terms(NamedTuple):
-    """Terms of the loss, for each setting; empty where nobody wants them."""
+    """Terms of the loss, for each setting; empty where no setting has them."""
 
     weights: Floats
     """(settings, cohort, cells)"""
@@ -42,7 +42,7 @@ class Terms(NamedTuple):
 
 
 class Space(NamedTuple):
-    """Arrays that a loop works in, all zero, each from the start of a cache line on."""
+    """A loop's scratch memory: arrays of zeros, each from the start of a cache line on."""
 
     sizes: tuple[tuple[int, ...], tuple[int, ...]]
     floats: Floats
@@ -54,7 +54,7 @@ _FREE: dict[tuple[tuple[int, ...], tuple[int, ...]], Space] = {}
 
 
 def take_space(floats: tuple[int, ...], wholes: tuple[int, ...]) -> Space:
-    """Space for so many floats and whole numbers in each part, which nobody else has meanwhile.
+    """Space for so many floats and whole numbers in each part, which no other call uses.
 
     A call is short and making the space takes a while, so it is kept for the next call (`return_space`).
     """
@@ -158,7 +158,7 @@ def add_prejudice(
 ) -> None:
     """Add to each row's ``lift`` what its group's odds in the batch cost; ``t`` is 2 P(1) - 1 of each row.
 
-    ``rows`` has room for a number of each group, ``sums`` for sixteen and for sixteen more.
+    ``rows`` is scratch memory for a number of each group, ``sums`` for these and sixteen more.
     """
     groups = 0
     for b in range(size):
@@ -224,7 +224,7 @@ def add_prejudice_lanes(
 def note_pull(model: Array, anchor: Array, strength: Array, pull: Array) -> None:
     """Note how far a step takes each parameter back to the anchor; arrays of sixteens, as the strength is.
 
-    It is taken off after the step, since the loss's gradient is that of the same model.
+    It is subtracted after the step, since the loss's gradient is that of the same model.
     """
     for k in range(0, len(model), LANES):
         store(pull, k, mul(load(strength, 0), sub(load(model, k), load(anchor, k))))
@@ -232,7 +232,7 @@ def note_pull(model: Array, anchor: Array, strength: Array, pull: Array) -> None
 
 @inner
 def apply_pull(model: Array, pull: Array) -> None:
-    """Take it off."""
+    """Subtract the pull."""
     for k in range(0, len(model), LANES):
         store(model, k, sub(load(model, k), load(pull, k)))
 

@@ -79,7 +79,7 @@ class Kernel:
                 folder = private_folder()
                 if folder is not None:
                     self._compiled._cache = _Cache(self._compiled.py_func)
-                with _alone(folder):
+                with _compile_lock(folder):
                     self._compiled.compile(self._arguments)
                 if not self._compiled.stats.cache_hits:
                     COMPILED.append(self._compiled.py_func.__name__)
@@ -89,11 +89,11 @@ class Kernel:
 
 
 @contextmanager
-def _alone(folder: Path | None) -> Iterator[None]:
-    """While no other process compiles; the system lets go of one that is killed."""
+def _compile_lock(folder: Path | None) -> Iterator[None]:
+    """Hold the lock under which one process compiles; the system releases it if that process is killed."""
     with ExitStack() as stack:
         if folder is not None:
-            with suppress(InputError, OSError):  # one that is stuck, or a folder that cannot be locked
+            with suppress(InputError, OSError):  # another process is stuck, or the folder cannot be locked
                 stack.enter_context(locked(folder, seconds=_PATIENCE))
         yield
 

@@ -3,10 +3,9 @@
 A model is a flat vector: for each layer its weights ``(inputs x units)`` and then its biases; the last layer
 has one unit. Models are trained one after another, so a stack of them gives the same bits as each alone.
 
-Meanwhile a model is held in strips, so that loops read one vector after another: for each sixteen units of
-a layer, their weights of every input, and then their biases. Inputs are padded to sixteens too. The last
-layer is one row of weights, and then its bias. What stands in the padding is never added to anything that
-counts.
+During training a model is kept in strips, so that loops read one vector after another: for each sixteen
+units of a layer, their weights of every input, and then their biases. Inputs are padded to sixteens too. The
+last layer is one row of weights, and then its bias. The padding is never added to a result.
 
 Products are rounded before they are added, and every sum has one order: over a layer's inputs, over the
 units that an error comes back from, over the rows of a batch.
@@ -139,7 +138,7 @@ def _forward_last(
 def _learn_last(
     units: Array, strips: Array, widths: Array, layout: Array, count: int, errors: Array, sums: Array
 ) -> None:
-    """Step the last layer, and put their errors in the place of its inputs."""
+    """Step the last layer, and overwrite its inputs with their errors."""
     last = len(widths) - 2
     wide, source, step, p = widths[last], layout[0, last], layout[1, last], layout[2, last]
     zero, ones = fill(_ZERO), fill(_ONE)
@@ -202,7 +201,7 @@ def _turn_layer(strips: Array, widths: Array, layout: Array, layer: int, turned:
 
 @inner
 def _back(units: Array, widths: Array, layout: Array, layer: int, count: int, turned: Array) -> None:
-    """Put their errors in the place of a hidden layer's inputs, the vector lanes. A ragged end is unused."""
+    """Overwrite a hidden layer's inputs, the vector lanes, with their errors. A ragged end is unused."""
     narrow = widths[layer + 1]
     source, step = layout[0, layer], layout[1, layer]
     errors, stride = layout[0, layer + 1], layout[1, layer + 1]
@@ -222,7 +221,7 @@ def _back(units: Array, widths: Array, layout: Array, layer: int, count: int, tu
 def _predict(
     units: Array, strips: Array, widths: Array, layout: Array, count: int, z: Array, turned: Array
 ) -> None:
-    """Fill ``z`` with 2 P(1) - 1 of the rows whose inputs stand in the units."""
+    """Fill ``z`` with 2 P(1) - 1 of the rows whose inputs are in the units."""
     for layer in range(len(widths) - 2):
         _forward(units, strips, widths, layout, layer, count)
     _forward_last(units, strips, widths, layout, count, z, turned)
@@ -332,7 +331,7 @@ def train(
 def _layout(widths: list[int], batch: int) -> NDArray[np.int64]:
     """For each layer: where a batch's inputs to it begin, how far rows are apart, where its strips begin.
 
-    The first and the last of these have one number more, which says how long the whole is.
+    The first and the last of these have one number more, the length of the whole.
     """
     layout = np.zeros((3, len(widths)), np.int64)
     for layer, (wide, narrow) in enumerate(pairwise(widths)):

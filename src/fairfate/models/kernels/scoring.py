@@ -202,7 +202,7 @@ def statistics_deep(models: Floats, rows: PackedRows, widths: NDArray[np.int64])
 
 
 def margins(model: Floats, rows: PackedRows, inputs: int, hidden: int) -> Floats:
-    """One model's scores before the sigmoid, for each place of the blocks."""
+    """One model's scores before the sigmoid, for each slot of the blocks."""
     out = np.zeros(len(rows.blocks) // inputs, np.float32)
     _margins(model, rows.blocks, inputs, hidden, out)
     return out
@@ -220,5 +220,5 @@ def _sums(models: int, cells: int) -> Sums:
 
 
 def _two_layers(widths: NDArray[np.int64]) -> Floats:
-    """Space for sixteen values of each unit of two layers."""
+    """Scratch memory for sixteen values of each unit of two layers."""
     return aligned_zeros(2 * int(widths.max()) * LANES)

@@ -124,12 +124,12 @@ def _train_model(
     h: Array, z: Array, lift: Array, offset: Array, scale: Array, pull: Array, odds: Array, sums: Array,
     at: Array, group: Array, present: Array,
 ) -> None:  # fmt: skip
-    """SGD for one model, which is held in strips, so that loops read one vector after another.
+    """SGD for one model, which is kept in strips, so that loops read one vector after another.
 
     For each sixteen of the ``width`` hidden units: W1 of every input, b1, w2. After all of them comes b2.
-    ``push`` and ``anchor`` are empty where nobody wants one.
+    ``push`` and ``anchor`` are empty where the model has none.
     """
-    stride = (width // LANES | 1) * LANES  # odd, so that rows do not share a few of the cache's places
+    stride = (width // LANES | 1) * LANES  # odd, so that rows do not share a few cache lines
     b1, w2, b2 = inputs * LANES, (inputs + 1) * LANES, (inputs + 2) * width
     half, far = fill(_HALF), len(order) > FAR
     lifted = len(push) > 0 or prejudice != _ZERO
@@ -207,7 +207,7 @@ def _train_sixteen(
 ) -> None:  # fmt: skip
     """SGD for sixteen models on the same batches; ``models`` and ``weight`` hold 16 values a parameter.
 
-    ``push``, ``prejudice`` and ``anchor`` are empty where none of the sixteen wants one.
+    ``push``, ``prejudice`` and ``anchor`` are empty where none of the sixteen has one.
     """
     width = hidden * LANES
     stride = (hidden | 1) * LANES  # odd, as above
@@ -290,7 +290,7 @@ def _train_sixteen(
 
 @inner
 def _copy_strips(model: Array, strips: Array, hidden: int, width: int, back: bool) -> None:
-    """Put a model's vector where `_train_one` wants it, or ``back``; the padding is zero."""
+    """Copy a model's vector into strips for `_train_model`, or ``back``; the padding is zero."""
     if not back:
         strips[:] = _ZERO
     last = len(model) - 1
@@ -338,7 +338,7 @@ def _train_singly(
     epochs : local epochs of the round, of which ``skip`` are over and ``run`` are run now
     batch, rate : batch size, learning rate
     key, round_number : what the batch order depends on, beside the client
-    order, strips, ... : space to work in
+    order, strips, ... : scratch memory
     """
     settings, _, parameters = models.shape
     inputs = (parameters - 1) // hidden - 2
@@ -423,7 +423,7 @@ def train(
     settings, _, parameters = start.shape
     inputs, cells = (parameters - 1) // hidden - 2, terms.weights.shape[2]
     order, batch = order_space(rows, clients, schedule, batch)
-    training_rows = rows.x, rows.cell, rows.offsets, clients
+    data = rows.x, rows.cell, rows.offsets, clients
     common = *schedule, batch, rate, key, round_number, hidden
     models = start.copy()
     together = _together(settings, least_lanes(inputs, hidden))
@@ -438,15 +438,7 @@ def train(
         )
         space = take_space(*_lane_sizes(inputs, hidden, cells, batch))
         _train_lanes(
-            stacked,
-            *training_rows,
-            *others,
-            pulls,
-            _stack(terms.anchors, index),
-            *common,
-            inputs,
-            order,
-            *space.parts,
+            stacked, *data, *others, pulls, _stack(terms.anchors, index), *common, inputs, order, *space.parts
         )
         return_space(space)
         lanes = stacked.reshape(*stacked.shape[:2], parameters, LANES).transpose(0, 3, 1, 2)
@@ -454,7 +446,7 @@ def train(
     if together < settings:
         rest = terms if together == 0 else Terms(*(term[together:] for term in terms))
         space = take_space(*_single_sizes(inputs, hidden, cells, batch))
-        _train_singly(models[together:], *training_rows, *rest, *common, order, *space.parts)
+        _train_singly(models[together:], *data, *rest, *common, order, *space.parts)
         return_space(space)
     return models
 

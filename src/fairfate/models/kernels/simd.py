@@ -384,7 +384,7 @@ def store_all(typing: Any, array: Any, index: Any, step: Any, group: Any) -> Any
 
 @intrinsic
 def subtract_all(typing: Any, array: Any, index: Any, step: Any, group: Any) -> Any:
-    """Take a group's vectors off those of an array, ``step`` apart."""
+    """Subtract a group's vectors from those of an array, ``step`` apart."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         for number, vector in enumerate(_members(builder, args[3])):

@@ -1,4 +1,4 @@
-"""What papers leave out: no federation at all, and all rows in one place."""
+"""Baselines that papers omit: no federation at all, and all rows pooled."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Baseline(NamedTuple):
 
     setting: str
     metric: str
-    """What it was made for, or nothing."""
+    """The metric it was tuned for, or empty."""
     part: int
     """Number of the client where there is one model for each; else 0."""
     validation: Counts

@@ -1,4 +1,4 @@
-"""What fairlearn reaches with all rows in one place. Its decisions are random; the seed fixes them."""
+"""Fairlearn's methods on pooled rows. Their decisions are random; the seed fixes them."""
 
 from __future__ import annotations
 

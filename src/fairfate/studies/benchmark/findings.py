@@ -1,4 +1,4 @@
-"""The rule, the same for every method, and what came of it.
+"""Tune every method by the same rule, and compare the results.
 
 Methods are tuned on validation rows and compared at matched accuracy and skill; the page, the tables and the
 pictures are made from the findings.
@@ -27,7 +27,7 @@ DATASETS = ("compas", "adult", "law", "dutch")
 PARTITIONS = ("dirichlet:0.5", "dirichlet:1", "random")
 SEEDS, ROUNDS = 10, 100
 CELL = ("encode", "dataset", "partition", "goal")
-"""What methods are compared in: a federation and a metric."""
+"""The keys of a comparison: a federation and a metric."""
 _SINGLE = ("consistency", "flip")
 
 
@@ -52,7 +52,7 @@ def counts_of(rows: pd.DataFrame, split: str) -> Counts:
 
 
 def tune(rows: pd.DataFrame, tolerance: float = TOLERANCE, keep: float = KEEP) -> pd.DataFrame:
-    """What each method would deploy, for each federation, seed and metric (the goal).
+    """The model that each method would deploy, for each federation, seed and metric (the goal).
 
     Among its settings whose validation accuracy is within ``tolerance`` of the reference's, and that have
     ``keep`` of its skill there, the one that is fairest on the validation rows; without any, the one with the
@@ -105,7 +105,7 @@ def _reported(rows: pd.DataFrame, goal: str) -> pd.DataFrame:
 def compare(tuned: pd.DataFrame, tolerance: float = TOLERANCE, keep: float = KEEP) -> pd.DataFrame:
     """For each federation, goal and method: means over seeds with intervals, and the test against the lead.
 
-    ``keeps`` says whether the mean accuracy is within the tolerance of the reference's on the test rows too,
+    ``keeps`` is whether the mean accuracy is within the tolerance of the reference's on the test rows too,
     and the skill kept. ``rank`` is by fairness among those that keep; the others come after them.
     ``ahead`` is how much fairer the lead is, with an interval and Holm's p-value over the cell's methods.
     """
@@ -169,7 +169,7 @@ def _compare_cell(
 
 
 def _mean(values: NDArray[Any]) -> NDArray[Any]:
-    """Over seeds, of what is there."""
+    """The mean over the seeds that have a value."""
     there = ~np.isnan(values)
     counts = np.where(there.any(axis=1), there.sum(axis=1), np.nan)
     return np.asarray(np.where(there, values, 0).sum(axis=1) / counts)
@@ -189,7 +189,7 @@ def hypervolumes(rows: pd.DataFrame) -> pd.DataFrame:
     """For each federation, seed, goal and method, the area under its front of accuracy and fairness.
 
     The front is of the settings that none other beats in both on the validation rows; the area is that of
-    their values on the test rows, above the accuracy of one answer for everybody, as a share of what a
+    their values on the test rows, above the majority baseline, as a share of what a
     perfectly fair model with the accuracy of all rows pooled would have.
     """
     where = list(WHERE)
@@ -217,7 +217,7 @@ def hypervolumes(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 _LEAST_SPAN = 0.01
-"""Accuracy above that of one answer for everybody, without which there is no front to speak of."""
+"""The least accuracy above the majority baseline for which a front is measured."""
 
 
 def front_area(points: NDArray[Any], low: float) -> float:
@@ -299,7 +299,7 @@ class Findings:
 
     @cached_property
     def tuned(self) -> pd.DataFrame:
-        """What each method would deploy."""
+        """The model that each method would deploy."""
         return tune(self.measured)
 
     @cached_property
@@ -333,7 +333,7 @@ class Findings:
         return list(dict.fromkeys(self.rows["method"][self.rows["code"] != ""]))
 
     def label(self, method: str) -> str:
-        """A method's name, which says so if it is the user's."""
+        """A method's name, marked if it is the user's."""
         return f"{method} (yours)" if method in self.own else method
 
     def is_whole(self, encode: str) -> bool:

@@ -1,6 +1,6 @@
 """One seed of one federation: every method trained, released and measured.
 
-Beside its counts, a released model is measured at each client and for single people.
+Beside its counts, a released model is measured at each client and for individual fairness.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ COUNTS = tuple(f"{split}_{cell}" for split in ("validation", "test") for cell in
 COLUMNS = ("method", "setting", "metric", "part", "code", *COUNTS, *WORST, "consistency", "flip", "seconds")
 
 WHERE = ("encode", "dataset", "partition", "seed")
-"""What tells one seed of a federation from another."""
+"""The columns that identify one seed of a federation."""
 LEAST_ROWS = 20
 """Of each group (and label, where the metric asks) that a client must have to be measured."""
 
@@ -83,7 +83,7 @@ def run_methods(
 
 
 def _families(methods: Sequence[Method]) -> list[list[Method]]:
-    """Methods that train the same models are run together; thresholds take time of their own."""
+    """Group methods that train the same models; thresholds are timed apart."""
     families: dict[tuple[str, bool], list[Method]] = {}
     for method in methods:
         first = method.specs[0]
@@ -104,7 +104,7 @@ class Probe:
         self._individual = IndividualRows(table, test, federation.test, federation.encoder)
 
     def measure(self, models: Models, thresholds: list[Values | None]) -> list[dict[str, Any]]:
-        """For each model, fairness at the client where it is least fair, and to single people."""
+        """For each model, fairness at the client where it is least fair, and individual fairness."""
         worst = self.worst(models, thresholds)
         return [
             {
@@ -115,7 +115,7 @@ class Probe:
         ]
 
     def individual(self, params: Models, thresholds: Values | None) -> dict[str, float]:
-        """How alike people who are alike are treated, and the share whose decision changes with the group."""
+        """Individual fairness: consistency, and the share of decisions that flip with the group."""
         accepted = self._individual.accepted(self.model, params, thresholds)
         flip = self._individual.flip_rate(self.model, params, accepted, thresholds)
         return {"consistency": self._individual.consistency(accepted), "flip": flip}
@@ -123,7 +123,7 @@ class Probe:
     def worst(self, models: Models, thresholds: list[Values | None]) -> dict[str, Values]:
         """For each metric, (models,) the fairness of each model at the client where it is least fair.
 
-        On the clients' own training rows; clients with too few of a group are left out.
+        On the clients' own training rows; clients with too few of a group are excluded.
         """
         each = [self._at(rows, models, thresholds) for rows in self.federation.local.values()]
         counts = np.stack(each, axis=1)

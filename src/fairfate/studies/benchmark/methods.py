@@ -1,4 +1,4 @@
-"""Who takes part: every method, with the settings that it is tuned over."""
+"""The methods of the benchmark, with the settings that each is tuned over."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from fairfate.strategies.steps import split_steps
 
 METRICS = tuple(FAIRNESS)
 MOST_SETTINGS = 16
-"""That a method may be tuned over, for each metric."""
+"""The most settings that a method may be tuned over, for each metric."""
 REFERENCE = "fedavg+average"
-"""Whose accuracy and skill others must keep."""
+"""The method whose accuracy and skill the others must keep."""
 LEAD = "fedavg+average+thresholds:from=clients"
-"""What we would deploy."""
+"""The method that we would deploy."""
 
 _CLIENTS, _SERVER = "thresholds:from=clients,tolerance=0.01|0.02|0.05", "thresholds:tolerance=0.01|0.02|0.05"
 _TRAINED = {

@@ -1,6 +1,6 @@
-"""What a benchmark leaves to read: a page, one to click, tables, and the leaderboard on a terminal.
+"""The reports of a benchmark: a page, an interactive page, tables, and the leaderboard on a terminal.
 
-The words are in the templates beside this module, which fills them with values.
+The text is in the templates beside this module, which fills them with values.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _parts(rows: pd.DataFrame, encodings: Sequence[str]) -> list[dict[str, Any]]
 
 
 def _conclusions(findings: Findings, encode: str, ranks: pd.Series[float]) -> dict[str, Any]:
-    """What only the whole benchmark says: who is best for what, and how much it hangs on the rule."""
+    """Conclusions of the whole benchmark: the best methods, and how much they depend on the rule."""
     cells = findings.select_cells(encode)
     rank = cells.groupby("method")["rank"].mean()
     seeds, rivals = int(cells["seeds"].max()), int(cells.groupby(list(CELL)).size().max()) - 1
@@ -150,7 +150,7 @@ def _conclusions(findings: Findings, encode: str, ranks: pd.Series[float]) -> di
 
 
 def rank_of_lead(findings: Findings, ranks: pd.Series[float]) -> str:
-    """Whether the lead is the best by mean rank, and who is if it is not."""
+    """Whether the lead is the best by mean rank, and if not, its rank and the best method."""
     position, best = list(ranks.index).index(LEAD) + 1, str(ranks.index[0])
     if position == 1:
         return "It has the best rank"
@@ -158,7 +158,7 @@ def rank_of_lead(findings: Findings, ranks: pd.Series[float]) -> str:
 
 
 def _single_threshold(findings: Findings, encode: str) -> dict[str, Any]:
-    """The best by rank of those with one threshold for everybody, and the fairest that keep nearly always."""
+    """The best by rank of the methods with a single threshold, and the fairest that keep nearly always."""
     cells = findings.select_cells(encode)
     own = cells[cells["method"].isin([name for name in findings.methods if "+thresholds" not in name])]
     means = own.groupby("method").agg(
@@ -173,7 +173,7 @@ def _single_threshold(findings: Findings, encode: str) -> dict[str, Any]:
 
 
 def _fair_fate(findings: Findings, encode: str) -> dict[str, Any]:
-    """What FAIR-FATE loses against FedAvg, and whether it is fairer on each skewed split."""
+    """The accuracy that FAIR-FATE loses against FedAvg, and whether it is fairer on each skewed split."""
     cells = findings.select_cells(encode)
     accuracy = {
         name: cells[cells["method"] == name].set_index(list(CELL))["accuracy"]
@@ -188,7 +188,7 @@ def _fair_fate(findings: Findings, encode: str) -> dict[str, Any]:
 
 
 def least_sure_difference(seeds: int, rivals: int) -> float:
-    """The least difference that the paired test is sure of, in standard deviations over seeds."""
+    """The least difference that the paired test finds significant, in standard deviations over seeds."""
     from scipy.special import stdtrit
 
     return float(stdtrit(seeds - 1, 1 - LEVEL / 2 / rivals) * np.sqrt(1 / seeds + TEST_TO_TRAIN))
@@ -336,7 +336,7 @@ def _columns(frame: pd.DataFrame) -> dict[str, Any]:
 
 
 def show(screen: Console, findings: Findings) -> None:
-    """The best methods and, if some were asked for, these, on a terminal."""
+    """Print the best methods, and those named by the user, on a terminal."""
     from rich.table import Table
 
     for encode in findings.encodings:

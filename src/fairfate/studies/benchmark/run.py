@@ -1,4 +1,4 @@
-"""`fairfate benchmark`: all methods on all federations, resumable, and what came of it."""
+"""`fairfate benchmark`: all methods on all federations, resumable."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _RATES = (*WORST, "consistency", "flip")
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:
-    """What was found."""
+    """The results of a benchmark."""
 
     out: Path
     rows: pd.DataFrame
@@ -57,7 +57,7 @@ class Benchmark:
     minutes: float
     """How long all calls took that filled the folder."""
     asked: tuple[str, ...]
-    """The methods that were asked for by name, if any."""
+    """The methods that were run by name, if any."""
 
     @property
     def findings(self) -> Findings:
@@ -188,14 +188,14 @@ def _prepare(config: Config) -> tuple[Plan, Table]:
 
 
 def _with_reference(chosen: Sequence[Method]) -> tuple[Method, ...]:
-    """Methods that are compared with nothing kept need the reference beside them."""
+    """Add the reference to methods that have no kept results to be compared with."""
     return tuple(dict.fromkeys((*find([REFERENCE]), *chosen)))
 
 
 def _missing(
     store: Store, job: Job, wanted: Sequence[Method], alone: Sequence[str]
 ) -> tuple[list[Method], list[str]]:
-    """The methods of which a setting lacks, and the baselines that a cell lacks."""
+    """The methods with a setting that a job lacks, and the baselines that it lacks."""
     rows = read_rows(store, job)
     have = set(zip(rows["method"], rows["setting"], rows["code"], strict=True))
     methods = [
@@ -225,15 +225,15 @@ def _add_time(clock: Path, seconds: float) -> float:
 
 
 def machine() -> str:
-    """What the numbers of seconds were measured on."""
+    """The machine that the seconds were measured on."""
     return f"{cores()} cores, {platform.machine()}, Python {platform.python_version()}"
 
 
-# --- the rows of a cell, in the store of its folder
+# --- the rows of a job, in the store of its folder
 
 
 def read_rows(store: Store, job: Job) -> pd.DataFrame:
-    """What there is of a cell."""
+    """The stored rows of a job."""
     frames: list[pd.DataFrame] = [pq.read_table(path).to_pandas() for path, _ in store.files_of(job)]
     if not frames:
         return pd.DataFrame(columns=list(COLUMNS))
@@ -242,7 +242,7 @@ def read_rows(store: Store, job: Job) -> pd.DataFrame:
 
 
 def add_rows(store: Store, job: Job, rows: pd.DataFrame) -> None:
-    """Add rows to a cell; those of the same methods are replaced."""
+    """Add rows to a job; those of the same methods are replaced."""
     before = [path for path, _ in store.files_of(job)]
     known = read_rows(store, job)
     known = known[~known["method"].isin(rows["method"].unique())]
@@ -256,7 +256,7 @@ def add_rows(store: Store, job: Job, rows: pd.DataFrame) -> None:
 
 
 def read_jobs(folder: Path) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
-    """The rows of each finished cell of a folder, and what they depend on."""
+    """The rows of each finished job of a folder, and what they depend on."""
     store = Store(folder / CELLS)
     store.index()
     for path, header in store.indexed:
@@ -265,7 +265,7 @@ def read_jobs(folder: Path) -> Iterator[tuple[pd.DataFrame, dict[str, Any]]]:
 
 
 def _arrow(rows: pd.DataFrame, header: dict[str, Any]) -> pa.Table:
-    """As small as a file of them should be."""
+    """The rows in small types, with a header."""
     kinds: dict[str, Any] = dict.fromkeys(COUNTS, np.int32) | dict.fromkeys(_RATES, np.float32)
     typed = rows.astype({**kinds, "part": np.int16, "seconds": np.float32})
     typed[list(_RATES)] = typed[list(_RATES)].round(4)
@@ -283,7 +283,7 @@ def kept_file() -> Path:
 
 
 def read_kept() -> tuple[pd.DataFrame, dict[str, Any]]:
-    """The rows of all cells that come with the package, and what they are."""
+    """The rows of all jobs that come with the package, and their description."""
     if not kept_file().is_file():
         return pd.DataFrame(columns=[*WHERE, *COLUMNS]), {"cells": [], "minutes": 0.0, "machine": ""}
     table = pq.read_table(kept_file())
@@ -291,13 +291,13 @@ def read_kept() -> tuple[pd.DataFrame, dict[str, Any]]:
 
 
 def write_kept(path: Path, rows: pd.DataFrame, about: dict[str, Any]) -> None:
-    """All cells' rows in one file."""
+    """Write the rows of all jobs into one file."""
     with replacing(path) as temporary:
         pq.write_table(_arrow(rows, about), temporary, compression="zstd", compression_level=19)
 
 
 def job_columns(job: Job) -> dict[str, Any]:
-    """The cell in a table's columns."""
+    """The columns that identify a job in a table."""
     plan = job.plan
     values = plan.config.encode, plan.dataset, str(plan.partition), job.seed
     return dict(zip(WHERE, values, strict=True))
@@ -310,13 +310,13 @@ def fingerprint(job: Job) -> dict[str, Any]:
 
 
 def select_kept(about: dict[str, Any], jobs: Iterable[Job]) -> list[Job]:
-    """The cells of which there are kept results, of the same data and training."""
+    """The jobs with kept results of the same data and training."""
     known = {json.dumps(key, sort_keys=True) for key in about["cells"]}
     return [job for job in jobs if json.dumps(fingerprint(job), sort_keys=True) in known]
 
 
 def _with_kept(rows: pd.DataFrame, kept: pd.DataFrame, jobs: Sequence[Job]) -> pd.DataFrame:
-    """The kept results of the same federations, but for methods that were run now."""
+    """Add the kept results of the same federations, except those of methods that were run now."""
     if not jobs:
         return rows
     others = kept.merge(pd.DataFrame([job_columns(job) for job in jobs]), on=list(WHERE))

@@ -1,7 +1,7 @@
 """From runs to the small files that are kept: every number of the page comes from them.
 
 One row for each run; the honest protocol, in which settings are tuned on the validation rows by one rule; and
-what both protocols say of the paper's claims.
+the results of both protocols for the paper's claims.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def interval(values: np.ndarray, draws: int = 10_000) -> tuple[float, float]:
 # --- the honest protocol
 
 REFERENCES = ("fedavg", "fedavg_lr", "fedavg_gr")
-"""Strategies without settings, whose accuracy may be what the others are held to."""
+"""Strategies without settings, whose accuracy may be the reference for the others."""
 METHODS = ["fedavg", "fedmom", "feddemon", "fedavg_lr", "fedavg_gr", "fedval", "fair_fate"]
 AFTER = ["fedavg+thresholds", "fair_fate+thresholds"]
 _CELL = ["dataset", "partition", "seed"]
@@ -260,7 +260,7 @@ def _means(best: pd.DataFrame) -> pd.DataFrame:
 
 
 def faults(behind: pd.DataFrame) -> pd.DataFrame:
-    """What the published metrics make of the same models: their mean beside the exact one."""
+    """The mean of the published metrics beside the exact ones, of the same models."""
     rows = []
     for (dataset, split, row), group in behind.groupby(["dataset", "split", "row"], sort=True):
         for metric in METRICS:
@@ -298,7 +298,7 @@ def swings(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def collapsed(runs: pd.DataFrame) -> pd.DataFrame:
-    """How many runs of each strategy ended as models that give nearly everybody one answer."""
+    """How many runs of each strategy ended in a collapsed model."""
     keys = ["protocol", "dataset", "partition", "strategy", "metric"]
     counts = runs.groupby(keys).agg(runs=("collapsed", "size"), collapsed=("collapsed", "sum"))
     return counts[counts["collapsed"] > 0].reset_index()

@@ -1,6 +1,6 @@
-"""What the reproduction leaves to read: a page from the files of findings alone, and the paper's two tables.
+"""The reproduction's page, made from the files of findings alone, and the paper's two tables.
 
-The words are in the template beside this module, which fills it with values.
+The text is in the template beside this module, which fills it with values.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MISPRINTS = {
     ): "a misprint: the cell repeats the 0.82±0.03 of FedAvg+GR above it; FedVal"
     " hardly differs from FedAvg on a random split, whose printed EQO is 0.58, and the authors' own run files give 0.58",
 }
-"""Cells that cannot be what they say, found by this comparison."""
+"""Printed cells that are misprints, shown by this comparison."""
 Findings = dict[str, pd.DataFrame]
 
 
@@ -101,7 +101,7 @@ def _significant(findings: Findings) -> list[list[str]]:
 
 
 def _verdicts(findings: Findings) -> list[list[str]]:
-    """The claims, each with what the numbers below say."""
+    """The claims, each with the verdict of the numbers below."""
     rows = [
         [
             f"fairer than every baseline on {NAMES[dataset]}: {claim} of the cells",
@@ -185,7 +185,7 @@ def _thresholds(findings: Findings) -> dict[str, Any] | None:
 
 
 def _hollow(findings: Findings) -> dict[str, Any]:
-    """The same counts without the cells in which fairness is that of a model with one answer for everybody."""
+    """The same counts without the cells in which a collapsed model is perfectly fair."""
     table, keys = findings["honest"], ["dataset", "partition", "metric"]
     own = table[table["method"] == "fair_fate"].set_index(keys)
     step = table[table["method"] == "fedavg+thresholds"].set_index(keys)
@@ -246,7 +246,7 @@ def _disagreement(cell: Mapping[Any, Any], usual: pd.DataFrame) -> list[str]:
 
 
 def _explain(cell: Mapping[Any, Any], usual: pd.DataFrame) -> str:
-    """Why a cell disagrees: a misprint found here, or what its own runs say otherwise."""
+    """Why a cell disagrees: a known misprint, or how the other measures of the same runs compare."""
     key = (cell["dataset"], cell["split"], cell["row"], cell["measure"])
     if key in MISPRINTS:
         return MISPRINTS[key]
@@ -259,7 +259,7 @@ def _explain(cell: Mapping[Any, Any], usual: pd.DataFrame) -> str:
 
 
 def _faults(table: pd.DataFrame) -> list[list[str]]:
-    """What the published metrics make of the same models, by metric."""
+    """Published against exact metrics of the same models, by metric."""
     rows = []
     for metric, own in table.groupby("metric", sort=False):
         largest = own.iloc[own["difference"].abs().argmax()]

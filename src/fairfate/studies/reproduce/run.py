@@ -91,7 +91,7 @@ RESULTS, FIGURES, PAGE, CLOCK = "results", "figures", "reproduction.md", "second
 
 @dataclass(frozen=True)
 class Reproduction:
-    """Where everything is."""
+    """The folder, page, sweep and tables of a reproduction."""
 
     out: Path
     page: Path
@@ -114,9 +114,9 @@ def reproduce(
     progress: Progress = lambda work: None,
     on_plan: Progress = lambda total: None,
 ) -> Reproduction:
-    """Run the paper's experiments (or a part of them) and write what was found.
+    """Run the paper's experiments (or a part of them) and write the results.
 
-    Cells that the folder already has are not run again. In the `paper` protocol, settings are tuned among
+    Jobs that the folder already has are not run again. In the `paper` protocol, settings are tuned among
     those whose validation accuracy is within ``tolerance`` of the ``reference``'s. The other arguments are
     those of `sweep`.
     """
