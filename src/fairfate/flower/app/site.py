@@ -317,7 +317,7 @@ def answer(question: Question, site: Site, network: str | None = None) -> Record
     layers = dict(question.models[0])
     model: Model = Mlp.from_arrays(layers) if network is None else model_of(question.schema, "", network)
     vectors = np.stack([np.asarray(model.flat(dict(arrays)), dtype=np.float32) for arrays in question.models])
-    part = held if kind == SCORES or config.get(PART) == HELD else trained
+    part = held_out if kind == SCORES or config.get(PART) == HELD else trained
     rows = pack(table, np.flatnonzero(part), question.schema.encoder)
     if kind == SCORES:
         counts = round_counts(model.count(vectors, rows), site.min_cell)
