@@ -111,12 +111,15 @@ def _take_up(saved: Saved, servers: Sequence[Server], recorders: Sequence[Record
         if np.shape(state.params) != np.shape(server.params):
             raise InputError("checkpoint must hold models of the run's shape, got others")
     numbers = [unpack(packed, saved.arrays, None) for packed in content["recorders"]["list"]]
-    records = list(zip(recorders, numbers, saved.texts, strict=True))
+    records = [
+        (recorder, recorder.unpack(values, text))
+        for recorder, values, text in zip(recorders, numbers, saved.texts, strict=True)
+    ]
     more = unpack(content["more"], saved.arrays, None)
     for server, state, discarded in zip(servers, states, content["discarded"]["list"], strict=True):
         server.state, server.discarded = state, discarded
-    for recorder, values, text in records:
-        recorder.restore(values, text)
+    for recorder, record in records:
+        recorder.restore(record)
     return more
 
 

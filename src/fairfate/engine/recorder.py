@@ -55,6 +55,20 @@ class Best(NamedTuple):
     params: Models
 
 
+class Packed(NamedTuple):
+    """What a checkpoint holds of a recorder."""
+
+    rounds: list[int]
+    notes: list[Notes]
+    validation: CountsRecord
+    test: CountsRecord
+    clients: ClientsRecord
+    total: Any
+    averaged: int
+    """How many models are in the total."""
+    best: Best | None
+
+
 class ScoredRows(Protocol):
     """Rows by which thresholds are chosen, wherever they are."""
 
@@ -155,16 +169,31 @@ class Recorder:
         notes = [{key: np.asarray(value).tolist() for key, value in note.items()} for note in trace.notes]
         return numbers, json.dumps([trace.rounds, notes, kinds])
 
-    def restore(self, numbers: dict[str, Any], text: str) -> None:
-        """The inverse of `pack`, once the server has its state again."""
+    @staticmethod
+    def unpack(numbers: dict[str, Any], text: str) -> Packed:
+        """The inverse of `pack`; nothing is taken up yet."""
+        rounds, notes, kinds = json.loads(text)
+        best = numbers["best"]
+        return Packed(
+            rounds,
+            notes,
+            CountsRecord(numbers["validation"]),
+            CountsRecord(numbers["test"]),
+            ClientsRecord.unpack(kinds, numbers["clients"]),
+            numbers["total"],
+            int(numbers["count"]),
+            None if best is None else Best(*best),
+        )
+
+    def restore(self, packed: Packed) -> None:
+        """Go on from what was packed, once the server has its state again."""
         trace = self.trace
-        trace.rounds, trace.notes, kinds = json.loads(text)
-        trace.validation, trace.test = CountsRecord(numbers["validation"]), CountsRecord(numbers["test"])
-        trace.clients = ClientsRecord.unpack(kinds, numbers["clients"])
+        trace.rounds, trace.notes = packed.rounds, packed.notes
+        trace.validation, trace.test, trace.clients = packed.validation, packed.test, packed.clients
         if self.average is not None:
-            self.average.total, self.average.count = numbers["total"], numbers["count"]
-        if self.patience:
-            self.best = Best(*numbers["best"])
+            self.average.total, self.average.count = packed.total, packed.averaged
+        if packed.best is not None:
+            self.best = packed.best
         self.resume()
 
     def resume(self) -> None:
