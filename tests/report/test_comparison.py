@@ -22,7 +22,7 @@ from fairfate.experiments.baselines import COLUMNS, Baseline
 from fairfate.fairness import metrics
 from fairfate.fairness.objective import metrics_by
 from fairfate.report.data import ReportData
-from fairfate.report.recommendation import _more, paired_tests, recommend
+from fairfate.report.recommendation import _more, _p_value, paired_tests, recommend
 from fairfate.report.remarks import remarks
 from fairfate.report.terminal import results_table, show_run
 from fairfate.results.tables import count_columns
@@ -442,3 +442,12 @@ def test_a_much_fairer_strategy_that_costs_too_much_accuracy_is_named_as_a_trade
 def test_pooled_models_are_compared_in_words() -> None:
     assert _more(0.02, "fair") == "0.020 fairer"
     assert _more(-0.0001, "accurate") == "equally accurate"
+
+
+def test_p_value_that_rounds_to_zero_is_below_a_thousandth() -> None:
+    assert [_p_value(p) for p in (0.0, 6e-4, 0.001, 0.12)] == [
+        "p < 0.001",
+        "p < 0.001",
+        "p = 0.001",
+        "p = 0.120",
+    ]

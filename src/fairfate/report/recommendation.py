@@ -259,7 +259,7 @@ def _chance(data: ReportData, choice: Choice) -> str:
         return "One seed says nothing about chance: run more of them (--seeds 5)."
     if test["p-adjusted"] is None:
         return f"Whether the difference in {metric} is chance cannot be tested: it is the same in all seeds."
-    p = f"p = {test['p-adjusted']:.3f}, {_tested(data, test['seeds'])}"
+    p = f"{_p_value(test['p-adjusted'])}, {_tested(data, test['seeds'])}"
     if test["p-adjusted"] >= SIGNIFICANT:
         return (
             f"On the test rows the difference in {metric} to {data.names[0]} may be chance ({p}): the run"
@@ -271,6 +271,10 @@ def _chance(data: ReportData, choice: Choice) -> str:
         f"On the test rows it is {verdict} than {data.names[0]}: the difference in {metric} is unlikely to"
         f" be chance ({p})."
     )
+
+
+def _p_value(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
 def _chance_of_others(data: ReportData, choice: Choice, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -286,14 +290,14 @@ def _chance_of_others(data: ReportData, choice: Choice, rows: Sequence[Mapping[s
         why = _why_not(data, choice, data.judged, data.judged[row["line"]])
         sentences.append(
             f"On the test rows {row['strategy']} has {row['value']:.3f} more {metric}, which is unlikely to"
-            f" be chance (p = {row['p-adjusted']:.3f}, {how}); it was not chosen, since {why}."
+            f" be chance ({_p_value(row['p-adjusted'])}, {how}); it was not chosen, since {why}."
         )
     if rest:
         least = min(row["p-adjusted"] for row in rest)
         others = "No other strategy's" if not real else "No further strategy's"
         sentences.append(
             f"{others} {metric} on the test rows differs from {choice.name}'s by more than chance would"
-            f" explain (smallest p = {least:.3f}, {how})."
+            f" explain (smallest {_p_value(least)}, {how})."
         )
     return " ".join(sentences)
 
