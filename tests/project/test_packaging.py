@@ -133,7 +133,7 @@ def test_a_workflow_may_do_little_and_ends(path: Path) -> None:
 
 
 def test_pytest_alone_leaves_out_slow_files_and_the_gate_runs_them() -> None:
-    quick = "tests/strategies/test_registry.py"
+    quick = "tests/strategies/test_texts.py"
     slow = "tests/integration/test_docker.py", "tests/golden/test_golden_cpus.py"
 
     def collected(*words: str) -> set[str]:
