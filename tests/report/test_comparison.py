@@ -247,7 +247,7 @@ def test_of_several_attributes_the_worst_counts() -> None:
     model = counts((0.5, 0.1), (0.6, 0.2), (0.8, 0.3), (0.9, 0.4))
     found = compare({"fedavg": [model] * 2}, groups)
     assert found.mean("eqo", 0) == pytest.approx(float(metrics_by(groups)["eqo"](model)))
-    assert found.mean("eqo", 0) == found.judged[0].fairness
+    assert found.mean("eqo", 0) == found.candidates[0].fairness
     assert f"EQO {found.mean('eqo', 0):.3f}" in recommend(found).fairness
 
 
@@ -256,7 +256,7 @@ def test_rates_of_few_people_do_not_count_in_any_number() -> None:
     few = np.array([[[8, 1], [0, 50]]])  # c: nine rows without the favourable outcome
     found = compare({"fedavg": [np.concatenate([FAIR, few])] * 2}, groups)
     assert found.mean("eqo", 0) == pytest.approx((0.7 + 0.12 / 0.13) / 2, abs=1e-3)
-    assert found.judged[0].fairness == found.mean("eqo", 0)
+    assert found.candidates[0].fairness == found.mean("eqo", 0)
     assert any("c (FPR)" in note for note in remarks(found))
     both = compare({"fedavg": [counts((0.5, 0.2), (0.6, 0.3), rows=20)] * 2})
     assert not math.isnan(both.mean("eqo", 0))  # where no two groups have enough, all count

@@ -139,15 +139,15 @@ def test_a_verdict_needs_the_whole_interval(accepted: tuple[int, int], said: str
     """With a model that has skill: 80 % of those accepted have the favourable outcome."""
     counts = group_counts(*((10_000 - n, n // 5, 2000, n * 4 // 5) for n in accepted))
     (audit,) = audits(counts, sexes("f", "m"))
-    assert audit.verdicts(0)[0].said == said
+    assert audit.verdicts(0)[0].sentence == said
 
 
 def test_few_people_cannot_be_told() -> None:
     counts = group_counts((40, 10, 10, 40), (42, 8, 10, 40))
-    assert audits(counts, sexes("f", "m"))[0].verdicts(0)[0].said == UNCLEAR
+    assert audits(counts, sexes("f", "m"))[0].verdicts(0)[0].sentence == UNCLEAR
     fewer = group_counts((2, 1, 1, 3), (42, 8, 10, 40))
     verdict = audits(fewer, sexes("f", "m"), 10)[0].verdicts(0)[0]
-    assert verdict.said == TOO_FEW
+    assert verdict.sentence == TOO_FEW
     assert verdict.left_out == ("f",)
 
 
@@ -155,7 +155,7 @@ def test_a_collapsed_model_gets_no_praise_for_its_ratio() -> None:
     counts = group_counts((0, 500, 0, 500), (0, 600, 0, 400))
     sp = audits(counts, sexes("f", "m"))[0].verdicts(0)[0]
     assert sp.value == 1
-    assert sp.said == COLLAPSED_MODEL
+    assert sp.sentence == COLLAPSED_MODEL
 
 
 def test_small_and_unknown_categories_are_left_out_of_ratios() -> None:

@@ -94,7 +94,7 @@ class Writer:
             return
         first = self._written + 1
         lines = [self.about] if first == 1 else []
-        lines += [{"first": first, "strategies": [_pack(seen) for seen in since(first)]}]
+        lines += [{"first": first, "strategies": [_pack(record) for record in since(first)]}]
         content = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
         try:
             if first == 1:

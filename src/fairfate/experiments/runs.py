@@ -41,7 +41,7 @@ from fairfate.results.folder import (
     part_file,
     read_date,
 )
-from fairfate.results.recommendation import Choice, Judged, find_line, judge, pick
+from fairfate.results.recommendation import Candidate, Choice, assess, find_line, pick
 from fairfate.results.summary import group_rates, row_names, summarise
 from fairfate.results.tables import (
     KEYS,
@@ -144,14 +144,14 @@ class Run:
         return str(self.config.get("metric", "eqo"))
 
     @cached_property
-    def judged(self) -> list[Judged]:
+    def candidates(self) -> list[Candidate]:
         """Each strategy on the validation rows, and why it is rejected."""
-        return judge(self.rounds, self.metric, self.grouping)
+        return assess(self.rounds, self.metric, self.grouping)
 
     @property
     def best(self) -> Choice | None:
         """The recommended model, chosen on the validation rows; None if none can be recommended."""
-        return pick(self.judged)
+        return pick(self.candidates)
 
     @property
     def names(self) -> list[str]:

@@ -64,7 +64,7 @@ class Verdict:
     high: float
     pairs: tuple[Pair, ...]
     """The groups that it compares: for equalized odds, those of the two rates that it is the mean of."""
-    said: str
+    sentence: str
     """One of the words above."""
     left_out: tuple[str, ...] = ()
     """Groups of too few people."""
@@ -101,10 +101,10 @@ class Audit:
 
     def verdicts(self, model: int, line: float = FOUR_FIFTHS) -> list[Verdict]:
         """Each fairness metric of one model against a line that a ratio should reach."""
-        found = {name: self._compare(model, name) for name in ("acceptance", "tpr", "fpr")}
+        comparisons = {name: self._compare(model, name) for name in ("acceptance", "tpr", "fpr")}
         ratios = {"sp": ("acceptance",), "eo": ("tpr",), "eqo": ("tpr", "fpr")}
         return [
-            self._verdict(metric, tuple(found[rate] for rate in rates), line, model)
+            self._verdict(metric, tuple(comparisons[rate] for rate in rates), line, model)
             for metric, rates in ratios.items()
         ]
 
@@ -114,24 +114,24 @@ class Audit:
         out = tuple(self.groups[g] for g in np.flatnonzero(~self.unknown & ~usable))
         if usable.sum() < 2:
             return Pair(rate, np.nan, np.nan, np.nan, "", "", out)
-        places = np.flatnonzero(usable)
-        part, whole = (values[model][places] for values in self.parts[rate])
+        indices = np.flatnonzero(usable)
+        part, whole = (values[model][indices] for values in self.parts[rate])
         value, low, high, least, most = least_to_most(part, whole)
-        ends = self.groups[places[int(least)]], self.groups[places[int(most)]]
+        ends = self.groups[indices[int(least)]], self.groups[indices[int(most)]]
         return Pair(rate, float(value), float(low), float(high), *ends, out)
 
     def _verdict(self, metric: str, pairs: tuple[Pair, ...], line: float, model: int) -> Verdict:
         of = _mean(pairs)
         if np.isnan(of.value):
-            said = TOO_FEW
+            sentence = TOO_FEW
         elif self.skill[model] < COLLAPSED:
-            said = COLLAPSED_MODEL
+            sentence = COLLAPSED_MODEL
         else:
-            said = ABOVE if of.low >= line else BELOW if of.high < line else UNCLEAR
+            sentence = ABOVE if of.low >= line else BELOW if of.high < line else UNCLEAR
         left_out = tuple(dict.fromkeys(group for pair in pairs for group in pair.left_out))
         shown = () if np.isnan(of.value) else pairs
         value, low, high = map(float, of)
-        return Verdict(metric, value, low, high, shown, said, left_out)
+        return Verdict(metric, value, low, high, shown, sentence, left_out)
 
 
 def _mean(pairs: tuple[Pair, ...]) -> Interval:
@@ -139,7 +139,7 @@ def _mean(pairs: tuple[Pair, ...]) -> Interval:
 
     Its distances to the ends of the interval are those of the ratios, added as squares.
     """
-    values, lows, highs = (np.array([pair[place] for pair in pairs]) for place in (1, 2, 3))
+    values, lows, highs = (np.array([pair[column] for pair in pairs]) for column in (1, 2, 3))
     value = values.mean()
     low = value - np.sqrt(((values - lows) ** 2).sum()) / len(pairs)
     return Interval(value, low, value + np.sqrt(((highs - values) ** 2).sum()) / len(pairs))
@@ -181,8 +181,8 @@ def _audit(
     }
     compared = {name: compares & (whole >= max(min_cell, 1)) for name, (_, whole) in wholes.items()}
     hidden = {name: is_small(whole, min_cell) for name, (_, whole) in wholes.items()}
-    told = {"people": people, "favourable": positives, "unfavourable": people - positives}
-    shown = {name: show_counts(of, min_cell, beside_small["people"][:, None]) for name, of in told.items()}
+    counted = {"people": people, "favourable": positives, "unfavourable": people - positives}
+    shown = {name: show_counts(of, min_cell, beside_small["people"][:, None]) for name, of in counted.items()}
     shown["selected"] = show_counts(selected, min_cell, beside_small["selected"][:, None])
     return Audit(
         attributes,

@@ -19,30 +19,30 @@ NAMES = {
 }
 
 
-def card(told: Mapping[str, Any]) -> str:
+def card(content: Mapping[str, Any]) -> str:
     """The card of the model that a report is about."""
-    about, answer = told["about"], told["answer"]
+    about, answer = content["about"], content["answer"]
     shown = answer["shown"]
     parts = [
-        _head(told),
+        _head(content),
         f"# {_text(shown['strategy'])} on {_text(about['data'])}",
-        _summary(told),
-        "## How it was trained\n\n" + "\n".join(f"- {_text(fact)}" for fact in told["facts"]),
-        _settings(told),
+        _summary(content),
+        "## How it was trained\n\n" + "\n".join(f"- {_text(fact)}" for fact in content["facts"]),
+        _settings(content),
         _performance(answer),
-        _fairness(told),
-        *(_audit(of) for of in told["audit"]),
-        _limits(told),
+        _fairness(content),
+        *(_audit(of) for of in content["audit"]),
+        _limits(content),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _head(told: Mapping[str, Any]) -> str:
+def _head(content: Mapping[str, Any]) -> str:
     """What registries of models read."""
-    about = told["about"]
+    about = content["about"]
     results = [
         {"type": name, "value": round(of["value"], 4)}
-        for name, of in told["answer"]["measures"].items()
+        for name, of in content["answer"]["measures"].items()
         if of["value"] is not None
     ]
     lines = [
@@ -57,10 +57,10 @@ def _head(told: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _summary(told: Mapping[str, Any]) -> str:
-    answer = told["answer"]
+def _summary(content: Mapping[str, Any]) -> str:
+    answer = content["answer"]
     take, shown = answer["take"], answer["shown"]
-    if told["unfinished"]:
+    if content["unfinished"]:
         first = "The run has not finished; this card is of what there is so far."
     elif take is None:
         first = f"**No model of this run can be recommended.** {answer['why']}"
@@ -81,9 +81,9 @@ def _file(take: Mapping[str, Any]) -> str:
     return f" ({take['file']})" if take["file"] else ""
 
 
-def _settings(told: Mapping[str, Any]) -> str:
+def _settings(content: Mapping[str, Any]) -> str:
     rows = []
-    for settings in told["settings"]:
+    for settings in content["settings"]:
         for key, value in settings.items():
             for name, of in value.items() if isinstance(value, Mapping) else [(key, value)]:
                 rows.append((name, ", ".join(map(str, of)) if isinstance(of, list) else str(of)))
@@ -105,14 +105,14 @@ def _performance(answer: Mapping[str, Any]) -> str:
     return "## How good it is\n\n" + _table(heading, rows)
 
 
-def _fairness(told: Mapping[str, Any]) -> str:
-    answer, line = told["answer"], told["line"]
+def _fairness(content: Mapping[str, Any]) -> str:
+    answer, line = content["answer"], content["line"]
     if not answer["fairness"]:
         return ""
     rows = []
-    for one in answer["fairness"]:
-        ends = f"{one['lowest']['group']} to {one['highest']['group']}" if "lowest" in one else ""
-        rows.append((one["attribute"], NAMES[one["metric"]], _number(one), ends, one["said"]))
+    for row in answer["fairness"]:
+        ends = f"{row['lowest']['group']} to {row['highest']['group']}" if "lowest" in row else ""
+        rows.append((row["attribute"], NAMES[row["metric"]], _number(row), ends, row["said"]))
     heading = ("by", "metric", "ratio (95 % interval over people)", "lowest to highest", f"against {line:g}")
     convention = " Four fifths is a convention, not a guarantee." if line == 0.8 else ""
     return (
@@ -143,18 +143,18 @@ def _audit(of: Mapping[str, Any]) -> str:
     return f"### By {_text(of['attribute'])}\n\n{_table(heading, rows)}{unknown}"
 
 
-def _limits(told: Mapping[str, Any]) -> str:
-    notes = [f"- {_text(note)}" for note in told["notes"]]
+def _limits(content: Mapping[str, Any]) -> str:
+    notes = [f"- {_text(note)}" for note in content["notes"]]
     notes += [
-        f"- {_text(one['strategy'])} was not trained in {one['seeds']} seeds: no round counted"
-        for one in told["answer"]["untrained"]
+        f"- {_text(row['strategy'])} was not trained in {row['seeds']} seeds: no round counted"
+        for row in content["answer"]["untrained"]
     ]
     notes += [
-        f"- {_text(one['strategy'])} collapsed in {one['seeds']} seeds: it hardly tells people apart"
-        for one in told["answer"]["collapsed"]
+        f"- {_text(row['strategy'])} collapsed in {row['seeds']} seeds: it hardly tells people apart"
+        for row in content["answer"]["collapsed"]
     ]
     notes += [
-        f"- {_text(told['shown'])}",
+        f"- {_text(content['shown'])}",
         "- Fairness was measured on the test rows of this run; it says nothing of people unlike them.",
         "- For the owner to add: what the model is meant for and what it must not be used for, who is"
         " responsible, and how people can object to a decision.",

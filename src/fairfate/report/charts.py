@@ -71,8 +71,8 @@ def chart_data(data: ReportData, line: float) -> dict[str, Any]:
     }
     detailed = _detailed(data)
     charts["models"] = [[line, data.seeds.index(seed)] for line, seed in detailed]
-    places = [data.models.index(model) for model in detailed]
-    charts["rates"] = [_rates(audit, places) for audit in data.audits]
+    indices = [data.models.index(model) for model in detailed]
+    charts["rates"] = [_rates(audit, indices) for audit in data.audits]
     charts["scores"] = _scores(data, detailed)
     charts["local"] = _local(data, detailed)
     charts["taking"] = _taking(data, detailed)
@@ -84,9 +84,9 @@ def _detailed(data: ReportData) -> list[tuple[int, int]]:
     groups = len(data.groups)
     clients = 0 if data.local is None else data.local["name"].nunique()
     most = max(2 * BINS * groups, 4 * min(clients, MOST_CLIENTS) * groups)
-    if len(data.models) * most <= MOST_NUMBERS or not data.judged:
+    if len(data.models) * most <= MOST_NUMBERS or not data.candidates:
         return data.models
-    return [(line, one.seed) for line, one in enumerate(data.judged) if (line, one.seed) in data.models]
+    return [(line, one.seed) for line, one in enumerate(data.candidates) if (line, one.seed) in data.models]
 
 
 def _strategies(data: ReportData) -> list[dict[str, Any]]:
@@ -132,7 +132,7 @@ def _series(data: ReportData) -> dict[str, Any]:
     step = -(-len(numbers) // MOST_ROUNDS)
     drawn = np.unique(np.concatenate([numbers[::step], numbers[-1:]]))
     test = test[test["round"].isin(drawn)]
-    seed_of = {seed: place for place, seed in enumerate(data.seeds)}
+    seed_of = {seed: index for index, seed in enumerate(data.seeds)}
     where = (
         data.line_of(test),
         test["seed"].map(seed_of).to_numpy(),
@@ -238,12 +238,12 @@ def _whole(values: NDArray[np.int64]) -> dict[str, Any]:
     return {"wide": wide, "data": coded(values, np.uint32 if wide else np.uint16)}
 
 
-def _rates(audit: Audit, places: Sequence[int]) -> dict[str, Any]:
+def _rates(audit: Audit, indices: Sequence[int]) -> dict[str, Any]:
     """Rates with intervals: (values and ends, models, groups)."""
-    rates: dict[str, Any] = {"people": audit.shown["people"][places].ravel().tolist()}
+    rates: dict[str, Any] = {"people": audit.shown["people"][indices].ravel().tolist()}
     for name, of in audit.rates.items():
-        rates[name] = quantised(np.stack([ends[places] for ends in of]))
-        rates[f"{name}-enough"] = coded(audit.enough[name][places], np.uint8)
+        rates[name] = quantised(np.stack([ends[indices] for ends in of]))
+        rates[f"{name}-enough"] = coded(audit.enough[name][indices], np.uint8)
     return rates
 
 
@@ -368,15 +368,15 @@ def _local(data: ReportData, detailed: Sequence[tuple[int, int]]) -> dict[str, A
     if local is None:
         return None
     names, hidden = _largest(local["name"], counts_of(local).sum(axis=(1, 2, 3)))
-    places = {name: n for n, name in enumerate(names)}
+    indices = {name: n for n, name in enumerate(names)}
     rows = np.zeros((len(detailed), len(names) + 1, len(groups), 2), dtype=np.int64)
     counts = np.zeros((*rows.shape, 2), dtype=np.int64)
     lines, seeds = data.line_of(local), local["seed"].to_numpy()
     for model, (line, seed) in enumerate(detailed):
-        mine = local[(lines == line) & (seeds == seed)]
-        every = counts_of(mine)
+        own_rows = local[(lines == line) & (seeds == seed)]
+        every = counts_of(own_rows)
         shown = data.local_rows(every)
-        at = mine["name"].map(places)
+        at = own_rows["name"].map(indices)
         known = at.notna().to_numpy()
         which = at[known].to_numpy(dtype=np.int64)
         rows[model, which], counts[model, which] = shown[known], every[known]
@@ -386,12 +386,12 @@ def _local(data: ReportData, detailed: Sequence[tuple[int, int]]) -> dict[str, A
     for of in crossings(groups):
         sure = fairness_by(counts, groups, of, least_people(data.min_cell))
         perhaps = fairness_by(counts, groups, of, max(data.min_cell, 1))
-        told: dict[str, Any] = {}
+        counted: dict[str, Any] = {}
         for name, values in sure.items():
             enough = np.isfinite(values)
-            told[name] = quantised(np.where(enough, values, perhaps[name]))
-            told[f"{name}-enough"] = coded(enough, np.uint8)
-        fairness.append(told)
+            counted[name] = quantised(np.where(enough, values, perhaps[name]))
+            counted[f"{name}-enough"] = coded(enough, np.uint8)
+        fairness.append(counted)
     by = [_whole(groups.merge(np.stack([rows, rows], axis=-1), of)[..., 0]) for of in crossings(groups)]
     return {"clients": names, "hidden": hidden, "metrics": metrics, "fairness": fairness, "rows": by}
 
@@ -405,31 +405,33 @@ def _taking(data: ReportData, detailed: Sequence[tuple[int, int]]) -> dict[str, 
     clients = clients[clients["name"].isin(names)]
     last = int(clients["round"].max())
     step = -(-last // MOST_ROUNDS)
-    held = np.zeros((len(detailed), len(names), -(-last // step)), dtype=np.uint8)
+    outcomes = np.zeros((len(detailed), len(names), -(-last // step)), dtype=np.uint8)
     models = {model: n for n, model in enumerate(detailed)}
-    places = {name: n for n, name in enumerate(names)}
+    indices = {name: n for n, name in enumerate(names)}
     of = [
         models.get((int(line), int(seed)), -1)
         for line, seed in zip(data.line_of(clients), clients["seed"], strict=True)
     ]
     which = np.array(of)
-    client, became = clients["name"].map(places).to_numpy(), clients["outcome"].map(OUTCOMES).to_numpy()
+    client, became = clients["name"].map(indices).to_numpy(), clients["outcome"].map(OUTCOMES).to_numpy()
     times = np.zeros((len(detailed), len(names), len(OUTCOMES)), dtype=np.int64)
     known = which >= 0
     np.add.at(times, (which[known], client[known], became[known] - 1), 1)
     drawn = known & ((clients["round"].to_numpy() - 1) % step == 0)
     at = (clients["round"].to_numpy()[drawn] - 1) // step
-    held[which[drawn], client[drawn], at] = became[drawn]
+    outcomes[which[drawn], client[drawn], at] = became[drawn]
     reasons = clients[clients["reason"].fillna("") != ""]
-    told = Counter(zip(map(str, reasons["name"]), map(str, reasons["reason"]), strict=True)).most_common(20)
+    counted = Counter(zip(map(str, reasons["name"]), map(str, reasons["reason"]), strict=True)).most_common(
+        20
+    )
     return {
         "clients": names,
         "hidden": hidden,
         "every": step,
-        "rounds": held.shape[2],
-        "data": coded(held, np.uint8),
+        "rounds": outcomes.shape[2],
+        "data": coded(outcomes, np.uint8),
         "times": _whole(times),
-        "reasons": [[name, reason, times] for (name, reason), times in told],
+        "reasons": [[name, reason, times] for (name, reason), times in counted],
     }
 
 

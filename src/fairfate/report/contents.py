@@ -74,17 +74,17 @@ def contents(data: ReportData, line: float = FOUR_FIFTHS) -> dict[str, Any]:
         "strategies": _strategies(data),
         "baselines": [
             {
-                "name": one.name,
-                "seeds": one.seeds,
-                "flaw": "collapsed" if one.metrics["mcc"] < COLLAPSED else "",
+                "name": row.name,
+                "seeds": row.seeds,
+                "flaw": "collapsed" if row.metrics["mcc"] < COLLAPSED else "",
             }
-            | {key: finite(value) for key, value in one.metrics.items()}
-            for one in data.baselines
+            | {key: finite(value) for key, value in row.metrics.items()}
+            for row in data.baselines
         ],
         "legend": LEGEND,
         "methods": [{"name": name, "does": summary} for name, summary in methods(data)],
         "tests": tested,
-        "importances": [one._asdict() for one in data.importances[:MOST_COLUMNS]],
+        "importances": [row._asdict() for row in data.importances[:MOST_COLUMNS]],
         "audit": [_audited(audit, data, line) for audit in data.audits],
         "clients": _clients(data),
         "thresholds": _thresholds(data),
@@ -117,12 +117,12 @@ def _answer(data: ReportData, line: float) -> dict[str, Any]:
         "untrained": _seeds(data.names, data.untrained),
         "collapsed": _seeds(data.names, data.collapsed),
     }
-    place = data.index_of_shown
-    measured = {metric: _measured(data, number, metric, place) for metric in SHOWN}
+    index = data.index_of_shown
+    measured = {metric: _measured(data, number, metric, index) for metric in SHOWN}
     about["measures"] = measured
     for audit in data.audits:
-        verdicts = audit.verdicts(place, line)
-        about["fairness"] += [_judged(data, audit, verdict, place, number) for verdict in verdicts]
+        verdicts = audit.verdicts(index, line)
+        about["fairness"] += [_verdict_of(data, audit, verdict, index, number) for verdict in verdicts]
     if not data.flaws[number]:
         about["worst"] = _worst(data, about["fairness"])
     return about
@@ -135,31 +135,31 @@ def _seeds(names: Sequence[str], counts: Sequence[int]) -> list[dict[str, Any]]:
 
 def _worst(data: ReportData, fairness: list[dict[str, Any]]) -> str:
     """Which group is accepted least often, of the attribute where that differs most."""
-    shares = [one for one in fairness if one["metric"] == "sp" and one["value"] is not None]
+    shares = [row for row in fairness if row["metric"] == "sp" and row["value"] is not None]
     if not shares:
         return ""
-    one = min(shares, key=lambda each: each["value"])
-    low, high = one["lowest"], one["highest"]
+    row = min(shares, key=lambda each: each["value"])
+    low, high = row["lowest"], row["highest"]
     text = (
-        f"{low['group']} (by {one['attribute']}): {100 * low['acceptance']:.1f} % selected, against"
+        f"{low['group']} (by {row['attribute']}): {100 * low['acceptance']:.1f} % selected, against"
         f" {100 * high['acceptance']:.1f} % of {high['group']}."
     )
-    place = data.index_of_shown
+    index = data.index_of_shown
     lower = [
         f"{audit.groups[g]}, {100 * rate:.1f} %"
         for audit in data.audits
-        for g, rate in enumerate(audit.rates["acceptance"].value[place])
-        if rate < low["acceptance"] and not audit.compared["acceptance"][place, g]
+        for g, rate in enumerate(audit.rates["acceptance"].value[index])
+        if rate < low["acceptance"] and not audit.compared["acceptance"][index, g]
     ]
     return f"{text} Lower, but of too few people to compare: {listing(lower)}." if lower else text
 
 
-def _measured(data: ReportData, line: int, metric: str, place: int) -> dict[str, Any]:
+def _measured(data: ReportData, line: int, metric: str, index: int) -> dict[str, Any]:
     """A metric of the model shown, with its interval over people, and of its strategy, over seeds."""
-    counts = data.counts[place]
+    counts = data.counts[index]
     rows = int(counts.sum())
     if metric == "auc":
-        value = float(data.auc[place])
+        value = float(data.auc[index])
         low = high = np.asarray(value)
     elif metric in ("accuracy", "acceptance"):
         right = counts[:, 0, 0].sum() + counts[:, 1, 1].sum()
@@ -173,14 +173,14 @@ def _measured(data: ReportData, line: int, metric: str, place: int) -> dict[str,
     return {**interval(value, low, high), "seeds": data.over_seeds(data.per_seed(metric, line), metric)}
 
 
-def _judged(data: ReportData, audit: Audit, verdict: Verdict, place: int, line: int) -> dict[str, Any]:
+def _verdict_of(data: ReportData, audit: Audit, verdict: Verdict, index: int, line: int) -> dict[str, Any]:
     """A verdict with the rates of the groups that it is about, and the same over seeds."""
     each = data.fairness[audit.attribute][verdict.metric][data.models_of(line)]
 
     def end(group: str, rate: str) -> dict[str, Any]:
         g = audit.groups.index(group)
-        value = finite(audit.rates[rate].value[place, g])
-        people = audit.shown[BEHIND[rate]][place, g]
+        value = finite(audit.rates[rate].value[index, g])
+        people = audit.shown[BEHIND[rate]][index, g]
         return {"group": group, rate: value, "rate": value, "people": int(people)}
 
     pairs = [
@@ -193,7 +193,7 @@ def _judged(data: ReportData, audit: Audit, verdict: Verdict, place: int, line: 
         for pair in verdict.pairs
         if pair.least
     ]
-    said = UNTRAINED_MODEL if is_untrained(data.last)[place] else verdict.said
+    sentence = UNTRAINED_MODEL if is_untrained(data.last)[index] else verdict.sentence
     ends = {name: pairs[0][name] for name in ("lowest", "highest")} if pairs else {}
     return {
         "attribute": audit.attribute,
@@ -202,8 +202,8 @@ def _judged(data: ReportData, audit: Audit, verdict: Verdict, place: int, line: 
         "seeds": data.over_seeds(each),
         **ends,
         "pairs": pairs,
-        "verdict": said,
-        "said": WORDS[said],
+        "verdict": sentence,
+        "said": WORDS[sentence],
         "left-out": list(verdict.left_out),
     }
 
@@ -322,41 +322,43 @@ def _strategies(data: ReportData) -> list[dict[str, Any]]:
 
 def _audited(audit: Audit, data: ReportData, line: float) -> dict[str, Any]:
     """The audit of the model shown."""
-    place = data.index_of_shown
+    index = data.index_of_shown
     return {
         "attribute": audit.attribute,
         "crossed": len(audit.attributes) > 1,
-        "unknown": _unknown(audit, place, data.min_cell),
+        "unknown": _unknown(audit, index, data.min_cell),
         "rows": [
-            _row(audit, place, g, data.min_cell) for g in range(len(audit.groups)) if not audit.unknown[g]
+            _row(audit, index, g, data.min_cell) for g in range(len(audit.groups)) if not audit.unknown[g]
         ],
-        "verdicts": [_judged(data, audit, one, place, data.shown[0]) for one in audit.verdicts(place, line)],
+        "verdicts": [
+            _verdict_of(data, audit, row, index, data.shown[0]) for row in audit.verdicts(index, line)
+        ],
     }
 
 
-def _unknown(audit: Audit, place: int, min_cell: int) -> int | str:
+def _unknown(audit: Audit, index: int, min_cell: int) -> int | str:
     """How many people are of no known category; of several categories, those that are shown."""
-    people = audit.shown["people"][place][audit.unknown]
+    people = audit.shown["people"][index][audit.unknown]
     if (people == HIDDEN).any() and not (people > 0).any():
         return fewer_than(min_cell * int((people == HIDDEN).sum()))
     return int(people[people != HIDDEN].sum())
 
 
-def _row(audit: Audit, place: int, g: int, min_cell: int) -> dict[str, Any]:
+def _row(audit: Audit, index: int, g: int, min_cell: int) -> dict[str, Any]:
     """A group: people, rates and ratios."""
     row: dict[str, Any] = {"group": audit.groups[g]}
     for name in ("people", "selected", "favourable"):
-        row[name] = _count(audit.shown[name][place, g], min_cell)
+        row[name] = _count(audit.shown[name][index, g], min_cell)
     for rate in RATES:
         row[rate] = {
-            **interval(*(float(of[place, g]) for of in audit.rates[rate])),
-            "enough": bool(audit.enough[rate][place, g]),
-            "hidden": bool(audit.hidden[rate][place, g]),
+            **interval(*(float(of[index, g]) for of in audit.rates[rate])),
+            "enough": bool(audit.enough[rate][index, g]),
+            "hidden": bool(audit.hidden[rate][index, g]),
         }
     for rate, of in audit.ratios.items():
         row[f"{rate}-ratio"] = {
-            **interval(*(float(values[place, g]) for values in of)),
-            "compared": bool(audit.compared[rate][place, g]),
+            **interval(*(float(values[index, g]) for values in of)),
+            "compared": bool(audit.compared[rate][index, g]),
         }
     return row
 
@@ -365,9 +367,9 @@ def audit_rows(data: ReportData) -> list[dict[str, Any]]:
     """The audit of every model, one row for each group, for a CSV file."""
     rows = []
     for audit in data.audits:
-        for place, (number, seed) in enumerate(data.models):
+        for index, (number, seed) in enumerate(data.models):
             for g in range(len(audit.groups)):
-                row = _row(audit, place, g, data.min_cell)
+                row = _row(audit, index, g, data.min_cell)
                 flat: dict[str, Any] = {
                     "strategy": data.names[number],
                     "seed": seed,
@@ -390,23 +392,23 @@ def _clients(data: ReportData) -> list[dict[str, Any]]:
     if local is None:
         return []
     number, seed = data.shown
-    mine = local[(data.line_of(local) == number) & (local["seed"] == seed)]
-    counts = counts_of(mine)
+    own_rows = local[(data.line_of(local) == number) & (local["seed"] == seed)]
+    counts = counts_of(own_rows)
     shown, measured = data.local_rows(counts).sum(axis=-1), data.local_skill(counts)
     fairness = {
         " x ".join(names): fairness_by(counts, groups, names, data.least) for names in crossings(groups)
     }
     rows = []
-    for place, name in enumerate(mine["name"]):
-        people = shown[place]
+    for index, name in enumerate(own_rows["name"]):
+        people = shown[index]
         rows.append(
             {
                 "client": str(name),
                 "rows": int(people.sum()),
                 "groups": dict(zip(groups.names, map(int, people), strict=True)),
-                **{metric: finite(values[place]) for metric, values in measured.items()},
+                **{metric: finite(values[index]) for metric, values in measured.items()},
                 "fairness": {
-                    attribute: {metric: finite(values[place]) for metric, values in by.items()}
+                    attribute: {metric: finite(values[index]) for metric, values in by.items()}
                     for attribute, by in fairness.items()
                 },
             }

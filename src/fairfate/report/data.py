@@ -26,7 +26,7 @@ from fairfate.fairness.thresholds import auc
 from fairfate.report.audit import Audit, audits
 from fairfate.results.details import Final
 from fairfate.results.folder import BEST, CONFIG, MODELS, ROUNDS, is_sweep
-from fairfate.results.recommendation import Choice, Judged, judge, pick, spoken_of
+from fairfate.results.recommendation import Candidate, Choice, assess, headline_metric, pick
 from fairfate.results.summary import crossings, group_rates, line_numbers, row_names, summarise
 from fairfate.results.tables import STRATEGY, counts_of, histograms_of, is_untrained
 
@@ -129,7 +129,7 @@ class ReportData:
         Runs that have not finished come last, where they are asked for.
         """
         check(min_cell >= 0, "min-cell must be >= 0", min_cell)
-        alike: dict[tuple[object, ...], list[Run]] = {}
+        same_data: dict[tuple[object, ...], list[Run]] = {}
         parts, begun = [], []
         for folder in folders:
             run = _read_unfinished(folder) if unfinished else None
@@ -141,13 +141,13 @@ class ReportData:
                 (run,) = read_runs(folder)
                 key = tuple(run.rounds[name].iloc[0] for name in ("dataset", "partition", "protocol"))
                 rows = int(counts_of(run.rounds.iloc[-1:]).sum())
-                alike.setdefault((*key, run.grouping, rows), []).append(run)
-        for runs in alike.values():
+                same_data.setdefault((*key, run.grouping, rows), []).append(run)
+        for runs in same_data.values():
             lasts = [int(run.rounds["round"].max()) for run in runs]
             if len(set(lasts)) > 1:
                 each = (f"{last} in {run.out}" for last, run in zip(lasts, runs, strict=True))
                 raise InputError(f"runs must have the same number of rounds, got {listing(each)}")
-        return [*(cls.of(runs, min_cell) for runs in alike.values()), *parts, *begun]
+        return [*(cls.of(runs, min_cell) for runs in same_data.values()), *parts, *begun]
 
     # ------------------------------------------------------------ strategies
 
@@ -175,10 +175,10 @@ class ReportData:
         return self.line_of(self.rounds)
 
     @cached_property
-    def judged(self) -> list[Judged]:
+    def candidates(self) -> list[Candidate]:
         """Each strategy on the validation rows, and why it is rejected; empty where that is not known."""
         try:
-            return judge(self.rounds, self.metric, self.groups)
+            return assess(self.rounds, self.metric, self.groups)
         except InputError:
             return []
 
@@ -189,12 +189,12 @@ class ReportData:
 
     @cached_property
     def _chosen(self) -> Choice | None:
-        return pick(self.judged)
+        return pick(self.candidates)
 
     @property
     def objective(self) -> str:
         """The fairness to speak of: what the first strategy that looks at some aims at, if counts tell it."""
-        return spoken_of(self.summary["metric"], self.metric)
+        return headline_metric(self.summary["metric"], self.metric)
 
     @property
     def seed_count(self) -> int:
@@ -285,8 +285,8 @@ class ReportData:
         """The test rows of the last round, a row for each model, by line and seed."""
         last = self.rounds[(self.rounds["split"] == "test") & (self.rounds["round"] == self.last_round)]
         order = {seed: index for index, seed in enumerate(self.seeds)}
-        by = np.lexsort((last["seed"].map(order).to_numpy(), self.line_of(last)))
-        return last.iloc[by].reset_index(drop=True)
+        order_of_rows = np.lexsort((last["seed"].map(order).to_numpy(), self.line_of(last)))
+        return last.iloc[order_of_rows].reset_index(drop=True)
 
     @cached_property
     def models(self) -> list[tuple[int, int]]:
@@ -351,7 +351,7 @@ class ReportData:
         """The model that the report is about: the recommended one, or the first strategy's."""
         if self._chosen is not None:
             return self._chosen.line, self._chosen.seed
-        return 0, self.judged[0].seed if self.judged else int(self.rounds["seed"].iloc[0])
+        return 0, self.candidates[0].seed if self.candidates else int(self.rounds["seed"].iloc[0])
 
     @property
     def index_of_shown(self) -> int:

@@ -35,7 +35,7 @@ def _show(console: Console, name: str, summary: str, settings: Mapping[str, Sett
         console.print(grid)
 
 
-def show_sources(console: Console, found: dict[str, str]) -> None:
+def show_sources(console: Console, paths: dict[str, str]) -> None:
     """Print the datasets, and where each was found."""
     grid = Grid(box=None, pad_edge=False, padding=(0, 1))
     for heading in ("name", "rows", "clients", "what", "where"):
@@ -43,6 +43,6 @@ def show_sources(console: Console, found: dict[str, str]) -> None:
         grid.add_column(heading, justify="right" if right else "left", overflow="fold")
     grid.add_row("synthetic", "6000", "10", "generated hiring history, embedded", "always there")
     for name, source in SOURCES.items():
-        where = found.get(name, f"not here: fairfate data fetch {name}")
+        where = paths.get(name, f"not here: fairfate data fetch {name}")
         grid.add_row(name, str(source.rows), str(source.clients), source.title, where)
     console.print(grid)

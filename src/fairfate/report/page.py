@@ -60,12 +60,12 @@ def write_report(
     audit, tests = Path(f"{beside}-audit.csv"), Path(f"{beside}-tests.csv")
     for path in (out, f"{beside}.json", audit, tests):
         check_output(path, force=force)
-    said = [contents(data, line) for data in parts]
-    text = json.dumps({"version": __version__, "parts": said}, indent=1, ensure_ascii=False, allow_nan=False)
+    pages = [contents(data, line) for data in parts]
+    text = json.dumps({"version": __version__, "parts": pages}, indent=1, ensure_ascii=False, allow_nan=False)
     write_bytes(f"{beside}.json", f"{text}\n".encode())
     _write_csv(audit, [row for data in parts for row in audit_rows(data)])
-    _write_csv(tests, [row for part in said for row in part["tests"]["rows"]])
-    write_bytes(out, page(parts, said).encode())
+    _write_csv(tests, [row for part in pages for row in part["tests"]["rows"]])
+    write_bytes(out, page(parts, pages).encode())
     return out
 
 
@@ -134,16 +134,16 @@ def render(folders: Sequence[Path], *, live: int = 0, line: float = FOUR_FIFTHS)
     return page(parts, [contents(data, line) for data in parts], live=live)
 
 
-def page(parts: Sequence[ReportData], said: Sequence[dict[str, Any]], *, live: int = 0) -> str:
+def page(parts: Sequence[ReportData], pages: Sequence[dict[str, Any]], *, live: int = 0) -> str:
     """The page of what is known of runs, and of what is said about it."""
     sections = [
         {
             "number": number,
-            "data": json_script(chart_data(data, told["line"])),
-            "pictures": _pictures(told),
-            **told,
+            "data": json_script(chart_data(data, content["line"])),
+            "pictures": _pictures(content),
+            **content,
         }
-        for number, (data, told) in enumerate(zip(parts, said, strict=True))
+        for number, (data, content) in enumerate(zip(parts, pages, strict=True))
     ]
     assets = {name: asset(file) for name, file in ASSETS.items()}
     return _template().render(parts=sections, version=__version__, live=live, **assets)

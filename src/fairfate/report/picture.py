@@ -184,14 +184,14 @@ def _spread(heights: Sequence[float], top: float, bottom: float) -> list[float]:
     >>> _spread([10, 12, 60], 0, 100)
     [10, 27, 60]
     """
-    places = list(heights)
-    for number in range(1, len(places)):
-        places[number] = max(places[number], places[number - 1] + _LINE)
-    places[-1] = min(places[-1], bottom)
-    for number in range(len(places) - 2, -1, -1):
-        places[number] = min(places[number], places[number + 1] - _LINE)
-    shift = max(0.0, top - places[0])
-    return [place + shift for place in places] if shift else places
+    positions = list(heights)
+    for number in range(1, len(positions)):
+        positions[number] = max(positions[number], positions[number - 1] + _LINE)
+    positions[-1] = min(positions[-1], bottom)
+    for number in range(len(positions) - 2, -1, -1):
+        positions[number] = min(positions[number], positions[number + 1] - _LINE)
+    shift = max(0.0, top - positions[0])
+    return [position + shift for position in positions] if shift else positions
 
 
 def _svg(parts: Sequence[str], height: float, label: str, kind: str) -> Markup:

@@ -24,8 +24,8 @@ from fairfate.results.recommendation import (
     MIN_GAIN,
     UNDEFINED,
     UNTRAINED,
+    Candidate,
     Choice,
-    Judged,
 )
 
 SIGNIFICANT = 0.05
@@ -89,15 +89,19 @@ class Recommendation:
 
 def recommend(data: ReportData) -> Recommendation:
     """The answer of strategies on the same data."""
-    choice, judged = data.recommended, data.judged
+    choice, candidates = data.recommended, data.candidates
     if choice is None:
-        flaws = [one.flaw for one in judged if one.flaw]
+        flaws = [candidate.flaw for candidate in candidates if candidate.flaw]
         steps = NEXT_STEPS[max(flaws, key=flaws.count)] if flaws else ""
-        reason = " ".join(filter(None, (_none(judged), steps)))
+        reason = " ".join(filter(None, (_none(candidates), steps)))
         headline = "No model can be recommended."
-        rejected = tuple((one.name, one.against) for one in judged if one.against)
-        nothing = "Without a model nothing is gained or given up." if judged else ""
-        chance = "There is no recommended model whose differences could be tested." if judged else ""
+        rejected = tuple(
+            (candidate.name, candidate.rejected_because)
+            for candidate in candidates
+            if candidate.rejected_because
+        )
+        nothing = "Without a model nothing is gained or given up." if candidates else ""
+        chance = "There is no recommended model whose differences could be tested." if candidates else ""
         return Recommendation(
             None, headline, reason, rejected, nothing, chance, _pooled(data, None), "", "", ()
         )
@@ -105,9 +109,9 @@ def recommend(data: ReportData) -> Recommendation:
     return Recommendation(
         choice,
         f"Recommended: {choice.name}{seed}.",
-        _reason(data, choice, judged),
-        _rejected(data, choice, judged),
-        _comparison(data, choice, judged),
+        _reason(data, choice, candidates),
+        _rejected(data, choice, candidates),
+        _comparison(data, choice, candidates),
         _chance(data, choice),
         _pooled(data, choice),
         _fairness(data, choice),
@@ -117,8 +121,8 @@ def recommend(data: ReportData) -> Recommendation:
                 None,
                 (
                     _majority(data, choice),
-                    _trade_off(data, choice, judged),
-                    _by_group(data, choice, judged),
+                    _trade_off(data, choice, candidates),
+                    _by_group(data, choice, candidates),
                 ),
             )
         ),
@@ -130,36 +134,37 @@ def name_of(metric: str) -> str:
     return metric.upper() if metric in FAIRNESS else NAMES.get(metric, metric)
 
 
-def _none(judged: Sequence[Judged]) -> str:
-    if not judged:
+def _none(candidates: Sequence[Candidate]) -> str:
+    if not candidates:
         return "The records of the run do not say how its models do on the validation rows."
-    if any(not one.against for one in judged):
-        return "Only strategies that decide by a threshold for each group are left."
+    if any(not candidate.rejected_because for candidate in candidates):
+        return "Only strategies that use a threshold for each group are left."
     return ""
 
 
-def _reason(data: ReportData, choice: Choice, judged: Sequence[Judged]) -> str:
-    chosen, metric = judged[choice.line], name_of(data.objective)
-    alike = [one for one in judged if one.needs_group == chosen.needs_group]
-    allowed = [one for one in alike if not one.against]
-    apart = "" if len(alike) == len(judged) else " with one threshold for everybody"
-    if len(judged) == 1:
+def _reason(data: ReportData, choice: Choice, candidates: Sequence[Candidate]) -> str:
+    chosen, metric = candidates[choice.line], name_of(data.objective)
+    comparable = [candidate for candidate in candidates if candidate.needs_group == chosen.needs_group]
+    allowed = [candidate for candidate in comparable if not candidate.rejected_because]
+    apart = "" if len(comparable) == len(candidates) else " that use one threshold for everybody"
+    if len(candidates) == 1:
         text = "It is the only strategy of the run, and it has not collapsed."
     elif len(allowed) == 1:
-        text = f"On the validation rows, of {len(alike)} strategies{apart} only this one qualifies: {RULE}."
+        text = (
+            f"On the validation rows, of {len(comparable)} strategies{apart} only this one qualifies: {RULE}."
+        )
     else:
-        verdict = f"Of these it is the fairest ({_mean(data)}{metric} {chosen.fairness:.3f})"
+        verdict = f"Of these it is the fairest there ({_mean(data)}{metric} {chosen.fairness:.3f})"
         clearly = f"by at least {MIN_GAIN} {metric} and by more than one standard error over seeds"
-        if _is_kept(choice, judged):
-            verdict = f"To replace plain training, a strategy must be fairer {clearly}; none is."
-        elif not judged[0].aims_at_fairness and judged[0] in allowed:
-            verdict += f"; it is fairer than plain training ({judged[0].name}) {clearly}."
+        if _is_kept(choice, candidates):
+            verdict = f"To replace plain training, a strategy must be fairer there {clearly}; none is."
+        elif not candidates[0].aims_at_fairness and candidates[0] in allowed:
+            verdict += f", and fairer than plain training ({candidates[0].name}) {clearly}."
         else:
             verdict += "."
-        qualify = "qualifies" if len(allowed) == 1 else "qualify"
+        number = f"{len(allowed)} of the" if len(allowed) < len(comparable) else "all"
         text = (
-            f"On the validation rows, {len(allowed)} of {len(alike)} strategies{apart} {qualify}: {RULE}."
-            f" {verdict}"
+            f"On the validation rows, {number} {len(comparable)} strategies{apart} qualify: {RULE}. {verdict}"
         )
     saved = (
         f"Of its {data.seed_count} seeds, the one with the median MCC on the validation rows is saved."
@@ -173,25 +178,27 @@ def _mean(data: ReportData) -> str:
     return "mean " if data.seed_count > 1 else ""
 
 
-def _is_kept(choice: Choice, judged: Sequence[Judged]) -> bool:
+def _is_kept(choice: Choice, candidates: Sequence[Candidate]) -> bool:
     """Whether the first strategy, which aims at no fairness, is chosen for want of a clear gain."""
-    return choice.line == 0 and not judged[0].aims_at_fairness
+    return choice.line == 0 and not candidates[0].aims_at_fairness
 
 
-def _rejected(data: ReportData, choice: Choice, judged: Sequence[Judged]) -> tuple[tuple[str, str], ...]:
-    others = (one for line, one in enumerate(judged) if line != choice.line)
-    return tuple((one.name, _why_not(data, choice, judged, one)) for one in others)
+def _rejected(
+    data: ReportData, choice: Choice, candidates: Sequence[Candidate]
+) -> tuple[tuple[str, str], ...]:
+    others = (candidate for line, candidate in enumerate(candidates) if line != choice.line)
+    return tuple((candidate.name, _why_not(data, choice, candidates, candidate)) for candidate in others)
 
 
-def _why_not(data: ReportData, choice: Choice, judged: Sequence[Judged], one: Judged) -> str:
-    chosen, metric = judged[choice.line], name_of(data.objective)
-    if one.against:
-        return one.against
-    if one.needs_group and not chosen.needs_group:
-        return "it decides by a threshold for each group"
-    values = f"{one.fairness:.3f} against {chosen.fairness:.3f}"
-    gain, error = one.gain_over(chosen)
-    if not _is_kept(choice, judged) or gain <= 0:
+def _why_not(data: ReportData, choice: Choice, candidates: Sequence[Candidate], candidate: Candidate) -> str:
+    chosen, metric = candidates[choice.line], name_of(data.objective)
+    if candidate.rejected_because:
+        return candidate.rejected_because
+    if candidate.needs_group and not chosen.needs_group:
+        return "it uses a threshold for each group"
+    values = f"{candidate.fairness:.3f} against {chosen.fairness:.3f}"
+    gain, error = candidate.gain_over(chosen)
+    if not _is_kept(choice, candidates) or gain <= 0:
         return f"its {metric} on the validation rows is {'lower' if gain < 0 else 'no higher'}, {values}"
     if gain < MIN_GAIN:
         return f"its {metric} on the validation rows is higher by less than {MIN_GAIN}, {values}"
@@ -205,19 +212,23 @@ def _changes(data: ReportData, line: int, other: int, metrics: Sequence[str]) ->
     )
 
 
-def _comparison(data: ReportData, choice: Choice, judged: Sequence[Judged]) -> str:
+def _comparison(data: ReportData, choice: Choice, candidates: Sequence[Candidate]) -> str:
     if len(data.names) == 1:
         return ""
     first, metric = data.names[0], data.objective
     if choice.line == 0:
         numbers = ", ".join(f"{name_of(name)} {data.mean(name, 0):.3f}" for name in (metric, *NAMES))
-        plain = "plain training" if not judged[0].aims_at_fairness else "what the others are compared with"
+        plain = (
+            "plain training" if not candidates[0].aims_at_fairness else "what the others are compared with"
+        )
         return (
             f"{first} is {plain}, so nothing is gained and nothing given up. On the test rows"
             f"{_means(data)} it has {numbers}."
         )
     changes = _changes(data, choice.line, 0, (metric, *NAMES))
     text = f"From {first} to {choice.name}, on the test rows{_means(data)}: {changes}."
+    if data.mean(metric, choice.line) <= data.mean(metric, 0):
+        text += f" On these rows nothing is gained in {name_of(metric)}."
     return f"{text}{_worst_loss(data, choice.line)}"
 
 
@@ -261,9 +272,12 @@ def _chance(data: ReportData, choice: Choice) -> str:
         return f"Whether the difference in {metric} is chance cannot be tested: it is the same in all seeds."
     p = f"{_p_value(test['p-adjusted'])}, {_tested(data, test['seeds'])}"
     if test["p-adjusted"] >= SIGNIFICANT:
+        no_gain = f"on the test rows it is not fairer than {data.names[0]}, and the difference may be chance"
+        chance = f"on the test rows its gain in {metric} over {data.names[0]} may be chance"
+        verdict = chance if test["value"] < 0 else no_gain
         return (
-            f"On the test rows the difference in {metric} to {data.names[0]} may be chance ({p}): the run"
-            " does not prove that it is fairer. More seeds (--seeds) or rows would tell."
+            f"{verdict[0].upper()}{verdict[1:]} ({p}): the run does not prove that it is fairer."
+            " More seeds (--seeds) or rows would tell."
         )
     # The test compares the others with the recommended one.
     verdict = "fairer" if test["value"] < 0 else "less fair"
@@ -287,7 +301,7 @@ def _chance_of_others(data: ReportData, choice: Choice, rows: Sequence[Mapping[s
     rest = [row for row in tested if row not in real]
     sentences = []
     for row in real:
-        why = _why_not(data, choice, data.judged, data.judged[row["line"]])
+        why = _why_not(data, choice, data.candidates, data.candidates[row["line"]])
         sentences.append(
             f"On the test rows {row['strategy']} has {row['value']:.3f} more {metric}, which is unlikely to"
             f" be chance ({_p_value(row['p-adjusted'])}, {how}); it was not chosen, since {why}."
@@ -318,13 +332,13 @@ def _pooled(data: ReportData, choice: Choice | None) -> str:
         name, values = baseline.name, baseline.metrics
         reached = f"accuracy {values['accuracy']:.3f}, {name_of(metric)} {values[metric]:.3f}"
         if values["mcc"] < COLLAPSED:
-            parts.append(f"{name} collapsed (accuracy {values['accuracy']:.3f}, MCC {values['mcc']:.2f})")
+            parts.append(f"{name} collapsed (accuracy {values['accuracy']:.3f}, MCC {values['mcc']:.3f})")
         elif choice is None:
             parts.append(f"{name} has {reached}")
         else:
             accuracy, fairness = (data.mean(key, choice.line) - values[key] for key in ("accuracy", metric))
             gains = f"{_more(accuracy, 'accurate')} and {_more(fairness, 'fair')}"
-            parts.append(f"beside {name} ({reached}), {choice.name} is {gains}")
+            parts.append(f"beside {name} ({reached}), {choice.name} is {gains}{_means(data)}")
     text = "; ".join(parts)
     how = "Pooled models are trained on the rows of all clients in one place, without a fairness method."
     return f"{text[0].upper()}{text[1:]}. {how}"
@@ -343,9 +357,9 @@ def _more(difference: float, what: str) -> str:
 
 
 VERDICTS = {
-    ABOVE: "the whole interval is at or above {line}, so it meets it",
-    BELOW: "the whole interval is below {line}, so it does not meet it",
-    UNCLEAR: "the interval contains {line}, so this is inconclusive",
+    ABOVE: "the whole interval is at or above {line}, so the model meets it",
+    BELOW: "the whole interval is below {line}, so the model does not meet it",
+    UNCLEAR: "the interval contains {line}, so the test is inconclusive",
 }
 """What is said of a ratio and its interval, by the fairness threshold."""
 
@@ -354,26 +368,26 @@ def _fairness(data: ReportData, choice: Choice) -> str:
     """The saved model's fairness with its interval over people, and how it stands to the threshold."""
     if data.objective not in FAIRNESS:
         return ""
-    place = data.seeds_of(choice.line).index(choice.seed)
+    index = data.seeds_of(choice.line).index(choice.seed)
     counts = data.counts[data.models_of(choice.line)]
-    alone = audits(counts[[place]], data.groups, MIN_CELL)[: len(data.groups.attributes)]
+    alone = audits(counts[[index]], data.groups, MIN_CELL)[: len(data.groups.attributes)]
     verdict = _lowest(alone, data.objective)
-    numbers = f"{name_of(data.objective)} {data.per_seed(data.objective, choice.line)[place]:.3f}"
-    accuracy = data.per_seed("accuracy", choice.line)[place]
+    numbers = f"{name_of(data.objective)} {data.per_seed(data.objective, choice.line)[index]:.3f}"
+    accuracy = data.per_seed("accuracy", choice.line)[index]
     model = f"The saved model (seed {choice.seed})" if data.seed_count > 1 else "It"
     saved = f"{model} has {numbers}"
-    if verdict.said not in VERDICTS:
+    if verdict.sentence not in VERDICTS:
         return f"{saved}, of too few people for an interval, and accuracy {accuracy:.3f} on the test rows."
     text = (
-        f"{saved} ({_ends(verdict)}) and accuracy {accuracy:.3f} on the test rows. Held against a threshold"
-        f" of {FOUR_FIFTHS}: {VERDICTS[verdict.said].format(line=FOUR_FIFTHS)}."
+        f"{saved} ({_ends(verdict)}) and accuracy {accuracy:.3f} on the test rows. Fairness threshold of"
+        f" {FOUR_FIFTHS}: {VERDICTS[verdict.sentence].format(line=FOUR_FIFTHS)}."
     )
     selection = _lowest(alone, "sp")
-    if data.objective == "sp" or selection.said not in VERDICTS:
+    if data.objective == "sp" or selection.sentence not in VERDICTS:
         return text
     return (
-        f"{text} The four-fifths rule, which is about selection rates: SP {selection.value:.3f}"
-        f" ({_ends(selection)}); {VERDICTS[selection.said].format(line=FOUR_FIFTHS)}."
+        f"{text} Four-fifths rule, which compares selection rates: SP {selection.value:.3f}"
+        f" ({_ends(selection)}); {VERDICTS[selection.sentence].format(line=FOUR_FIFTHS)}."
     )
 
 
@@ -390,13 +404,13 @@ def _ends(verdict: Verdict) -> str:
 def _inputs(data: ReportData) -> str:
     """That the model sees the sensitive attribute, where it does."""
     names = data.groups.attributes
-    inputs = [name for name in names if any(one.column == name for one in data.importances)]
+    inputs = [name for name in names if any(importance.column == name for importance in data.importances)]
     if not inputs:
         return ""
     drop = " ".join(f"--drop {name}" for name in inputs)
     return (
-        f"It takes {listing(inputs)} as an input, so it is needed at every decision, which the law may forbid"
-        f" ({drop} leaves it out)."
+        f"The model takes {listing(inputs)} as an input. It must be known at every decision, which the law"
+        f" may forbid; {drop} trains without it."
     )
 
 
@@ -412,33 +426,37 @@ def _majority(data: ReportData, choice: Choice) -> str:
     )
 
 
-def _by_group(data: ReportData, choice: Choice, judged: Sequence[Judged]) -> str:
+def _by_group(data: ReportData, choice: Choice, candidates: Sequence[Candidate]) -> str:
     """What thresholds by group would reach, which are shown apart; or that the chosen model has them."""
-    law = "It decides by another threshold for each group, which the law may forbid."
-    if judged[choice.line].needs_group:
+    law = "Each group has a threshold of its own, which the law may forbid."
+    if candidates[choice.line].needs_group:
         return law
-    usable = [line for line, one in enumerate(judged) if one.needs_group and not one.against]
+    usable = [
+        line
+        for line, candidate in enumerate(candidates)
+        if candidate.needs_group and not candidate.rejected_because
+    ]
     if not usable:
         return ""
-    best = max(usable, key=lambda line: judged[line].fairness)
+    best = max(usable, key=lambda line: candidates[line].fairness)
     numbers = ", ".join(
         f"{name_of(metric)} {data.mean(metric, best):.3f}" for metric in (data.objective, "accuracy")
     )
     return f"Shown apart: {data.names[best]} has {numbers}. {law}"
 
 
-def _trade_off(data: ReportData, choice: Choice, judged: Sequence[Judged]) -> str:
+def _trade_off(data: ReportData, choice: Choice, candidates: Sequence[Candidate]) -> str:
     """A much fairer strategy that is less accurate than the rule allows: for the reader to weigh."""
-    chosen, metric = judged[choice.line], data.objective
+    chosen, metric = candidates[choice.line], data.objective
     fairer = [
         line
-        for line, other in enumerate(judged)
-        if other.against and not other.flaw and other.needs_group <= chosen.needs_group
+        for line, other in enumerate(candidates)
+        if other.rejected_because and not other.flaw and other.needs_group <= chosen.needs_group
         if other.fairness >= chosen.fairness + MIN_GAIN
     ]
     if not fairer:
         return ""
-    best = max(fairer, key=lambda line: judged[line].fairness)
+    best = max(fairer, key=lambda line: candidates[line].fairness)
     changes = _changes(data, best, choice.line, (metric, "accuracy", "balanced_accuracy"))
     return (
         f"A trade-off to weigh: {data.names[best]} is fairer and less accurate than the rule allows. From"

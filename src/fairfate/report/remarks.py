@@ -16,9 +16,9 @@ TOO_GOOD = 0.95
 """An MCC that real data hardly ever allow."""
 LEGEND = (
     "balanced: balanced accuracy, 0.5 is chance. MCC: 1 is perfect, 0 is chance. selected: share predicted"
-    " favourable. SP, EO, EQO: how equal groups are, the lowest group's rate over the highest's, 1 is equal."
-    " SP (statistical parity): of selection rates. EO (equality of opportunity): of true positive rates, TPR."
-    " EQO (equalized odds): the mean of two such ratios, of TPR and of false positive rates, FPR."
+    " favourable. SP, EO and EQO compare groups: the lowest group's rate divided by the highest's, 1 is"
+    " equal. SP (statistical parity) compares selection rates, EO (equality of opportunity) true positive"
+    " rates (TPR); EQO (equalized odds) is the mean of the ratios of TPR and of false positive rates (FPR)."
 )
 """What the columns of a table are."""
 RISING = 0.01
@@ -42,7 +42,7 @@ def remarks(data: ReportData) -> list[str]:
     """What a reader of the table should know: collapsed models, undefined metrics, runs cut short."""
     lines = list(data.notes)
     if any(f"+{THRESHOLDS}" in str(label) for label in data.summary["strategy"]):
-        lines.append("thresholds need the group of each person at prediction time")
+        lines.append("strategies with +thresholds need the group of each person at prediction time")
     objectives = sorted({label for label in data.summary["metric"] if isinstance(label, str)})
     lines += [line for objective in objectives for line in small_groups(objective)]
     terms = sorted({term for objective in objectives for term in individual_terms(objective)})

@@ -105,24 +105,24 @@ def _broken(name: str, width: int) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def show_evaluation(console: Console, title: str, groups: Groups, found: Evaluated) -> None:
+def show_evaluation(console: Console, title: str, groups: Groups, columns: Evaluated) -> None:
     """Print how a model does on labelled rows, over all and by group."""
-    rows = int(found.counts.sum())
+    rows = int(columns.counts.sum())
     console.print(f"\n{title}: {rows:,} rows", style="italic", highlight=False)
     grid = _grid("metric", "value", "95 % interval")
-    for row in found.metrics.to_dict("records"):
+    for row in columns.metrics.to_dict("records"):
         undefined = math.isnan(row["value"])
         interval = "" if undefined else f"{row['low']:.3f} to {row['high']:.3f}"
         grid.add_row(str(row["metric"]), "undefined" if undefined else f"{row['value']:.3f}", interval)
     console.print(grid)
-    rates = rates_of(found.counts[None], groups)
+    rates = rates_of(columns.counts[None], groups)
     for attribute, rows_of_attribute in rates.groupby("attribute", sort=False):
         console.print()
         console.print(_rates_grid(str(attribute), rows_of_attribute))
-    if mcc(found.counts) < COLLAPSED:
+    if mcc(columns.counts) < COLLAPSED:
         console.print("\nThe model hardly tells people apart: it has collapsed.", style="yellow")
-    if found.warning is not None:
-        console.print(f"\nWarning: {found.warning}.", style="yellow")
+    if columns.warning is not None:
+        console.print(f"\nWarning: {columns.warning}.", style="yellow")
 
 
 def groups_table(data: ReportData, line: int, attribute: str) -> Grid:
@@ -194,33 +194,33 @@ def _show_groups(console: Console, data: ReportData, every_group: bool) -> None:
             console.print(f"\n{data.names[line]}, by {attribute}{means}", style="italic", highlight=False)
             console.print(groups_table(data, line, attribute))
     if attributes:
-        text = "Rates on the test rows; in brackets, 95 % intervals, given the number of people."
+        text = "Rates on the test rows, with 95 % intervals in brackets."
         console.print(text, style="dim", highlight=False)
 
 
-def _first_and_notable(found: Sequence[ColumnSummary]) -> list[ColumnSummary]:
+def _first_and_notable(columns: Sequence[ColumnSummary]) -> list[ColumnSummary]:
     """All columns of a usual file; of a wide one the first, and some of those that could have a role."""
     from fairfate.data.inspection import LEFT_OUT
 
-    if len(found) <= MOST_COLUMNS:
-        return list(found)
-    roles = [one for one in found[FIRST:] if one.remark and not one.remark.startswith(LEFT_OUT)]
-    roles.sort(key=lambda one: one.remark.startswith("--target"))  # yes-or-no questions are many
-    return [*found[:FIRST], *sorted(roles[: MOST_COLUMNS - FIRST], key=found.index)]
+    if len(columns) <= MOST_COLUMNS:
+        return list(columns)
+    roles = [column for column in columns[FIRST:] if column.remark and not column.remark.startswith(LEFT_OUT)]
+    roles.sort(key=lambda column: column.remark.startswith("--target"))  # yes-or-no questions are many
+    return [*columns[:FIRST], *sorted(roles[: MOST_COLUMNS - FIRST], key=columns.index)]
 
 
 def show_look(
-    console: Console, path: Path, found: Sequence[ColumnSummary], rows: int, notes: Sequence[str]
+    console: Console, path: Path, columns: Sequence[ColumnSummary], rows: int, notes: Sequence[str]
 ) -> None:
     """Print a first look at a file: its columns, or a summary of many, and what they could be."""
     from fairfate.data.inspection import LEFT_OUT
 
-    console.print(Text(str(path), "bold") + Text(f": {rows:,} rows, {len(found):,} columns"))
-    shown = _first_and_notable(found)
-    if len(shown) < len(found):
-        kinds = Counter(one.kind for one in found)
+    console.print(Text(str(path), "bold") + Text(f": {rows:,} rows, {len(columns):,} columns"))
+    shown = _first_and_notable(columns)
+    if len(shown) < len(columns):
+        kinds = Counter(column.kind for column in columns)
         counts = ", ".join(f"{kinds[kind]:,} {kind}" for kind in kinds)
-        dropped = sum(one.remark.startswith(LEFT_OUT) for one in found)
+        dropped = sum(column.remark.startswith(LEFT_OUT) for column in columns)
         console.print(
             f"{counts}; {dropped:,} would be left out. The first {FIRST} and the notable ones:",
             highlight=False,
@@ -229,10 +229,15 @@ def show_look(
     for heading in ("column", "kind", "values", "missing", "range or most frequent", "could be"):
         right = heading in ("values", "missing")
         grid.add_column(heading, justify="right" if right else "left", overflow="fold")
-    for one in shown:
-        missing = f"{one.missing:,}" if one.missing else ""
+    for column in shown:
+        missing = f"{column.missing:,}" if column.missing else ""
         grid.add_row(
-            Text(one.name), one.kind, f"{one.values:,}", missing, Text(one.shown), Text(one.remark, "bold")
+            Text(column.name),
+            column.kind,
+            f"{column.values:,}",
+            missing,
+            Text(column.shown),
+            Text(column.remark, "bold"),
         )
     console.print(grid)
     for note in notes:
@@ -287,8 +292,8 @@ def show_clients(console: Console, clients: pd.DataFrame, seed: int | None = Non
     chosen = seeds[0] if seed is None else seed
     if chosen not in seeds:
         raise InputError(f"seed must be one of the run's, {listing(seeds)}, got {chosen}")
-    mine = clients[clients["seed"] == chosen]
-    groups = [frame for _, frame in mine.groupby(STRATEGY, dropna=False, sort=False)]
+    own_rows = clients[clients["seed"] == chosen]
+    groups = [frame for _, frame in own_rows.groupby(STRATEGY, dropna=False, sort=False)]
     names = row_names(pd.DataFrame([frame.iloc[0] for frame in groups]))
     for name, frame in zip(names, groups, strict=True):
         console.print()
@@ -329,5 +334,7 @@ def _line(name: str, own: pd.DataFrame, rounds: list[int], width: int, *, last: 
 
 
 def _reasons(frame: pd.DataFrame) -> dict[tuple[str, str], int]:
-    told = frame[frame["reason"].fillna("") != ""]
-    return {(str(name), str(reason)): len(rows) for (name, reason), rows in told.groupby(["name", "reason"])}
+    reasons = frame[frame["reason"].fillna("") != ""]
+    return {
+        (str(name), str(reason)): len(rows) for (name, reason), rows in reasons.groupby(["name", "reason"])
+    }

@@ -69,8 +69,8 @@ def open_tracking(uri: str) -> Tracking:
     client = _client(uri)
     name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
     with _errors(uri):
-        found = client.get_experiment_by_name(name)
-        experiment = client.create_experiment(name, location) if found is None else found.experiment_id
+        answer = client.get_experiment_by_name(name)
+        experiment = client.create_experiment(name, location) if answer is None else answer.experiment_id
     return Tracking(uri, client, str(experiment))
 
 
@@ -164,8 +164,8 @@ def _strategies(tracking: Tracking, run: Run, parent: str) -> None:
 
 def _open(tracking: Tracking, name: str, tags: Mapping[str, str]) -> str:
     about = {"fairfate": __version__, **tags}
-    found = tracking.client.create_run(tracking.experiment, tags=about, run_name=name)
-    return str(found.info.run_id)
+    answer = tracking.client.create_run(tracking.experiment, tags=about, run_name=name)
+    return str(answer.info.run_id)
 
 
 def _options(run: Run) -> dict[str, Any]:

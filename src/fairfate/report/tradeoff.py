@@ -225,8 +225,8 @@ def _label(panel: Axes, points: Sequence[Point], words: Sequence[tuple[Point, st
         if not free:
             text.remove()
             continue
-        _, place, box = min(free, key=lambda found: found[0])
-        _put(text, place, style.scale)
+        _, position, box = min(free, key=lambda found: found[0])
+        _put(text, position, style.scale)
         hard.append(box.padded(2 * point_size))
 
 
@@ -248,9 +248,9 @@ def _annotate(panel: Axes, point: Point, word: str) -> Annotation:
     return text
 
 
-def _put(text: Annotation, place: tuple[float, float], scale: float) -> None:
+def _put(text: Annotation, position: tuple[float, float], scale: float) -> None:
     """Move a name to its place; one that is far from its point keeps the line to it."""
-    right, up = place
+    right, up = position
     text.set_position((right * scale, up * scale))
     text.set_horizontalalignment("left" if right > 0 else "right" if right < 0 else "center")
     text.set_verticalalignment("bottom" if up > 0 else "top")

@@ -40,8 +40,8 @@ class Final(NamedTuple):
     @classmethod
     def together(cls, each: Sequence[Final]) -> Final:
         """Of all seeds."""
-        local = [one.local for one in each if one.local is not None]
-        scores = pd.concat([one.scores for one in each], ignore_index=True)
+        local = [model_of.local for model_of in each if model_of.local is not None]
+        scores = pd.concat([model_of.scores for model_of in each], ignore_index=True)
         return cls(scores, pd.concat(local, ignore_index=True) if local else None)
 
 
@@ -56,11 +56,11 @@ def score_table(
 ) -> pd.DataFrame:
     """How many rows of each group and label get which score."""
     frames = []
-    for one in released:
-        found = histogram(model.margins(one.params, rows)).reshape(2 * groups, BINS)
-        cuts = np.zeros(groups) if one.thresholds is None else one.thresholds
-        columns: dict[str, Any] = {**model_key(one.spec, seed), "bin": np.arange(BINS)}
-        columns |= {f"n_{g}_{y}": found[2 * g + y] for g in range(groups) for y in range(2)}
+    for model_of in released:
+        counted = histogram(model.margins(model_of.params, rows)).reshape(2 * groups, BINS)
+        cuts = np.zeros(groups) if model_of.thresholds is None else model_of.thresholds
+        columns: dict[str, Any] = {**model_key(model_of.spec, seed), "bin": np.arange(BINS)}
+        columns |= {f"n_{g}_{y}": counted[2 * g + y] for g in range(groups) for y in range(2)}
         columns |= {f"cut_{g}": _probability(cuts[g]) for g in range(groups)}
         frames.append(pd.DataFrame(columns))
     return pd.concat(frames, ignore_index=True)
@@ -75,11 +75,11 @@ def _local(model: Model, released: Sequence[Released], federation: Federation, s
     for name, rows in _clients(federation):
         names.append(name)
         counts.append(_decide(model, released, rows))
-    held = np.stack(counts, axis=1)  # (models, clients, groups, 2, 2)
+    counts_by_client = np.stack(counts, axis=1)  # (models, clients, groups, 2, 2)
     frames = []
-    for one, of in zip(released, held, strict=True):
+    for model_of, of in zip(released, counts_by_client, strict=True):
         cells = dict(zip(count_columns(federation.groups), of.reshape(len(names), -1).T, strict=True))
-        frames.append(pd.DataFrame({**model_key(one.spec, seed), "name": names, **cells}))
+        frames.append(pd.DataFrame({**model_key(model_of.spec, seed), "name": names, **cells}))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -92,10 +92,10 @@ def _clients(federation: Federation) -> Iterator[tuple[str, PackedRows]]:
 
 def _decide(model: Model, released: Sequence[Released], rows: PackedRows) -> Counts:
     """(models, groups, 2, 2) the models' decisions."""
-    counts = model.count(np.stack([one.params for one in released]), rows)
-    for number, one in enumerate(released):
-        if one.thresholds is not None:
-            counts[number] = apply(model.margins(one.params, rows), one.thresholds)
+    counts = model.count(np.stack([model_of.params for model_of in released]), rows)
+    for number, model_of in enumerate(released):
+        if model_of.thresholds is not None:
+            counts[number] = apply(model.margins(model_of.params, rows), model_of.thresholds)
     return counts
 
 

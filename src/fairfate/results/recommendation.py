@@ -35,7 +35,7 @@ class Choice(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Judged:
+class Candidate:
     """How a strategy does on the validation rows, in the mean over seeds, and whether it may be taken."""
 
     name: str
@@ -44,7 +44,7 @@ class Judged:
     fairness: float
     seed: int
     """That of its models whose MCC is the median."""
-    against: str = ""
+    rejected_because: str = ""
     """Why it is rejected; empty if it may be recommended."""
     flaw: str = ""
     """`COLLAPSE`, `UNDEFINED` or `UNTRAINED`, where it is rejected for that."""
@@ -55,14 +55,14 @@ class Judged:
     by_seed: Mapping[int, float] = field(default_factory=dict)
     """Fairness by seed."""
 
-    def gain_over(self, other: Judged) -> tuple[float, float]:
+    def gain_over(self, other: Candidate) -> tuple[float, float]:
         """The gain in fairness over another strategy, and its standard error over seeds (NaN for one)."""
         seeds = [seed for seed in self.by_seed if seed in other.by_seed]
         gains = np.array([self.by_seed[seed] - other.by_seed[seed] for seed in seeds])
         error = gains.std(ddof=1) / math.sqrt(len(gains)) if len(gains) > 1 else math.nan
         return self.fairness - other.fairness, float(error)
 
-    def is_clearly_fairer(self, other: Judged) -> bool:
+    def is_clearly_fairer(self, other: Candidate) -> bool:
         """Whether the gain is worth speaking of: `MIN_GAIN` or more, and above its standard error."""
         gain, error = self.gain_over(other)
         return gain >= MIN_GAIN and not gain <= error
@@ -78,29 +78,29 @@ def choose(rounds: pd.DataFrame, metric: str, groups: Groups) -> Choice | None:
     each person's group are apart: they count only if all of them do. Of its seeds, the one whose MCC is the
     median. All on the validation rows of the last round.
     """
-    return pick(judge(rounds, metric, groups))
+    return pick(assess(rounds, metric, groups))
 
 
-def pick(judged: Sequence[Judged]) -> Choice | None:
-    """The recommended model of strategies that were judged."""
-    allowed = [line for line, one in enumerate(judged) if not one.against]
+def pick(candidates: Sequence[Candidate]) -> Choice | None:
+    """The recommended model among candidates."""
+    allowed = [line for line, candidate in enumerate(candidates) if not candidate.rejected_because]
     if not allowed:
         return None
-    blind = [line for line in allowed if not judged[line].needs_group]
-    if blind or any(not one.needs_group for one in judged):
+    blind = [line for line in allowed if not candidates[line].needs_group]
+    if blind or any(not candidate.needs_group for candidate in candidates):
         allowed = blind
     if not allowed:
         return None
-    if 0 in allowed and not judged[0].aims_at_fairness:
-        allowed = [line for line in allowed if judged[line].is_clearly_fairer(judged[0])] or [0]
-    best = max(allowed, key=lambda line: (judged[line].fairness, judged[line].accuracy))
-    return Choice(best, judged[best].name, judged[best].seed)
+    if 0 in allowed and not candidates[0].aims_at_fairness:
+        allowed = [line for line in allowed if candidates[line].is_clearly_fairer(candidates[0])] or [0]
+    best = max(allowed, key=lambda line: (candidates[line].fairness, candidates[line].accuracy))
+    return Choice(best, candidates[best].name, candidates[best].seed)
 
 
-def judge(rounds: pd.DataFrame, metric: str, groups: Groups) -> list[Judged]:
+def assess(rounds: pd.DataFrame, metric: str, groups: Groups) -> list[Candidate]:
     """What speaks for and against each strategy; see `choose`."""
     last = rounds[(rounds["split"] == "validation") & (rounds["round"] == rounds["round"].max())]
-    objective = spoken_of(last["metric"], metric)
+    objective = headline_metric(last["metric"], metric)
     counts = counts_of(last)
     reported = reported_fairness(counts, groups)
     scored = last.assign(
@@ -110,23 +110,26 @@ def judge(rounds: pd.DataFrame, metric: str, groups: Groups) -> list[Judged]:
     if not lines:
         return []
     names = row_names(pd.DataFrame([frame.iloc[0] for frame in lines]))
-    judged = [_judge(name, frame) for name, frame in zip(names, lines, strict=True)]
-    usable = [one for one in judged if not one.against]
-    blind = [one for one in usable if not one.needs_group]
+    candidates = [_assess(name, frame) for name, frame in zip(names, lines, strict=True)]
+    usable = [candidate for candidate in candidates if not candidate.rejected_because]
+    blind = [candidate for candidate in usable if not candidate.needs_group]
 
-    def weak(one: Judged) -> str:
-        rivals = usable if one.needs_group else blind
-        return _too_weak(one, max(rivals, key=lambda rival: rival.accuracy))
+    def weak(candidate: Candidate) -> str:
+        rivals = usable if candidate.needs_group else blind
+        return _too_weak(candidate, max(rivals, key=lambda rival: rival.accuracy))
 
-    return [one if one.against else replace(one, against=weak(one)) for one in judged]
+    return [
+        candidate if candidate.rejected_because else replace(candidate, rejected_because=weak(candidate))
+        for candidate in candidates
+    ]
 
 
-def spoken_of(objectives: Iterable[object], metric: str) -> str:
+def headline_metric(objectives: Iterable[object], metric: str) -> str:
     """The fairness to speak of: the first strategy's objective that counts tell, or else the run's own."""
     return next((text for text in objectives if isinstance(text, str) and not individual_terms(text)), metric)
 
 
-def _judge(name: str, frame: pd.DataFrame) -> Judged:
+def _assess(name: str, frame: pd.DataFrame) -> Candidate:
     means = frame[["accuracy", "balanced_accuracy", "fairness"]].mean(skipna=False)
     by_skill = frame["mcc"].to_numpy(dtype=np.float64).argsort(kind="stable")
     seed = int(frame["seed"].iloc[int(by_skill[(len(frame) - 1) // 2])])
@@ -140,7 +143,7 @@ def _judge(name: str, frame: pd.DataFrame) -> Judged:
     elif np.isnan(means["fairness"]):
         flaw, against = UNDEFINED, "its fairness is undefined: a group has no such validation rows"
     accuracy, balanced, fairness = (float(value) for value in means)
-    return Judged(
+    return Candidate(
         name,
         accuracy,
         balanced,
@@ -165,12 +168,12 @@ def decides_by_group(label: str) -> bool:
     return THRESHOLDS in label.partition(" [")[0].split("+")
 
 
-def _too_weak(one: Judged, top: Judged) -> str:
+def _too_weak(candidate: Candidate, top: Candidate) -> str:
     """What it has lost too much of against the most accurate strategy, if anything."""
-    skill, most = one.balanced_accuracy - 0.5, top.balanced_accuracy - 0.5
-    if keeps(one.accuracy, skill, (top.accuracy, most)):
+    skill, most = candidate.balanced_accuracy - 0.5, top.balanced_accuracy - 0.5
+    if keeps(candidate.accuracy, skill, (top.accuracy, most)):
         return ""
-    lost = top.accuracy - one.accuracy
+    lost = top.accuracy - candidate.accuracy
     if lost > TOLERANCE:
         given_up = f"{lost:.3f} accuracy against {top.name}, more than {TOLERANCE}"
         return f"on the validation rows it gives up {given_up}"

@@ -28,7 +28,9 @@ def fairer_normalised(scores: Values, server: Values) -> tuple[NDArray[np.bool_]
     return scores > server, normalised
 
 
-@register("fair_fate", "mixes fair clients' momentum with fedavg by a growing weight", "Salazar et al. 2023")
+@register(
+    "fair_fate", "adds momentum of the fair clients to FedAvg, with a growing weight", "Salazar et al. 2023"
+)
 def fair_fate(
     setup: Setup,
     *,

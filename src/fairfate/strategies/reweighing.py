@@ -48,7 +48,9 @@ def local_reweighing(message: Vector, rows: CellRows, local: Statistics) -> Loss
     return LossTerms(reweigh(rows))
 
 
-@register("fedavg_lr", "fedavg; losses reweighed by each client's own counts", "Abay et al. 2020")
+@register(
+    "fedavg_lr", "FedAvg; each client weighs losses by its rows per group and label", "Abay et al. 2020"
+)
 def fedavg_lr(setup: Setup) -> Strategy:
     """FedAvg; every client reweighs its loss by its own rows.
 
