@@ -68,7 +68,9 @@ def test_a_collapsed_model_is_flagged() -> None:
         data="synthetic:rows=300", rounds=1, seeds=(1,), jobs=1, strategies=("fedavg", "fair_fate")
     )
     rounds = finished.rounds.assign(mcc=finished.rounds["strategy"].map({"fedavg": 0.3, "fair_fate": 0.01}))
-    flagged = [line.split(":")[0] for line in remarks(ReportData.of([replace(finished, rounds=rounds)]))]
+    flagged = [
+        line.split(":")[0] for line in remarks(ReportData.from_runs([replace(finished, rounds=rounds)]))
+    ]
     assert flagged == ["collapsed"]
 
 

@@ -189,13 +189,13 @@ def test_what_those_who_watch_read_is_checked(
     (file,) = (folder / "live").iterdir()
     lines = [json.loads(text) for text in file.read_text().splitlines()]
     (whole,) = read_live_seeds(folder)
-    assert (whole.done, len(whole.clients)) == (1, 2)
+    assert (whole.rounds_done, len(whole.clients)) == (1, 2)
     inner = lines[line]
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = value
     file.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
-    assert not [one for one in read_live_seeds(folder) if one.done]
+    assert not [one for one in read_live_seeds(folder) if one.rounds_done]
     assert fairfate("report", "there").code == 0  # of the finished seed
 
 

@@ -104,7 +104,7 @@ def test_it_writes_at_most_once_a_second_and_all_that_is_new_at_once(
     for t in range(1, 41):
         clock.now += 0.125
         add(writer, t)
-        lengths.append(read_live_seeds(tmp_path)[0].done if file.exists() else 0)
+        lengths.append(read_live_seeds(tmp_path)[0].rounds_done if file.exists() else 0)
     assert lengths[6] == 0  # a run shorter than a second writes nothing
     assert sorted(set(lengths)) == [0, 8, 16, 24, 32, 40]
     first, *rows = map(json.loads, file.read_text().splitlines())
@@ -123,11 +123,11 @@ def test_a_writer_begins_its_file_anew(tmp_path: Path, about: dict[str, Any]) ->
     with file.open("ab") as opened:
         opened.write(b'{"first":31,"strategies":[{"valid')  # killed while writing
     writer = Writer(file, about, seconds=0.0)
-    assert read_live_seeds(tmp_path)[0].done == 30
+    assert read_live_seeds(tmp_path)[0].rounds_done == 30
     add(writer, 12)
     add(writer, 13)
     assert [json.loads(line)["first"] for line in file.read_text().splitlines()[1:]] == [1, 13]
-    assert read_live_seeds(tmp_path)[0].done == 13
+    assert read_live_seeds(tmp_path)[0].rounds_done == 13
 
 
 def test_what_cannot_be_written_is_no_error(tmp_path: Path, about: dict[str, Any]) -> None:
@@ -136,7 +136,7 @@ def test_what_cannot_be_written_is_no_error(tmp_path: Path, about: dict[str, Any
     add(writer, 1)
     (tmp_path / LIVE).unlink()
     add(writer, 2)
-    assert read_live_seeds(tmp_path)[0].done == 2
+    assert read_live_seeds(tmp_path)[0].rounds_done == 2
 
 
 def test_a_file_that_is_taken_away_is_begun_anew(tmp_path: Path, about: dict[str, Any]) -> None:
@@ -160,7 +160,7 @@ def test_a_line_that_is_not_whole_is_not_read(tmp_path: Path, about: dict[str, A
         file.write_bytes(content[:length])
         found, whole = read_live_seeds(tmp_path), sum(end <= length for end in ends)
         assert len(found) == (whole > 0), length
-        assert not found or (found[0].done, len(found[0].rounds)) == (whole - 1, 4 * (whole - 1))
+        assert not found or (found[0].rounds_done, len(found[0].rounds)) == (whole - 1, 4 * (whole - 1))
 
 
 @pytest.mark.parametrize("line", [b"", b"null", b"{}", b"\x00\xff", b'{"first":2,"strategies":[{},{}]}'])
@@ -462,7 +462,7 @@ def test_the_ready_app_writes_every_round_down(tmp_path: Path, strategy: str) ->
     grid, there = ready.grid(config), []
 
     def die(message: Any, honest: Any) -> Any:
-        there.append([one.done for one in read_live_seeds(ready.result())])
+        there.append([one.rounds_done for one in read_live_seeds(ready.result())])
         if message.content["config"].get("server-round") == 4:
             raise Killed
         return honest
@@ -498,5 +498,5 @@ def test_a_finished_seed_that_has_lost_its_test_rows_is_told(fairfate, tmp_path:
     progress = {int(seed): (int(last), int(last)) for seed in set(rounds["seed"])}
     begun = replace(run, progress=progress)
     with pytest.raises(InputError, match="one measurement on test rows for every strategy and seed"):
-        ReportData.of([replace(begun, rounds=left)])
-    assert len(ReportData.of([begun]).models) == 4
+        ReportData.from_runs([replace(begun, rounds=left)])
+    assert len(ReportData.from_runs([begun]).models) == 4

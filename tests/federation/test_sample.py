@@ -94,13 +94,13 @@ def test_a_run_its_config_and_its_report_say_so(tmp_path: Path, few: None) -> No
     settings = {"data": "synthetic:rows=2000", "rounds": 1, "seeds": (1,), "clients": 6, "per_round": 4}
     done = run(**settings, out=tmp_path / "run", jobs=1)
     said = "models of the 4 clients of a round are scored on a sample of about 100 of the 400 validation rows"
-    assert any(said in line for line in remarks(ReportData.of([done])))
+    assert any(said in line for line in remarks(ReportData.from_runs([done])))
     assert said in (tmp_path / "run" / "config.toml").read_text()
     (read,) = ReportData.read([tmp_path / "run"])
     assert any(said in line for line in remarks(read))
     assert said in done.report().read_text()
     alone = run(**settings, strategies=("fedavg",), jobs=1)
-    assert not any("sample" in line for line in remarks(ReportData.of([alone])))
+    assert not any("sample" in line for line in remarks(ReportData.from_runs([alone])))
 
 
 def test_a_flower_federation_takes_the_same_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,7 @@ def test_a_fairer_strategy_may_give_up_two_hundredths_of_accuracy(fpr: float, lo
 def test_one_rule_chooses_what_a_run_saves_and_what_is_said_of_it(tmp_path: Path) -> None:
     done = fairfate.run(data="synthetic:rows=600", rounds=4, seeds=3, jobs=1, out=tmp_path / "run")
     (read,) = ReportData.read([tmp_path / "run"])
-    assert recommend(read).choice == recommend(ReportData.of([done])).choice == done.best
+    assert recommend(read).choice == recommend(ReportData.from_runs([done])).choice == done.best
 
 
 def test_the_seed_of_the_median_skill_is_taken() -> None:

@@ -220,7 +220,7 @@ POINTS = {
 def test_the_front_is_what_no_other_beats(metric: str) -> None:
     frame = made(POINTS)
     frame["eqo_diff"] = 1 - frame["eqo"]
-    points = [Point.of(line, metric, 4) for line in lines_of(frame)]
+    points = [Point.from_line(line, metric, 4) for line in lines_of(frame)]
     assert [point.line.label for point in front(points, metric)] == ["fair_fate", "fedmom", "fedavg"]
     panel = trade_off(frame, metric).axes[0]
     assert [text.get_text() for text in panel.texts] == ["fair_fate", "fedmom", "fedavg"]

@@ -127,7 +127,7 @@ def run(
             if execution.out is None:
                 folder.rmdir()
                 folder.parent.rmdir()
-    show_run(console(), ReportData.of([finished]), groups, saved_to=folder)
+    show_run(console(), ReportData.from_runs([finished]), groups, saved_to=folder)
     for message in messages:
         console(soft_wrap=True).print(message)
 

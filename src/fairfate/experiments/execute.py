@@ -147,7 +147,7 @@ def _execute(
                 keep,
                 jobs=workers,
                 executor=executor,
-                progress=lambda done: progress(start + done),
+                progress=lambda amount: progress(start + amount),
             )
         finally:
             if folder is not None:

@@ -140,7 +140,7 @@ class LiveSeed(NamedTuple):
     """What a seed's file holds."""
 
     seed: int
-    done: int
+    rounds_done: int
     """The last round that is written down."""
     planned: int
     strategies: int

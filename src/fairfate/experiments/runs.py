@@ -222,7 +222,9 @@ class Run:
         if out is None and self.out is None:
             raise InputError("out must be an HTML file for a run without a folder, got none")
         path = Path(out) if out is not None else Path(str(self.out)) / REPORT
-        return write_report([ReportData.of([self], min_cell)], path, fair_from, force=force or out is None)
+        return write_report(
+            [ReportData.from_runs([self], min_cell)], path, fair_from, force=force or out is None
+        )
 
     def __repr__(self) -> str:
         """A few lines."""
@@ -364,7 +366,7 @@ def read_unfinished(folder: str | Path) -> Run | None:
     planned = int(config.get("rounds", 0)) or max(
         (live_seed.planned for live_seed in live.values()), default=0
     )
-    rounds_done = dict.fromkeys(seeds, 0) | {seed: now.done for seed, now in live.items()}
+    rounds_done = dict.fromkeys(seeds, 0) | {seed: now.rounds_done for seed, now in live.items()}
     rounds_done |= dict.fromkeys(whole, planned)
     return Run(
         config,

@@ -47,7 +47,7 @@ def keeps(
 
 
 def select(
-    candidates: pd.DataFrame, eligible: NDArray[np.bool_], fairness: str, accuracy: str, by: Sequence[str]
+    candidates: pd.DataFrame, eligible: NDArray[np.bool_], fairness: str, accuracy: str, keys: Sequence[str]
 ) -> pd.DataFrame:
     """For each ``by``, the fairest eligible candidate; without any, the most accurate. Of equals, the first.
 
@@ -62,12 +62,12 @@ def select(
     -------
     The chosen rows, with ``matched``: whether it is eligible, and ``grid``: of how many it was chosen.
     """
-    by = list(by)
+    keys = list(keys)
     score = np.where(eligible, 1 + candidates[fairness].fillna(-1), candidates[accuracy] - 10)
     scored = candidates.assign(matched=eligible, score=score)
     ranked = scored.sort_values("score", ascending=False, kind="stable")
-    sizes = candidates.groupby(by).size().rename("grid")
-    return ranked.drop(columns="score").drop_duplicates(by).join(sizes, on=by)
+    sizes = candidates.groupby(keys).size().rename("grid")
+    return ranked.drop(columns="score").drop_duplicates(keys).join(sizes, on=keys)
 
 
 def on_front(points: NDArray[Any]) -> NDArray[np.bool_]:

@@ -121,16 +121,16 @@ class Audit:
         return Pair(rate, float(value), float(low), float(high), *ends, out)
 
     def _verdict(self, metric: str, pairs: tuple[Pair, ...], line: float, model: int) -> Verdict:
-        of = _mean(pairs)
-        if np.isnan(of.value):
+        interval = _mean(pairs)
+        if np.isnan(interval.value):
             sentence = TOO_FEW
         elif self.skill[model] < COLLAPSED:
             sentence = COLLAPSED_MODEL
         else:
-            sentence = ABOVE if of.low >= line else BELOW if of.high < line else UNCLEAR
+            sentence = ABOVE if interval.low >= line else BELOW if interval.high < line else UNCLEAR
         left_out = tuple(dict.fromkeys(group for pair in pairs for group in pair.left_out))
-        shown = () if np.isnan(of.value) else pairs
-        value, low, high = map(float, of)
+        shown = () if np.isnan(interval.value) else pairs
+        value, low, high = map(float, interval)
         return Verdict(metric, value, low, high, shown, sentence, left_out)
 
 
@@ -182,15 +182,17 @@ def _audit(
     compared = {name: compares & (whole >= max(min_cell, 1)) for name, (_, whole) in wholes.items()}
     hidden = {name: is_small(whole, min_cell) for name, (_, whole) in wholes.items()}
     counted = {"people": people, "favourable": positives, "unfavourable": people - positives}
-    shown = {name: show_counts(of, min_cell, beside_small["people"][:, None]) for name, of in counted.items()}
+    shown = {
+        name: show_counts(parts, min_cell, beside_small["people"][:, None]) for name, parts in counted.items()
+    }
     shown["selected"] = show_counts(selected, min_cell, beside_small["selected"][:, None])
     return Audit(
         attributes,
         names,
         unknown,
         wholes,
-        {name: _interval(*of, hidden[name]) for name, of in wholes.items()},
-        {name: _to_highest(*of, compared[name]) for name, of in wholes.items() if name != "accuracy"},
+        {name: _interval(*parts, hidden[name]) for name, parts in wholes.items()},
+        {name: _to_highest(*parts, compared[name]) for name, parts in wholes.items() if name != "accuracy"},
         compared,
         {name: np.asarray(whole >= least) for name, (_, whole) in wholes.items()},
         shown,
@@ -202,7 +204,7 @@ def _audit(
 def _interval(part: NDArray[Any], whole: NDArray[Any], hidden: NDArray[np.bool_]) -> Interval:
     with np.errstate(invalid="ignore", divide="ignore"):
         value = np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
-    return Interval(*(np.where(hidden, np.nan, of) for of in (value, *wilson(part, whole))))
+    return Interval(*(np.where(hidden, np.nan, values) for values in (value, *wilson(part, whole))))
 
 
 def _to_highest(part: NDArray[Any], whole: NDArray[Any], compared: NDArray[np.bool_]) -> Interval:

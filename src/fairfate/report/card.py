@@ -31,7 +31,7 @@ def card(content: Mapping[str, Any]) -> str:
         _settings(content),
         _performance(answer),
         _fairness(content),
-        *(_audit(of) for of in content["audit"]),
+        *(_audit(table) for table in content["audit"]),
         _limits(content),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -41,9 +41,9 @@ def _head(content: Mapping[str, Any]) -> str:
     """What registries of models read."""
     about = content["about"]
     results = [
-        {"type": name, "value": round(of["value"], 4)}
-        for name, of in content["answer"]["measures"].items()
-        if of["value"] is not None
+        {"type": name, "value": round(measure["value"], 4)}
+        for name, measure in content["answer"]["measures"].items()
+        if measure["value"] is not None
     ]
     lines = [
         "---",
@@ -85,8 +85,8 @@ def _settings(content: Mapping[str, Any]) -> str:
     rows = []
     for settings in content["settings"]:
         for key, value in settings.items():
-            for name, of in value.items() if isinstance(value, Mapping) else [(key, value)]:
-                rows.append((name, ", ".join(map(str, of)) if isinstance(of, list) else str(of)))
+            for name, item in value.items() if isinstance(value, Mapping) else [(key, value)]:
+                rows.append((name, ", ".join(map(str, item)) if isinstance(item, list) else str(item)))
     return _table(("setting", "value"), [row for row in rows if row[1]])
 
 
@@ -94,8 +94,12 @@ def _performance(answer: Mapping[str, Any]) -> str:
     if not answer["measures"]:
         return ""
     rows = [
-        (NAMES[name], _number(of), _number(of["seeds"]) if of["seeds"]["low"] is not None else "")
-        for name, of in answer["measures"].items()
+        (
+            NAMES[name],
+            _number(measure),
+            _number(measure["seeds"]) if measure["seeds"]["low"] is not None else "",
+        )
+        for name, measure in answer["measures"].items()
     ]
     heading = (
         "measure",
@@ -121,7 +125,7 @@ def _fairness(content: Mapping[str, Any]) -> str:
     )
 
 
-def _audit(of: Mapping[str, Any]) -> str:
+def _audit(table: Mapping[str, Any]) -> str:
     rows = [
         (
             row["group"],
@@ -132,15 +136,15 @@ def _audit(of: Mapping[str, Any]) -> str:
             _number(row["tpr"]),
             _number(row["fpr"]),
         )
-        for row in of["rows"]
+        for row in table["rows"]
     ]
     heading = ("group", "people", "selected", "selection rate", "impact ratio", "TPR", "FPR")
     unknown = (
-        f"\n\n{_count(of['unknown'])} people of unknown {_text(of['attribute'])} are left out."
-        if of["unknown"]
+        f"\n\n{_count(table['unknown'])} people of unknown {_text(table['attribute'])} are left out."
+        if table["unknown"]
         else ""
     )
-    return f"### By {_text(of['attribute'])}\n\n{_table(heading, rows)}{unknown}"
+    return f"### By {_text(table['attribute'])}\n\n{_table(heading, rows)}{unknown}"
 
 
 def _limits(content: Mapping[str, Any]) -> str:
@@ -166,12 +170,12 @@ def _count(value: int | str) -> str:
     return value if isinstance(value, str) else f"{value:,}"
 
 
-def _number(of: Mapping[str, Any]) -> str:
-    if of["value"] is None:
-        return "too few people" if of.get("hidden") else "undefined"
-    if of["low"] is None or of["high"] is None or of["low"] == of["high"]:
-        return f"{of['value']:.3f}"
-    return f"{of['value']:.3f} ({of['low']:.3f} to {of['high']:.3f})"
+def _number(interval: Mapping[str, Any]) -> str:
+    if interval["value"] is None:
+        return "too few people" if interval.get("hidden") else "undefined"
+    if interval["low"] is None or interval["high"] is None or interval["low"] == interval["high"]:
+        return f"{interval['value']:.3f}"
+    return f"{interval['value']:.3f} ({interval['low']:.3f} to {interval['high']:.3f})"
 
 
 def _table(heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -86,7 +86,11 @@ def _detailed(data: ReportData) -> list[tuple[int, int]]:
     most = max(2 * BINS * groups, 4 * min(clients, MOST_CLIENTS) * groups)
     if len(data.models) * most <= MOST_NUMBERS or not data.candidates:
         return data.models
-    return [(line, one.seed) for line, one in enumerate(data.candidates) if (line, one.seed) in data.models]
+    return [
+        (line, candidate.seed)
+        for line, candidate in enumerate(data.candidates)
+        if (line, candidate.seed) in data.models
+    ]
 
 
 def _strategies(data: ReportData) -> list[dict[str, Any]]:
@@ -145,8 +149,8 @@ def _series(data: ReportData) -> dict[str, Any]:
             values.append((key, name, "skill", "", test[key].to_numpy(dtype=np.float64)))
     counts = counts_of(test)
     for names in crossings(data.groups):
-        for key, by in fairness_by(counts, data.groups, names, data.least).items():
-            values.append((key, key.upper(), "fair", " x ".join(names), by))
+        for key, measured in fairness_by(counts, data.groups, names, data.least).items():
+            values.append((key, key.upper(), "fair", " x ".join(names), measured))
     if data.objective not in ("sp", "eo", "eqo"):
         bound = bind(data.objective, data.groups)(counts)
         values.append((data.objective, data.objective, "fair", "", bound))
@@ -206,7 +210,7 @@ def _trade(accuracy: Values, fairness: Values, flaws: Sequence[str]) -> dict[str
     """Accuracy against fairness: means and deviations over seeds, and the front for each seed and for all."""
     both = np.isfinite(accuracy) & np.isfinite(fairness) & np.array([not flaw for flaw in flaws])[:, None]
     pair = [np.where(both, values, np.nan) for values in (accuracy, fairness)]
-    means, deviations = ([of(values) for values in pair] for of in (mean, deviation))
+    means, deviations = ([statistic(values) for values in pair] for statistic in (mean, deviation))
     xs, ys = (np.concatenate([v, m[:, None]], axis=1) for v, m in zip(pair, means, strict=True))
     best = np.zeros(xs.shape, dtype=np.uint8)
     for choice in range(xs.shape[1]):
@@ -241,8 +245,8 @@ def _whole(values: NDArray[np.int64]) -> dict[str, Any]:
 def _rates(audit: Audit, indices: Sequence[int]) -> dict[str, Any]:
     """Rates with intervals: (values and ends, models, groups)."""
     rates: dict[str, Any] = {"people": audit.shown["people"][indices].ravel().tolist()}
-    for name, of in audit.rates.items():
-        rates[name] = quantised(np.stack([ends[indices] for ends in of]))
+    for name, interval in audit.rates.items():
+        rates[name] = quantised(np.stack([ends[indices] for ends in interval]))
         rates[f"{name}-enough"] = coded(audit.enough[name][indices], np.uint8)
     return rates
 
@@ -261,17 +265,17 @@ def _scores(data: ReportData, detailed: Sequence[tuple[int, int]]) -> dict[str, 
     cuts = first[[name for name in first.columns if str(name).startswith("cut_")]].to_numpy()
     rows = data.score_rows(histograms_of(scores)[chosen])
     merged = merge_bins(rows, data.min_cell)
-    by = crossings(groups)
-    calibration = [_calibration(rows, merged, groups, names, data.min_cell) for names in by]
+    tables = crossings(groups)
+    calibration = [_calibration(rows, merged, groups, names, data.min_cell) for names in tables]
     return {
         "steps": STEPS,
         "cuts": np.round(cuts[chosen], 6).tolist(),
         "calibration": calibration,
         "means": [
             [_mean_scores(steps, len(groups.categories(names)), data.min_cell) for steps in models]
-            for names, models in zip(by, calibration, strict=True)
+            for names, models in zip(tables, calibration, strict=True)
         ],
-        "thresholds": [_thresholds(merged, groups, names, data.least) for names in by],
+        "thresholds": [_thresholds(merged, groups, names, data.least) for names in tables],
     }
 
 
@@ -383,17 +387,20 @@ def _local(data: ReportData, detailed: Sequence[tuple[int, int]]) -> dict[str, A
         rows[model, -1], counts[model, -1] = shown.sum(axis=0), every.sum(axis=0)
     metrics = {name: quantised(values) for name, values in data.local_skill(counts).items()}
     fairness = []
-    for of in crossings(groups):
-        sure = fairness_by(counts, groups, of, least_people(data.min_cell))
-        perhaps = fairness_by(counts, groups, of, max(data.min_cell, 1))
+    for crossing in crossings(groups):
+        sure = fairness_by(counts, groups, crossing, least_people(data.min_cell))
+        perhaps = fairness_by(counts, groups, crossing, max(data.min_cell, 1))
         counted: dict[str, Any] = {}
         for name, values in sure.items():
             enough = np.isfinite(values)
             counted[name] = quantised(np.where(enough, values, perhaps[name]))
             counted[f"{name}-enough"] = coded(enough, np.uint8)
         fairness.append(counted)
-    by = [_whole(groups.merge(np.stack([rows, rows], axis=-1), of)[..., 0]) for of in crossings(groups)]
-    return {"clients": names, "hidden": hidden, "metrics": metrics, "fairness": fairness, "rows": by}
+    people = [
+        _whole(groups.merge(np.stack([rows, rows], axis=-1), crossing)[..., 0])
+        for crossing in crossings(groups)
+    ]
+    return {"clients": names, "hidden": hidden, "metrics": metrics, "fairness": fairness, "rows": people}
 
 
 def _taking(data: ReportData, detailed: Sequence[tuple[int, int]]) -> dict[str, Any] | None:
@@ -408,11 +415,11 @@ def _taking(data: ReportData, detailed: Sequence[tuple[int, int]]) -> dict[str, 
     outcomes = np.zeros((len(detailed), len(names), -(-last // step)), dtype=np.uint8)
     models = {model: n for n, model in enumerate(detailed)}
     indices = {name: n for n, name in enumerate(names)}
-    of = [
+    outcomes_of = [
         models.get((int(line), int(seed)), -1)
         for line, seed in zip(data.line_of(clients), clients["seed"], strict=True)
     ]
-    which = np.array(of)
+    which = np.array(outcomes_of)
     client, became = clients["name"].map(indices).to_numpy(), clients["outcome"].map(OUTCOMES).to_numpy()
     times = np.zeros((len(detailed), len(names), len(OUTCOMES)), dtype=np.int64)
     known = which >= 0

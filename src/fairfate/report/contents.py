@@ -91,7 +91,7 @@ def contents(data: ReportData, line: float = FOUR_FIFTHS) -> dict[str, Any]:
         "notes": _notes(data),
         "settings": [_settings(config, data.min_cell) for config in data.configs],
         "folders": _folders(data),
-        "unfinished": {str(seed): list(of) for seed, of in data.progress.items()},
+        "unfinished": {str(seed): list(rounds) for seed, rounds in data.progress.items()},
     }
 
 
@@ -312,9 +312,9 @@ def _strategies(data: ReportData) -> list[dict[str, Any]]:
             row[metric] = data.over_seeds(data.per_seed(metric, number), metric)
         row["fairness"] = {
             attribute: {
-                metric: data.over_seeds(values[data.models_of(number)]) for metric, values in by.items()
+                metric: data.over_seeds(values[data.models_of(number)]) for metric, values in measured.items()
             }
-            for attribute, by in data.fairness.items()
+            for attribute, measured in data.fairness.items()
         }
         rows.append(row)
     return rows
@@ -351,13 +351,13 @@ def _row(audit: Audit, index: int, g: int, min_cell: int) -> dict[str, Any]:
         row[name] = _count(audit.shown[name][index, g], min_cell)
     for rate in RATES:
         row[rate] = {
-            **interval(*(float(of[index, g]) for of in audit.rates[rate])),
+            **interval(*(float(interval_ends[index, g]) for interval_ends in audit.rates[rate])),
             "enough": bool(audit.enough[rate][index, g]),
             "hidden": bool(audit.hidden[rate][index, g]),
         }
-    for rate, of in audit.ratios.items():
+    for rate, interval_ends in audit.ratios.items():
         row[f"{rate}-ratio"] = {
-            **interval(*(float(values[index, g]) for values in of)),
+            **interval(*(float(values[index, g]) for values in interval_ends)),
             "compared": bool(audit.compared[rate][index, g]),
         }
     return row
@@ -380,8 +380,8 @@ def audit_rows(data: ReportData) -> list[dict[str, Any]]:
                     if not isinstance(value, dict):
                         flat[key] = value
                         continue
-                    for part, of in value.items():
-                        flat[key if part == "value" else f"{key}-{part}"] = of
+                    for part, part_value in value.items():
+                        flat[key if part == "value" else f"{key}-{part}"] = part_value
                 rows.append(flat)
     return rows
 
@@ -408,8 +408,8 @@ def _clients(data: ReportData) -> list[dict[str, Any]]:
                 "groups": dict(zip(groups.names, map(int, people), strict=True)),
                 **{metric: finite(values[index]) for metric, values in measured.items()},
                 "fairness": {
-                    attribute: {metric: finite(values[index]) for metric, values in by.items()}
-                    for attribute, by in fairness.items()
+                    attribute: {metric: finite(values[index]) for metric, values in measured.items()}
+                    for attribute, measured in fairness.items()
                 },
             }
         )

@@ -84,7 +84,7 @@ class ReportData:
         object.__setattr__(self, "rounds", self.rounds.assign(**fairness))
 
     @classmethod
-    def of(cls, runs: Sequence[Run], min_cell: int = MIN_CELL) -> ReportData:
+    def from_runs(cls, runs: Sequence[Run], min_cell: int = MIN_CELL) -> ReportData:
         """Of runs on the same data, side by side."""
         check(min_cell >= 0, "min-cell must be >= 0", min_cell)
         only = runs[0] if len(runs) == 1 else None
@@ -134,9 +134,9 @@ class ReportData:
         for folder in folders:
             run = _read_unfinished(folder) if unfinished else None
             if run is not None:
-                begun.append(cls.of([run], min_cell))
+                begun.append(cls.from_runs([run], min_cell))
             elif is_sweep(folder):
-                parts += [cls.of([part], min_cell) for part in read_runs(folder)]
+                parts += [cls.from_runs([part], min_cell) for part in read_runs(folder)]
             else:
                 (run,) = read_runs(folder)
                 key = tuple(run.rounds[name].iloc[0] for name in ("dataset", "partition", "protocol"))
@@ -147,7 +147,7 @@ class ReportData:
             if len(set(lasts)) > 1:
                 each = (f"{last} in {run.out}" for last, run in zip(lasts, runs, strict=True))
                 raise InputError(f"runs must have the same number of rounds, got {listing(each)}")
-        return [*(cls.of(runs, min_cell) for runs in same_data.values()), *parts, *begun]
+        return [*(cls.from_runs(runs, min_cell) for runs in same_data.values()), *parts, *begun]
 
     # ------------------------------------------------------------ strategies
 

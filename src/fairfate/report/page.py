@@ -219,7 +219,7 @@ def _template() -> Template:
 def json_script(data: Any) -> str:
     """JSON that nothing in it can end: a group may be called ``</script>``."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return re.sub("[<>&\u2028\u2029]", lambda found: f"\\u{ord(found[0]):04x}", text)
+    return re.sub("[<>&\u2028\u2029]", lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def _number(value: float | None, digits: int = 3) -> str:
@@ -231,13 +231,13 @@ def _chance(value: float) -> str:
     return "below 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _range(of: dict[str, Any], digits: int = 3) -> str:
+def _range(interval: dict[str, Any], digits: int = 3) -> str:
     """The ends of an interval, in brackets; nothing where there is none."""
-    if of["low"] is None and of["high"] is None:
+    if interval["low"] is None and interval["high"] is None:
         return ""
     ends = (
-        "0" if of["low"] is None else f"{of['low']:.{digits}f}",
-        "∞" if of["high"] is None else f"{of['high']:.{digits}f}",
+        "0" if interval["low"] is None else f"{interval['low']:.{digits}f}",
+        "∞" if interval["high"] is None else f"{interval['high']:.{digits}f}",
     )
     return f"({ends[0]} to {ends[1]})"
 

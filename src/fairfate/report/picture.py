@@ -52,10 +52,10 @@ def tradeoff(report: Mapping[str, Any]) -> Markup:
     if len(marks) < 2:
         return Markup()
     metric, majority = str(report["about"]["metric"]), report["about"]["majority"]
-    across = _Scale.of([mark.fairness for mark in marks], _LEFT, WIDTH - _RIGHT)
+    across = _Scale.fit([mark.fairness for mark in marks], _LEFT, WIDTH - _RIGHT)
     levels = [mark.accuracy for mark in marks] + ([] if majority is None else [majority])
     height = max(HEIGHT, _LINE * len(marks) + _TOP + _BOTTOM)
-    up = _Scale.of(levels, height - _BOTTOM, _TOP)
+    up = _Scale.fit(levels, height - _BOTTOM, _TOP)
     parts = [_axes(across, up, height, f"{_name(metric)} (1 is equal)", "accuracy")]
     if majority is not None:
         y = up(majority)
@@ -137,7 +137,7 @@ class _Scale(NamedTuple):
     step: float
 
     @classmethod
-    def of(cls, values: Sequence[float], start: float, end: float) -> _Scale:
+    def fit(cls, values: Sequence[float], start: float, end: float) -> _Scale:
         low, high = min(values), max(values)
         pad = max(0.02, 0.12 * (high - low))
         low, high = max(0.0, low - pad), min(1.0, high + pad)

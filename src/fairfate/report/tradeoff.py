@@ -50,7 +50,7 @@ class Point(NamedTuple):
     """NaN for one seed."""
 
     @classmethod
-    def of(cls, line: Line, metric: str, last: int) -> Point:
+    def from_line(cls, line: Line, metric: str, last: int) -> Point:
         """Of the rows of the last round."""
         final = line.rows[line.rows["round"] == last]
         seeds = pd.DataFrame({"accuracy": final["accuracy"], "fairness": final[metric]})
@@ -72,7 +72,7 @@ def trade_off(
     """
     style = Style() if style is None else style
     test = on_test_rows(rounds, [metric], groups)
-    points = [Point.of(line, metric, int(test["round"].max())) for line in lines_of(test)]
+    points = [Point.from_line(line, metric, int(test["round"].max())) for line in lines_of(test)]
     defined = [point for point in points if point.mean[1] == point.mean[1]]
     widest, highest = (7.4, 5.6) if len(points) > FEW_LINES else (6.6, 4.7)
     width = widest * style.scale if style.width is None else style.width
@@ -225,7 +225,7 @@ def _label(panel: Axes, points: Sequence[Point], words: Sequence[tuple[Point, st
         if not free:
             text.remove()
             continue
-        _, position, box = min(free, key=lambda found: found[0])
+        _, position, box = min(free, key=lambda option: option[0])
         _put(text, position, style.scale)
         hard.append(box.padded(2 * point_size))
 

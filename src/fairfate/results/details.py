@@ -77,8 +77,8 @@ def _local(model: Model, released: Sequence[Released], federation: Federation, s
         counts.append(_decide(model, released, rows))
     counts_by_client = np.stack(counts, axis=1)  # (models, clients, groups, 2, 2)
     frames = []
-    for model_of, of in zip(released, counts_by_client, strict=True):
-        cells = dict(zip(count_columns(federation.groups), of.reshape(len(names), -1).T, strict=True))
+    for model_of, own_counts in zip(released, counts_by_client, strict=True):
+        cells = dict(zip(count_columns(federation.groups), own_counts.reshape(len(names), -1).T, strict=True))
         frames.append(pd.DataFrame({**model_key(model_of.spec, seed), "name": names, **cells}))
     return pd.concat(frames, ignore_index=True)
 

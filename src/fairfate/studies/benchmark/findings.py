@@ -80,7 +80,7 @@ def tune(rows: pd.DataFrame, tolerance: float = TOLERANCE, keep: float = KEEP) -
     for goal in METRICS:
         own = joined["metric"].isin(["", goal]) & (joined["method"] != CLIENT)
         columns = f"validation_{goal}", "validation_accuracy"
-        best = select(joined[own], near[own], *columns, by=[*where, "method"])
+        best = select(joined[own], near[own], *columns, keys=[*where, "method"])
         chosen.append(_reported(best, goal))
         each = joined[joined["method"] == CLIENT]
         if len(each):

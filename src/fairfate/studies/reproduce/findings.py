@@ -128,7 +128,7 @@ def tune(runs: pd.DataFrame, tolerance: float = TOLERANCE, reference: str = "fed
     for metric in METRICS:
         own = plain["metric"].isin(["", metric])
         columns = f"validation_{metric}", "validation_accuracy"
-        best = select(plain[own], near[own], *columns, by=[*_CELL, "strategy"]).assign(goal=metric)
+        best = select(plain[own], near[own], *columns, keys=[*_CELL, "strategy"]).assign(goal=metric)
         chosen += [best, *_after(paper_runs, best, metric)]
     return pd.concat(chosen, ignore_index=True).rename(columns={"strategy": "method"})
 
