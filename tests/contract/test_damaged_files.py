@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -276,3 +277,17 @@ def test_a_good_checkpoint_is_taken_up(base: Path, taken: list[int], fairfate, t
     edited(file, lambda arrays, about: None)
     assert fairfate("run", "--no-report", "--config", "stopped.toml", "--out", "there").code == 0
     assert taken == [1]
+
+
+def test_stored_rounds_of_another_run_are_trained_again(base: Path, fairfate, tmp_path: Path) -> None:
+    """With the right checksum: as whoever copies files between folders may leave them."""
+    shutil.copy(base / "stopped.toml", tmp_path)
+    shutil.copytree(base / "stopped", tmp_path / "there")
+    (file,) = (tmp_path / "there/cells").iterdir()
+    table = pq.read_table(file)
+    pq.write_table(table.set_column(0, "dataset", pa.array(["another"] * len(table))), file)
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()[:32]
+    file.rename(file.with_name(f"{file.stem.rpartition('_')[0]}_{digest}.parquet"))
+    code, _, err = fairfate("run", "--no-report", "--config", "stopped.toml", "--out", "there")
+    assert code == 0, err
+    assert set(read_rounds(tmp_path / "there")["dataset"]) == {"synthetic"}

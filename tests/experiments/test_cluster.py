@@ -24,7 +24,7 @@ PLUGIN = """
 from fairfate.strategies import ModelState, Strategy, register
 
 @register("halved", "half of the mean update", "this test")
-def halved():
+def halved(setup):
     def aggregate(state, cohort):
         return state._replace(params=state.params + 0.5 * cohort.mean(cohort.num_examples))
     return Strategy(ModelState, aggregate)

@@ -610,7 +610,7 @@ def test_a_query_round_never_adds_a_group_and_shows_no_label(ready: ReadyApp, li
     schema = json.loads((ready.result() / "schema.json").read_text())
     assert schema["sensitive"]["groups"] == ["female", "male"]
     assert not any("patient" in line or "femle" in line for line in lines)
-    assert any("south (node 12) takes no part: column 'hired' must hold only" in line for line in lines)
+    assert any("south (node 12) takes no part: column 'sex' must hold only" in line for line in lines)
     assert pd.read_parquet(ready.result() / "rounds.parquet")["eqo"].notna().all()
 
 

@@ -45,7 +45,7 @@ def check(family: str, number: int, base: Path, scratch: Path, again: bool) -> N
     )
     @given(st.data())
     def make_call(data: st.DataObject) -> None:
-        folder = scratch / str(next(count))
+        folder = scratch / f"{next(count):06}"  # of one length, since files hold paths
         folder.mkdir(parents=True)
         if family == "functions":
             outcome = python_call(odd_arguments(data.draw), folder)

@@ -221,17 +221,27 @@ def _finished(
             continue
         saved = store.saved(job)
         bad = [name for name, digest in saved.items() if file_checksum(folder / name) != digest]
-        if bad:
-            damaged += bad
-            store.remove(job)
+        rounds = store.read(job)
+        if bad or not _is_of(rounds, job):
+            removed = store.remove(job)
+            damaged += bad or removed
         else:
             files = [folder / MODELS / model_file(name, seed) for name in names]
             part = part_file(folder, seed)
             clients = read_frame(part)
             models = [FairModel.load(file) for file in files]
             final = Final(*(read_frame(folder / PARTS / name) for name in _final_parts(seed)))
-            frames[seed] = Seed(store.read(job), clients, models, final)
+            frames[seed] = Seed(rounds, clients, models, final)
     return frames, damaged
+
+
+def _is_of(rounds: pd.DataFrame, job: Job) -> bool:
+    """Whether stored rounds are those of a job's strategies, and of nothing else."""
+    if any((rounds[name] != value).any() for name, value in key_of(job.plan, job.seed).items()):
+        return False
+    known = {(spec.label, spec.metric or "", spec.settings_json) for spec in job.plan.specs}
+    stored = zip(rounds["strategy"], rounds["metric"].fillna(""), rounds["settings"], strict=True)
+    return set(stored) == known
 
 
 def _final_parts(seed: int) -> tuple[str, str]:
