@@ -17,8 +17,8 @@ CALLS = {
     "options": 350,
     "configs": 350,
     "sweeps": 250,
-    "files": 450,
-    "folders": 200,
+    "files": 120,
+    "folders": 80,
     "models": 250,
     "plugins": 250,
     "flower": 150,
@@ -40,7 +40,7 @@ def check(family: str, number: int, base: Path, scratch: Path, again: bool) -> N
         derandomize=again,
         database=None,
         deadline=None,
-        phases=(Phase.generate, Phase.shrink),
+        phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )
     @given(st.data())
