@@ -23,8 +23,8 @@ pytestmark = pytest.mark.slow
 PLUGIN = """
 from fairfate.strategies import ModelState, Strategy, register
 
-@register("halved", "half of the mean update", "this test")
-def halved(setup):
+@register("half_a_step", "half of the mean update", "this test")
+def half_a_step(setup):
     def aggregate(state, cohort):
         return state._replace(params=state.params + 0.5 * cohort.mean(cohort.num_examples))
     return Strategy(ModelState, aggregate)
@@ -66,11 +66,11 @@ def scheduler(tmp_path: Path) -> Iterator[tuple[str, Callable[[str], subprocess.
 
 def test_a_sweep_with_killed_workers_has_the_bytes_of_one_process(scheduler: Any, tmp_path: Path) -> None:
     address, worker = scheduler
-    (tmp_path / "halved.py").write_text(PLUGIN)
+    (tmp_path / "half_a_step.py").write_text(PLUGIN)
     values = {
         "data": "synthetic:rows=300",
-        "plugin": [str(tmp_path / "halved.py")],
-        "strategy": ["fedavg", "fedmom:beta=0.8|0.9", "halved"],
+        "plugin": [str(tmp_path / "half_a_step.py")],
+        "strategy": ["fedavg", "fedmom:beta=0.8|0.9", "half_a_step"],
         "partition": ["random", "dirichlet:1"],
         "rounds": 4,
         "seeds": list(range(1, 9)),

@@ -292,12 +292,26 @@ def test_last_page_is_served_while_the_next_is_made(server: WatchServer, rendere
     assert renderer.versions == [1, 2]
 
 
-def test_files_that_go_away_are_left_out_of_the_stamp(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stamp_passes_over_folders_and_files_that_vanish_meanwhile(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
-    monkeypatch.setattr(Path, "glob", lambda folder, pattern: iter([folder / "a", folder / "gone"]))
-    assert {Path(name).name for name, _, _ in folder_stamp(tmp_path)} == {"a"}
+    ended = threading.Event()
+
+    def come_and_go() -> None:
+        folder = tmp_path / "parts"
+        while not ended.is_set():
+            folder.mkdir()
+            (folder / "part").touch()
+            (folder / "part").unlink()
+            folder.rmdir()
+
+    thread = threading.Thread(target=come_and_go)
+    thread.start()
+    try:
+        stamps = [folder_stamp(tmp_path) for _ in range(3000)]
+    finally:
+        ended.set()
+        thread.join()
+    assert all(str(tmp_path / "a") in {name for name, _, _ in stamp} for stamp in stamps)
 
 
 # -- the command -----------------------------------------------------------------------------------------

@@ -81,9 +81,13 @@ class LivePage:
 def folder_stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
     """Names, sizes and times of the files in a run's folder and in the folders there."""
     files = []
-    for path in (*folder.glob("*"), *folder.glob("*/*")):
-        with suppress(OSError):  # gone meanwhile
-            files.append((str(path), path.stat().st_size, path.stat().st_mtime_ns))
+    for place, folders, names in os.walk(folder):  # unlike `glob`, passes over folders that are gone meanwhile
+        for path in (Path(place, name) for name in (*folders, *names)):
+            with suppress(OSError):
+                stat = path.stat()
+                files.append((str(path), stat.st_size, stat.st_mtime_ns))
+        if Path(place) != folder:
+            folders.clear()
     return tuple(sorted(files))
 
 
