@@ -296,7 +296,7 @@ def _note_merged(name: str, texts: TextCodes, merged: MergedGroups, min_group: i
     if merged.merged:
         is_compared = len(set(merged.names) - {SMALL, MISSING}) <= 1
         how = f"reported as {SMALL}{'' if is_compared else ' and not compared with others'}"
-        least = f"fewer than {min_group} rows, or very few of one outcome"
+        least = f"fewer than {min_group} rows in all, or very few of one outcome"
         names = _list_groups(merged.merged, texts)
         notes.append(f"{name}: groups of {least}, are {how} (--min-group): {names}")
     if merged.alone:

@@ -53,7 +53,9 @@ def remarks(data: ReportData) -> list[str]:
         )
     few = _rates_of_few(data)
     if few:
-        lines.append(f"rates of fewer than {MIN_PEOPLE} test rows are not compared: {listing(few)}")
+        lines.append(
+            f"SP, EO and EQO leave out rates that rest on fewer than {MIN_PEOPLE} test rows: {listing(few)}"
+        )
     for what, why in FLAWS.items():
         low = [
             f"{name}{flaw.removeprefix(what)} seeds on the test rows"

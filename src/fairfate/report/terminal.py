@@ -160,7 +160,10 @@ def show_run(
     console.print(results_table(data, console.width, digits))
     legend = [LEGEND, "* recommended." if data.recommended is not None else ""]
     if any(data.flaws):
-        legend.append(f"collapsed: nearly one answer for everybody (MCC below {COLLAPSED}), of no use.")
+        legend.append(
+            f"collapsed: nearly one answer for everybody (MCC below {COLLAPSED}), of no use; its fairness is"
+            " left blank."
+        )
     console.print(" ".join(filter(None, legend)), style="dim", highlight=False)
     for name, summary in methods(data):
         console.print(f"{name}: {summary}", style="dim", highlight=False)

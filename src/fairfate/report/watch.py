@@ -81,12 +81,12 @@ class LivePage:
 def folder_stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
     """Names, sizes and times of the files in a run's folder and in the folders there."""
     files = []
-    for place, folders, names in os.walk(folder):  # unlike `glob`, passes over folders that are gone meanwhile
-        for path in (Path(place, name) for name in (*folders, *names)):
+    for parent, folders, names in os.walk(folder):  # unlike `glob`, passes over what is gone meanwhile
+        for path in (Path(parent, name) for name in (*folders, *names)):
             with suppress(OSError):
                 stat = path.stat()
                 files.append((str(path), stat.st_size, stat.st_mtime_ns))
-        if Path(place) != folder:
+        if Path(parent) != folder:
             folders.clear()
     return tuple(sorted(files))
 
