@@ -429,8 +429,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def plot_history(self) -> Figure:
         """Accuracy and fairness over the rounds, on the validation rows."""
-        from fairfate.report.canvas import Canvas
-        from fairfate.report.style import Style
+        from fairfate.report.canvas import Canvas, Style
 
         history = self.history_
         training, final = history[history["stage"] == "training"], history[history["stage"] == "final"]

@@ -19,7 +19,7 @@ from fairfate.errors import Stopped
 from fairfate.experiments.run import run
 from fairfate.options import Execution, Options, options_of
 from fairfate.report.data import ReportData
-from fairfate.report.remarks import remarks
+from fairfate.report.tables import remarks
 from fairfate.report.tracking import Tracking
 
 

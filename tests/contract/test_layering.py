@@ -35,8 +35,8 @@ ROOMS = [
     "__main__",
 ]
 FILES = sorted(SOURCE.rglob("*.py"))
-FOR_USERS = {("runs.py", f"fairfate.report.{name}") for name in ("data", "figures", "page", "style")}
-FOR_USERS |= {("estimator.py", f"fairfate.report.{name}") for name in ("canvas", "style")}
+FOR_USERS = {("runs.py", f"fairfate.report.{name}") for name in ("canvas", "data", "figures", "page")}
+FOR_USERS |= {("estimator.py", "fairfate.report.canvas")}
 """What users look for where the room's order would not have it: `Run.plot`, `Run.report` and the estimator's
 figure."""
 

@@ -15,7 +15,7 @@ from command import Outcome
 from fairfate.errors import InputError
 from fairfate.experiments.predict import find_model, predict_file
 from fairfate.export import export
-from fairfate.report.draw import draw
+from fairfate.report.figures import draw
 from fairfate.report.page import report, write_card
 from fairfate.storage import check_output
 

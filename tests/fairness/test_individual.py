@@ -419,7 +419,7 @@ def test_the_classifier_takes_them_too() -> None:
 
 def test_a_run_says_where_people_are_and_chooses_by_what_counts_tell(tmp_path: Path) -> None:
     from fairfate.report.data import ReportData
-    from fairfate.report.remarks import remarks
+    from fairfate.report.tables import remarks
 
     strategies = (GUARDED, "fedval:metric=0.5*eo+0.5*consistency")
     config = Config(data="synthetic:rows=600", strategies=strategies, rounds=3, seeds=(1, 2))

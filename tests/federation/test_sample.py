@@ -20,7 +20,7 @@ from fairfate.federation.validation_source import sample_size, scoring_rows
 from fairfate.models.mlp import Mlp
 from fairfate.models.training import Training
 from fairfate.report.data import ReportData
-from fairfate.report.remarks import remarks
+from fairfate.report.tables import remarks
 from fairfate.strategies import Setup, parse_spec
 
 STREAMS, TRAINING = Streams(3), Training(rounds=2, per_round=4, epochs=1)

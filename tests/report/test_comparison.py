@@ -23,7 +23,7 @@ from fairfate.fairness import metrics
 from fairfate.fairness.objective import metrics_by
 from fairfate.report.data import ReportData
 from fairfate.report.recommendation import _more, _p_value, paired_tests, recommend
-from fairfate.report.remarks import remarks
+from fairfate.report.tables import remarks
 from fairfate.report.terminal import results_table, show_run
 from fairfate.results.tables import count_columns
 

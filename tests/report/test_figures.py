@@ -18,11 +18,9 @@ from fairfate.experiments.run import run
 from fairfate.experiments.store import Store
 from fairfate.experiments.sweep import sweep
 from fairfate.fairness.metrics import METRICS
-from fairfate.report.canvas import text_width, wrap
-from fairfate.report.draw import PANELS, draw
-from fairfate.report.figures import limits, majority, over_rounds, save
+from fairfate.report.canvas import Style, parse_length, text_width, wrap
+from fairfate.report.figures import PANELS, draw, limits, majority, over_rounds, save
 from fairfate.report.lines import COLOURS, GREY, lines_of, widened
-from fairfate.report.style import Style, parse_length
 from fairfate.report.tradeoff import Point, front, trade_off
 from fairfate.results.tables import count_columns, read_counted_rounds
 
@@ -440,7 +438,7 @@ def test_the_trade_off_is_of_the_metric_asked_for_or_the_runs_own(
     asked = []
     whole = trade_off
     monkeypatch.setattr(
-        "fairfate.report.draw.trade_off", lambda *given: (asked.append(given[1]), whole(*given))[1]
+        "fairfate.report.figures.trade_off", lambda *given: (asked.append(given[1]), whole(*given))[1]
     )
     list(draw(folder, metrics, tmp_path / "a.png", "tradeoff"))
     assert asked == [drawn]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.table import Table as Grid
 
 from fairfate.cli.parameters import Command, DataDir, by_section, complete, option, whole, with_options
 from fairfate.cli.screen import console
@@ -33,14 +34,21 @@ def list_data(
     """List the datasets and where they were found."""
     from fairfate.data import SOURCES, find_dataset
     from fairfate.data.datasets import dataset_folders
-    from fairfate.report.lists import show_sources
 
     dataset_folders(data_dir)
     paths: dict[str, str] = {}
     for name in SOURCES:
         with suppress(InputError):
             paths[name] = str(find_dataset(name, data_dir))
-    show_sources(console(soft_wrap=True), paths)
+    grid = Grid(box=None, pad_edge=False, padding=(0, 1))
+    for heading in ("name", "rows", "clients", "what", "where"):
+        right = heading in ("rows", "clients")
+        grid.add_column(heading, justify="right" if right else "left", overflow="fold")
+    grid.add_row("synthetic", "6000", "10", "generated hiring history, embedded", "always there")
+    for name, source in SOURCES.items():
+        where = paths.get(name, f"not here: fairfate data fetch {name}")
+        grid.add_row(name, str(source.rows), str(source.clients), source.title, where)
+    console(soft_wrap=True).print(grid)
 
 
 @app.command(cls=Command)

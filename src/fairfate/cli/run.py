@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.table import Table as Grid
+from rich.text import Text
 
 from fairfate.cli.parameters import (
     Cluster,
@@ -31,6 +35,7 @@ from fairfate.options import Execution, Options, options_of, read_options
 
 if TYPE_CHECKING:
     from fairfate.experiments.runs import Run
+    from fairfate.strategies.hyperparameters import Setting
 
 _OPTIONS = [*by_section(options_of(Options).values()), *options_of(Execution).values()]
 _METRICS = ("accuracy", *options_of(Options)["metric"].suggestions)
@@ -227,8 +232,8 @@ def plot(
     force: Force = False,
 ) -> None:
     """Draw metrics over the rounds, and accuracy against fairness, of a finished run or sweep."""
-    from fairfate.report.draw import draw
-    from fairfate.report.style import FONT_SIZE, Style, parse_length
+    from fairfate.report.canvas import FONT_SIZE, Style, parse_length
+    from fairfate.report.figures import draw
 
     inches = None if width is None else parse_length(width)
     style = Style(inches, FONT_SIZE if font_size is None else font_size, title=not no_title)
@@ -240,9 +245,26 @@ def strategies(
     plugins: Plugins = None,
 ) -> None:
     """List the strategies, with settings, defaults and reference."""
-    from fairfate.report.lists import show_strategies
-    from fairfate.strategies import load_plugin
+    from fairfate.strategies import STEPS, entries, load_plugin
 
     for file in plugins or []:
         load_plugin(file)
-    show_strategies(console())
+    screen = console()
+    for entry in entries():
+        reference = f" ({entry.reference})" if entry.reference else ""
+        _show_settings(screen, entry.name, f"{entry.summary}{reference}", entry.settings)
+    screen.print("\nSteps, after a +:", style="italic")
+    for name, step in STEPS.items():
+        _show_settings(screen, f"+{name}", step.summary, step.settings)
+
+
+def _show_settings(screen: Console, name: str, summary: str, settings: Mapping[str, Setting]) -> None:
+    """A strategy or a step, with a line for each hyperparameter."""
+    screen.print(Text(name, "bold") + Text(f"  {summary}"))
+    grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 1))
+    grid.add_column(width=2)
+    for key, setting in settings.items():
+        default = "--metric" if setting.default is None else f"{setting.default}"
+        grid.add_row("", key, f"{setting.help}; {setting.rule}, default {default}")
+    if settings:
+        screen.print(grid)

@@ -192,8 +192,8 @@ class Run:
         font_size : in points
         title : whether there is one
         """
+        from fairfate.report.canvas import Style
         from fairfate.report.figures import over_rounds  # the report is made from runs
-        from fairfate.report.style import Style
 
         listed = [metric for given in metrics for metric in ([given] if isinstance(given, str) else given)]
         shown = listed or ("accuracy", "sp", "eo", "eqo")

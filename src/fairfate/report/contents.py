@@ -30,7 +30,7 @@ from fairfate.report.audit import (
 )
 from fairfate.report.data import FLAWS, ReportData, finite, interval
 from fairfate.report.recommendation import paired_tests, recommend
-from fairfate.report.remarks import LEGEND, methods, remarks
+from fairfate.report.tables import LEGEND, methods, remarks
 from fairfate.results.summary import RATES, crossings
 from fairfate.results.tables import counts_of, is_untrained
 

@@ -20,8 +20,7 @@ from fairfate.errors import InputError, listing
 from fairfate.fairness.metrics import COLLAPSED, FAIRNESS, mcc
 from fairfate.report.data import ReportData
 from fairfate.report.recommendation import recommend
-from fairfate.report.remarks import LEGEND, methods, remarks
-from fairfate.report.tables import DIGITS, POOLED, Cell, caption, rows_of
+from fairfate.report.tables import DIGITS, LEGEND, POOLED, Cell, caption, methods, remarks, rows_of
 from fairfate.results.folder import BEST
 from fairfate.results.summary import RATES, rates_of, row_names
 from fairfate.results.tables import STRATEGY

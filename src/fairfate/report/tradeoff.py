@@ -11,6 +11,7 @@ from fairfate.data.groups import Groups
 from fairfate.fairness.selection import pareto_front
 from fairfate.report.canvas import (
     Canvas,
+    Style,
     explain_empty,
     label_axes,
     plain,
@@ -31,7 +32,6 @@ from fairfate.report.lines import (
     whole_marker,
     widened,
 )
-from fairfate.report.style import Style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
