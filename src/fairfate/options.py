@@ -347,7 +347,7 @@ class Options(Checked):
     )
     validation_from: str | None = option(
         None,
-        "who holds validation rows: server[:rows=N] | clients[:mode=cross|secure,...]",
+        "who holds validation rows: server[:rows=N] | clients[:mode=cross|secure|own|public,...]",
         "federation",
         default_text="server",
         suggestions=("server", "clients", "clients:mode=secure"),
@@ -358,6 +358,19 @@ class Options(Checked):
         "least count that clients tell, as sites do: smaller strata are excluded",
         "federation",
         low=0,
+        is_axis=True,
+    )
+    secure_sums: bool = option(
+        False,
+        "clients' updates are summed under masks: the server sees sums only",
+        "federation",
+        is_axis=True,
+    )
+    min_sum: int = option(
+        3,
+        "with --secure-sums: least number of clients in a sum that is opened",
+        "federation",
+        low=3,
         is_axis=True,
     )
     strategies: tuple[str, ...] = option(

@@ -24,6 +24,7 @@ ROOMS = [
     "export",
     "strategies",
     "federation",
+    "privacy",
     "engine",
     "results",
     "experiments",

@@ -66,6 +66,8 @@ def played(table: Table, text: str, strategies: list[str], min_cell: int = 20, *
         ("clients:mode=secure,bucket=3", ValidationSource("clients", mode="secure", bucket=3)),
         ("clients:share=0.1,mode=secure", ValidationSource("clients", mode="secure", share=0.1)),
         ("clients:validators=all", ValidationSource("clients", validators="all")),
+        ("clients:mode=own", ValidationSource("clients", mode="own")),
+        ("clients:mode=public", ValidationSource("clients", mode="public")),
     ],
 )
 def test_a_text_is_read_and_written(text: str, meant: ValidationSource) -> None:
@@ -79,7 +81,9 @@ def test_a_text_is_read_and_written(text: str, meant: ValidationSource) -> None:
         ("nobody", "validation-from must be server or clients, got 'nobody'"),
         ("server:rows=0", "rows must be a whole number >= 1, got '0'"),
         ("server:mode=cross", "setting of validation-from server"),
-        ("clients:mode=own", "mode must be one of cross|secure, got 'own'"),
+        ("clients:mode=mine", "mode must be one of cross|secure|own|public, got 'mine'"),
+        ("clients:mode=public,share=0.1", "share must be left out with mode=public, got 0.1"),
+        ("clients:mode=own,validators=all", "validators must be left out with mode=own, got all"),
         ("clients:bucket=2", "bucket must be left out with mode=cross, got 2"),
         ("clients:mode=secure,bucket=two", "bucket must be a whole number >= 1, got 'two'"),
         ("clients:share=0", "share must be in (0, 0.5], got 0"),

@@ -22,6 +22,7 @@ from fairfate.strategies import (
     Notes,
     Score,
     Strategy,
+    Summed,
     Vector,
     weighted_means,
 )
@@ -64,6 +65,10 @@ class Replies(NamedTuple):
     """The clients' numbers on Flower."""
     remarks: tuple[str, ...] = ()
     """What to record of each client that counts."""
+    summed: Summed | None = None
+    """Under secure sums, where all clients are one."""
+    cut: int = 0
+    """How many of them have cut their updates to the range of a sum."""
 
 
 class Outcome(NamedTuple):
@@ -150,6 +155,7 @@ class Server:
             clients=replies.clients,
             measured=self._measured(replies),
             measure=measure,
+            summed=replies.summed,
         )
         state = self._aggregate(cohort)
         if np.shape(state.params) != np.shape(self.state.params):
@@ -161,9 +167,10 @@ class Server:
         if problem:
             return self._discard(t, problem)
         self.state = state
-        return Outcome(
-            state.notes if replies.individual is None else {**state.notes, **_noted(replies.individual)}
-        )
+        noted = {} if replies.individual is None else _noted(replies.individual)
+        if replies.summed is not None:
+            noted |= _noted_sum(replies.summed, replies.cut)
+        return Outcome({**state.notes, **noted} if noted else state.notes)
 
     def _measured(self, replies: Replies) -> dict[Need[Any], Any]:
         """What this round has of the strategy's needs."""
@@ -210,6 +217,12 @@ def _noted(individual: Mapping[str, Values]) -> dict[str, Any]:
     for term, values in individual.items():
         noted |= {term: values[:-1], f"server_{term}": float(values[-1])}
     return noted
+
+
+def _noted_sum(summed: Summed, cut: int) -> dict[str, Any]:
+    """A round's sums for the record."""
+    withheld = {"withheld": 1.0} if summed.members and summed.mean is None else {}
+    return {"summed": float(summed.clients), **withheld, **({"cut": float(cut)} if cut else {})}
 
 
 def stack(vectors: Sequence[Vector]) -> NDArray[np.float32]:

@@ -14,6 +14,7 @@ from fairfate.engine.checkpoint import Checkpoint
 from fairfate.engine.loop import Round, run_rounds
 from fairfate.engine.record import client_rounds
 from fairfate.engine.recorder import Recorder, Trace
+from fairfate.engine.secure_sums import SecureSums
 from fairfate.engine.server import Server, stack
 from fairfate.engine.simulation import Simulation
 from fairfate.federation.seeds import Streams
@@ -39,6 +40,7 @@ def simulate(
     seconds: float = 30.0,
     on_record: Callable[[int, Sequence[Trace]], None] | None = None,
     attack: Attack | None = None,
+    secure_sums: SecureSums | None = None,
 ) -> list[Trace]:
     """Run several strategies on the same split, clients and batches.
 
@@ -58,6 +60,7 @@ def simulate(
     checkpoint : file for what is needed to go on, written at most every ``seconds``; taken up if it is there
     on_record : called after every round with its number and what the strategies have done so far
     attack : what some clients do to the others
+    secure_sums : the rule by which the server sees sums over clients only
 
     Returns
     -------
@@ -65,7 +68,7 @@ def simulate(
     """
     if setup.learning_rate is None:
         setup = replace(setup, learning_rate=training.learning_rate)
-    clients = Simulation(federation, model, training, streams, attack)
+    clients = Simulation(federation, model, training, streams, attack, secure_sums)
     start = clients.initial()
     bases = dict.fromkeys(spec.base for spec in specs)
     servers = {base: Server.start(base.build(setup), start) for base in bases}
@@ -74,6 +77,8 @@ def simulate(
     ]
     traces = [recorder.trace for recorder in recorders]
     identity = {} if checkpoint is None else _identity(federation, specs, model, training, streams, attack)
+    if secure_sums is not None:
+        identity["secure-sums"] = list(secure_sums)
     saved = Checkpoint(checkpoint, identity, seconds)
     first = saved.load([*servers.values()], recorders)[0] + 1
     for _ in range(1, first):

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fairfate.engine import local
 from fairfate.engine.attack import Attack, Attackers
 from fairfate.engine.descent import descend
+from fairfate.engine.secure_sums import SecureSums, sum_updates, weigh_own
 from fairfate.engine.server import Dropped, Replies, Server, stack
 from fairfate.engine.validators import Candidates, candidates
 from fairfate.errors import check
@@ -52,6 +53,7 @@ class Simulation:
         training: Training,
         streams: Streams,
         attack: Attack | None = None,
+        secure_sums: SecureSums | None = None,
     ) -> None:
         check(
             training.per_round <= federation.clients,
@@ -63,11 +65,11 @@ class Simulation:
             self.attackers = Attackers.draw(attack, federation, model, streams)
             federation = self.attackers.federation
         self.federation, self.model, self.training, self.streams = federation, model, training, streams
-        self._key = streams.batch_key
+        self._key, self._secure = streams.batch_key, secure_sums
         self._no_counts = np.zeros((0, federation.groups, 2, 2), dtype=np.int64)
         self._cohorts = streams.cohorts(training.rounds, federation.clients, training.per_round)
         self._scoring_rows = federation.validation
-        if not federation.validation_source.at_clients:
+        if not federation.validation_source.at_clients and secure_sums is None:
             self._scoring_rows = scoring_rows(federation.validation, training.per_round, streams)
         self._sizes = federation.sizes
         self._has_rows = self._sizes > 0
@@ -79,6 +81,8 @@ class Simulation:
     def validate(self, models: Models) -> Counts:
         """(models, groups, 2, 2) on the validation rows: the server's, or all that clients hold out."""
         federation = self.federation
+        if self._secure is not None and federation.validation_source.at_clients:
+            return round_counts(self._count(models, federation.validation), self._secure.min_cell)
         if federation.validation_source.at_clients and federation.min_cell > 1:
             return _count_distinct(models, partial(self._sum_held_out, range(federation.clients)))
         return self._count(models, federation.validation)
@@ -121,6 +125,11 @@ class Simulation:
             replies = [
                 _keep_usable(reply, finite[index].all(axis=1))
                 for reply, index in zip(replies, trained.of_server, strict=True)
+            ]
+        if self._secure is not None:
+            return [
+                sum_updates(reply, self._weigh(server, reply, trained, s, clients), self._secure.min_sum)
+                for s, (server, reply) in enumerate(zip(servers, replies, strict=True))
             ]
         if at_clients:
             return self._validate_at_clients(t, replies, trained, clients, servers)
@@ -165,6 +174,25 @@ class Simulation:
         if self.attackers is not None:
             trained = self.attackers.send(self.model, start, trained, clients, self.training, self._key, t)
         return Trained(trained, start, of_server)
+
+    def _weigh(
+        self, server: Server, replies: Replies, trained: Trained, s: int, clients: NDArray[np.int64]
+    ) -> list[float] | None:
+        """What weights the clients of a round give themselves, if the strategy has them do so."""
+        if server.strategy.weigh is None:
+            return None
+        if not self.federation.validation_source.at_clients:
+            counts = [(own, server.counts) for own in replies.client_counts]
+        else:
+            index, names = trained.of_server[s], self.federation.client_names
+            numbers = [k for k, client in enumerate(clients) if names[client] in replies.clients]
+            start = trained.start[index]
+            counts = []
+            for k in numbers:
+                both = np.stack([trained.models[index][k], start])
+                own, received = self.model.count(both, self.federation.held_out[clients[k]])
+                counts.append((own, received))
+        return [weigh_own(server.strategy, own, received) for own, received in counts]
 
     def _validate_at_clients(
         self,
@@ -327,13 +355,17 @@ class Simulation:
         """(groups, 2, bins) all clients' rows by the score that a model gives them: sums of theirs."""
         own = self.federation.local
         each = np.stack([self._histogram(params, rows) for rows in own.values()])
-        return np.asarray(np.sum(self._reported_rows(each, np.array([*own])), axis=0))
+        return self._open_bins(np.asarray(np.sum(self._reported_rows(each, np.array([*own])), axis=0)))
 
     def held_histograms(self, params: Models) -> NDArray[np.int64]:
         """(groups, 2, bins) the same of all rows that clients hold out."""
         federation = self.federation
         parts = federation.held_out if federation.min_cell > 1 else (federation.validation,)
-        return np.asarray(np.sum([self._histogram(params, rows) for rows in parts], axis=0))
+        return self._open_bins(np.asarray(np.sum([self._histogram(params, rows) for rows in parts], axis=0)))
+
+    def _open_bins(self, bins: NDArray[np.int64]) -> NDArray[np.int64]:
+        """A sum of histograms as the server shows it: under secure sums the minimum count applies to it."""
+        return bins if self._secure is None else merge_bins(bins, self._secure.min_cell)
 
     def _histogram(self, params: Models, rows: PackedRows) -> NDArray[np.int64]:
         """What a client sends of the scores of its rows."""

@@ -49,7 +49,7 @@ def pooled_baselines(plan: Plan, table: Table) -> tuple[Baseline, ...]:
         for seed in _seeds(plan, table):
             streams = Streams(seed, plan.published)
             rows = assign_rows(
-                table, plan.partition, plan.clients, streams, plan.validation_source, plan.config.min_cell
+                table, plan.partition, plan.clients, streams, plan.validation_source, plan.min_cell
             )
             encoder = fit_encoder(table, rows.train, streams)
             inputs = (encoder.transform(table.features, part) for part in (rows.train, rows.test))

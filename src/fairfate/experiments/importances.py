@@ -37,7 +37,7 @@ def importances(plan: Plan, table: Table, model: FairModel, seed: int) -> tuple[
         return ()
     streams = Streams(seed, plan.published)
     assignment = assign_rows(
-        table, plan.partition, plan.clients, streams, plan.validation_source, plan.config.min_cell
+        table, plan.partition, plan.clients, streams, plan.validation_source, plan.min_cell
     )
     rows, encoder = np.sort(assignment.test)[:MOST_ROWS], model.schema.encoder
     scored = plan.model(encoder.inputs, model.schema)

@@ -65,6 +65,7 @@ class Job:
                 else {"validation-from": str(self.plan.validation_source)}
             ),
             **({} if self.plan.config.min_cell == 0 else {"min-cell": self.plan.config.min_cell}),
+            **({} if self.plan.secure_sums is None else {"secure-sums": self.plan.secure_sums.min_sum}),
             **({} if self.plan.network is None else {"model": self.plan.network.key}),
         }
 
@@ -100,7 +101,7 @@ def run_job(
 ) -> Outcome:
     """Train the strategies side by side, and take their steps; go on from a checkpoint if there is one."""
     streams = Streams(seed, plan.published)
-    min_cell = plan.config.min_cell
+    min_cell = plan.min_cell
     federation = build(table, plan.partition, plan.clients, streams, plan.validation_source, min_cell)
     traces = simulate(
         federation,
@@ -114,6 +115,7 @@ def run_job(
         checkpoint=checkpoint,
         on_record=on_record,
         attack=plan.attack,
+        secure_sums=plan.secure_sums,
     )
     rounds = trace_frame(key_of(plan, seed), traces, table.grouping)
     return Outcome(rounds, traces, federation, clients_of(traces, seed, table.grouping))

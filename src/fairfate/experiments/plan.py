@@ -15,6 +15,7 @@ from fairfate.data import FILE, SOURCES, TRAINING, Schema, Table
 from fairfate.data.groups import Groups
 from fairfate.data.readers import list_folder
 from fairfate.engine.attack import Attack, parse_attack
+from fairfate.engine.secure_sums import SecureSums
 from fairfate.errors import InputError, check
 from fairfate.experiments.config import HIDDEN, Config, Shape, config_text
 from fairfate.fairness.objective import parse_objective
@@ -51,8 +52,15 @@ class Plan:
     """What some clients do to the others."""
     validation_source: ValidationSource = AT_SERVER
     """Who holds the validation rows."""
+    secure_sums: SecureSums | None = None
+    """The rule by which the server sees sums over clients only."""
     notes: tuple[str, ...] = ()
     """What is done otherwise than a reader may think, for the user to read."""
+
+    @property
+    def min_cell(self) -> int:
+        """The least count that a client tells: none under secure sums, which apply it to the opened sum."""
+        return self.config.min_cell if self.secure_sums is None else 0
 
     def model(self, inputs: int, schema: Schema | None = None) -> Model:
         """The kind of model that is trained; a network of the user's needs the schema."""
@@ -172,6 +180,7 @@ def resolve(config: Config, table: Table) -> Plan:
         network,
         attack,
         validation_source,
+        SecureSums(config.min_sum, config.min_cell) if config.secure_sums else None,
         notes,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,8 +19,17 @@ from fairfate.fairness.objective import bind_individual, check_defined
 from fairfate.federation.individual import check_measurable
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import NO_ROWS, assign_rows, split_rows
-from fairfate.federation.validation_source import AT_SERVER, ValidationSource, describe_sample
-from fairfate.strategies import THRESHOLDS, Need, Needs, Setup, Spec
+from fairfate.federation.validation_source import (
+    AT_SERVER,
+    CLIENTS,
+    OWN,
+    PUBLIC,
+    ValidationSource,
+    describe_sample,
+)
+from fairfate.privacy.fixed_point import MOST_CLIENTS
+from fairfate.strategies import THRESHOLDS, Need, Needs, Setup, Spec, Strategy
+from fairfate.strategies.steps import CLIP, KRUM, MEDIAN, TRIMMED
 
 
 def load_table(config: Config) -> Table:
@@ -67,10 +76,13 @@ def checked(config: Config, table: Table) -> Plan:
         check_individual(spec, plan.validation_source)
         own_needs = spec.build(setup).needs
         check_validation_source(spec, own_needs, plan.validation_source)
+        if plan.secure_sums is not None:
+            check_secure_sums(spec, spec.build(setup), plan.validation_source)
         needs |= own_needs
+    _check_sums(plan)
     rows, excluded = zip(*(_check_seed(plan, table, seed, setup) for seed in plan.config.seeds), strict=True)
     sample = None if plan.validation_source.at_clients else describe_sample(rows[0], plan.training.per_round)
-    small = excluded_note(plan.config.min_cell, excluded) if plan.config.min_cell > 1 else None
+    small = excluded_note(plan.min_cell, excluded) if plan.min_cell > 1 else None
     notes = [*plan.notes, _simulated_note(plan, table), sample if Need.SCORES in needs else None, small]
     return replace(plan, notes=tuple(note for note in notes if note))
 
@@ -111,7 +123,7 @@ def _check_seed(plan: Plan, table: Table, seed: int, setup: Setup) -> tuple[int,
 
     Returns how many validation rows there are, and how many rows each client excludes.
     """
-    streams, min_cell, excluded = Streams(seed, plan.published), plan.config.min_cell, NO_ROWS
+    streams, min_cell, excluded = Streams(seed, plan.published), plan.min_cell, NO_ROWS
     if _may_fail(plan) or seed == plan.config.seeds[0] or plan.validation_source != AT_SERVER or min_cell > 1:
         assigned = assign_rows(table, plan.partition, plan.clients, streams, plan.validation_source, min_cell)
         train, validation, excluded = assigned.train, assigned.validation, assigned.excluded
@@ -163,6 +175,63 @@ def check_individual(spec: Spec, validation_source: ValidationSource) -> None:
             f"validation-from must be server for metric '{spec.base.metric}' ({terms} is measured on single"
             f" rows), got '{validation_source}'"
         )
+
+
+ON_FEW_SUMS = {
+    CLIP: "which measures each update",
+    MEDIAN: "which compares the updates",
+    TRIMMED: "which compares the updates",
+    KRUM: "which compares the updates",
+}
+"""Steps that look at single updates."""
+TOLD: Mapping[Need[Any], str] = {
+    Need.REPORTS: "whose clients report 8 sums for each group, each for itself",
+    Need.ROWS: "whose clients report their rows by group and label, each for itself",
+    Need.ALL_ROWS: "whose clients report their rows by group and label, each for itself",
+    Need.CONSISTENCY: "which scores each client's model on single rows",
+    Need.FLIP: "which scores each client's model on single rows",
+}
+
+
+def check_secure_sums(spec: Spec, strategy: Strategy, validation_source: ValidationSource) -> None:
+    """InputError where a strategy cannot do with sums over clients, with the reason."""
+
+    def refuse(reason: str) -> None:
+        raise InputError(f"secure-sums must be left out for {spec.label}, {reason}")
+
+    for step in spec.steps:
+        if step.name in ON_FEW_SUMS:
+            refuse(ON_FEW_SUMS[step.name])
+    for need, reason in TOLD.items():
+        if need in strategy.needs:
+            refuse(reason)
+    if spec.code:
+        refuse("a strategy of your own, of which it is not known whether sums are enough")
+    if Need.SCORES not in strategy.needs:
+        return
+    if strategy.weigh is None:
+        refuse("which compares the scores of single models")
+    if not validation_source.is_local:
+        raise InputError(
+            f"validation-from must be {CLIENTS}:mode={OWN} or {CLIENTS}:mode={PUBLIC} for {spec.label} with"
+            f" secure-sums: each client scores its own model, got '{validation_source}'"
+        )
+    if Need.TRIALS in strategy.needs and validation_source.at_clients:
+        raise InputError(f"keep must be 0 for {spec.label} with secure-sums and mode={OWN}, got more")
+
+
+def _check_sums(plan: Plan) -> None:
+    """InputError where a run has secure sums without enough clients, or scores that only they have."""
+    if plan.secure_sums is None:
+        if plan.validation_source.is_local:
+            raise InputError(
+                f"secure-sums must be given with validation-from '{plan.validation_source}', by which clients"
+                " score their own models"
+            )
+        return
+    least, clients = plan.secure_sums.min_sum, plan.training.per_round
+    check(clients >= least, f"per-round must be >= the {least} clients of min-sum", clients)
+    check(clients <= MOST_CLIENTS, f"per-round must be <= {MOST_CLIENTS} with secure-sums", clients)
 
 
 def check_validation_source(spec: Spec, needs: Needs, validation_source: ValidationSource) -> None:

@@ -63,6 +63,8 @@ def run(
     clients: int | None = None,
     validation_from: str | None = None,
     min_cell: int | None = None,
+    secure_sums: bool | None = None,
+    min_sum: int | None = None,
     strategies: StrategyLike | Sequence[StrategyLike] | None = None,
     metric: str | None = None,
     plugins: str | Path | Sequence[str | Path] | None = None,
@@ -101,6 +103,7 @@ def run(
     partition, clients, per_round : which client holds which rows, and how many train in a round
     attack : what some clients do to the others
     validation_from, min_cell : who holds validation rows, and the least count that clients tell the server
+    secure_sums, min_sum : whether the server sees sums over clients only, and over how many at least
     strategies, metric, plugins : what to compare, the fairness that strategies look at, files with your own
     rounds, epochs, batch_size, learning_rate, l2, early_stopping : the training
     hidden, model : the layers of the built-in model, or a network of your own, ``FILE.py:FUNCTION``

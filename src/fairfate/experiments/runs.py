@@ -61,6 +61,8 @@ SWEPT = (
     "per-round",
     "validation-from",
     "min-cell",
+    "secure-sums",
+    "min-sum",
     "rounds",
     "epochs",
     "batch-size",
@@ -453,6 +455,7 @@ def _belongs(cell: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     wanted["data-checksum"] = str(about.get("data-checksum", "")).removeprefix("sha256:")
     wanted["validation-from"] = config.get("validation-from")  # none of both stands for the server
     wanted["min-cell"] = config.get("min-cell") or None
+    wanted["secure-sums"] = config.get("min-sum") if config.get("secure-sums") else None
     wanted["hidden"] = list(parse_hidden(str(config.get("hidden", HIDDEN))))
     wanted["attack"] = config.get("attack")
     if "model" in config:

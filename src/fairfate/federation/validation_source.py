@@ -10,15 +10,18 @@ from fairfate.models.rows import PackedRows
 from fairfate.strategies.hyperparameters import Choice, Number, read_settings
 
 SERVER, CLIENTS = "server", "clients"
-CROSS, SECURE = "cross", "secure"
+CROSS, SECURE, OWN, PUBLIC = "cross", "secure", "own", "public"
+MODES = (CROSS, SECURE, OWN, PUBLIC)
 MIN_CELL = 20
 """Fewer rows than this behind a rate, all validators' together, and the clients' fairness is undefined."""
+MIN_OWN = 5
+"""The same where each client scores its own model alone, beside the one that it received."""
 MAX_SCORES = 15_000_000
 """Most validation rows times clients of a round that are scored."""
 MIN_SAMPLE = 5_000
 """Least validation rows in a sample."""
 
-_MODE = Choice(CROSS, "how clients validate", (CROSS, SECURE))
+_MODE = Choice(CROSS, "how clients validate", MODES)
 _VALIDATORS = Choice("cohort", "which clients validate", ("cohort", "all"))
 _SHARE = Number(0.2, "share of a client's rows that it holds out", high=0.5, above_low=True)
 
@@ -28,7 +31,9 @@ class ValidationSource:
     """Where validation rows come from, as the user says it.
 
     With ``clients`` each holds out a share of its rows, and the clients of a round count how models do on
-    them. ``cross``: every client's model is counted; ``secure``: only means of buckets of clients are.
+    them. ``cross``: every client's model is counted; ``secure``: only means of buckets of clients are. Under
+    secure sums each client scores its own model: ``own``, on the rows that it holds out, or ``public``, on
+    the server's validation rows, of which every client has a copy.
     """
 
     who: str = SERVER
@@ -43,16 +48,25 @@ class ValidationSource:
     @property
     def at_clients(self) -> bool:
         """Whether the server has no validation rows."""
-        return self.who == CLIENTS
+        return self.who == CLIENTS and self.mode != PUBLIC
+
+    @property
+    def is_local(self) -> bool:
+        """Whether each client scores its own model, and the server no single one."""
+        return self.who == CLIENTS and self.mode in (OWN, PUBLIC)
 
     @property
     def min_cell(self) -> int:
         """Rows that a rate must have behind it."""
+        if self.is_local:
+            return MIN_OWN if self.at_clients else 0
         return MIN_CELL if self.at_clients else 0
 
     def __str__(self) -> str:
-        if not self.at_clients:
+        if self.who == SERVER:
             return SERVER if self.rows is None else f"{SERVER}:rows={self.rows}"
+        if self.mode == PUBLIC:
+            return f"{CLIENTS}:mode={PUBLIC}"
         bucket = f",bucket={self.bucket}" if self.mode == SECURE else ""
         everybody = ",validators=all" if self.validators == "all" else ""
         return f"{CLIENTS}:mode={self.mode}{bucket},share={plain(self.share)}{everybody}"
@@ -80,6 +94,9 @@ def parse_validation_source(text: str) -> ValidationSource:
     mode = _MODE.parse(given.get("mode", CROSS), "validation-from: mode")
     if "bucket" in given and mode != SECURE:
         raise InputError(f"validation-from: bucket must be left out with mode={mode}, got {given['bucket']}")
+    for key in ("share", "validators") if mode == PUBLIC else ("validators",) if mode == OWN else ():
+        if key in given:
+            raise InputError(f"validation-from: {key} must be left out with mode={mode}, got {given[key]}")
     bucket = _whole(given["bucket"], "bucket", 1) if "bucket" in given else ValidationSource.bucket
     share = _SHARE.parse(given.get("share", _SHARE.default), "validation-from: share")
     validators = _VALIDATORS.parse(

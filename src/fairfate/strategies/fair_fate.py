@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.fairness.metrics import Values
+from fairfate.fairness.metrics import Counts, Values
 from fairfate.strategies.guards import KeepSkill, MinMcc, guard
 from fairfate.strategies.hyperparameters import RUN_METRIC, Objective, Range
 from fairfate.strategies.momentum import MomentumState
 from fairfate.strategies.registry import Setup, register
 from fairfate.strategies.schedules import constant, demon, exponential, linear
-from fairfate.strategies.strategy import Cohort, Strategy, Vector, needs_of, scores
+from fairfate.strategies.strategy import Cohort, Strategy, Vector, needs_of, score_own, scores
 
 
 def at_least_as_fair(scores: Values, server: Values) -> tuple[NDArray[np.bool_], Values]:
@@ -64,6 +64,9 @@ def fair_fate(
     The published runs normalise F, demand more than the server's, and apply ``v / (1 - beta_t ** t)``:
     the published protocol. ``min_mcc`` and ``keep`` are not in the paper; see `guard`.
 
+    Under secure sums each client compares its F with the server's, and alpha_F is 0 in a round in which too
+    few clients are fair, or too few are not, for their sum to be opened.
+
     References
     ----------
     Salazar, Fernandes, Araújo, Abreu, "FAIR-FATE: Fair Federated Learning with Momentum", ICCS 2023.
@@ -92,17 +95,26 @@ def fair_fate(
     def aggregate(state: MomentumState, cohort: Cohort) -> MomentumState:
         t, b = cohort.round, beta(cohort.round)
         share = lam(t) * cohort.caution
-        is_fair, fairness_of = fair_set(*scores(fairness, cohort))
-        is_fair = is_fair & cohort.eligible
-
-        alpha_f, alpha_n = cohort.means(np.where(is_fair, fairness_of, 0.0), cohort.num_examples)
-        if not cohort.server_counts.any():  # no model was validated: FedAvg with momentum
-            alpha_f = alpha_n
+        if cohort.summed is not None:
+            fair: float | NDArray[np.bool_] = float(cohort.summed.members)
+            alpha_n = cohort.mean(cohort.num_examples)
+            alpha_f = np.zeros_like(alpha_n) if cohort.summed.mean is None else cohort.summed.mean
+        else:
+            is_fair, fairness_of = fair_set(*scores(fairness, cohort))
+            fair = is_fair & cohort.eligible
+            alpha_f, alpha_n = cohort.means(np.where(fair, fairness_of, 0.0), cohort.num_examples)
+            if not cohort.server_counts.any():  # no model was validated: FedAvg with momentum
+                alpha_f = alpha_n
 
         v = b * state.momentum + (1 - b) * alpha_f
         correction = 1 - b**t if setup.published else 1.0
         params = state.params + share * (v / correction) + (1 - share) * alpha_n
-        return MomentumState(params, v, {"lam": share, "beta": b, "fair": is_fair})
+        return MomentumState(params, v, {"lam": share, "beta": b, "fair": fair})
 
-    strategy = Strategy(init, aggregate, needs=needs_of(fairness))
+    def weigh(own: Counts, received: Counts) -> float:
+        is_fair, fairness_of = at_least_as_fair(*score_own(fairness, own, received))
+        return float(np.where(is_fair, fairness_of, 0.0)[0])
+
+    on_sums = None if setup.published else weigh  # whose scores are normalised by the round's extremes
+    strategy = Strategy(init, aggregate, needs=needs_of(fairness), weigh=on_sums)
     return guard(strategy, min_mcc=min_mcc or None, keep=keep)

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import numpy as np
 
+from fairfate.fairness.metrics import Counts
 from fairfate.strategies.guards import MinMcc, guard
 from fairfate.strategies.hyperparameters import EXTENSION, RUN_METRIC, Objective, Range
 from fairfate.strategies.registry import Setup, register
-from fairfate.strategies.strategy import Cohort, ModelState, Strategy, needs_of, scores
+from fairfate.strategies.strategy import Cohort, ModelState, Strategy, needs_of, score_own, scores
 
 
 @register("fedval", "mean of the clients' models, weighted by validation fairness", "Mehrabi et al. 2022")
@@ -31,6 +32,9 @@ def fedval(
 
     Notes
     -----
+    Under secure sums each client scores its own model. Where too few clients have a weight for their sum to
+    be opened, or too few have none, all count by their rows.
+
     ``floor``, ``sharpness`` and ``min_mcc`` are not in the paper.
 
     References
@@ -46,9 +50,18 @@ def fedval(
     fairness = setup.objective(metric, min_mcc)
 
     def aggregate(state: ModelState, cohort: Cohort) -> ModelState:
+        if cohort.summed is not None:
+            is_weighted = cohort.summed.members > 0 and cohort.summed.mean is not None
+            mean = cohort.summed.mean if is_weighted else cohort.mean(cohort.num_examples)
+            return ModelState(state.params + mean)
         fairness_of = np.nan_to_num(scores(fairness, cohort)[0], nan=0.0)
         weights = (fairness_of + floor) ** sharpness * cohort.eligible
         used = weights if weights.sum() > 0 else cohort.num_examples
         return ModelState(state.params + cohort.mean(used))
 
-    return guard(Strategy(ModelState, aggregate, needs=needs_of(fairness)), min_mcc=min_mcc or None)
+    def weigh(own: Counts, received: Counts) -> float:
+        score = float(np.nan_to_num(score_own(fairness, own, received)[0], nan=0.0)[0])
+        return float(max(0.0, (score + floor) / (1 + floor)) ** sharpness)  # a share of the largest one
+
+    strategy = Strategy(ModelState, aggregate, needs=needs_of(fairness), weigh=weigh)
+    return guard(strategy, min_mcc=min_mcc or None)

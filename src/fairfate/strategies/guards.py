@@ -56,8 +56,13 @@ def guard(strategy: Strategy, *, min_mcc: float | None = None, keep: float = 0.0
             after = strategy.aggregate(state, cohort._replace(caution=caution))
         return after
 
+    def weigh(own: Counts, received: Counts) -> float:
+        assert strategy.weigh is not None
+        return strategy.weigh(own, received) if min_mcc is None or mcc(own) >= min_mcc else 0.0
+
     needs = {*strategy.needs, *([Need.TRIALS] if keep > 0 else [])}
-    return strategy._replace(aggregate=aggregate, needs=needs)
+    guarded = None if strategy.weigh is None else weigh
+    return strategy._replace(aggregate=aggregate, needs=needs, weigh=guarded)
 
 
 def skill(counts: Counts) -> float:

@@ -100,6 +100,18 @@ ON_VALIDATION: Needs = frozenset({Need.SCORES, Need.DESCENT, Need.TRIALS})
 NOTHING: Mapping[Need[Any], Any] = MappingProxyType({})
 
 
+class Summed(NamedTuple):
+    """What sums say of a round in which no single client's update is known."""
+
+    clients: int
+    """In the sums."""
+    members: int = 0
+    """Clients that have given themselves a weight of more than 0, where the strategy has them do so."""
+    mean: Vector | None = None
+    """Their updates, averaged by these weights; None where they, or the other clients, are too few to be
+    hidden among each other."""
+
+
 class Cohort(NamedTuple):
     """What one round brought the server."""
 
@@ -127,6 +139,8 @@ class Cohort(NamedTuple):
     """(clients,) whose models may count as fair: all, unless a guard says otherwise."""
     caution: float = 1.0
     """What a guard multiplies by whatever a strategy adds to the FedAvg step."""
+    summed: Summed | None = None
+    """Under secure sums, whose cohort has one entry: all clients together."""
 
     def get(self, need: Need[Measured]) -> Measured:
         """What was measured for a need that the strategy declares."""
@@ -197,6 +211,10 @@ class Strategy(NamedTuple):
     """At the server: by what each of (clients, parameters) updates is multiplied before it is scored."""
     combine: Combine = weighted_means
     """At the server: what ``cohort.mean`` does. This and ``scale`` are set by steps."""
+    weigh: Callable[[Counts, Counts], float] | None = None
+    """At a client, under secure sums: its weight in [0, 1], from counts of its own model and of the one that
+    was sent out on the same validation rows; the server learns ``cohort.summed``. Without it a strategy that
+    scores clients cannot run on sums."""
     group_blind: bool = False
     """Whether it would do the same if everybody were in one group, whatever it asks of clients."""
 
@@ -220,6 +238,14 @@ def scores(fairness: Fairness, cohort: Cohort) -> tuple[Values, Values]:
         values = cohort.measure(fairness)
     else:
         values = fairness(with_server(cohort.client_counts, cohort.server_counts))
+    return values[:-1], values[-1]
+
+
+def score_own(fairness: Fairness, own: Counts, received: Counts) -> tuple[Values, Values]:
+    """(1,) fairness of a client's own model and that of the one it received, from its counts of both."""
+    if isinstance(fairness, IndividualObjective):
+        raise InputError("an objective of a client's own must be one of groups, got one of single rows")
+    values = fairness(with_server(own[None], received))
     return values[:-1], values[-1]
 
 

@@ -103,6 +103,7 @@ class Settings(Checked):
         config = self.config
         parse_objective(config.metric, counted=True)
         parse_hidden(self.hidden)
+        check(not config.secure_sums, "secure-sums must be left out on Flower", config.secure_sums)
         check(config.early_stopping == 0, "early-stopping must be left out on Flower", config.early_stopping)
         paths = {"validation": config.validation, "test": config.test, "out": self.out, "sites": self.sites}
         paths["study"] = self.study
