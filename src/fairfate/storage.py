@@ -143,22 +143,6 @@ def private_folder() -> Path | None:
     return folder
 
 
-def read_private(file: Path) -> bytes | None:
-    """What `write_private` has written; None if it is not there, or damaged."""
-    try:
-        content = file.read_bytes()
-    except OSError:
-        return None
-    size = hashlib.sha256().digest_size
-    return content[size:] if hashlib.sha256(content[size:]).digest() == content[:size] else None
-
-
-def write_private(file: Path, content: bytes) -> None:
-    """Keep something for the next time, behind its checksum, if that can be done."""
-    with suppress(OSError):
-        write_bytes(file, hashlib.sha256(content).digest() + content)
-
-
 def remove_unfinished(*folders: Path) -> None:
     """Remove what a killed process was writing; files that `replacing` has not made are left alone."""
     for folder in folders:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 import json
-import platform
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -15,9 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jinja2
-from jinja2 import BytecodeCache, Environment, FunctionLoader, StrictUndefined, Template
-from jinja2.bccache import Bucket
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from fairfate._version import __version__
@@ -30,14 +26,7 @@ from fairfate.report.contents import audit_rows, contents
 from fairfate.report.data import ReportData
 from fairfate.report.picture import group_rates, tradeoff
 from fairfate.results.folder import CARD, REPORT
-from fairfate.storage import (
-    check_output,
-    private_folder,
-    read_private,
-    spreadsheet_cell,
-    write_bytes,
-    write_private,
-)
+from fairfate.storage import check_output, spreadsheet_cell, write_bytes
 
 
 def write_report(
@@ -171,39 +160,20 @@ def asset(name: str) -> str:
     return (files("fairfate.report") / "html" / name).read_text("utf-8")
 
 
-class _Compiled(BytecodeCache):
-    """Keeps the compiled template, which takes longer to make than the page; Jinja checks that it fits."""
-
-    def load_bytecode(self, bucket: Bucket) -> None:
-        """Give it to Jinja, if it is there."""
-        file = self._file(bucket)
-        content = None if file is None else read_private(file)
-        if content is not None:
-            bucket.bytecode_from_string(content)
-
-    def dump_bytecode(self, bucket: Bucket) -> None:
-        """Keep it."""
-        file = self._file(bucket)
-        if file is not None:
-            write_private(file, bucket.bytecode_to_string())
-
-    def _file(self, bucket: Bucket) -> Path | None:
-        folder = private_folder()
-        versions = f"{platform.python_version()} {jinja2.__version__} {__version__}"
-        key = hashlib.sha256(f"{versions} {bucket.key} {bucket.checksum}".encode()).hexdigest()[:32]
-        return None if folder is None else folder / f"template-{key}"
-
-
 @cache
-def _template() -> Template:
-    environment = Environment(
-        autoescape=True,
+def templates(package: str) -> Environment:
+    """The Jinja templates of a package; values are escaped in those of HTML."""
+    return Environment(
+        loader=PackageLoader(package, ""),
+        autoescape=lambda name: name is not None and name.endswith(".html.j2"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=FunctionLoader(asset),
-        bytecode_cache=_Compiled(),
     )
+
+
+def _template() -> Template:
+    environment = templates("fairfate.report")
     environment.filters |= {
         "number": _number,
         "chance": _chance,
@@ -213,7 +183,7 @@ def _template() -> Template:
         "plainly": _plainly,
         "quoted": shlex.quote,
     }
-    return environment.get_template("report.html.j2")
+    return environment.get_template("html/report.html.j2")
 
 
 def json_script(data: Any) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment
+
+from fairfate.report.page import templates
 
 
 def render(study: str, template: str, **values: Any) -> str:
@@ -14,15 +15,8 @@ def render(study: str, template: str, **values: Any) -> str:
     return _environment(study).get_template(template).render(values)
 
 
-@cache
 def _environment(study: str) -> Environment:
-    environment = Environment(
-        loader=PackageLoader(f"fairfate.studies.{study}", ""),
-        autoescape=lambda name: name is not None and name.endswith(".html.j2"),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates(f"fairfate.studies.{study}")
     environment.filters |= {"f": format, "known": format_known}
     environment.globals |= {"count": count, "split_name": split_name}
     return environment
