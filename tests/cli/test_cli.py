@@ -241,7 +241,7 @@ def test_ctrl_c_keeps_finished_seeds_and_the_same_command_goes_on(tmp_path: Path
     assert all(now[name] == stamp for name, stamp in kept.items())
 
 
-@pytest.mark.parametrize("step", ["page.report", "tracking.Tracking.log"])
+@pytest.mark.parametrize("step", ["page.write_report", "tracking.Tracking.log"])
 def test_a_run_killed_after_its_training_goes_on_with_the_rest(
     fairfate, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -75,12 +75,12 @@ def run(
     from fairfate.experiments.execute import execute
     from fairfate.experiments.plan import changes
     from fairfate.experiments.prepare import prepare
-    from fairfate.experiments.runner import check_request
     from fairfate.report.audit import FOUR_FIFTHS
     from fairfate.report.data import ReportData
-    from fairfate.report.page import report as write_report
+    from fairfate.report.page import write_report
     from fairfate.report.terminal import show_run
     from fairfate.report.tracking import open_tracking
+    from fairfate.results.folder import REPORT
 
     if fair_from is not None:
         check(0 < fair_from <= 1, "fair-from must be in (0, 1]", f"{fair_from:g}")
@@ -95,14 +95,14 @@ def run(
     for note in changes(values.get("provenance", {}), table, config):
         say(f"Note: {note}")
     tracking = None if mlflow is None else open_tracking(mlflow)  # before training: a bad address fails now
-    check_request(execution.out, execution.jobs)
     folder = _new_folder(table.name) if execution.out is None else Path(execution.out)
-    messages = []
+    messages, parts = [], []
 
     def write(results: Run) -> None:
+        parts.append(ReportData.from_runs([results]))
         if not no_report:
             threshold = FOUR_FIFTHS if fair_from is None else fair_from
-            messages.append(f"Report: {write_report([folder], line=threshold)}")
+            messages.append(f"Report: {write_report(parts, folder / REPORT, threshold, force=True)}")
         if tracking is not None:
             messages.append(f"Logged to {tracking.shown} (run {tracking.log(results)})")
 
@@ -113,7 +113,7 @@ def run(
             watched(folder) if live else nullcontext(),
             Bar("rounds", total) as bar,
         ):
-            finished = execute(
+            execute(
                 plan,
                 table,
                 out=folder,
@@ -132,7 +132,7 @@ def run(
             if execution.out is None:
                 folder.rmdir()
                 folder.parent.rmdir()
-    show_run(console(), ReportData.from_runs([finished]), groups, saved_to=folder)
+    show_run(console(), parts[0], groups, saved_to=folder)
     for message in messages:
         console(soft_wrap=True).print(message)
 

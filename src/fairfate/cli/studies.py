@@ -39,13 +39,11 @@ def sweep(
     """Run the product of datasets, partitions, protocols, settings and seeds; only what is missing."""
     from fairfate.experiments.cluster import open_cluster
     from fairfate.experiments.config import expand, read_config
-    from fairfate.experiments.runner import check_request
     from fairfate.experiments.sweep import sweep as run_sweep
     from fairfate.report.data import ReportData
     from fairfate.report.terminal import show_run
 
     configs = expand(read_config(file), where=str(file))
-    check_request(out, jobs)
     folder = out if out is not None else Path("runs") / file.stem
     with open_cluster(cluster) as executor, watching(folder) as (progress, on_plan):
         finished = run_sweep(

@@ -16,8 +16,7 @@ from fairfate.errors import InputError
 from fairfate.experiments.plan import Plan
 from fairfate.fairness.metrics import acceptance, count
 from fairfate.fairness.objective import metrics_by, reported_fairness
-from fairfate.federation.seeds import Streams
-from fairfate.federation.split import assign_rows, fit_encoder
+from fairfate.federation.split import fit_encoder
 from fairfate.storage import csv_text, write_bytes
 
 BASELINES = "baselines.csv"
@@ -47,10 +46,8 @@ def pooled_baselines(plan: Plan, table: Table) -> tuple[Baseline, ...]:
     measured: dict[str, list[dict[str, float]]] = {LOGISTIC: [], BOOSTING: []}
     with threadpool_limits(1):  # threads that wait for each other cost more than they save
         for seed in _seeds(plan, table):
-            streams = Streams(seed, plan.published)
-            rows = assign_rows(
-                table, plan.partition, plan.clients, streams, plan.validation_source, plan.min_cell
-            )
+            streams = plan.streams(seed)
+            rows = plan.assign(table, streams)
             encoder = fit_encoder(table, rows.train, streams)
             inputs = (encoder.transform(table.features, part) for part in (rows.train, rows.test))
             columns = (table.features[part] for part in (rows.train, rows.test))

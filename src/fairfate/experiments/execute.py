@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,14 +17,14 @@ from fairfate.data import Table
 from fairfate.data.groups import Groups
 from fairfate.engine.recorder import Trace
 from fairfate.errors import InputError
-from fairfate.experiments.baselines import BASELINES, Baseline, pooled_baselines, write_baselines
+from fairfate.experiments.baselines import BASELINES, Baseline, pooled_baselines
 from fairfate.experiments.config import PROVENANCE
-from fairfate.experiments.importances import IMPORTANCES, Importance, importances, write_importances
+from fairfate.experiments.importances import IMPORTANCES, importances, write_importances
 from fairfate.experiments.job import Job, fitted, key_of, run_job
 from fairfate.experiments.live import Writer, clear_live, header, live_file, seen_since
 from fairfate.experiments.plan import Plan, dump_config
 from fairfate.experiments.runner import Task, check_request, run_jobs
-from fairfate.experiments.runs import Run
+from fairfate.experiments.runs import Run, write_results
 from fairfate.experiments.store import Store, file_checksum
 from fairfate.experiments.workers import Progress, Report, cores, in_background, runs_here
 from fairfate.models.fair_model import FairModel
@@ -50,9 +50,8 @@ from fairfate.results.folder import (
     read_date,
     today,
 )
-from fairfate.results.recommendation import choose
-from fairfate.results.summary import group_rates, write_csv
-from fairfate.results.tables import read_frame, write_rounds, write_table
+from fairfate.results.summary import write_csv
+from fairfate.results.tables import read_frame, write_table
 from fairfate.storage import locked, remove_unfinished, write_bytes
 from fairfate.strategies import labels, load_plugin
 
@@ -92,43 +91,64 @@ def execute(
     again.
     """
     folder = check_request(out, jobs)
+    config = dump_config(plan, table)
+    with _opened(folder, config, force):
+        run = _train(plan, table, tomllib.loads(config), folder, jobs, executor, progress, baselines)
+        if folder is not None:
+            write_results(run, folder)
+            if run.best is not None:
+                run.model().save(folder / MODELS / BEST)
+                write_importances(folder / IMPORTANCES, run.importances)
+        on_results(run)
+        if folder is not None:
+            write_csv(folder / SUMMARY, run.summary)  # last: now it is finished
+            _clear_seeds(folder)
+    return run
+
+
+@contextmanager
+def _opened(folder: Path | None, config: str, force: bool) -> Iterator[None]:
+    """Have a run's folder, if it has one, for this process alone; one that comes to nothing is emptied."""
     if folder is None:
-        return _execute(plan, table, None, jobs, executor, progress, baselines, on_results)
+        yield
+        return
     with locked(folder):
-        begun = _open(folder, dump_config(plan, table), force)
+        begun = _open(folder, config, force)
         try:
-            return _execute(plan, table, folder, jobs, executor, progress, baselines, on_results)
+            yield
         except InputError:
             if begun and not Store(folder / CELLS).files:
-                _remove_results(folder)  # nothing has come of it
+                _remove_results(folder)
             raise
+        finally:
+            remove_unfinished(*(folder / part for part in _PARTS))
 
 
-def _execute(
+def _train(
     plan: Plan,
     table: Table,
+    config: Mapping[str, Any],
     folder: Path | None,
     jobs: int | None,
     executor: Executor | None,
     progress: Progress,
     baselines: bool,
-    on_results: Callable[[Run], None],
 ) -> Run:
-    seeds = plan.config.seeds
-    planned = {seed: Job.from_table(plan, seed, table) for seed in seeds}
-    frames: dict[int, Seed] = {}
+    """The run of all seeds: those that the folder has, and the others once they are trained."""
+    planned = {seed: Job.from_table(plan, seed, table) for seed in plan.config.seeds}
+    seeds: dict[int, Seed] = {}
     damaged: list[str] = []
     if folder is not None:
         remove_unfinished(folder, *(folder / part for part in _PARTS))
-        frames, damaged = _finished(folder, planned, labels(plan.specs))
-    start, amount = len(frames) * plan.training.rounds, float(plan.training.rounds)
+        seeds, damaged = _finished(folder, planned, labels(plan.specs))
+    start, amount = len(seeds) * plan.training.rounds, float(plan.training.rounds)
     live = folder if executor is None else None  # others may not see it
-    tasks = [Task(job, (live,), amount) for seed, job in planned.items() if seed not in frames]
+    tasks = [Task(job, (live,), amount) for seed, job in planned.items() if seed not in seeds]
     workers = jobs or _jobs(plan, table, len(tasks))
     here = executor is None and runs_here(workers, len(tasks))
 
     def keep(task: Task, result: Seed) -> None:
-        frames[task.job.seed] = result
+        seeds[task.job.seed] = result
         if folder is not None:
             _keep(folder, task.job, result, table.grouping)
 
@@ -139,66 +159,50 @@ def _execute(
             pooled = stack.enter_context(in_background(_train_baselines, table, plan))
         else:
             pooled = partial(pooled_baselines, plan, table)
-        try:
-            run_jobs(
-                run_seed,
-                tasks,
-                [table],
-                keep,
-                jobs=workers,
-                executor=executor,
-                progress=lambda amount: progress(start + amount),
-            )
-        finally:
-            if folder is not None:
-                remove_unfinished(*(folder / part for part in _PARTS))
+        run_jobs(
+            run_seed,
+            tasks,
+            [table],
+            keep,
+            jobs=workers,
+            executor=executor,
+            progress=lambda amount: progress(start + amount),
+        )
         pooled_models = pooled()
-    rounds = pd.concat([frames[seed].rounds for seed in seeds], ignore_index=True)
-    clients = pd.concat([frames[seed].clients for seed in seeds], ignore_index=True)
-    names = labels(plan.specs)
-    models = {(names[n], seed): model for seed in seeds for n, model in enumerate(frames[seed].models)}
-    if plan.network is not None:  # no process can send one
-        models = {
-            key: replace(model, network=plan.network.model(model.schema).scores)
-            for key, model in models.items()
-        }
-    best = choose(rounds, plan.config.metric, table.grouping)
-    final = Final.together([frames[seed].final for seed in seeds])
-    drops: tuple[Importance, ...] = ()
-    if best is not None:
-        drops = importances(plan, table, models[names[best.line], best.seed], best.seed)
-    if folder is not None:
-        if pooled_models:
-            write_baselines(folder / BASELINES, pooled_models)
-        write_rounds(folder / ROUNDS, rounds, table.grouping)
-        write_table(folder / CLIENTS, clients, CLIENTS)
-        write_final(folder, final)
-        write_csv(folder / GROUPS, group_rates(rounds, table.grouping))
-        if best is not None:
-            models[names[best.line], best.seed].save(folder / MODELS / BEST)
-            write_importances(folder / IMPORTANCES, drops)
+    ordered = [seeds[seed] for seed in plan.config.seeds]
     run = Run(
-        tomllib.loads(dump_config(plan, table)),
+        config,
         table.grouping,
-        rounds,
-        clients,
+        pd.concat([seed.rounds for seed in ordered], ignore_index=True),
+        pd.concat([seed.clients for seed in ordered], ignore_index=True),
         folder,
         tuple(damaged),
-        models,
-        final,
-        drops,
-        "" if folder is None else read_date(folder),
-        pooled_models,
+        _models(plan, seeds),
+        Final.together([seed.final for seed in ordered]),
+        date="" if folder is None else read_date(folder),
+        baselines=pooled_models,
         notes=(*table.notes, *plan.notes),
         outcome=f"{table.target} = {table.label_names[1]}",
         plan=plan,
         table=table,
     )
-    on_results(run)
-    if folder is not None:
-        write_csv(folder / SUMMARY, run.summary)  # last: now it is finished
-        _clear_seeds(folder)
-    return run
+    best = run.best
+    return run if best is None else replace(run, importances=importances(plan, table, run.model(), best.seed))
+
+
+def _models(plan: Plan, seeds: Mapping[int, Seed]) -> dict[tuple[str, int], FairModel]:
+    """The models by the strategy's name and the seed."""
+    names = labels(plan.specs)
+    models = {
+        (name, seed): model
+        for seed in plan.config.seeds
+        for name, model in zip(names, seeds[seed].models, strict=True)
+    }
+    if plan.network is None:
+        return models
+    return {  # no process can send a network
+        key: replace(model, network=plan.network.model(model.schema).scores) for key, model in models.items()
+    }
 
 
 def _train_baselines(table: Table, plan: Plan, report: Report) -> tuple[Baseline, ...]:
@@ -215,7 +219,7 @@ def _finished(
     store = Store(folder / CELLS)
     damaged = store.repair()
     store.index()
-    frames: dict[int, Seed] = {}
+    seeds: dict[int, Seed] = {}
     for seed, job in planned.items():
         if store.missing(job):
             continue
@@ -231,8 +235,8 @@ def _finished(
             clients = read_frame(part)
             models = [FairModel.load(file) for file in files]
             final = Final(*(read_frame(folder / PARTS / name) for name in _final_parts(seed)))
-            frames[seed] = Seed(rounds, clients, models, final)
-    return frames, damaged
+            seeds[seed] = Seed(rounds, clients, models, final)
+    return seeds, damaged
 
 
 def _is_of(rounds: pd.DataFrame, job: Job) -> bool:
@@ -279,11 +283,9 @@ def run_seed(task: Task, table: Table, report: Report) -> Seed:
         checkpoint=None if folder is None else folder / CHECKPOINTS / f"seed-{seed}.safetensors",
         on_record=None if folder is None else _live(folder, job, table),
     )
-    models = fitted(plan, table, seed, outcome)
     released = [Released(trace.spec, trace.params, trace.thresholds) for trace in outcome.traces]
-    network = plan.model(outcome.federation.inputs, models[0].schema)
-    final = describe(network, released, outcome.federation, seed)
-    return Seed(outcome.rounds, outcome.clients, models, final)
+    final = describe(outcome.model, released, outcome.federation, seed)
+    return Seed(outcome.rounds, outcome.clients, fitted(plan, table, seed, outcome), final)
 
 
 def _keep(folder: Path, job: Job, result: Seed, groups: Groups) -> None:

@@ -13,8 +13,6 @@ from fairfate.data import Table
 from fairfate.errors import InputError
 from fairfate.experiments.plan import Plan
 from fairfate.fairness.thresholds import auc, histogram
-from fairfate.federation.seeds import Streams
-from fairfate.federation.split import assign_rows
 from fairfate.models.fair_model import FairModel
 from fairfate.models.rows import PackedRows
 from fairfate.storage import csv_text, write_bytes
@@ -35,11 +33,8 @@ def importances(plan: Plan, table: Table, model: FairModel, seed: int) -> tuple[
     """The columns of a model by their importance, the largest first; none for very wide tables."""
     if len(table.feature_names) > MOST_COLUMNS:
         return ()
-    streams = Streams(seed, plan.published)
-    assignment = assign_rows(
-        table, plan.partition, plan.clients, streams, plan.validation_source, plan.min_cell
-    )
-    rows, encoder = np.sort(assignment.test)[:MOST_ROWS], model.schema.encoder
+    streams = plan.streams(seed)
+    rows, encoder = np.sort(plan.assign(table, streams).test)[:MOST_ROWS], model.schema.encoder
     scored = plan.model(encoder.inputs, model.schema)
     params = np.asarray(scored.flat(dict(model.arrays)), dtype=np.float32)
 

@@ -86,6 +86,8 @@ class Outcome:
     federation: Federation
     clients: pd.DataFrame
     """Who took part in each round; empty unless asked for."""
+    model: Model
+    schema: Schema
 
 
 def run_job(
@@ -103,10 +105,12 @@ def run_job(
     streams = Streams(seed, plan.published)
     min_cell = plan.min_cell
     federation = build(table, plan.partition, plan.clients, streams, plan.validation_source, min_cell)
+    schema = Schema.from_table(table, federation.encoder)
+    model = plan.model(federation.inputs, schema)
     traces = simulate(
         federation,
         specs,
-        plan.model(federation.inputs, Schema.from_table(table, federation.encoder)),
+        model,
         plan.training,
         plan.setup(table),
         streams,
@@ -118,7 +122,8 @@ def run_job(
         secure_sums=plan.secure_sums,
     )
     rounds = trace_frame(key_of(plan, seed), traces, table.grouping)
-    return Outcome(rounds, traces, federation, clients_of(traces, seed, table.grouping))
+    clients = clients_of(traces, seed, table.grouping)
+    return Outcome(rounds, traces, federation, clients, model, schema)
 
 
 def trace_frame(key: Mapping[str, Any], traces: Sequence[Trace], groups: Groups | None) -> pd.DataFrame:
@@ -146,10 +151,8 @@ def key_of(plan: Plan, seed: int) -> dict[str, Any]:
 
 def fitted(plan: Plan, table: Table, seed: int, outcome: Outcome) -> list[FairModel]:
     """The trained models, with all that is needed to use them."""
-    schema = Schema.from_table(table, outcome.federation.encoder)
-    model = plan.model(outcome.federation.inputs, schema)
     about = {"protocol": plan.config.protocol, "seed": seed, "data": table.name}
-    return [fair_model(model, schema, table, trace, **about) for trace in outcome.traces]
+    return [fair_model(outcome.model, outcome.schema, table, trace, **about) for trace in outcome.traces]
 
 
 def fair_model(model: Model, schema: Schema, table: Table, trace: Trace, **about: Any) -> FairModel:

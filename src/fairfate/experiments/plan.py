@@ -20,6 +20,8 @@ from fairfate.errors import InputError, check
 from fairfate.experiments.config import HIDDEN, Config, Shape, config_text
 from fairfate.fairness.objective import parse_objective
 from fairfate.federation.partition import Partition, parse_partition
+from fairfate.federation.seeds import Streams
+from fairfate.federation.split import RowAssignment, assign_rows
 from fairfate.federation.validation_source import AT_SERVER, ValidationSource, parse_validation_source
 from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
@@ -72,6 +74,16 @@ class Plan:
     def setup(self, table: Table) -> Setup:
         """What strategies may know of the run."""
         return setup_of(self.validation_source, self.training, table.grouping, self.published)
+
+    def streams(self, seed: int) -> Streams:
+        """The random numbers of a seed."""
+        return Streams(seed, self.published)
+
+    def assign(self, table: Table, streams: Streams) -> RowAssignment:
+        """Which of a table's rows are whose, and for what."""
+        return assign_rows(
+            table, self.partition, self.clients, streams, self.validation_source, self.min_cell
+        )
 
     @property
     def split(self) -> str:

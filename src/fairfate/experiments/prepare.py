@@ -17,8 +17,7 @@ from fairfate.fairness.disclosure import MIN_CELL
 from fairfate.fairness.metrics import CellRows
 from fairfate.fairness.objective import bind_individual, check_defined
 from fairfate.federation.individual import check_measurable
-from fairfate.federation.seeds import Streams
-from fairfate.federation.split import NO_ROWS, assign_rows, split_rows
+from fairfate.federation.split import NO_ROWS, split_rows
 from fairfate.federation.validation_source import (
     AT_SERVER,
     CLIENTS,
@@ -123,9 +122,9 @@ def _check_seed(plan: Plan, table: Table, seed: int, setup: Setup) -> tuple[int,
 
     Returns how many validation rows there are, and how many rows each client excludes.
     """
-    streams, min_cell, excluded = Streams(seed, plan.published), plan.min_cell, NO_ROWS
+    streams, min_cell, excluded = plan.streams(seed), plan.min_cell, NO_ROWS
     if _may_fail(plan) or seed == plan.config.seeds[0] or plan.validation_source != AT_SERVER or min_cell > 1:
-        assigned = assign_rows(table, plan.partition, plan.clients, streams, plan.validation_source, min_cell)
+        assigned = plan.assign(table, streams)
         train, validation, excluded = assigned.train, assigned.validation, assigned.excluded
     else:
         train, validation, _ = split_rows(table, streams)

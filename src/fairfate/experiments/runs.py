@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fairfate.data import Table
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, listing
-from fairfate.experiments.baselines import Baseline, read_baselines
+from fairfate.experiments.baselines import BASELINES, Baseline, read_baselines, write_baselines
 from fairfate.experiments.config import HIDDEN, PROVENANCE, read_written
 from fairfate.experiments.importances import Importance, read_importances
 from fairfate.experiments.live import join_clients, read_live_seeds
@@ -27,14 +27,16 @@ from fairfate.models.fair_model import FairModel
 from fairfate.models.mlp import parse_hidden
 from fairfate.models.training import Training
 from fairfate.models.user_network import Network, split
-from fairfate.results.details import Final, read_final
+from fairfate.results.details import Final, read_final, write_final
 from fairfate.results.folder import (
     CELLS,
     CLIENTS,
     CONFIG,
     CONFIGS,
+    GROUPS,
     MODELS,
     REPORT,
+    ROUNDS,
     SUMMARY,
     is_sweep,
     model_file,
@@ -42,7 +44,7 @@ from fairfate.results.folder import (
     read_date,
 )
 from fairfate.results.recommendation import Candidate, Choice, assess, find_line, pick
-from fairfate.results.summary import group_rates, row_names, summarise
+from fairfate.results.summary import group_rates, row_names, summarise, write_csv
 from fairfate.results.tables import (
     KEYS,
     empty_rounds,
@@ -50,6 +52,8 @@ from fairfate.results.tables import (
     read_clients,
     read_counted_rounds,
     read_rounds,
+    write_rounds,
+    write_table,
 )
 
 if TYPE_CHECKING:
@@ -249,6 +253,18 @@ class Run:
     def groups(self) -> pd.DataFrame:
         """What each strategy does to each group: rows, acceptance, error rates, with 95 % intervals."""
         return group_rates(self.rounds, self.grouping)
+
+
+def write_results(run: Run, folder: Path) -> None:
+    """Write the tables of a run but its summary, which comes last: it means that the run has finished."""
+    if run.baselines:
+        write_baselines(folder / BASELINES, run.baselines)
+    write_rounds(folder / ROUNDS, run.rounds, run.grouping)
+    write_table(folder / CLIENTS, run.clients, CLIENTS)
+    if run.final is not None:
+        write_final(folder, run.final)
+    if len(run.rounds):
+        write_csv(folder / GROUPS, run.groups)
 
 
 def load_run(folder: str | Path, model: str | None = None) -> Run:

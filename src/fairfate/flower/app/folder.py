@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,17 +18,15 @@ from fairfate.engine.recorder import Trace
 from fairfate.experiments.config import Config, config_text
 from fairfate.experiments.job import clients_of, fair_model, trace_frame
 from fairfate.experiments.live import Writer, clear_live, header, live_file, seen_since
+from fairfate.experiments.runs import Run, write_results
 from fairfate.flower.app.server import ServerData
 from fairfate.flower.app.settings import Settings
 from fairfate.flower.logs import log, one_line
 from fairfate.flower.strategy import FlowerStrategy
 from fairfate.flower.study import Study
-from fairfate.report.page import report
-from fairfate.results.details import Final, Released, score_table, write_final
-from fairfate.results.folder import CLIENTS as RECORD
-from fairfate.results.folder import CONFIG, GROUPS, MODELS, ROUNDS, SUMMARY, model_file
-from fairfate.results.summary import group_rates, summarise, write_csv
-from fairfate.results.tables import write_rounds, write_table
+from fairfate.results.details import Final, Released, score_table
+from fairfate.results.folder import CONFIG, MODELS, SUMMARY, model_file
+from fairfate.results.summary import write_csv
 from fairfate.storage import LOCK, csv_text, locked, remove_unfinished, write_bytes
 from fairfate.strategies import labels, parse_spec
 
@@ -72,35 +71,41 @@ class RunFolder:
     def finish(self, settings: Settings, data: ServerData, strategy: FlowerStrategy) -> None:
         """Write rounds, model, clients and summary as `fairfate run` does; a summary means finished."""
         trace, grouping, seed = strategy.trace, data.schema.grouping, settings.seed
-        rounds = trace_frame(_key(settings), [trace], grouping)
-        write_rounds(self.path / ROUNDS, rounds, grouping)
         clients = clients_of([trace], seed, grouping).drop(columns="node", errors="ignore")
-        write_table(self.path / RECORD, clients, RECORD)
-        plain = clients.drop(columns=["strategy", "metric", "settings", "seed"], errors="ignore")
-        write_bytes(self.path / CLIENTS, csv_text(plain).encode())
-        study = {key: value for key, value in self.provenance.items() if key.startswith("study")}
-        about = {"protocol": settings.config.protocol, "seed": seed, "data": settings.name, **study}
-        model = fair_model(data.model, data.schema, data.table, trace, **about)
-        model.save(self.path / MODELS / model_file(labels([trace.spec])[0], seed))
-        released = [Released(trace.spec, trace.params, trace.thresholds)]
-        scores = score_table(data.model, released, data.test.rows, len(grouping), seed)
-        write_final(self.path, Final(scores))
-        if len(rounds):
-            write_csv(self.path / GROUPS, group_rates(rounds, grouping))
-        write_csv(self.path / SUMMARY, summarise(rounds))
         most = max(strategy.asked, default=0) or None
         config = _config(settings, self.path, settings.config.per_round or most)
         sites = sorted(set(clients["name"][clients["outcome"].isin((USED, FAIR))]))
         notes = {"data-notes": [strategy.sampled]} if strategy.sampled else {}
         text = config_text(config, {**self.provenance, "server-sites": sites, **notes})
+        study = {key: value for key, value in self.provenance.items() if key.startswith("study")}
+        about = {"protocol": settings.config.protocol, "seed": seed, "data": settings.name, **study}
+        model = fair_model(data.model, data.schema, data.table, trace, **about)
+        name = labels([trace.spec])[0]
+        released = [Released(trace.spec, trace.params, trace.thresholds)]
+        run = Run(
+            tomllib.loads(text),
+            grouping,
+            trace_frame(_key(settings), [trace], grouping),
+            clients,
+            self.path,
+            models={(name, seed): model},
+            final=Final(score_table(data.model, released, data.test.rows, len(grouping), seed)),
+            notes=tuple(notes.get("data-notes", ())),
+            outcome=f"{data.schema.target} = {data.schema.labels[1]}",
+        )
+        model.save(self.path / MODELS / model_file(name, seed))
+        plain = clients.drop(columns=["strategy", "metric", "settings", "seed"], errors="ignore")
+        write_bytes(self.path / CLIENTS, csv_text(plain).encode())
+        write_results(run, self.path)
+        write_csv(self.path / SUMMARY, run.summary)
         write_bytes(self.path / CONFIG, text.encode())
         self.checkpoint.unlink(missing_ok=True)
         clear_live(self.path)
         log(INFO, "Saved to %s", self.path)
-        if not len(rounds):
+        if not len(run.rounds):
             return
         try:
-            log(INFO, "Report: %s", report([self.path]))
+            log(INFO, "Report: %s", run.report())
         except Exception as error:  # the run has its results; the report can be written again from them
             log(WARNING, "The report was not written (fairfate report %s): %s", self.path, one_line(error))
 
