@@ -159,6 +159,13 @@ def test_no_recommendation_says_what_to_try_next() -> None:
     assert "--clients" in untrained.reason
 
 
+@pytest.mark.parametrize(("area", "is_said"), [(0.71, True), (0.52, False), (math.nan, False)])
+def test_scores_of_collapsed_models_that_rank_people_are_named(area: float, is_said: bool) -> None:
+    data = compare({"fedavg": [NOBODY] * 2, "fair_fate": [NOBODY] * 2})
+    vars(data)["auc"] = np.array([area, area, math.nan, math.nan])
+    assert ("The scores of fedavg do rank people (AUC 0.71" in recommend(data).reason) == is_said
+
+
 @pytest.mark.parametrize("model", [NOBODY, FAIR])
 def test_output_recommends_a_model_everywhere_or_nowhere(model: np.ndarray) -> None:
     found = compare({"fedavg": [model] * 2, "fair_fate": [model] * 2})
@@ -175,7 +182,7 @@ def test_pooled_model_that_collapsed_is_not_praised() -> None:
     scores = {"accuracy": 0.958, "mcc": 0.0, "eqo": 1.0}
     pooled = Baseline("pooled logistic regression", 2, scores)
     found = replace(compare({"fedavg": [NOBODY] * 2}), baselines=(pooled,))
-    assert "logistic regression collapsed" in recommend(found).pooled
+    assert "logistic regression does no better: it collapsed" in recommend(found).pooled
     assert "1.000" not in recommend(found).pooled
     skilled = replace(found, baselines=(pooled._replace(metrics=scores | {"mcc": 0.3}),))
     assert "collapsed" not in recommend(skilled).pooled
@@ -234,7 +241,7 @@ def test_what_others_gain_beside_plain_training_is_tested_too() -> None:
     [
         (UNFAIR, "the whole interval is below 0.8"),
         (FAIR, "the whole interval is at or above 0.8"),
-        (counts((0.6, 0.15), (0.75, 0.17), rows=300), "inconclusive"),
+        (counts((0.6, 0.15), (0.75, 0.17), rows=300), "Inconclusive"),
     ],
 )
 def test_fairness_of_the_saved_model_is_held_against_four_fifths(model: np.ndarray, verdict: str) -> None:

@@ -285,7 +285,7 @@ def _shown(min_cell: int) -> str:
     return (
         f"No count of fewer than {min_cell} people is shown (fairfate report --min-cell); where one is"
         f" hidden, those beside it are rounded to multiples of {min_cell}. Rates and ratios are those of the"
-        " exact counts."
+        " exact counts, so where rows are few, counts can be worked out from them."
     )
 
 

@@ -36,8 +36,8 @@ RESPLIT = 1 / 3
 """Test rows over training rows, where each seed splits the data anew."""
 FLAWS = {
     "no round counted": "every round was discarded, so the model is the one that training began with",
-    "collapsed": f"an MCC below {COLLAPSED} means that a model hardly tells people apart, whatever its"
-    " fairness says",
+    "collapsed": f"an MCC below {COLLAPSED} means nearly one decision for everybody, which is of no use"
+    " however fair it looks",
 }
 """Why a strategy is never the best, called fairer or recommended, and what it means; the first is named."""
 

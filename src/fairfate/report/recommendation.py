@@ -30,10 +30,12 @@ from fairfate.results.recommendation import (
 
 SIGNIFICANT = 0.05
 """The level of the paired tests."""
+RANKS = 0.6
+"""An AUC from which on scores are said to rank people."""
 NAMES = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "mcc": "MCC"}
 RULE = (
-    f"accuracy at most {TOLERANCE} below the best one's, and at least {KEEP:.0%} of the best one's lead over"
-    " chance (balanced accuracy minus 0.5)"
+    f"accuracy within {TOLERANCE} of the most accurate one's, and at least {KEEP:.0%} of its lead over chance"
+    " (balanced accuracy minus 0.5)"
 )
 NEXT_STEPS = {
     COLLAPSE: (
@@ -92,8 +94,9 @@ def recommend(data: ReportData) -> Recommendation:
     choice, candidates = data.recommended, data.candidates
     if choice is None:
         flaws = [candidate.flaw for candidate in candidates if candidate.flaw]
-        steps = NEXT_STEPS[max(flaws, key=flaws.count)] if flaws else ""
-        reason = " ".join(filter(None, (_none(candidates), steps)))
+        flaw = max(flaws, key=flaws.count, default="")
+        ranking = _ranking(data) if flaw == COLLAPSE else ""
+        reason = " ".join(filter(None, (_none(candidates), ranking, NEXT_STEPS.get(flaw, ""))))
         headline = "No model can be recommended."
         rejected = tuple(
             (candidate.name, candidate.rejected_because)
@@ -126,6 +129,18 @@ def recommend(data: ReportData) -> Recommendation:
                 ),
             )
         ),
+    )
+
+
+def _ranking(data: ReportData) -> str:
+    """That scores rank people although the decisions do not tell them apart, where they do."""
+    areas = [float(data.per_seed("auc", line).mean()) for line in range(len(data.names))]
+    best = max(range(len(areas)), key=lambda line: -math.inf if math.isnan(areas[line]) else areas[line])
+    if not areas[best] >= RANKS:
+        return ""
+    return (
+        f"The scores of {data.names[best]} do rank people (AUC {areas[best]:.3f}; 0.5 is chance), but nearly"
+        " all of them lie on one side of the decision threshold."
     )
 
 
@@ -228,7 +243,8 @@ def _comparison(data: ReportData, choice: Choice, candidates: Sequence[Candidate
     changes = _changes(data, choice.line, 0, (metric, *NAMES))
     text = f"From {first} to {choice.name}, on the test rows{_means(data)}: {changes}."
     if data.mean(metric, choice.line) <= data.mean(metric, 0):
-        text += f" On these rows nothing is gained in {name_of(metric)}."
+        confirmed = candidates[choice.line].fairness <= candidates[0].fairness
+        text += f" On these rows{'' if confirmed else ', unlike on the validation rows,'} it is not fairer."
     return f"{text}{_worst_loss(data, choice.line)}"
 
 
@@ -272,12 +288,10 @@ def _chance(data: ReportData, choice: Choice) -> str:
         return f"Whether the difference in {metric} is chance cannot be tested: it is the same in all seeds."
     p = f"{_p_value(test['p-adjusted'])}, {_tested(data, test['seeds'])}"
     if test["p-adjusted"] >= SIGNIFICANT:
-        no_gain = f"on the test rows it is not fairer than {data.names[0]}, and the difference may be chance"
-        chance = f"on the test rows its gain in {metric} over {data.names[0]} may be chance"
-        verdict = chance if test["value"] < 0 else no_gain
+        change = f"{abs(test['value']):.3f} {'gain' if test['value'] < 0 else 'loss'} in {metric}"
         return (
-            f"{verdict[0].upper()}{verdict[1:]} ({p}): the run does not prove that it is fairer."
-            " More seeds (--seeds) or rows would tell."
+            f"On the test rows its {change} against {data.names[0]} may be chance ({p}): the run does not"
+            " prove that it is fairer. More seeds (--seeds) or rows would tell."
         )
     # The test compares the others with the recommended one.
     verdict = "fairer" if test["value"] < 0 else "less fair"
@@ -332,7 +346,8 @@ def _pooled(data: ReportData, choice: Choice | None) -> str:
         name, values = baseline.name, baseline.metrics
         reached = f"accuracy {values['accuracy']:.3f}, {name_of(metric)} {values[metric]:.3f}"
         if values["mcc"] < COLLAPSED:
-            parts.append(f"{name} collapsed (accuracy {values['accuracy']:.3f}, MCC {values['mcc']:.3f})")
+            worse = "collapsed" if choice else "does no better: it collapsed"
+            parts.append(f"{name} {worse} (accuracy {values['accuracy']:.3f}, MCC {values['mcc']:.3f})")
         elif choice is None:
             parts.append(f"{name} has {reached}")
         else:
@@ -357,9 +372,9 @@ def _more(difference: float, what: str) -> str:
 
 
 VERDICTS = {
-    ABOVE: "the whole interval is at or above {line}, so the model meets it",
-    BELOW: "the whole interval is below {line}, so the model does not meet it",
-    UNCLEAR: "the interval contains {line}, so the test is inconclusive",
+    ABOVE: "Yes: the whole interval is at or above {line}",
+    BELOW: "No: the whole interval is below {line}",
+    UNCLEAR: "Inconclusive: the interval contains {line}",
 }
 """What is said of a ratio and its interval, by the fairness threshold."""
 
@@ -378,16 +393,19 @@ def _fairness(data: ReportData, choice: Choice) -> str:
     saved = f"{model} has {numbers}"
     if verdict.sentence not in VERDICTS:
         return f"{saved}, of too few people for an interval, and accuracy {accuracy:.3f} on the test rows."
+    metric = name_of(data.objective)
     text = (
-        f"{saved} ({_ends(verdict)}) and accuracy {accuracy:.3f} on the test rows. Fairness threshold of"
-        f" {FOUR_FIFTHS}: {VERDICTS[verdict.sentence].format(line=FOUR_FIFTHS)}."
+        f"{saved} ({_ends(verdict)}) and accuracy {accuracy:.3f} on the test rows."
+        f" Is {metric} at least {FOUR_FIFTHS}? {VERDICTS[verdict.sentence].format(line=FOUR_FIFTHS)}."
     )
     selection = _lowest(alone, "sp")
     if data.objective == "sp" or selection.sentence not in VERDICTS:
         return text
+    differ = "" if selection.sentence == verdict.sentence else " Which of the two counts is yours to decide."
     return (
-        f"{text} Four-fifths rule, which compares selection rates: SP {selection.value:.3f}"
-        f" ({_ends(selection)}); {VERDICTS[selection.sentence].format(line=FOUR_FIFTHS)}."
+        f"{text} Four-fifths rule: is SP, the ratio of selection rates, at least {FOUR_FIFTHS}?"
+        f" {VERDICTS[selection.sentence].format(line=FOUR_FIFTHS)} (SP {selection.value:.3f},"
+        f" {_ends(selection)}).{differ}"
     )
 
 
@@ -409,8 +427,8 @@ def _inputs(data: ReportData) -> str:
         return ""
     drop = " ".join(f"--drop {name}" for name in inputs)
     return (
-        f"The model takes {listing(inputs)} as an input. It must be known at every decision, which the law"
-        f" may forbid; {drop} trains without it."
+        f"The model takes {listing(inputs)} as an input, which must be known at every decision and which the"
+        f" law may forbid; {drop} trains without it."
     )
 
 
