@@ -32,6 +32,7 @@ from fairfate.data.table import Table
 from fairfate.engine.recorder import Trace
 from fairfate.engine.simulate import simulate
 from fairfate.errors import InputError, check, listing
+from fairfate.experiments.job import model_of_trace
 from fairfate.experiments.plan import a_third
 from fairfate.experiments.prepare import check_metric
 from fairfate.fairness.metrics import Metric, acceptance
@@ -46,7 +47,7 @@ from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
 from fairfate.models.rows import PackedRows
 from fairfate.models.training import Training
-from fairfate.strategies import THRESHOLDS, Setup, Spec, Strategy, parse_spec
+from fairfate.strategies import RULES, THRESHOLDS, Setup, Spec, Strategy, parse_spec
 from fairfate.strategies.strategy import ON_VALIDATION
 
 if TYPE_CHECKING:
@@ -493,12 +494,12 @@ def _fair_model(table: Table, federation: Federation, model: Model, trace: Trace
     }
     network = None if isinstance(model, Mlp) else ModelNetwork(model)
     schema = Schema.from_table(table, federation.encoder)
-    return FairModel(model.arrays(trace.params), schema, trace.thresholds, about, network)
+    return model_of_trace(model, schema, trace, about, network)
 
 
 def _without_groups(spec: Spec) -> Spec:
     """What can be trained of a strategy where everybody is in one group; a warning says what cannot."""
-    steps = tuple(step for step in spec.steps if step.name != THRESHOLDS)
+    steps = tuple(step for step in spec.steps if step.name not in RULES)
     base = parse_spec("fedavg", "eqo") if _uses_groups(spec.base) else spec.base
     blind = Spec(base.name, base.settings, steps)
     if blind != spec:

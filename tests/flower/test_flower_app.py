@@ -65,6 +65,11 @@ def flat(arrays: ArrayRecord) -> np.ndarray:
 
 
 STEPS = ["fedavg+average", "fair_fate+average+thresholds", "fedavg+average+thresholds:from=clients,metric=sp"]
+RULES = [
+    "fair_fate+average+common_threshold:metric=sp,margin=0",
+    "fedavg+average:share=1+tilt:margin=0,tolerance=0.2",
+    "fedavg_lr+tilt:metric=sp,bins=8,tolerance=0.5",
+]
 ROBUST = ["fair_fate+clip+trimmed", "fedval+clip:norm=0.1", "fedavg+clip+krum+average", "fair_fate+median"]
 GUARDED = ["fair_fate:min_mcc=0.05,keep=0.99,lam0=0.9", "fedval:min_mcc=0.3"]
 PEOPLE = [
@@ -74,7 +79,8 @@ PEOPLE = [
 
 
 @pytest.mark.parametrize(
-    "strategy", ["fair_fate", "fedval", "fedmom", "feddemon", "fedavg", *STEPS, *ROBUST, *GUARDED, *PEOPLE]
+    "strategy",
+    ["fair_fate", "fedval", "fedmom", "feddemon", "fedavg", *STEPS, *RULES, *ROBUST, *GUARDED, *PEOPLE],
 )
 def test_every_strategy_gives_the_model_of_fairfate_run(
     ready: ReadyApp, strategy: str, tmp_path: Path
@@ -430,6 +436,30 @@ def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_happened(
     assert any("Going on after round 3" in line for line in lines)
     assert_same_as_fairfate_run(ready.result(), tmp_path)
     assert not ready.result(2).exists()
+
+
+def test_a_run_killed_while_it_learns_to_guess_groups_goes_on(
+    ready: ReadyApp, tmp_path: Path, lines: list[str]
+) -> None:
+    config = ready.config(rounds=3, strategy="fedavg+average+tilt:margin=0")
+    grid = ready.grid(config)
+
+    def die(message: Message, honest: Message) -> Message:
+        config = message.content["config"]
+        if config.get("target") == "group" and config["server-round"] == 3:
+            raise Killed
+        return honest
+
+    for node in grid.contexts:
+        grid.tamper[node] = die
+    with pytest.raises(Killed):
+        ready.serve(grid, config)
+    again = ready.grid(config)
+    ready.serve(again, config)
+    trained = [m.content["config"] for m in again.sent if m.metadata.message_type == "train"]
+    assert {(c.get("target"), c["server-round"]) for c in trained} == {("group", 3)}
+    assert_same_as_fairfate_run(ready.result(), tmp_path)
+    assert not list(ready.result().glob("checkpoint*"))
 
 
 def test_a_gap_in_the_numbers_hides_no_run_and_a_second_reply_is_not_a_site(
@@ -890,7 +920,10 @@ def test_names_in_an_app_that_lead_elsewhere_are_refused(name: str) -> None:
         unpack(b"no zip")
 
 
-@pytest.mark.parametrize("strategy", ["fair_fate", "fedavg+average+thresholds:from=clients"])
+@pytest.mark.parametrize(
+    "strategy",
+    ["fair_fate", "fedavg+average+thresholds:from=clients", *RULES],
+)
 def test_a_federations_model_decides_alike_everywhere(ready: ReadyApp, strategy: str) -> None:
     """As it was measured, from its file, and as ONNX."""
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -918,7 +951,9 @@ def build(inputs: int) -> nn.Module:
 """
 
 
-@pytest.mark.parametrize("strategy", ["fair_fate", "fairfed", "fedavg+average+thresholds:from=clients"])
+@pytest.mark.parametrize(
+    "strategy", ["fair_fate", "fairfed", "fedavg+average+thresholds:from=clients", "fedavg+average+tilt"]
+)
 def test_a_network_of_ones_own_comes_with_the_app(ready: ReadyApp, strategy: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     net = ready.folder / ready.package / "net.py"

@@ -146,6 +146,9 @@ class Sender:
         ("fair_fate:lam0=0.5+clip", {}),
         ("fedavg_gr", {}),
         ("fairfed+average+thresholds:from=clients", {}),
+        ("fedavg_gr+average+common_threshold:margin=0", {}),
+        ("fedavg_gr+average+tilt:margin=0,keep=0.5", {}),
+        ("fedavg+tilt:margin=0", {"validation-from": "clients:mode=cross"}),
         ("fair_fate:keep=0", {"validation-from": "clients:mode=cross"}),
     ],
 )

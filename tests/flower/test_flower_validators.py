@@ -119,6 +119,8 @@ def assert_same_after_every_round(ready: ReadyApp, grid: LocalGrid) -> list[Any]
         ("fedavg+thresholds:from=clients,metric=sp", "clients:mode=secure"),
         ("fair_fate", "server:rows=60"),
         ("fair_fate:metric=sp+average+thresholds", "clients:validators=all"),
+        ("fedavg+average+common_threshold:margin=0", "clients"),
+        ("fedavg+average+tilt:margin=0,metric=sp", "clients:mode=secure"),
     ],
 )
 def test_a_run_leaves_what_fairfate_run_leaves(

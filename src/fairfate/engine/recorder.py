@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fairfate.engine.record import ClientsRecord, CountsRecord
+from fairfate.engine.rules import PLAIN, Rule, ScoredRows, choose_rule
 from fairfate.engine.server import Server
 from fairfate.fairness.metrics import Counts, Values
-from fairfate.fairness.thresholds import (
-    Margins,
-    apply,
-    apply_to_histogram,
-    choose_from_histogram,
-    choose_from_scores,
-)
 from fairfate.models.model import Models
-from fairfate.strategies import AVERAGE, THRESHOLDS, Average, Notes, Setup, Spec, Step
+from fairfate.strategies import AVERAGE, AVERAGE_SHARE, Average, Notes, Setup, Spec
 
 BEST_ROUND = "best_round"
 """The note that says which round's model early stopping has chosen so far."""
@@ -33,7 +26,7 @@ class Trace:
 
     spec: Spec
     rounds: list[int] = field(default_factory=list)
-    """Those that were measured: all, or the last one where thresholds are chosen after it."""
+    """Those that were measured: all, or the last one where a rule is chosen after it."""
     validation: CountsRecord = field(default_factory=CountsRecord)
     """(groups, 2, 2) the released model on the validation rows: of all these rounds, of the last, or none."""
     test: CountsRecord = field(default_factory=CountsRecord)
@@ -43,8 +36,13 @@ class Trace:
     """Who was asked in each round, and what became of it; empty unless asked for."""
     params: Models = field(default_factory=lambda: np.empty(0, dtype=np.float32))
     """The released model."""
-    thresholds: Values | None = None
-    """One for each group, where that step was taken."""
+    rule: Rule = PLAIN
+    """How the released model decides."""
+
+    @property
+    def thresholds(self) -> Values | None:
+        """(groups,) one for each group, where the rule is of that kind."""
+        return self.rule.thresholds
 
 
 class Best(NamedTuple):
@@ -69,27 +67,6 @@ class Packed(NamedTuple):
     best: Best | None
 
 
-class ScoredRows(Protocol):
-    """Rows by which thresholds are chosen, wherever they are."""
-
-    @property
-    def at_clients(self) -> bool:
-        """Whether the validation rows are those that clients hold out."""
-        ...
-
-    def margins(self, params: Models, split: str) -> Margins | None:
-        """The server's rows of a split by the score that a model gives them; None where it has none."""
-        ...
-
-    def histograms(self, params: Models) -> NDArray[np.int64]:
-        """(groups, 2, bins) the clients' training rows by score: sums."""
-        ...
-
-    def held_histograms(self, params: Models) -> NDArray[np.int64]:
-        """(groups, 2, bins) the rows that clients hold out by score: sums."""
-        ...
-
-
 class Recorder:
     """A strategy with its steps: what it releases after each round, and the record of it."""
 
@@ -97,7 +74,7 @@ class Recorder:
         self.trace, self.server, self.rounds = Trace(spec), server, rounds
         step = spec.step(AVERAGE)
         self.average = None if step is None else Average(float(step["share"]), rounds)
-        self.thresholds: Step | None = spec.step(THRESHOLDS)
+        self.share = AVERAGE_SHARE if step is None else float(step["share"])
         self.released = self.server.released
         self.patience = early_stopping
         self.best = Best(math.inf, 0, self.released)
@@ -133,8 +110,13 @@ class Recorder:
     def repeat(self, t: int) -> None:
         """Record a round after training was over."""
         self.trace.notes.append(self.trace.notes[-1] if self.trace.notes else {})
-        if self.thresholds is None:
+        if not self.is_decided_last:
             self.measure(t, self.trace.validation[-1], self.trace.test[-1])
+
+    @property
+    def is_decided_last(self) -> bool:
+        """Whether how is decided is chosen after the last round, so that no other one is measured."""
+        return self.trace.spec.rule is not None
 
     @property
     def is_trained_model(self) -> bool:
@@ -142,12 +124,12 @@ class Recorder:
         return self.average is None and self.server.strategy.release is None and not self.patience
 
     def finish(self, rows: ScoredRows, setup: Setup) -> None:
-        """Choose thresholds, if they are to be chosen; then only the model with them is measured."""
-        trace = self.trace
+        """Choose the rule, if one is to be chosen; then only the model with it is measured."""
+        trace, step = self.trace, self.trace.spec.rule
         trace.params = self.released
-        if self.thresholds is None:
+        if step is None:
             return
-        trace.thresholds, validation, test = choose_thresholds(self.thresholds, setup, rows, self.released)
+        trace.rule, validation, test = choose_rule(step, setup, rows, self.released, self.share)
         trace.validation = CountsRecord([validation])
         trace.test = CountsRecord([] if test is None else [test])
         trace.rounds, trace.notes = [self.rounds], trace.notes[-1:]
@@ -203,27 +185,3 @@ class Recorder:
             self.released = self.best.params
         elif self.average is not None and self.average.total is not None:
             self.released = self.average.mean.astype(self.released.dtype)
-
-
-def choose_thresholds(
-    step: Step, setup: Setup, rows: ScoredRows, params: Models
-) -> tuple[Values, Counts, Counts | None]:
-    """One threshold for each group, as the step says; the model with them on validation and test rows."""
-    fairness = replace(setup, min_cell=0).fairness(str(step["metric"]))
-    rule = float(step["tolerance"]), float(step["keep"]), str(step["against"])
-    asks_clients = step["from"] == "clients"
-    if rows.at_clients:  # who tell how many rows have which score
-        held_out = rows.held_histograms(params)
-        counted = rows.histograms(params) if asks_clients else held_out
-        chosen = choose_from_histogram(counted, fairness, *rule)
-        validation = apply_to_histogram(held_out, chosen)
-    else:
-        margins = rows.margins(params, "validation")
-        assert margins is not None
-        if asks_clients:
-            chosen = choose_from_histogram(rows.histograms(params), fairness, *rule)
-        else:
-            chosen = choose_from_scores(margins, fairness, *rule)
-        validation = apply(margins, chosen)
-    test = rows.margins(params, "test")
-    return chosen, validation, None if test is None else apply(test, chosen)

@@ -179,7 +179,7 @@ class _Measuring:
                 )
         self._choose_best([recorder for recorder in trained if recorder.patience], t)
         if counted:
-            self._measure([recorder for recorder in trained if recorder.thresholds is None], t)
+            self._measure([recorder for recorder in trained if not recorder.is_decided_last], t)
             for recorder in self.recorders:
                 if recorder not in trained:
                     recorder.repeat(t)

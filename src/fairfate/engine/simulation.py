@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fairfate.engine import local
 from fairfate.engine.attack import Attack, Attackers
 from fairfate.engine.descent import descend
+from fairfate.engine.rules import train_average
 from fairfate.engine.secure_sums import SecureSums, sum_updates, weigh_own
 from fairfate.engine.server import Dropped, Replies, Server, stack
 from fairfate.engine.validators import Candidates, candidates
@@ -19,6 +20,7 @@ from fairfate.errors import check
 from fairfate.fairness.disclosure import merge_bins, round_counts, round_statistics
 from fairfate.fairness.metrics import CellRows, Counts, Statistics
 from fairfate.fairness.thresholds import Margins, histogram
+from fairfate.fairness.tilt import joint_histogram, merge_squares
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation
 from fairfate.federation.validation_source import scoring_rows
@@ -60,6 +62,8 @@ class Simulation:
             f"per-round must be <= the {federation.clients} clients",
             training.per_round,
         )
+        self._honest, self._attack = federation, attack
+        self._guesses: dict[float, Models] = {}
         self.attackers: Attackers | None = None
         if attack is not None:
             self.attackers = Attackers.draw(attack, federation, model, streams)
@@ -370,6 +374,39 @@ class Simulation:
     def _histogram(self, params: Models, rows: PackedRows) -> NDArray[np.int64]:
         """What a client sends of the scores of its rows."""
         return merge_bins(histogram(self.model.margins(params, rows)), self.federation.min_cell)
+
+    def guess_groups(self, share: float) -> Models:
+        """A model of who is in the second group, from the same rows, cohorts and batches."""
+        if share not in self._guesses:
+            guessing = Simulation(
+                self._honest.guessing(1), self.model, self.training, self.streams, self._attack, self._secure
+            )
+            self._guesses[share] = train_average(guessing, guessing.initial(), self.training.rounds, share)
+        return self._guesses[share]
+
+    def joint_rows(self, params: Models, group_params: Models, bins: int, split: str) -> NDArray[np.int64]:
+        """(groups, 2, bins, bins) the server's rows of a split by both scores."""
+        rows = self.federation.test if split == "test" else self.federation.validation
+        return self._joint(params, group_params, bins, rows)
+
+    def joint_histograms(
+        self, params: Models, group_params: Models, bins: int, *, held: bool = False
+    ) -> NDArray[np.int64]:
+        """The same of the rows that clients train on or, with ``held``, hold out: sums of what they send."""
+        federation, min_cell = self.federation, self.federation.min_cell
+        if held:
+            parts = federation.held_out if min_cell > 1 else (federation.validation,)
+            sent = np.stack([self._joint(params, group_params, bins, rows) for rows in parts])
+            total = np.sum(merge_squares(sent, min_cell), axis=0)
+        else:
+            own = federation.local
+            sent = np.stack([self._joint(params, group_params, bins, rows) for rows in own.values()])
+            total = np.sum(self._reported_rows(merge_squares(sent, min_cell), np.array([*own])), axis=0)
+        return total if self._secure is None else merge_squares(total, self._secure.min_cell)
+
+    def _joint(self, params: Models, group_params: Models, bins: int, rows: PackedRows) -> NDArray[np.int64]:
+        own, guessed = self.model.margins(params, rows), self.model.margins(group_params, rows)
+        return joint_histogram(own, guessed, bins)
 
 
 def _count_distinct(models: Models, count: Callable[[Models], Counts]) -> Counts:

@@ -283,7 +283,7 @@ def run_seed(task: Task, table: Table, report: Report) -> Seed:
         checkpoint=None if folder is None else folder / CHECKPOINTS / f"seed-{seed}.safetensors",
         on_record=None if folder is None else _live(folder, job, table),
     )
-    released = [Released(trace.spec, trace.params, trace.thresholds) for trace in outcome.traces]
+    released = [Released(trace.spec, trace.params, trace.rule) for trace in outcome.traces]
     final = describe(outcome.model, released, outcome.federation, seed)
     return Seed(outcome.rounds, outcome.clients, fitted(plan, table, seed, outcome), final)
 

@@ -21,11 +21,11 @@ from fairfate.fairness.objective import metrics_by
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, build
 from fairfate.federation.validation_source import AT_SERVER
-from fairfate.models.fair_model import FairModel
+from fairfate.models.fair_model import FairModel, Network, TiltedScore
 from fairfate.models.model import Model
 from fairfate.results.tables import Line, rounds_frame
 from fairfate.storage import short_name
-from fairfate.strategies import Spec
+from fairfate.strategies import COMMON, Spec
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,21 @@ def fair_model(model: Model, schema: Schema, table: Table, trace: Trace, **about
         "model": model.text,
         **{split: each[-1].tolist() if len(each) else None for split, each in counts.items()},
     }
-    return FairModel(model.arrays(trace.params), schema, trace.thresholds, provenance)
+    return model_of_trace(model, schema, trace, provenance)
+
+
+def model_of_trace(
+    model: Model, schema: Schema, trace: Trace, about: Mapping[str, Any], network: Network | None = None
+) -> FairModel:
+    """What was released, with the rule that it decides by."""
+    rule = trace.rule
+    thresholds = rule.thresholds
+    if thresholds is not None and trace.spec.step(COMMON) is not None:
+        thresholds = thresholds[:1]
+    tilt = None
+    if rule.tilt is not None and rule.group_params is not None:
+        tilt = TiltedScore(rule.tilt, model.arrays(rule.group_params))
+    return FairModel(model.arrays(trace.params), schema, thresholds, about, network, tilt)
 
 
 def clients_of(traces: Sequence[Trace], seed: int, groups: Groups) -> pd.DataFrame:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from numpy.typing import NDArray
+
 from fairfate._version import __version__
 from fairfate.errors import InputError
 from fairfate.export.columns import MEANING, raw_columns
-from fairfate.export.onnx import model_layers
-from fairfate.models.fair_model import FairModel
+from fairfate.export.onnx import array_layers, model_layers
+from fairfate.fairness.tilt import bin_edges
+from fairfate.models.fair_model import FairModel, TiltedScore
 
 FORMAT = 1
 
@@ -32,21 +35,35 @@ def to_json(model: FairModel) -> str:
         "about": dict(model.about),
         "columns": {column.name: MEANING[column.kind] for column in raw_columns(model).values()},
         "schema": json.loads(model.schema.to_json()),
-        "layers": [
-            {
-                "activation": "sigmoid" if number == len(layers) else "tanh",
-                "weights": weights.tolist(),
-                "bias": bias.tolist(),
-            }
-            for number, (weights, bias) in enumerate(layers, start=1)
-        ],
+        "layers": _layers(layers),
         "groups": list(model.groups),
         "thresholds": None if model.thresholds is None else [_number(cut) for cut in model.thresholds],
+        "tilt": None if model.tilt is None else _tilt(model.tilt),
     }
     try:
         return json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n"
     except ValueError as error:
         raise InputError(f"model must hold finite numbers to be written as JSON, got {error}") from None
+
+
+def _layers(layers: list[tuple[NDArray[Any], NDArray[Any]]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "activation": "sigmoid" if number == len(layers) else "tanh",
+            "weights": weights.tolist(),
+            "bias": bias.tolist(),
+        }
+        for number, (weights, bias) in enumerate(layers, start=1)
+    ]
+
+
+def _tilt(tilt: TiltedScore) -> dict[str, Any]:
+    """One rule for everybody: a table of decisions by the ranges of both scores, and the second model."""
+    return {
+        "edges": bin_edges(tilt.rule.bins).astype(float).tolist(),
+        "table": tilt.rule.table.astype(int).tolist(),
+        "layers": _layers(array_layers(tilt.arrays)),
+    }
 
 
 def _number(value: float) -> float | str:

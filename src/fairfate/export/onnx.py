@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,8 @@ from fairfate.data.groups import band_names
 from fairfate.data.schema import Vocabulary
 from fairfate.errors import InputError, check
 from fairfate.export.columns import MEANING, TEXT, RawColumn, raw_columns
-from fairfate.models.fair_model import FairModel
+from fairfate.fairness.tilt import bin_edges
+from fairfate.models.fair_model import FairModel, TiltedScore
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -50,9 +51,13 @@ def to_onnx(model: FairModel) -> ModelProto:
         raise InputError('format onnx needs onnx: pip install "fairfate[onnx]"') from None
     layers = model_layers(model)
     graph = _Graph(model)
-    margin = _network(graph, _encoded(graph), layers)
+    encoded = _encoded(graph)
+    margin = _network(graph, encoded, layers)
     graph.node("Sigmoid", [margin], output=graph.probability)
-    _decide(graph, margin)
+    if model.tilt is None:
+        _decide(graph, margin)
+    else:
+        _decide_by_table(graph, model.tilt, margin, _network(graph, encoded, array_layers(model.tilt.arrays)))
     exported = onnx.helper.make_model(
         graph.build(),
         producer_name="fairfate",
@@ -67,13 +72,16 @@ def to_onnx(model: FairModel) -> ModelProto:
 
 def model_layers(model: FairModel) -> list[tuple[NDArray[Any], NDArray[Any]]]:
     """The weights (inputs, units) and biases of each layer of a built-in model."""
-    count = sum(name[0] == "w" and name[1:].isdigit() for name in model.arrays)
-    if model.network is not None or not count:
+    if model.network is not None or "w1" not in model.arrays:
         raise InputError("model must be of the built-in kind to be exported, got a network of its own")
-    arrays = [
-        (np.asarray(model.arrays[f"w{n}"]), np.asarray(model.arrays[f"b{n}"])) for n in range(1, count + 1)
-    ]
-    return [(weights.reshape(len(weights), -1), bias) for weights, bias in arrays]
+    return array_layers(model.arrays)
+
+
+def array_layers(arrays: Mapping[str, NDArray[Any]]) -> list[tuple[NDArray[Any], NDArray[Any]]]:
+    """The same of a model's arrays by name."""
+    count = sum(name[0] == "w" and name[1:].isdigit() for name in arrays)
+    parts = [(np.asarray(arrays[f"w{n}"]), np.asarray(arrays[f"b{n}"])) for n in range(1, count + 1)]
+    return [(weights.reshape(len(weights), -1), bias) for weights, bias in parts]
 
 
 class _Graph:
@@ -215,10 +223,11 @@ def _network(graph: _Graph, inputs: str, layers: list[tuple[NDArray[Any], NDArra
 
 
 def _decide(graph: _Graph, margin: str) -> None:
-    """The outcome that is decided, by each person's threshold."""
+    """The outcome that is decided, by each person's threshold or everybody's."""
     labels = graph.constant([*graph.model.labels, UNKNOWN], object)
-    if graph.model.thresholds is None:
-        accepted = graph.cast(graph.node("Greater", [margin, graph.constant(0.0)]), np.int64)
+    if graph.model.thresholds is None or graph.model.common_threshold is not None:
+        cut = graph.constant(graph.model.common_threshold or 0.0)
+        accepted = graph.cast(graph.node("Greater", [margin, cut]), np.int64)
         graph.node("Gather", [labels, accepted], output=graph.prediction)
         return
     cuts = graph.constant([*graph.model.thresholds, np.nan])  # -1 is the last
@@ -228,6 +237,25 @@ def _decide(graph: _Graph, margin: str) -> None:
     is_undecided = graph.node("IsNaN", [cut])
     index = graph.node("Where", [is_undecided, graph.constant(2, np.int64), accepted])
     graph.node("Gather", [labels, index], output=graph.prediction)
+
+
+def _decide_by_table(graph: _Graph, tilt: TiltedScore, margin: str, group_margin: str) -> None:
+    """The outcome that is decided, by the ranges that both scores are in."""
+    bins = tilt.rule.bins
+    row, column = _range(graph, margin, bins), _range(graph, group_margin, bins)
+    field = graph.node("Add", [graph.node("Mul", [row, graph.constant(bins, np.int64)]), column])
+    accepted = graph.node("Gather", [graph.constant(tilt.rule.table.ravel(), np.int64), field])
+    labels = graph.constant([*graph.model.labels], object)
+    graph.node("Gather", [labels, accepted], output=graph.prediction)
+
+
+def _range(graph: _Graph, margin: str, bins: int) -> str:
+    """(rows,) the number of the range that each score is in."""
+    axis = graph.constant([1], np.int64)
+    over = graph.node(
+        "Greater", [graph.node("Unsqueeze", [margin, axis]), graph.constant(bin_edges(bins)[None])]
+    )
+    return graph.node("ReduceSum", [graph.cast(over, np.int64), axis], keepdims=0)
 
 
 def _group(graph: _Graph) -> str:
@@ -290,7 +318,9 @@ def _about(graph: _Graph) -> dict[str, str]:
         "groups": list(model.groups),
         "inputs": {column.name: MEANING[column.kind] for column in graph.columns.values()},
     }
-    if model.thresholds is not None:
+    if model.rule and not model.needs_groups:
+        content["rule"] = f"{model.rule}, in the graph"
+    if model.needs_groups:
         content["thresholds"] = "log-odds of each group, in the graph"
         content["group-without-threshold"] = "prediction is empty"
     return {

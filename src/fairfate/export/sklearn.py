@@ -12,7 +12,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from fairfate.data import Schema
 from fairfate.errors import InputError
-from fairfate.models.fair_model import FairModel, Frame
+from fairfate.fairness.tilt import Tilt
+from fairfate.models.fair_model import FairModel, Frame, TiltedScore
 
 
 class FairPipeline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn carries no types
@@ -22,8 +23,10 @@ class FairPipeline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sci
     ----------
     schema : the model's schema, as JSON
     arrays : its layers by name
-    thresholds : the log-odds that each group's score must exceed, or None
+    thresholds : the log-odds that each group's score must exceed, or everybody's, or None
     about : where the model comes from, as JSON
+    table : by the ranges of the score and of the guessed group, whether the favourable outcome is decided
+    group_arrays : the layers of the model that guesses the group, by name
     """
 
     def __init__(
@@ -32,11 +35,15 @@ class FairPipeline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sci
         arrays: Mapping[str, NDArray[Any]],
         thresholds: NDArray[np.float64] | None = None,
         about: str = "{}",
+        table: NDArray[np.uint8] | None = None,
+        group_arrays: Mapping[str, NDArray[Any]] | None = None,
     ) -> None:
         self.schema = schema
         self.arrays = arrays
         self.thresholds = thresholds
         self.about = about
+        self.table = table
+        self.group_arrays = group_arrays
 
     @classmethod
     def from_model(cls, model: FairModel) -> FairPipeline:
@@ -45,13 +52,19 @@ class FairPipeline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sci
             raise InputError("model must be of the built-in kind to be exported, got a network of its own")
         cuts = None if model.thresholds is None else np.array(model.thresholds, dtype=np.float64)
         arrays = {name: np.array(array) for name, array in model.arrays.items()}
-        return cls(model.schema.to_json(), arrays, cuts, json.dumps(dict(model.about), ensure_ascii=False))
+        about, tilt = json.dumps(dict(model.about), ensure_ascii=False), model.tilt
+        table = None if tilt is None else tilt.rule.table.astype(np.uint8)
+        guess = None if tilt is None else {name: np.array(array) for name, array in tilt.arrays.items()}
+        return cls(model.schema.to_json(), arrays, cuts, about, table, guess)
 
     @property
     def model(self) -> FairModel:
         """The model inside."""
         schema = Schema.from_json(self.schema, "the pipeline's schema")
-        return FairModel(self.arrays, schema, self.thresholds, json.loads(self.about))
+        tilt = None
+        if self.table is not None and self.group_arrays is not None:
+            tilt = TiltedScore(Tilt(np.asarray(self.table, dtype=bool)), self.group_arrays)
+        return FairModel(self.arrays, schema, self.thresholds, json.loads(self.about), tilt=tilt)
 
     @property
     def classes_(self) -> NDArray[Any]:

@@ -66,6 +66,22 @@ class Federation:
         """The rows of those clients that have some, to score models on."""
         return {k: self.rows.packed(k, self.groups) for k in range(self.clients) if self.sizes[k]}
 
+    def guessing(self, group: int) -> Federation:
+        """The same training rows where the label is whether a row is in a group, and the group its label."""
+        outcome, own_group = self.rows.cell & 1, self.rows.cell >> 1
+        cell = (2 * outcome + (own_group == group)).astype(np.int32)
+        inside = self.client_cells[:, group]  # (clients, 2) by the old label
+        cells = np.stack([self.client_cells.sum(axis=1) - inside, inside], axis=-1)
+        no_rows = PackedRows.pack(np.zeros((0, self.inputs), dtype=np.float32), NO_ROWS, 2)
+        return Federation(
+            rows=ClientRows(self.rows.x, cell, self.rows.offsets),
+            client_cells=cells,
+            client_names=self.client_names,
+            validation=no_rows,
+            test=no_rows,
+            encoder=self.encoder,
+        )
+
     @classmethod
     def site(
         cls, table: Table, encoder: Encoder, number: int, held_out: NDArray[np.bool_] | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from logging import INFO, WARNING
@@ -18,6 +18,7 @@ from fairfate.engine.validators import candidates
 from fairfate.errors import InputError, check, listing
 from fairfate.fairness.metrics import Counts
 from fairfate.fairness.thresholds import BINS, Margins
+from fairfate.fairness.tilt import joint_histogram
 from fairfate.federation.seeds import Streams
 from fairfate.federation.validation_source import describe_sample
 from fairfate.flower.logs import log
@@ -38,6 +39,7 @@ from fairfate.flower.messages import (
     blame,
     receive,
 )
+from fairfate.flower.messages import BINS as JOINT_BINS
 from fairfate.flower.replies import (
     Received,
     ReplyPolicy,
@@ -227,6 +229,8 @@ class FlowerClients:
 
     grid: Grid
     """Flower's way to the nodes, set before the first round."""
+    guess: Callable[[float], Models]
+    """Trains a model of who is in the second group, given the share of rounds whose models are averaged."""
 
     def __init__(
         self,
@@ -477,26 +481,49 @@ class FlowerClients:
 
     def histograms(self, params: Models) -> NDArray[np.int64]:
         """(groups, 2, bins) the clients' training rows by score: sums."""
-        return self._ask_histograms(params, {})
+        return self._ask_histograms([params], {})
 
     def held_histograms(self, params: Models) -> NDArray[np.int64]:
         """(groups, 2, bins) the rows that clients hold out by score: sums."""
-        return self._ask_histograms(params, {PART: HELD})
+        return self._ask_histograms([params], {PART: HELD})
 
-    def _ask_histograms(self, params: Models, part: Mapping[str, str]) -> NDArray[np.int64]:
-        record, shape = self.server.layout.record(params), (self.rows.groups, 2, BINS)
-        most = self._most_held if part else self.policy.most_counted
+    def guess_groups(self, share: float) -> Models:
+        """A model of who is in the second group, trained by as many rounds again."""
+        return self.guess(share)
+
+    def joint_rows(
+        self, params: Models, group_params: Models, bins: int, split: str
+    ) -> NDArray[np.int64] | None:
+        """(groups, 2, bins, bins) the server's rows of a split by both scores; None where it has none."""
+        own, guessed = self.margins(params, split), self.margins(group_params, split)
+        return None if own is None or guessed is None else joint_histogram(own, guessed, bins)
+
+    def joint_histograms(
+        self, params: Models, group_params: Models, bins: int, *, held: bool = False
+    ) -> NDArray[np.int64]:
+        """The same of the rows that clients train on or, with ``held``, hold out: sums."""
+        part = {PART: HELD} if held else {}
+        return self._ask_histograms([params, group_params], {**part, JOINT_BINS: bins}, (bins, bins))
+
+    def _ask_histograms(
+        self, models: Sequence[Models], about: Mapping[str, str | int], bins: tuple[int, ...] = (BINS,)
+    ) -> NDArray[np.int64]:
+        """The clients' rows by group, label and the ranges of one or two models' scores: sums."""
+        shape, records = (self.rows.groups, 2, *bins), [*map(self.server.layout.record, models)]
+        arrays = {f"{MODEL}{number}": record for number, record in enumerate(records)}
+        arrays = arrays if len(records) > 1 else {"arrays": records[0]}
+        most = self._most_held if PART in about else self.policy.most_counted
 
         def question(client: Client) -> RecordDict:
-            about = {**self.about_held(client), **part, ASK: HISTOGRAM, "groups": self.rows.groups}
-            return RecordDict({"arrays": record, "config": ConfigRecord(about)})
+            asked = {**self.about_held(client), **about, ASK: HISTOGRAM, "groups": self.rows.groups}
+            return RecordDict({**arrays, "config": ConfigRecord(asked)})
 
         def read(reply: Message, name: str) -> NDArray[np.int64]:
             return read_counts(reply, HISTOGRAM, shape, most(name), self.policy.min_cell)
 
         counts = ask_counts(self.grid, self._everybody(), question, read, self.timeout)
         total = np.asarray(sum(counts, np.zeros(shape, dtype=np.int64)))
-        empty = np.flatnonzero(total.sum(axis=(1, 2)) == 0)
+        empty = np.flatnonzero(total.sum(axis=tuple(range(1, total.ndim))) == 0)
         if len(empty):
             raise InputError(
                 f"thresholds from clients must have rows of every group, got none of group {empty[0]}"

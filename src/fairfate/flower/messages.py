@@ -35,7 +35,10 @@ ASK, SCORES, HISTOGRAM = "ask", "scores", "histogram"
 """In a query: what is asked for beside the name. The answer is a MetricRecord `counts` with `scores`, rows by
 (model, group, label, prediction), or with `histogram`, rows by (group, label, score)."""
 MODEL = "model-"
-"""In a query for scores: how the models' names begin."""
+"""In a query for scores, or for a joint histogram of two models' scores: how the models' names begin."""
+TARGET, GROUP, BINS = "target", "group", "bins"
+"""In a config: what is trained for, where that is whether a row is in the second group and not its label. In
+a query for a histogram of two models' scores: how many ranges of each there are."""
 HELD_SHARE, HELD_SEED = "held-share", "held-seed"
 """In a config: the share of its rows that a client holds out, and the seed by which it chooses them."""
 PART, HELD = "part", "held"

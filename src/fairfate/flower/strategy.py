@@ -6,6 +6,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from fairfate.engine.checkpoint import Checkpoint
 from fairfate.engine.loop import Round, aggregate, connect, run_rounds
 from fairfate.engine.record import CountsRecord, client_rounds, clients_frame
 from fairfate.engine.recorder import Recorder, Trace
-from fairfate.errors import InputError, check
+from fairfate.errors import InputError, check, plain
 from fairfate.experiments.job import trace_frame
 from fairfate.experiments.prepare import check_individual, check_validation_source
 from fairfate.fairness.objective import parse_objective
@@ -31,11 +32,13 @@ from fairfate.federation.seeds import Streams
 from fairfate.federation.validation_source import AT_SERVER, parse_validation_source
 from fairfate.flower.clients import Cohorts, FlowerClients, FlowerServer
 from fairfate.flower.logs import RoundSummary, log, one_line, run_summary
-from fairfate.flower.messages import HELD_SHARE, LEARNING_RATE, ROUND, MismatchError
+from fairfate.flower.messages import GROUP, HELD_SHARE, LEARNING_RATE, ROUND, TARGET, MismatchError
 from fairfate.flower.replies import ReplyPolicy, TooFewRepliesError, example_count, mean_metrics
 from fairfate.flower.roster import Roster
 from fairfate.flower.validation import BuiltIn, Measure, ServerRows
-from fairfate.strategies import THRESHOLDS, Need, Setup, Spec, StrategyLike, parse_spec
+from fairfate.models.model import Models
+from fairfate.strategies import Need, Setup, Spec, StrategyLike, parse_spec
+from fairfate.strategies.fedavg import AVERAGING
 from fairfate.strategies.registry import TWO_GROUPS
 from fairfate.strategies.strategy import INDIVIDUAL_NEEDS, ON_VALIDATION, Needs
 
@@ -163,6 +166,7 @@ class FlowerStrategy(Base):
         check(timeout > 0, "timeout must be > 0", timeout)
         rounds = self._agree_on_rounds(num_rounds)
         clients = self._begin(initial_arrays, rounds)
+        clients.guess = partial(self._guess_groups, clients, initial_arrays)
         clients.grid, clients.config = grid, train_config or ConfigRecord()
         clients.timeout, clients.late = timeout, f"no reply within {timeout:g} s"
         self.roster.timeout = min(timeout, self.roster.timeout)
@@ -251,7 +255,7 @@ class FlowerStrategy(Base):
         measured = server.measured
         if not recorder.is_trained_model:
             measured = self.rows.measure(server.layout.record(recorder.released))
-        if recorder.thresholds is None:
+        if not recorder.is_decided_last:
             recorder.measure(t, *measured)
         summary = RoundSummary(t, rows, outcome.notes, *measured, self.rows.grouping)
         summary.log()
@@ -264,8 +268,36 @@ class FlowerStrategy(Base):
         recorder.finish(clients, self._setup(clients.rounds))
         if trace.thresholds is not None:
             log(INFO, "Thresholds: %s", ", ".join(f"{value:.4f}" for value in trace.thresholds))
+        elif trace.rule.tilt is not None:
+            first, second = trace.rule.tilt.prices
+            log(INFO, "One rule for everybody: prices %.4f and %.4f", first, second)
         elif clients.at_clients:
             trace.validation = CountsRecord([clients.validate_released(recorder.released)])
+
+    def _guess_groups(self, clients: FlowerClients, initial_arrays: ArrayRecord, share: float) -> Models:
+        """Train a model of who is in the second group, by the same cohorts; go on where a checkpoint ends."""
+        log(INFO, "")
+        log(INFO, "The model that guesses the group, by as many rounds again")
+        rows = ServerRows(None, None, self.rows.source)
+        server = FlowerServer(AVERAGING, initial_arrays, rows, self.policy)
+        about = self.cohorts, self.policy, self.streams, self.roster, {TARGET: GROUP}, self.keys
+        guessing = FlowerClients(server, clients.rounds, *about)
+        guessing.grid, guessing.config = clients.grid, clients.config
+        guessing.timeout, guessing.late = clients.timeout, clients.late
+        recorder = Recorder(parse_spec(f"fedavg+average:share={plain(share)}", "eqo"), server, clients.rounds)
+        file = None if self.checkpoint is None else group_checkpoint(self.checkpoint)
+        saved = Checkpoint(file, {**self._identity(), TARGET: GROUP}, 0.0, strict=True)
+
+        def keep(this_round: Round) -> None:
+            recorder.release(this_round.number, {})
+            saved.save(this_round.number, [server], [recorder], server.rest)
+
+        last, rest = saved.load([server], [recorder])
+        if last:
+            server.restore(rest)
+            recorder.resume()
+        run_rounds(guessing, [server], clients.rounds, [keep], last + 1)
+        return np.asarray(recorder.released)
 
     # -- checkpoints -----------------------------------------------------------------------------------------
 
@@ -440,6 +472,11 @@ class FlowerStrategy(Base):
         return clients_frame(self.trace.clients, self.rows.grouping)
 
 
+def group_checkpoint(path: Path) -> Path:
+    """Where a run keeps the rounds of the model that guesses the group."""
+    return path.with_name(f"{path.stem}-{GROUP}{path.suffix}")
+
+
 def _check_rows(spec: Spec, rows: ServerRows, setup: Setup) -> Needs:
     """Find out whether the server has the rows that a strategy needs; returns all that it needs."""
     source, validation = rows.source, rows.validation
@@ -468,8 +505,8 @@ def _check_rows(spec: Spec, rows: ServerRows, setup: Setup) -> Needs:
                 " themselves, got predictions only"
             )
         validation.individual.check(spec.individual)
-    if spec.step(THRESHOLDS) is not None and rows.grouping is None:
-        raise InputError("validation must be given for thresholds, which are measured on it, got none")
+    if spec.rule is not None and rows.grouping is None:
+        raise InputError(f"validation must be given for {spec.rule.name}, which is measured on it, got none")
     return needs
 
 

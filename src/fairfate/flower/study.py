@@ -25,9 +25,10 @@ FIT, ROWS, TRAIN, SCORES, HISTOGRAM = "fit", "rows", "train", "scores", "histogr
 KINDS = {
     FIT: "does your file fit the schema? (yes, or the column that does not and the rule)",
     ROWS: "how many training rows by group and label",
-    TRAIN: "train this model: weights, number of rows, and what the strategy needs beside them",
+    TRAIN: "train this model, of the label or (for +tilt) of the group: weights, number of rows, and what the"
+    " strategy needs beside them",
     SCORES: "how often these models decide how, on rows held out, by group and label",
-    HISTOGRAM: "how many rows by group, label and range of the model's score",
+    HISTOGRAM: "how many rows by group, label and range of the model's score (for +tilt: of both models')",
 }
 """The kinds of questions, and what the answer holds."""
 SERVER = "server"

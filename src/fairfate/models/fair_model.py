@@ -1,4 +1,4 @@
-"""A trained model in one file: layers, schema, thresholds and provenance."""
+"""A trained model in one file: layers, schema, how is decided, and provenance."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from fairfate.data.table import note_merged_outcomes
 from fairfate.errors import InputError, check, is_utf8, listing, unknown
 from fairfate.fairness.disclosure import MIN_CELL, round_counts
 from fairfate.fairness.metrics import Counts, Values, count
+from fairfate.fairness.tilt import Tilt
 from fairfate.models.mlp import margins_of
 from fairfate.storage import read_arrays, write_arrays
 
@@ -57,6 +58,14 @@ class Scored(NamedTuple):
         return self
 
 
+class TiltedScore(NamedTuple):
+    """One rule for everybody, by a person's score and by what a second model guesses of the group."""
+
+    rule: Tilt
+    arrays: Mapping[str, NDArray[Any]]
+    """The layers of the model that guesses whether somebody is in the second group, by name."""
+
+
 @dataclass(frozen=True, eq=False)
 class FairModel:
     """A trained model with everything it needs to be used. Nothing in its file can be executed.
@@ -74,13 +83,15 @@ class FairModel:
     """The layers by name."""
     schema: Schema
     thresholds: Values | None = None
-    """The log-odds that each group's score must exceed; 0 for all groups if None."""
+    """The log-odds that each group's score must exceed, or a single one for everybody; 0 if None."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """Where it comes from: strategy, protocol, seed, checksums of the data, version, and counts by group,
     label and prediction on the validation and test rows. A model is handed on, so these are rounded as by
     `round_counts`: none is from 1 to 9."""
     network: Network | None = None
     """How its arrays score rows, where they are not those of the built-in model; never in its file."""
+    tilt: TiltedScore | None = None
+    """The rule by which it decides, where that is a tilted score."""
 
     def __post_init__(self) -> None:
         """Round the counts."""
@@ -101,11 +112,29 @@ class FairModel:
     @property
     def needs_groups(self) -> bool:
         """Whether decisions depend on each person's group beyond its being an input."""
-        return self.thresholds is not None
+        return self.thresholds is not None and self.common_threshold is None
+
+    @property
+    def common_threshold(self) -> float | None:
+        """The log-odds that everybody's score must exceed, where there is a single threshold."""
+        return (
+            float(self.thresholds[0]) if self.thresholds is not None and len(self.thresholds) == 1 else None
+        )
+
+    @property
+    def rule(self) -> str:
+        """How it decides, in a few words; empty where that is by its own score."""
+        if self.tilt is not None:
+            return "one rule for everybody, by the score and the guessed group"
+        if self.thresholds is None:
+            return ""
+        if self.common_threshold is not None:
+            return "one threshold for everybody"
+        return f"thresholds for {len(self.thresholds)} groups"
 
     def __repr__(self) -> str:
         """One line."""
-        cut = "" if self.thresholds is None else f", thresholds for {len(self.thresholds)} groups"
+        cut = f", {self.rule}" if self.rule else ""
         made = self.about.get("strategy", "a model")
         return f"<FairModel {made}: {len(self.schema.features)} columns to '{self.labels[1]}'{cut}>"
 
@@ -135,28 +164,38 @@ class FairModel:
         is_labelled = self.schema.target in table.columns
         ignored = [f"the column '{self.schema.target}' is the label, and ignored"] if is_labelled else []
         margins = np.empty(len(table), dtype=np.float64)
+        excess = np.empty(len(table), dtype=np.float64)
         for start in range(0, len(table), BLOCK):
             block = slice(start, start + BLOCK)
             x = self.schema.encoder.transform(rows.features[block])
             margins[block] = self.margins(x)
+            if self.tilt is not None and decide:
+                excess[block] = self.tilt.rule.excess(margins[block], self._margins(self.tilt.arrays, x))
         with np.errstate(over="ignore"):
             probability = 1 / (1 + np.exp(-margins))
-        cuts = self._cuts(rows.group, table) if decide else np.zeros(len(table))
-        decision = (margins > cuts).astype(np.int8)
-        return Scored(probability, decision, rows.group, (*ignored, *rows.notes), margins - cuts)
+        if self.tilt is None or not decide:
+            excess = margins - (self._cuts(rows.group, table) if decide else 0.0)
+        decision = (excess > 0).astype(np.int8)
+        return Scored(probability, decision, rows.group, (*ignored, *rows.notes), excess)
 
     def margins(self, x: NDArray[np.float32]) -> NDArray[np.float64]:
         """(rows,) the log-odds of the favourable outcome, of encoded rows."""
+        return self._margins(self.arrays, x)
+
+    def _margins(self, arrays: Mapping[str, NDArray[Any]], x: NDArray[np.float32]) -> NDArray[np.float64]:
+        """(rows,) what one of its models says of encoded rows."""
         if self.network is not None:
-            return np.asarray(self.network(self.arrays, x), dtype=np.float64)
-        if "w1" not in self.arrays:
+            return np.asarray(self.network(arrays, x), dtype=np.float64)
+        if "w1" not in arrays:
             raise InputError("model must be loaded with its network, got arrays of another than the built-in")
-        return margins_of(dict(self.arrays), x)
+        return margins_of(dict(arrays), x)
 
     def _cuts(self, group: NDArray[np.int64] | None, frame: pd.DataFrame) -> Values:
         """The threshold of each row."""
         if self.thresholds is None:
             return np.zeros(len(frame))
+        if self.common_threshold is not None:
+            return np.full(len(frame), self.common_threshold)
         names = self.schema.sensitive
         if group is None:
             raise InputError(
@@ -208,6 +247,10 @@ class FairModel:
         tensors = {name: np.asarray(array) for name, array in self.arrays.items()}
         if self.thresholds is not None:
             tensors["thresholds"] = np.asarray(self.thresholds, dtype=np.float64)
+        if self.tilt is not None:
+            tensors |= {f"{_GROUP}{name}": np.asarray(array) for name, array in self.tilt.arrays.items()}
+            tensors[_TABLE] = self.tilt.rule.table.astype(np.uint8)
+            tensors[_PRICES] = np.array([*self.tilt.rule.prices, self.tilt.rule.threshold])
         about = {"version": __version__, **self.about, "schema": json.loads(self.schema.to_json())}
         file = Path(path)
         write_arrays(file, tensors, {**about, "format": FORMAT})
@@ -238,14 +281,36 @@ class FairModel:
         content = json.dumps(about.pop("schema", None))
         schema = Schema.from_json(content, f"the schema of '{file}'", least_groups=1)
         thresholds = tensors.pop("thresholds", None)
+        tilt = _read_tilt(tensors, file)
         about = {key: value for key, value in about.items() if key != "format"}
-        model = cls(tensors, schema, thresholds, about, network)
+        model = cls(tensors, schema, thresholds, about, network, tilt)
         _check(model, file)
         return model
 
 
 FORMAT = 3
 """Of model files: 3 holds the whole schema."""
+
+
+_TABLE, _PRICES, _GROUP = "tilt.table", "tilt.prices", "tilt.group."
+"""Names of a tilted score's arrays in a file; the last begins those of the model that guesses the group."""
+
+
+def _read_tilt(tensors: dict[str, NDArray[Any]], file: Path) -> TiltedScore | None:
+    """Take a tilted score from a file's arrays, if it has one."""
+    arrays = {
+        name.removeprefix(_GROUP): tensors.pop(name) for name in list(tensors) if name.startswith(_GROUP)
+    }
+    table, prices = tensors.pop(_TABLE, None), tensors.pop(_PRICES, None)
+    if table is None and prices is None and not arrays:
+        return None
+    where = f"model '{file}' must have a whole rule and its model of the group"
+    if table is None or prices is None or not arrays:
+        raise InputError(f"{where}, got parts")
+    is_table = table.ndim == 2 and len(table) == table.shape[1] > 1 and bool(np.isin(table, (0, 1)).all())
+    check(is_table and prices.shape == (3,) and bool(np.isfinite(prices).all()), where, "others")
+    first, second, threshold = map(float, prices)
+    return TiltedScore(Tilt(table.astype(bool), (first, second), threshold), arrays)
 
 
 def _round(counts: Any, groups: int) -> Any:
@@ -260,18 +325,25 @@ def _round(counts: Any, groups: int) -> Any:
 def _check(model: FairModel, file: Path) -> None:
     """Refuse arrays that do not belong together."""
     where = f"model '{file}'"
-    numbers = all(np.isfinite(array).all() for array in model.arrays.values())
+    group_arrays = {} if model.tilt is None else model.tilt.arrays
+    numbers = all(np.isfinite(array).all() for array in [*model.arrays.values(), *group_arrays.values()])
     check(numbers, f"{where} must hold finite numbers", "NaN or infinity")
     if model.thresholds is not None:
-        right = np.shape(model.thresholds) == (len(model.groups),) and not np.isnan(model.thresholds).any()
-        check(right, f"{where} must have a threshold for each of {len(model.groups)} groups", "others")
+        right = np.shape(model.thresholds) in ((len(model.groups),), (1,))
+        right = right and not np.isnan(model.thresholds).any()
+        check(
+            right, f"{where} must have a threshold for each of {len(model.groups)} groups, or one", "others"
+        )
     if model.network is None and "w1" not in model.arrays:
         return  # the user's own; it needs its network to score
     try:
-        margins = model.margins(np.zeros((3, model.schema.encoder.inputs), dtype=np.float32))
-        check(
-            np.shape(margins) == (3,), "a model must give each row one number", f"{np.shape(margins)} for 3"
-        )
+        for arrays in [model.arrays, *([group_arrays] if group_arrays else [])]:
+            margins = model._margins(arrays, np.zeros((3, model.schema.encoder.inputs), dtype=np.float32))
+            check(
+                np.shape(margins) == (3,),
+                "a model must give each row one number",
+                f"{np.shape(margins)} for 3",
+            )
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise InputError(f"{where} must have layers that fit its schema, got {error}") from None
 

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fairfate.fairness.metrics import Counts, Values
-from fairfate.fairness.thresholds import BINS, apply, histogram
+from fairfate.engine.rules import PLAIN, Rule, count_decisions
+from fairfate.fairness.metrics import Counts
+from fairfate.fairness.thresholds import BINS, histogram
 from fairfate.federation.split import Federation
 from fairfate.models.model import Model, Models
 from fairfate.models.rows import PackedRows
@@ -24,7 +25,7 @@ class Released(NamedTuple):
 
     spec: Spec
     params: Models
-    thresholds: Values | None
+    rule: Rule
 
 
 class Final(NamedTuple):
@@ -58,7 +59,7 @@ def score_table(
     frames = []
     for model_of in released:
         counted = histogram(model.margins(model_of.params, rows)).reshape(2 * groups, BINS)
-        cuts = np.zeros(groups) if model_of.thresholds is None else model_of.thresholds
+        cuts = np.zeros(groups) if model_of.rule.thresholds is None else model_of.rule.thresholds
         columns: dict[str, Any] = {**model_key(model_of.spec, seed), "bin": np.arange(BINS)}
         columns |= {f"n_{g}_{y}": counted[2 * g + y] for g in range(groups) for y in range(2)}
         columns |= {f"cut_{g}": _probability(cuts[g]) for g in range(groups)}
@@ -94,8 +95,8 @@ def _decide(model: Model, released: Sequence[Released], rows: PackedRows) -> Cou
     """(models, groups, 2, 2) the models' decisions."""
     counts = model.count(np.stack([model_of.params for model_of in released]), rows)
     for number, model_of in enumerate(released):
-        if model_of.thresholds is not None:
-            counts[number] = apply(model.margins(model_of.params, rows), model_of.thresholds)
+        if model_of.rule is not PLAIN:
+            counts[number] = count_decisions(model, model_of.params, model_of.rule, rows)
     return counts
 
 

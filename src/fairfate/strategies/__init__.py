@@ -41,7 +41,18 @@ from fairfate.strategies.registry import (
 from fairfate.strategies.reweighing import fedavg_gr, fedavg_lr, local_reweighing, reweigh
 from fairfate.strategies.schedules import Schedule, constant, demon, exponential, linear
 from fairfate.strategies.server_step import server_step
-from fairfate.strategies.steps import AVERAGE, ROBUST, STEPS, THRESHOLDS, Average, Step
+from fairfate.strategies.steps import (
+    AVERAGE,
+    AVERAGE_SHARE,
+    COMMON,
+    ROBUST,
+    RULES,
+    STEPS,
+    THRESHOLDS,
+    TILT,
+    Average,
+    Step,
+)
 from fairfate.strategies.strategy import (
     NO_NOTES,
     CellRows,
@@ -70,12 +81,16 @@ from fairfate.strategies.strategy import (
 
 __all__ = [
     "AVERAGE",
+    "AVERAGE_SHARE",
+    "COMMON",
     "EXTENSION",
     "NO_NOTES",
     "ROBUST",
+    "RULES",
     "RUN_METRIC",
     "STEPS",
     "THRESHOLDS",
+    "TILT",
     "Average",
     "CellRows",
     "Cohort",

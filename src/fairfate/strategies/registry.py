@@ -38,7 +38,7 @@ from fairfate.strategies.plugins import (
     module_of,
     user_code,
 )
-from fairfate.strategies.steps import ROBUST, THRESHOLDS, Step, parse_steps, robust, split_steps
+from fairfate.strategies.steps import ROBUST, RULES, THRESHOLDS, TILT, Step, parse_steps, robust, split_steps
 from fairfate.strategies.strategy import Strategy
 
 RECOMMENDED = (
@@ -236,6 +236,11 @@ class Spec:
         return next((step for step in self.steps if step.name == name), None)
 
     @property
+    def rule(self) -> Step | None:
+        """The step that chooses after training how is decided, if there is one."""
+        return next((step for step in self.steps if step.name in RULES), None)
+
+    @property
     def label(self) -> str:
         """The names alone: ``fedavg+average``."""
         return "+".join([self.name, *(step.name for step in self.steps)])
@@ -243,7 +248,7 @@ class Spec:
     @property
     def metric(self) -> str | None:
         """The objective that the released model was chosen by, if any."""
-        step = self.step(THRESHOLDS)
+        step = self.rule
         settings = self.settings if step is None else step.settings
         return next((str(value) for key, value in settings if key == "metric"), None)
 
@@ -271,7 +276,7 @@ class Spec:
     def recorded(self) -> dict[str, float | str]:
         """The settings other than the metric, as files have them."""
         record: dict[str, float | str] = {}
-        if self.step(THRESHOLDS) is not None and self.base.metric is not None:
+        if self.rule is not None and self.base.metric is not None:
             record["of"] = self.base.metric
         record |= {key: value for key, value in self.settings if key != "metric"}
         for step in self.steps:
@@ -299,6 +304,8 @@ class Spec:
                 f"strategy '{self.name}' must be registered in every process: put it into a file and name"
                 " that file with --plugin (plugins=...)"
             )
+        if self.step(TILT) is not None:
+            setup.check_two_groups(TILT)
         strategy = _ENTRIES[self.name].make(setup, dict(self.settings))
         for step in self.base.steps:
             strategy = robust(strategy, step)

@@ -10,7 +10,9 @@ Some change how the server combines updates, so that a few wrong clients do less
 The others change what is released, never the training:
 
 - ``average``: release the mean of the models of the last rounds (Polyak and Ruppert);
-- ``thresholds``: decide by one threshold for each group, chosen after training.
+- ``thresholds``: decide by one threshold for each group, chosen after training;
+- ``common_threshold``: decide by one threshold for everybody, chosen after training;
+- ``tilt``: decide by the score plus a price on the guessed group, one rule for everybody.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import numpy as np
 from fairfate.errors import InputError, plain, unknown
 from fairfate.fairness.metrics import Values
 from fairfate.fairness.objective import WORDS
+from fairfate.fairness.tilt import BINS
 from fairfate.strategies.hyperparameters import (
     Choice,
     Number,
@@ -38,9 +41,13 @@ from fairfate.strategies.strategy import Combine, Matrix, Strategy, Vector
 from fairfate.sums import squared_norm
 
 CLIP, MEDIAN, TRIMMED, KRUM = "clip", "median", "trimmed", "krum"
-AVERAGE, THRESHOLDS = "average", "thresholds"
+AVERAGE, THRESHOLDS, COMMON, TILT = "average", "thresholds", "common_threshold", "tilt"
 ROBUST = (CLIP, MEDIAN, TRIMMED, KRUM)
 """Steps that change the training."""
+RULES = (THRESHOLDS, COMMON, TILT)
+"""Steps that choose after training how is decided."""
+AVERAGE_SHARE = 0.5
+"""Of the rounds, the last ones, whose models are averaged."""
 
 
 class StepEntry(NamedTuple):
@@ -49,6 +56,19 @@ class StepEntry(NamedTuple):
     summary: str
     settings: Mapping[str, Setting]
 
+
+_GUARDED: dict[str, Setting] = {
+    "metric": ObjectiveSetting("fairness it looks at", counted=True),
+    "tolerance": Number(0.02, "accuracy that may be given up"),
+    "keep": Number(0.85, "share of the balanced accuracy above one half that must be kept"),
+    "margin": Number(
+        2.0,
+        "standard errors of the accuracy given up, which count as given up too",
+        high=10.0,
+        extension=True,
+    ),
+}
+"""What a rule for everybody must keep of the model's own."""
 
 STEPS: dict[str, StepEntry] = {
     CLIP: StepEntry(
@@ -73,7 +93,11 @@ STEPS: dict[str, StepEntry] = {
     ),
     AVERAGE: StepEntry(
         "releases the mean of the models of the last rounds",
-        {"share": Number(0.5, "share of the rounds, the last ones, that is averaged", above_low=True)},
+        {
+            "share": Number(
+                AVERAGE_SHARE, "share of the rounds, the last ones, that is averaged", above_low=True
+            )
+        },
     ),
     THRESHOLDS: StepEntry(
         "decides by one threshold for each group, chosen after training",
@@ -90,6 +114,18 @@ STEPS: dict[str, StepEntry] = {
                 "validation",
                 "the server's rows, or the clients' score histograms",
                 ("validation", "clients"),
+            ),
+        },
+    ),
+    COMMON: StepEntry(
+        "decides by one threshold for everybody, chosen from the clients' score histograms", _GUARDED
+    ),
+    TILT: StepEntry(
+        "decides by the score plus a price on the guessed group, chosen from the clients' histograms",
+        {
+            **_GUARDED,
+            "bins": Choice(
+                str(BINS), "ranges of each of both scores", ("8", "16", "32", "64"), extension=True
             ),
         },
     ),
@@ -113,6 +149,16 @@ class Step:
         return dict(self.settings)[key]
 
 
+def asked_bins(step: Step) -> int:
+    """Into how many ranges a tilted score's two probabilities are counted."""
+    return int(dict(step.settings).get("bins", BINS))
+
+
+def asks_clients(step: Step) -> bool:
+    """Whether a rule is chosen from histograms of the clients' training rows."""
+    return step.name != THRESHOLDS or step["from"] == "clients"
+
+
 def split_steps(text: str) -> tuple[str, list[str]]:
     """A strategy's own text, and those of its steps.
 
@@ -134,7 +180,7 @@ def split_steps(text: str) -> tuple[str, list[str]]:
     return parts[0].strip(), [part.strip() for part in parts[1:]]
 
 
-_ORDER = {CLIP: 0, MEDIAN: 1, TRIMMED: 1, KRUM: 1, AVERAGE: 2, THRESHOLDS: 3}
+_ORDER = {CLIP: 0, MEDIAN: 1, TRIMMED: 1, KRUM: 1, AVERAGE: 2} | dict.fromkeys(RULES, 3)
 
 
 def parse_steps(texts: Sequence[str], metric: str) -> tuple[Step, ...]:
@@ -149,7 +195,9 @@ def parse_steps(texts: Sequence[str], metric: str) -> tuple[Step, ...]:
     names = [step.name for step in steps]
     order = [_ORDER[name] for name in names]
     if sorted(order) != order or len(set(order)) < len(order):
-        rule = "clip before median, trimmed or krum before average before thresholds"
+        rule = (
+            "clip before median, trimmed or krum before average before thresholds, common_threshold or tilt"
+        )
         raise InputError(f"steps must be taken once each, {rule}, got {'+'.join(names)}")
     return tuple(steps)
 

@@ -22,7 +22,7 @@ from fairfate.experiments.runs import Run, write_results
 from fairfate.flower.app.server import ServerData
 from fairfate.flower.app.settings import Settings
 from fairfate.flower.logs import log, one_line
-from fairfate.flower.strategy import FlowerStrategy
+from fairfate.flower.strategy import FlowerStrategy, group_checkpoint
 from fairfate.flower.study import Study
 from fairfate.results.details import Final, Released, score_table
 from fairfate.results.folder import CONFIG, MODELS, SUMMARY, model_file
@@ -81,7 +81,7 @@ class RunFolder:
         about = {"protocol": settings.config.protocol, "seed": seed, "data": settings.name, **study}
         model = fair_model(data.model, data.schema, data.table, trace, **about)
         name = labels([trace.spec])[0]
-        released = [Released(trace.spec, trace.params, trace.thresholds)]
+        released = [Released(trace.spec, trace.params, trace.rule)]
         run = Run(
             tomllib.loads(text),
             grouping,
@@ -99,7 +99,8 @@ class RunFolder:
         write_results(run, self.path)
         write_csv(self.path / SUMMARY, run.summary)
         write_bytes(self.path / CONFIG, text.encode())
-        self.checkpoint.unlink(missing_ok=True)
+        for file in (self.checkpoint, group_checkpoint(self.checkpoint)):
+            file.unlink(missing_ok=True)
         clear_live(self.path)
         log(INFO, "Saved to %s", self.path)
         if not len(run.rounds):

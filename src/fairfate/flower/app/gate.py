@@ -28,7 +28,9 @@ from fairfate.flower.app.site_state import ANSWERED, SiteFolder, State
 from fairfate.flower.logs import one_line
 from fairfate.flower.messages import (
     ASK,
+    BINS,
     BROADCAST,
+    GROUP,
     HELD,
     HELD_SEED,
     HELD_SHARE,
@@ -36,6 +38,7 @@ from fairfate.flower.messages import (
     MODEL,
     PART,
     ROUND,
+    TARGET,
 )
 from fairfate.flower.sealed_grid import LARGEST
 from fairfate.flower.sealing import (
@@ -60,7 +63,8 @@ from fairfate.flower.study import (
     Study,
 )
 from fairfate.models.model import Model
-from fairfate.strategies import parse_spec
+from fairfate.strategies import TILT, parse_spec
+from fairfate.strategies.steps import asked_bins
 
 SCHEMA = "schema"
 _HELD_KEYS = (HELD_SHARE, HELD_SEED, "client")
@@ -69,10 +73,10 @@ _KEYS = {
     FIT: _QUERY_KEYS,
     ROWS: _QUERY_KEYS,
     SCORES: (*_QUERY_KEYS, *_HELD_KEYS, ASK, "groups", ROUND),
-    HISTOGRAM: (*_QUERY_KEYS, *_HELD_KEYS, ASK, "groups", PART),
+    HISTOGRAM: (*_QUERY_KEYS, *_HELD_KEYS, ASK, "groups", PART, BINS),
     TRAIN: (
         *(SCHEMA, "seed", "protocol", "epochs", "batch-size", "learning-rate", "l2", "hidden", ROUND),
-        *("strategy", "num-rounds", LEARNING_RATE, BROADCAST),
+        *("strategy", "num-rounds", LEARNING_RATE, BROADCAST, TARGET),
         *_HELD_KEYS,
     ),
 }
@@ -225,10 +229,12 @@ class Gate:
         if kind == TRAIN:
             study.check_settings(config)
             self._check_strategy(config)
+        if TARGET in config or BINS in config:
+            self._check_tilt(config)
         records = {name: record for name, record in content.items() if name != "config"}
         if kind == SCORES:
             self._check_scored(_whole(config, ROUND, 1, study.training.rounds + 1), len(records))
-        names = _model_names(kind, len(records))
+        names = _model_names(kind, 2 if BINS in config else len(records))
         if set(records) != set(names):
             raise NotInStudyError("other records than the question has")
         models: list[Mapping[str, NDArray[Any]]] = []
@@ -282,6 +288,16 @@ class Gate:
         if not numbers or not all(abs(number) <= limits.max_told for number in broadcast):
             raise NotInStudyError(f"'{BROADCAST}' is not at most {most} numbers within {limits.max_told:g}")
 
+    def _check_tilt(self, config: Mapping[str, Any]) -> None:
+        """What only a rule for everybody asks for: a model of the group, and a histogram of both scores."""
+        training = self.study.training
+        steps = [parse_spec(text, training.metric).step(TILT) for text in training.strategies]
+        known = [asked_bins(step) for step in steps if step is not None]
+        if TARGET in config and (config[TARGET] != GROUP or not known or "strategy" in config):
+            raise NotInStudyError(f"target {one_line(repr(config[TARGET]), 40)}")
+        if BINS in config and (type(config[BINS]) is not int or config[BINS] not in known):
+            raise NotInStudyError(f"bins {one_line(repr(config[BINS]), 40)}")
+
     def _check_scored(self, number: int, models: int) -> None:
         """How many models may be scored at once: those of a round, or the released one after the last."""
         validation_source = parse_validation_source(self.study.training.validation_from)
@@ -301,7 +317,8 @@ class Gate:
                 if state.fixed.setdefault(f"{run}/{name}", config[name]) != config[name]:
                     raise NotInStudyError(f"another {name} than before in the run")
             if kind in (TRAIN, SCORES):
-                self._count_attempt(state, f"{run}/{kind}/{config[ROUND]}", question)
+                target = f"/{config[TARGET]}" if TARGET in config else ""
+                self._count_attempt(state, f"{run}/{kind}/{config[ROUND]}{target}", question)
             elif kind == HISTOGRAM:  # of the released model
                 self._count_attempt(state, f"{run}/{kind}/{config.get(PART, '')}", question)
             state.answered[kind] = state.answered.get(kind, 0) + 1
@@ -410,14 +427,14 @@ def describe(content: RecordDict) -> dict[str, Any]:
 def describe_question(question: Question) -> dict[str, Any]:
     """What was asked, for the log."""
     config, about = question.config, {"asks": KINDS[question.kind]}
-    keys = (ROUND, "strategy", HELD_SHARE, PART)
+    keys = (ROUND, TARGET, "strategy", HELD_SHARE, PART, BINS)
     return {**about, **{key: config[key] for key in keys if key in config}, "models": len(question.models)}
 
 
 def _model_names(kind: str, given: int) -> list[str]:
-    if kind in (TRAIN, HISTOGRAM):
+    if kind == TRAIN or (kind == HISTOGRAM and given < 2):
         return ["arrays"]
-    return [f"{MODEL}{number}" for number in range(given)] if kind == SCORES else []
+    return [f"{MODEL}{number}" for number in range(given)] if kind in (SCORES, HISTOGRAM) else []
 
 
 def _layers(record: object, model: Model, largest: float) -> dict[str, NDArray[Any]]:

@@ -37,7 +37,8 @@ from fairfate.flower.study import (
     columns_of,
 )
 from fairfate.storage import write_bytes
-from fairfate.strategies import THRESHOLDS, Need, Setup, parse_spec
+from fairfate.strategies import TILT, Need, Setup, parse_spec
+from fairfate.strategies.steps import asks_clients
 
 STEP = 50
 """Of the range of rows in a site's public file, so that it does not say how many there are."""
@@ -304,13 +305,13 @@ def _count_questions(settings: Settings, strategies: Sequence[str], runs: int) -
     needs: set[Any] = set()
     for spec in specs:
         needs |= spec.build(Setup(rounds, learning_rate=settings.training.learning_rate)).needs
-    steps = [step for spec in specs if (step := spec.step(THRESHOLDS)) is not None]
-    asks_histogram = bool(steps) and (at_clients or any(step["from"] == "clients" for step in steps))
+    steps = [step for spec in specs if (step := spec.rule) is not None]
+    asks_histogram = bool(steps) and (at_clients or any(asks_clients(step) for step in steps))
     spare = max(5, rounds // 5)
     return {
         FIT: 20 * runs,
         ROWS: 5 * runs if needs & {Need.ROWS, Need.ALL_ROWS} else 0,
-        TRAIN: runs * rounds + spare,
+        TRAIN: runs * rounds * (2 if any(step.name == TILT for step in steps) else 1) + spare,
         SCORES: runs * (rounds + 1) + spare if at_clients else 0,
         HISTOGRAM: 2 * runs if asks_histogram else 0,
     }

@@ -36,6 +36,7 @@ from fairfate.engine import local
 from fairfate.errors import InputError
 from fairfate.fairness.disclosure import large_strata, merge_bins, round_counts, round_statistics
 from fairfate.fairness.thresholds import histogram
+from fairfate.fairness.tilt import joint_histogram, merge_squares
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, pack
 from fairfate.flower.app.gate import SCHEMA, Gate, Question, RefusedError, describe_message, state_folder
@@ -45,9 +46,11 @@ from fairfate.flower.client import strategy_of
 from fairfate.flower.logs import log, one_line
 from fairfate.flower.messages import (
     ASK,
+    BINS,
     BROADCAST,
     CLIENT,
     COUNTS,
+    GROUP,
     HELD,
     HELD_SEED,
     HELD_SHARE,
@@ -56,6 +59,7 @@ from fairfate.flower.messages import (
     PART,
     PROBLEM,
     ROUND,
+    TARGET,
 )
 from fairfate.flower.replies import report_metrics
 from fairfate.flower.sealed_grid import PROBLEM as PROBLEM_RECORD
@@ -323,7 +327,11 @@ def answer(question: Question, site: Site, network: str | None = None) -> Record
         counts = round_counts(model.count(vectors, rows), site.min_cell)
         result[COUNTS] = MetricRecord({SCORES: [int(number) for number in counts.ravel()]})
         return result
-    bins = merge_bins(histogram(model.margins(vectors[0], rows)), site.min_cell)
+    if BINS in config:
+        margins, guessed = (model.margins(vector, rows) for vector in vectors)
+        bins = merge_squares(joint_histogram(margins, guessed, int(config[BINS])), site.min_cell)
+    else:
+        bins = merge_bins(histogram(model.margins(vectors[0], rows)), site.min_cell)
     result[COUNTS] = MetricRecord({HISTOGRAM: [int(number) for number in bins.ravel()]})
     return result
 
@@ -345,6 +353,8 @@ def _train(question: Question, site: Site, network: str | None) -> tuple[Layers,
     site.check_rows(int(trained.sum()))
     number, model = int(config["client"]), model_of(schema, str(config["hidden"]), network)
     clients = Federation.site(table, schema.encoder, number, ~trained)
+    if config.get(TARGET) == GROUP:
+        clients = clients.guessing(1)
     strategy = strategy_of(config, schema.grouping) if "strategy" in config else AVERAGING
     start = np.asarray(model.flat(dict(question.models[0])), dtype=np.float32)
     broadcast = np.array(config[BROADCAST], dtype=np.float64) if BROADCAST in config else None
