@@ -14,7 +14,8 @@ from fairfate.engine.rules import PLAIN, Rule, ScoredRows, choose_rule
 from fairfate.engine.server import Server
 from fairfate.fairness.metrics import Counts, Values
 from fairfate.models.model import Models
-from fairfate.strategies import AVERAGE, AVERAGE_SHARE, Average, Notes, Setup, Spec
+from fairfate.strategies import AVERAGE, Average, Notes, Setup, Spec
+from fairfate.strategies.steps import AVERAGE_SHARE
 
 BEST_ROUND = "best_round"
 """The note that says which round's model early stopping has chosen so far."""

@@ -59,9 +59,9 @@ class ScoredRows(Protocol):
         ...
 
     def joint_histograms(
-        self, params: Models, group_params: Models, bins: int, *, held: bool = False
+        self, params: Models, group_params: Models, bins: int, *, held_out: bool = False
     ) -> NDArray[np.int64]:
-        """The same of the rows that clients train on or, with ``held``, hold out: sums."""
+        """The same of the rows that clients train on or, with ``held_out``, hold out: sums."""
         ...
 
 
@@ -128,28 +128,30 @@ def guard_of(step: Step) -> Guard:
 
 def _choose_by_group(step: Step, fairness: Metric, rows: ScoredRows, params: Models) -> Decided:
     settings = float(step["tolerance"]), float(step["keep"]), str(step["against"])
-    held = rows.held_histograms(params) if rows.at_clients else None
+    validation_rows = rows.held_histograms(params) if rows.at_clients else None
     if step["from"] == "clients":
         chosen = choose_from_histogram(rows.histograms(params), fairness, *settings)
-    elif held is not None:
-        chosen = choose_from_histogram(held, fairness, *settings)
+    elif validation_rows is not None:
+        chosen = choose_from_histogram(validation_rows, fairness, *settings)
     else:
         margins = rows.margins(params, "validation")
         assert margins is not None
         chosen = choose_from_scores(margins, fairness, *settings)
-    return _measure(chosen, rows, params, held)
+    return _measure(chosen, rows, params, validation_rows)
 
 
 def _choose_common(step: Step, fairness: Metric, groups: int, rows: ScoredRows, params: Models) -> Decided:
-    held = rows.held_histograms(params) if rows.at_clients else None
+    validation_rows = rows.held_histograms(params) if rows.at_clients else None
     cut = choose_common(rows.histograms(params), fairness, guard_of(step))
-    return _measure(np.full(groups, cut), rows, params, held)
+    return _measure(np.full(groups, cut), rows, params, validation_rows)
 
 
-def _measure(thresholds: Values, rows: ScoredRows, params: Models, held: NDArray[np.int64] | None) -> Decided:
+def _measure(
+    thresholds: Values, rows: ScoredRows, params: Models, validation_rows: NDArray[np.int64] | None
+) -> Decided:
     """Thresholds on the validation rows, by score where clients hold them, and on the test rows."""
-    if held is not None:
-        validation = apply_to_histogram(held, thresholds)
+    if validation_rows is not None:
+        validation = apply_to_histogram(validation_rows, thresholds)
     else:
         margins = rows.margins(params, "validation")
         assert margins is not None
@@ -164,13 +166,13 @@ def _choose_tilt(step: Step, fairness: Metric, rows: ScoredRows, params: Models,
     counted = rows.joint_histograms(params, guess, bins)
     tilt = choose_tilt(counted, fairness, str(step["metric"]), guard_of(step))
     if rows.at_clients:
-        held: NDArray[np.int64] | None = rows.joint_histograms(params, guess, bins, held=True)
+        validation_rows: NDArray[np.int64] | None = rows.joint_histograms(params, guess, bins, held_out=True)
     else:
-        held = rows.joint_rows(params, guess, bins, "validation")
-    assert held is not None
+        validation_rows = rows.joint_rows(params, guess, bins, "validation")
+    assert validation_rows is not None
     test = rows.joint_rows(params, guess, bins, "test")
     rule = Rule(tilt=tilt, group_params=guess)
-    return Decided(rule, tilt.counts(held), None if test is None else tilt.counts(test))
+    return Decided(rule, tilt.counts(validation_rows), None if test is None else tilt.counts(test))
 
 
 def train_average(clients: Clients, start: Models, rounds: int, share: float) -> Models:

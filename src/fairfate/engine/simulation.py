@@ -390,11 +390,11 @@ class Simulation:
         return self._joint(params, group_params, bins, rows)
 
     def joint_histograms(
-        self, params: Models, group_params: Models, bins: int, *, held: bool = False
+        self, params: Models, group_params: Models, bins: int, *, held_out: bool = False
     ) -> NDArray[np.int64]:
-        """The same of the rows that clients train on or, with ``held``, hold out: sums of what they send."""
+        """The same of the rows that clients train on or, with ``held_out``, hold out: sums."""
         federation, min_cell = self.federation, self.federation.min_cell
-        if held:
+        if held_out:
             parts = federation.held_out if min_cell > 1 else (federation.validation,)
             sent = np.stack([self._joint(params, group_params, bins, rows) for rows in parts])
             total = np.sum(merge_squares(sent, min_cell), axis=0)

@@ -499,10 +499,10 @@ class FlowerClients:
         return None if own is None or guessed is None else joint_histogram(own, guessed, bins)
 
     def joint_histograms(
-        self, params: Models, group_params: Models, bins: int, *, held: bool = False
+        self, params: Models, group_params: Models, bins: int, *, held_out: bool = False
     ) -> NDArray[np.int64]:
-        """The same of the rows that clients train on or, with ``held``, hold out: sums."""
-        part = {PART: HELD} if held else {}
+        """The same of the rows that clients train on or, with ``held_out``, hold out: sums."""
+        part = {PART: HELD} if held_out else {}
         return self._ask_histograms([params, group_params], {**part, JOINT_BINS: bins}, (bins, bins))
 
     def _ask_histograms(

@@ -43,7 +43,6 @@ from fairfate.strategies.schedules import Schedule, constant, demon, exponential
 from fairfate.strategies.server_step import server_step
 from fairfate.strategies.steps import (
     AVERAGE,
-    AVERAGE_SHARE,
     COMMON,
     ROBUST,
     RULES,
@@ -81,7 +80,6 @@ from fairfate.strategies.strategy import (
 
 __all__ = [
     "AVERAGE",
-    "AVERAGE_SHARE",
     "COMMON",
     "EXTENSION",
     "NO_NOTES",
