@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -39,6 +38,7 @@ from fairfate.data.readers import (
 from fairfate.data.schema import Schema, UnfitError
 from fairfate.data.table import TEST, TRAINING, VALIDATION, Table, note_merged_outcomes, table_from_frame
 from fairfate.errors import MOST_LISTED, InputError, check, listing, unknown
+from fairfate.storage import sha256_of
 
 AS_IT_COMES = Reading()
 
@@ -269,17 +269,13 @@ def _load_beside_server(
 
 def _check_different(files: Sequence[Path], server_files: Mapping[str, str | None]) -> None:
     """Refuse to measure a model on the file that it is trained on."""
-    known = {_digest(file): str(file) for file in files if file.is_file()}
+    known = {sha256_of(file): str(file) for file in files if file.is_file()}
     for argument, file in server_files.items():
         if file is not None and Path(file).is_file():
-            digest = _digest(Path(file))
+            digest = sha256_of(Path(file))
             rule = f"{argument} must be another file than '{known.get(digest)}'"
             check(digest not in known, rule, "the same content")
             known[digest] = file
-
-
-def _digest(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def _load_source(
@@ -301,7 +297,7 @@ def _load_source(
     frame, _, missing = read_file(file, Reading(missing=codes))
     coded = note_codes(missing, frame.columns)
     table = table_from_frame(frame, columns, name, encode=encode if tidy else ORDINAL, tidy=tidy)
-    odd = () if _digest(file) == source.sha256 else (f"{file} is not the documented file (checksum)",)
+    odd = () if sha256_of(file) == source.sha256 else (f"{file} is not the documented file (checksum)",)
     return replace(table, source=name, missing=missing, notes=(*coded, *table.notes, *odd))
 
 

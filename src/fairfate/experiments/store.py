@@ -6,7 +6,6 @@ holds in its header, so that only what is missing is run.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +23,7 @@ from fairfate.data.groups import Groups
 from fairfate.errors import InputError
 from fairfate.experiments.job import Job
 from fairfate.results.tables import about_groups, read_rounds, rounds_table
-from fairfate.storage import remove_unfinished, replacing
+from fairfate.storage import remove_unfinished, replacing, sha256_of
 from fairfate.strategies import Spec
 
 HEADER = b"fairfate"
@@ -189,12 +188,8 @@ def _text(key: dict[str, Any]) -> str:
 
 def file_checksum(path: Path) -> str | None:
     """The SHA-256 of a file's content; None if there is no such file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
+    return sha256_of(path) if path.is_file() else None
 
 
 def _digest(path: Path) -> str:
-    return _digest_of(path.read_bytes())
-
-
-def _digest_of(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()[:32]
+    return sha256_of(path)[:32]

@@ -12,8 +12,8 @@ from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check
 from fairfate.fairness.metrics import COLLAPSED, METRICS, Values
 from fairfate.fairness.objective import bind, parse_objective
-from fairfate.results.summary import row_names
-from fairfate.results.tables import counts_of, is_untrained
+from fairfate.results.summary import split_strategies
+from fairfate.results.tables import STRATEGY, counts_of, is_untrained
 
 COLOURS = {  # Okabe and Ito
     "fedavg": "#000000",
@@ -112,10 +112,7 @@ def _objective(metric: str, rounds: pd.DataFrame, groups: Groups | None) -> Valu
 
 def lines_of(test: pd.DataFrame) -> list[Line]:
     """Each strategy and setting with its name, colour, dash and marker; flawed ones are grey."""
-    frames = [
-        frame for _, frame in test.groupby(["strategy", "metric", "settings"], dropna=False, sort=False)
-    ]
-    names = row_names(pd.DataFrame([frame.iloc[0] for frame in frames]))
+    names, frames = zip(*split_strategies(test, STRATEGY), strict=True)
     last = test["round"].max()
     flaws = [_flaw(rows[rows["round"] == last]) for rows in frames]
     bases = [str(rows["strategy"].iloc[0]).partition("+")[0].partition(" ")[0] for rows in frames]
@@ -159,7 +156,7 @@ def title(test: pd.DataFrame, spread: str, where: str = "test rows") -> str:
     about = f"{first['dataset']}, {first['partition']}"
     if first["protocol"] != "paper":
         about += f", {first['protocol']} protocol"
-    seeds = test.groupby(["strategy", "metric", "settings"], dropna=False)["seed"].nunique()
+    seeds = test.groupby(STRATEGY, dropna=False)["seed"].nunique()
     few, many = seeds.min(), seeds.max()
     if many == 1:
         return f"{about}\n{where}, one seed"

@@ -22,7 +22,7 @@ from fairfate.report.data import ReportData
 from fairfate.report.recommendation import recommend
 from fairfate.report.tables import DIGITS, LEGEND, POOLED, Cell, caption, methods, remarks, rows_of
 from fairfate.results.folder import BEST
-from fairfate.results.summary import RATES, rates_of, row_names
+from fairfate.results.summary import RATES, rates_of, split_strategies
 from fairfate.results.tables import STRATEGY
 
 if TYPE_CHECKING:  # most of it is not for showing a finished run
@@ -294,10 +294,7 @@ def show_clients(console: Console, clients: pd.DataFrame, seed: int | None = Non
     chosen = seeds[0] if seed is None else seed
     if chosen not in seeds:
         raise InputError(f"seed must be one of the run's, {listing(seeds)}, got {chosen}")
-    own_rows = clients[clients["seed"] == chosen]
-    groups = [frame for _, frame in own_rows.groupby(STRATEGY, dropna=False, sort=False)]
-    names = row_names(pd.DataFrame([frame.iloc[0] for frame in groups]))
-    for name, frame in zip(names, groups, strict=True):
+    for name, frame in split_strategies(clients[clients["seed"] == chosen], STRATEGY):
         console.print()
         console.print(Text(name, "bold") + Text(f", seed {chosen}"))
         _show_strategy(console, frame)

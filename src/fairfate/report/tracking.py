@@ -21,7 +21,7 @@ from fairfate.experiments.config import PROVENANCE
 from fairfate.experiments.runs import Run
 from fairfate.fairness.metrics import METRICS
 from fairfate.results.folder import BEST, CONFIG, GROUPS, MODELS, REPORT, SUMMARY
-from fairfate.results.summary import row_names
+from fairfate.results.summary import split_strategies
 from fairfate.results.tables import KEYS
 from fairfate.storage import csv_text
 
@@ -151,9 +151,7 @@ def _log(tracking: Tracking, run: Run) -> str:
 def _strategies(tracking: Tracking, run: Run, parent: str) -> None:
     """A nested run for each strategy."""
     client = tracking.client
-    lines = [frame for _, frame in run.rounds.groupby(KEYS, dropna=False, sort=False)]
-    names = row_names(pd.DataFrame([frame.iloc[0] for frame in lines]))
-    for line, (name, frame) in enumerate(zip(names, lines, strict=True)):
+    for line, (name, frame) in enumerate(split_strategies(run.rounds)):
         nested = _open(tracking, name, {"mlflow.parentRunId": parent})
         about = {"strategy": run.config["strategy"][line], "metric": frame["metric"].iloc[0]}
         _parameters(client, nested, {**about, "seeds": frame["seed"].nunique()})

@@ -15,8 +15,8 @@ from fairfate.errors import InputError
 from fairfate.fairness.metrics import COLLAPSED
 from fairfate.fairness.objective import bind, individual_terms, reported_fairness
 from fairfate.fairness.selection import TOLERANCE, keeps
-from fairfate.results.summary import row_names
-from fairfate.results.tables import KEYS, counts_of, is_untrained
+from fairfate.results.summary import split_strategies
+from fairfate.results.tables import counts_of, is_untrained
 from fairfate.strategies import THRESHOLDS
 
 MIN_GAIN = 0.05
@@ -106,11 +106,7 @@ def assess(rounds: pd.DataFrame, metric: str, groups: Groups) -> list[Candidate]
     scored = last.assign(
         fairness=reported[objective] if objective in reported else bind(objective, groups)(counts)
     )
-    lines = [frame.sort_values("seed") for _, frame in scored.groupby(KEYS, dropna=False, sort=False)]
-    if not lines:
-        return []
-    names = row_names(pd.DataFrame([frame.iloc[0] for frame in lines]))
-    candidates = [_assess(name, frame) for name, frame in zip(names, lines, strict=True)]
+    candidates = [_assess(name, frame.sort_values("seed")) for name, frame in split_strategies(scored)]
     usable = [candidate for candidate in candidates if not candidate.rejected_because]
     blind = [candidate for candidate in usable if not candidate.needs_group]
 

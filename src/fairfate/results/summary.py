@@ -53,6 +53,13 @@ def row_names(rows: pd.DataFrame) -> list[str]:
     return short_names(named)
 
 
+def split_strategies(rows: pd.DataFrame, keys: Sequence[str] = KEYS) -> list[tuple[str, pd.DataFrame]]:
+    """The rows of each strategy, in the order in which they come, behind its short name."""
+    frames = [frame for _, frame in rows.groupby(list(keys), dropna=False, sort=False)]
+    names = row_names(pd.DataFrame([frame.iloc[0] for frame in frames])) if frames else []
+    return list(zip(names, frames, strict=True))
+
+
 def write_csv(path: Path, frame: pd.DataFrame) -> None:
     """Write a summary, or rates by group, as CSV."""
     write_bytes(path, csv_text(frame).encode())

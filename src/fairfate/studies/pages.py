@@ -1,13 +1,17 @@
-"""Pages from templates: what the Markdown and HTML of the studies have in common."""
+"""What the studies have in common: pages from templates, and the time that they took."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment
 
 from fairfate.report.page import templates
+from fairfate.storage import write_bytes
+
+CLOCK = "seconds.txt"
 
 
 def render(study: str, template: str, **values: Any) -> str:
@@ -20,6 +24,14 @@ def _environment(study: str) -> Environment:
     environment.filters |= {"f": format, "known": format_known}
     environment.globals |= {"count": count, "split_name": split_name}
     return environment
+
+
+def add_time(folder: Path, seconds: float) -> float:
+    """Add to the time of all calls that filled a study's folder, also of those that were interrupted."""
+    file = folder / CLOCK
+    total = seconds + (float(file.read_text()) if file.is_file() else 0.0)
+    write_bytes(file, f"{total:.1f}\n".encode())
+    return total
 
 
 def format_known(value: float, spec: str) -> str:

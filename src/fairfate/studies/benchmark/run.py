@@ -27,14 +27,15 @@ from fairfate.experiments.prepare import prepare
 from fairfate.experiments.runner import Task, check_request, run_jobs
 from fairfate.experiments.store import HEADER, Store
 from fairfate.experiments.workers import Progress, Report, cores
-from fairfate.storage import locked, remove_unfinished, replacing, write_bytes
+from fairfate.storage import locked, remove_unfinished, replacing
 from fairfate.strategies import load_plugin
 from fairfate.studies.benchmark.baselines import BASELINES
 from fairfate.studies.benchmark.findings import DATASETS, PARTITIONS, ROUNDS, SEEDS, Findings
 from fairfate.studies.benchmark.measure import COLUMNS, COUNTS, WHERE, WORST, run_methods
 from fairfate.studies.benchmark.methods import REFERENCE, Method, every, find
+from fairfate.studies.pages import add_time
 
-CELLS, CLOCK, KEPT = "cells", "seconds.txt", "kept.parquet"
+CELLS, KEPT = "cells", "kept.parquet"
 _RATES = (*WORST, "consistency", "flip")
 
 
@@ -144,7 +145,7 @@ def benchmark(
             )
         finally:
             remove_unfinished(store.folder)
-            seconds = _add_time(folder / CLOCK, time.monotonic() - start if tasks else 0.0)
+            seconds = add_time(folder, time.monotonic() - start if tasks else 0.0)
         store.index()
         own = pd.concat(
             [read_rows(store, job).assign(**job_columns(job)) for job, _ in planned], ignore_index=True
@@ -214,14 +215,6 @@ def run_task_methods(task: Task, table: Table, report: Report) -> pd.DataFrame:
     share = task.work / settings
     job = task.job
     return run_methods(job.plan, table, job.seed, methods, alone, lambda count: report(share * count))
-
-
-def _add_time(clock: Path, seconds: float) -> float:
-    """Add up how long all calls took that filled a folder, also those that were interrupted."""
-    known = float(clock.read_text()) if clock.is_file() else 0.0
-    if seconds:
-        write_bytes(clock, f"{known + seconds:.1f}\n".encode())
-    return known + seconds
 
 
 def machine() -> str:

@@ -23,6 +23,7 @@ from fairfate.report.figures import save
 from fairfate.results.folder import CELLS
 from fairfate.storage import locked, remove_unfinished, write_bytes
 from fairfate.strategies import entries, make_spec
+from fairfate.studies.pages import add_time
 from fairfate.studies.reproduce import figures, findings
 from fairfate.studies.reproduce.findings import REFERENCES, runs_of_sweep
 from fairfate.studies.reproduce.page import latex, markdown, page
@@ -86,7 +87,7 @@ def configs(
     return chosen
 
 
-RESULTS, FIGURES, PAGE, CLOCK = "results", "figures", "reproduction.md", "seconds.txt"
+RESULTS, FIGURES, PAGE = "results", "figures", "reproduction.md"
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def reproduce(
     planned = configs(datasets, splits, protocols, seeds, data_dir)
     start = time.monotonic()
     result = sweep(planned, folder, jobs=jobs, executor=executor, progress=progress, on_plan=on_plan)
-    seconds = _clock(folder, time.monotonic() - start if result.ran else 0.0)
+    seconds = add_time(folder, time.monotonic() - start if result.ran else 0.0)
     runs = runs_of_sweep(result)
     count = {p: int((_trained(runs)["protocol"] == p).sum()) for p in PROTOCOLS}
     about = {
@@ -154,14 +155,6 @@ def reproduce(
 
 def _trained(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[~runs["strategy"].str.contains("+", regex=False)]
-
-
-def _clock(folder: Path, seconds: float) -> float:
-    """Add to the time that all calls for this folder have taken."""
-    file = folder / CLOCK
-    total = seconds + (float(file.read_text()) if file.is_file() else 0.0)
-    write_bytes(file, f"{total:.1f}\n".encode())
-    return total
 
 
 def _write_tables(tables: dict[str, pd.DataFrame], folder: Path) -> None:
