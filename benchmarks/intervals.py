@@ -1,6 +1,6 @@
 """How often the 95 % intervals hold the truth, where the truth is known because the data are made up.
 
-    python benchmarks/intervals.py                 # prints the tables of docs/intervals.md, about a minute
+    python benchmarks/intervals.py                 # prints docs/measurements/coverage.txt, about a minute
     python benchmarks/intervals.py --repetitions 2000
 
 All numbers are per cent of the repetitions.

@@ -17,8 +17,6 @@ FILE = Path(__file__).parent.parent / "docs" / "measurements" / "attacks.csv"
 TITLES = {"compas": "COMPAS", "adult": "Adult"}
 NONE = "none"
 STEPS = ("", "clip", "trimmed", "median", "krum", "clip+trimmed")
-BEST = ("clip", "clip+trimmed")
-"""The steps of the table of the guard; the file has all."""
 STRATEGIES = ("fedavg", "fair_fate", "fair_fate, guard", "fedval", "fedval, guard", "thresholds")
 """The last one is fedavg+average+thresholds:from=clients."""
 NEAR = 0.05
@@ -76,31 +74,6 @@ def attacked(dataset: str) -> str:
     """MCC / EQO of every strategy without a step, under every attack; bold where both are near the honest."""
     frame = read().query(f"dataset == '{dataset}' and step == ''")
     return _table(frame, "strategy", [name for name in STRATEGIES if name in set(frame["strategy"])])
-
-
-def guarded() -> str:
-    """The same of fair_fate with the guard and the steps that help most, on both datasets."""
-    frame = read().query("strategy == 'fair_fate, guard'")
-    frame = frame.assign(
-        column=[
-            f"{TITLES[d]}{f' {s}' if s else ''}" for d, s in zip(frame["dataset"], frame["step"], strict=True)
-        ]
-    )
-    return _table(frame, "column", [f"{title} {step}" for title in TITLES.values() for step in BEST])
-
-
-def fair_set() -> str:
-    """The share of attackers in the fair set."""
-    frame = read().query("step == '' and strategy.str.startswith('fair_fate')")
-    names = [(dataset, strategy) for dataset in TITLES for strategy in STRATEGIES[1:3]]
-    text = f"| attack | {' | '.join(f'{TITLES[d]}, {_title(s)}' for d, s in names)} |\n"
-    text += f"| --- | {' | '.join(['---:'] * len(names))} |\n"
-    for attack in dict.fromkeys(frame["attack"]):
-        shares = frame[frame["attack"] == attack].set_index(["dataset", "strategy"])["fair_attackers"]
-        if attack != NONE:
-            shown = " | ".join(f"{shares[name]:.2f}" for name in names)
-            text += f"| {_attack(attack)} | {shown} |\n"
-    return text
 
 
 def near() -> str:
@@ -171,8 +144,6 @@ def _attack(attack: str) -> str:
 
 TABLES = {
     **{f"attacked {name}": partial(attacked, name) for name in TITLES},
-    "fair set": fair_set,
-    "guard": guarded,
     "near": near,
 }
 

@@ -14,8 +14,8 @@ from fairfate.strategies.registry import Entry
 HEAD = """\
 # Methods
 
-Every strategy and step with its equations, reference and hyperparameters; with defaults and ranges from the code. See also how they are
-[named and combined](strategies.md), [which to choose](choosing.md) and [what clients send](privacy.md).
+The equations, reference and hyperparameters (with defaults and ranges) of every strategy and step. `fairfate strategies` prints a line about
+each. See also how they are [combined](strategies.md), [which to choose](choosing.md) and [what clients send](privacy.md).
 
 | sign | is |
 | --- | --- |
@@ -29,18 +29,18 @@ Every strategy and step with its equations, reference and hyperparameters; with 
 | {p} | the predicted probability of the favourable outcome |
 | BCE | binary cross-entropy, the usual loss of a row |
 
-Where a method has no rule for the server's model, the server averages: {θ ← θ + α_N}. All rules are those of the protocol `paper`;
-[deviations](deviations.md) has those of `published`.
+A method without a rule for the server's model averages: {θ ← θ + α_N}. The rules are those of the protocol `paper`; see
+[deviations](deviations.md) for `published`.
 """
 
 NEEDS = {
-    Need.SCORES: "the server scores each client's model on its validation rows (label and group)",
-    Need.LOCAL: "a client measures the model on its own rows, and reports nothing",
-    Need.REPORTS: "a client reports how the model it was sent does on its own rows: sums by group and label",
-    Need.ROWS: "a client reports its number of rows by group and label",
-    Need.ALL_ROWS: "every client reports its number of rows by group and label",
-    Need.TRIALS: "the server tries models on its validation rows before it takes one",
-    Need.DESCENT: "the server takes a step of training on its validation rows (label and group)",
+    Need.SCORES: "scores of each client's model on the server's validation rows",
+    Need.LOCAL: "each client's measurement on its own rows, which it does not send",
+    Need.REPORTS: "sums by group and label from each client: the received model's performance on its rows",
+    Need.ROWS: "the rows of the round's clients by group and label",
+    Need.ALL_ROWS: "the rows of all clients by group and label",
+    Need.TRIALS: "trials of models on the server's validation rows",
+    Need.DESCENT: "a training step on the server's validation rows",
 }
 
 
@@ -89,7 +89,7 @@ METHODS = {
         (
             ("m ← β_1 m + (1 − β_1) α_N", "a running mean of the mean updates"),
             ("v ← β_2 v + (1 − β_2) α_N^2", "and of their squares"),
-            ("θ ← θ + η m / (√v + τ)", "each parameter moves by steps of its own size; η is `rate`"),
+            ("θ ← θ + η m / (√v + τ)", "each parameter has its own step size; η is `rate`"),
         ),
         "`correction=flower` also scales η as Flower's FedAdam does.",
     ),
@@ -108,7 +108,7 @@ METHODS = {
         (
             (
                 "loss_k = mean of BCE + (μ/2) ‖θ_k − θ‖^2",
-                "going far from the model that was sent has a price",
+                "a penalty on the distance from the received model",
             ),
         ),
     ),
@@ -119,11 +119,11 @@ METHODS = {
         (
             (
                 "w(s, y) = P_k(s) P_k(y) / P_k(s, y)",
-                "under these weights group and label are independent; 1 for an empty cell",
+                "under these weights group and label are independent; 1 for an empty stratum",
             ),
             ("loss_k = mean of w(s, y) · BCE", "each client weighs its own rows by its own counts"),
         ),
-        "Nobody hears of a client's counts.",
+        "A client's counts stay with it.",
     ),
     "fedavg_gr": Method(
         "Global reweighing",
@@ -180,8 +180,8 @@ METHODS = {
                 "the fairest client's model replaces all; ties go to the more accurate",
             ),
         ),
-        "`eqo` looks at TPR and FPR, `eo` at TPR, `sp` at the share accepted. `against=overall`: how far the worst group's error rate"
-        " is above everybody's, as in the paper. Clients below `min_mcc` are passed over, since a model that gives everybody one"
+        "`eqo` compares TPR and FPR, `eo` TPR, `sp` selection rates. `against=overall`: how far the worst group's error rate"
+        " is above everybody's, as in the paper. Clients below `min_mcc` are excluded, since a model that gives everybody one"
         " answer has D = 0 (ours; −1 for the paper's rule).",
     ),
     "fair_avg": Method(
@@ -197,13 +197,13 @@ METHODS = {
         "F3's FairAccAvg",
         "Kanaparthy et al. 2023, as above",
         (
-            ("S = the ⌈α K⌉ clients with the largest accuracy_k / D_k", "skill counts too"),
+            ("S = the ⌈α K⌉ clients with the largest accuracy_k / D_k", "accuracy counts too"),
             ("θ ← Σ_{k ∈ S} n_k θ_k / Σ_{k ∈ S} n_k", "as in `fair_avg`"),
         ),
     ),
     "server_step": Method(
         "A step at the server",
-        "this project, 2026, after EquFL (arXiv 2601.05352), which makes rows up where this uses the server's own",
+        "this project, 2026, after EquFL (arXiv 2601.05352), which generates rows where this uses the server's own",
         (
             ("θ ← θ + α_N", "average as usual"),
             (
@@ -221,12 +221,12 @@ METHODS = {
         (
             (
                 "g_k = |F_k − F_all|",
-                "signed differences between groups of the model that was sent, on the client's own rows"
+                "signed differences between groups of the received model, on the client's own rows"
                 " and on all; accuracies where one is undefined",
             ),
             (
                 "w_k ← max(w_k − β (g_k − mean g), 0)",
-                "clients like the whole gain weight; at first w_k = n_k / n",
+                "clients whose fairness is near everybody's gain weight; at first w_k = n_k / n",
             ),
             ("θ ← θ + Σ_k w_k Δ_k / Σ_k w_k", "average by these weights"),
         ),
@@ -240,7 +240,7 @@ METHODS = {
         (
             (
                 "loss_k = mean of BCE + η · I(ŷ; s)",
-                "the mutual information of prediction and group has a price",
+                "a penalty on the mutual information of prediction and group",
             ),
             (
                 "∂I/∂p = logit q_s − logit r",
@@ -347,7 +347,7 @@ METHODS = {
             ("w(g, 0) = e^μ,  w(g, 1) = e^{−μ}", "multipliers μ_gy, within ±3, at first 0"),
             (
                 "μ_gy ← μ_gy + η (r_gy − mean over groups)",
-                "r are the groups' rates over the round's rows: accepted (`sp`), among label 1 (`eo`), among each label (`eqo`)",
+                "r are the groups' rates over the round's rows: selection rates (`sp`), among label 1 (`eo`), among each label (`eqo`)",
             ),
             (
                 "μ ← 0.9 μ while B − 1/2 < `keep` · best so far",
@@ -360,7 +360,10 @@ METHODS = {
         "Li, Sanjabi, Beirami, Smith: Fair Resource Allocation in Federated Learning, ICLR 2020, arXiv 1905.10497",
         (
             ("g_k = −Δ_k / η", "η is the clients' learning rate, L_k the loss of the model that was sent"),
-            ("h_k = q L_k^{q−1} ‖g_k‖^2 + L_k^q / η", "how curved a client's objective may be"),
+            (
+                "h_k = q L_k^{q−1} ‖g_k‖^2 + L_k^q / η",
+                "an upper bound on the curvature of a client's objective",
+            ),
             (
                 "θ ← θ − Σ_k L_k^q g_k / Σ_k h_k",
                 "clients with a larger loss count for more; q = 0 is the plain mean",
@@ -372,7 +375,7 @@ METHODS = {
         "Agnostic federated learning",
         "Mohri, Sivek, Suresh: Agnostic Federated Learning, ICML 2019, arXiv 1902.00146",
         (
-            ("θ ← θ + Σ_k λ_k Δ_k / Σ_k λ_k", "weights start at n_k/n (`start=equal`: alike)"),
+            ("θ ← θ + Σ_k λ_k Δ_k / Σ_k λ_k", "weights start at n_k/n (`start=equal`: all equal)"),
             ("λ ← project(λ + η L)", "clients with a larger loss gain; among the round's clients"),
         ),
         "Fair to clients. The paper releases the mean of all models: `+average:share=1`.",
@@ -387,7 +390,7 @@ STEP_METHODS = {
             ("C = median of ‖Δ_k‖ over the clients of the round", "or `norm`, where it is not 0"),
             ("Δ_k ← Δ_k min(1, C / ‖Δ_k‖)", "no update is longer; θ + Δ_k is what is scored"),
         ),
-        "It limits what one client can do in a round, and finds out nobody.",
+        "It limits what one client can do in a round, and does not say which client is at fault.",
     ),
     "median": Method(
         "Median",
@@ -399,7 +402,7 @@ STEP_METHODS = {
                 "over clients with a weight, each counting alike; of an even number, the mean of the middle two",
             ),
         ),
-        "It stands wherever the strategy has a mean of updates.",
+        "It replaces every mean of updates in the strategy.",
     ),
     "trimmed": Method(
         "Trimmed mean",
@@ -422,14 +425,14 @@ STEP_METHODS = {
             ),
             ("α = mean of Δ_k of the `keep` least s_k", "ties go to the earlier client"),
         ),
-        "What is proved of it needs K ≥ 2f + 3. With fewer clients it is still defined, and says little.",
+        "Its guarantee needs K ≥ 2f + 3; with fewer clients it is still defined.",
     ),
     "average": Method(
         "Average",
         "Polyak, Juditsky: Acceleration of Stochastic Approximation by Averaging, SIAM Journal on Control and"
         " Optimization 30, 1992; Ruppert 1988",
         (("released = mean of θ over the last `share` of the rounds", "training goes on from θ itself"),),
-        "No client notices. It gives back much of what differing clients take ([measured](choosing.md)).",
+        "Clients do nothing more. It recovers much of the accuracy that FedAvg loses where clients differ ([measured](choosing.md)).",
     ),
     "thresholds": Method(
         "Thresholds",
@@ -437,8 +440,11 @@ STEP_METHODS = {
         (
             ("ŷ = 1 where logit p > c_s", "one threshold for each group"),
             ("c = argmax F", "the fairest of some hundred for each group,"),
-            ("accuracy ≥ accuracy_0 − `tolerance`", "of those that keep the model's own accuracy nearly"),
-            ("B ≥ 1/2 + `keep` (B_0 − 1/2)", "and its balanced accuracy B above one half: no collapse"),
+            ("accuracy ≥ accuracy_0 − `tolerance`", "of those that nearly keep the model's own accuracy"),
+            (
+                "B ≥ 1/2 + `keep` (B_0 − 1/2)",
+                "and most of its balanced accuracy B above one half, so that it does not collapse",
+            ),
         ),
         "Decisions then need each person's group. `from=clients`: from histograms of scores by group and label that each"
         " client sends once, after training.",
@@ -451,9 +457,7 @@ def page() -> str:
     ours = [entry for entry in entries() if entry.build.__module__.startswith("fairfate.")]
     order = [*(name for name in METHODS), *(entry.name for entry in ours if entry.name not in METHODS)]
     ours.sort(key=lambda entry: order.index(entry.name))
-    index = "".join(f"- [`{e.name}`](#{e.name}): {e.summary}\n" for e in ours)
-    index += "".join(f"- [`+{name}`](#{name}): {step.summary}\n" for name, step in STEPS.items())
-    parts = [re.sub(r"\{([^{}]+)\}", lambda m: math(m[1]), HEAD), index]
+    parts = [re.sub(r"\{([^{}]+)\}", lambda m: math(m[1]), HEAD)]
     parts += [_section(entry.name, METHODS[entry.name], entry.settings, _needs(entry)) for entry in ours]
     parts += [_section(name, STEP_METHODS[name], step.settings, "", "+") for name, step in STEPS.items()]
     return "\n".join(parts)

@@ -127,34 +127,6 @@ def growth() -> str:
     return table("what grows | sizes | CPU s | power | power of building", rows)
 
 
-def ends() -> str:
-    """The far ends."""
-    found = kept("scale")
-    many, large, rows = found["many_clients"], found["large_client"], found["ten_million"]
-    return table(
-        "what | measured",
-        [
-            [
-                "3,000 clients a round, 200,000 validation rows: a round against its training",
-                f"{many['ratio']:.2f} x",
-            ],
-            [
-                "a step at a client with 1,000,000 rows against one with 3,000, one model",
-                f"{large['ratio_1']:.2f} x",
-            ],
-            ["the same, sixteen stacked", f"{large['ratio_16']:.2f} x"],
-            ["10,000,000 rows of 14 inputs, built and run", f"{rows['gigabytes']:.2f} GB"],
-        ],
-    )
-
-
-def commands() -> str:
-    """Short commands."""
-    return table(
-        "command | CPU", [[f"`fairfate {name}`", f"{s:.2f} s"] for name, s in kept("commands").items()]
-    )
-
-
 def flower() -> str:
     """Our strategies in Flower against Flower's own."""
     found = kept("flower")
@@ -250,6 +222,5 @@ def targets() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    name.__name__: name
-    for name in (limit, sweep, peers, wide, stacked, growth, ends, commands, flower, targets)
+    name.__name__: name for name in (limit, sweep, peers, wide, stacked, growth, flower, targets)
 }

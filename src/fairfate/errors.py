@@ -11,12 +11,24 @@ from collections.abc import Iterable
 class InputError(ValueError):
     """Input that breaks a rule; the message names the argument, the rule and the value.
 
-    Errors of `check` have the three as fields, too.
+    Examples
+    --------
+    >>> import fairfate
+    >>> try:
+    ...     fairfate.run(data="synthetic", rounds=0)
+    ... except fairfate.InputError as error:
+    ...     print(error)
+    ...     print((error.argument, error.rule, error.value))
+    rounds must be >= 1, got 0
+    ('rounds', 'be >= 1', '0')
     """
 
     argument = ""
+    """What was given; "" if the message is not of the form "ARGUMENT must RULE, got VALUE"."""
     rule = ""
+    """What it must be."""
     value = ""
+    """The value, as text."""
 
 
 class ProcessDiedError(RuntimeError):

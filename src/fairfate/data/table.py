@@ -37,9 +37,18 @@ MOST_OUTCOMES = 20
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Rows ready to be split, encoded and given to clients."""
+    """Rows ready to be split, encoded and given to clients; made by `fairfate.load` or `fairfate.synthetic`.
+
+    Examples
+    --------
+    >>> import fairfate
+    >>> table = fairfate.synthetic(rows=500)
+    >>> len(table), table.group_names, table.label_names
+    (500, ('female', 'male'), ('not hired', 'hired'))
+    """
 
     name: str
+    """Of the data, in tables and reports."""
     features: NDArray[np.float64]
     """(rows, inputs): numbers as they are (NaN where missing), categories as their index in sorted order."""
     label: NDArray[np.int8]
@@ -47,24 +56,29 @@ class Table:
     group: NDArray[np.int16]
     """(rows,) which of the groups."""
     feature_names: tuple[str, ...]
+    """The inputs."""
     label_names: tuple[str, str]
+    """The unfavourable and the favourable outcome."""
     grouping: Groups
     """What the groups are: the values of the sensitive columns."""
     categories: Mapping[str, tuple[str, ...]]
+    """The values of the inputs that are texts, in sorted order."""
     client: NDArray[np.int64] | None = None
-    """(rows,) index into ``client_names``, where the file says who holds a row."""
+    """(rows,) index into ``client_names``, if the file says who holds a row."""
     client_names: tuple[str, ...] = ()
+    """The clients that the file names."""
     notes: tuple[str, ...] = field(default=())
     """What was done to the values, for the user to read."""
     target: str = ""
+    """The label's column."""
     source: str | None = None
-    """The public dataset it is, if it is one; a file's name says nothing."""
+    """The public dataset that it is, if any; a file of the same name is none."""
     part: NDArray[np.int8] | None = None
-    """(rows,) TRAINING, VALIDATION or TEST, where the files say so; else every seed splits anew."""
+    """(rows,) TRAINING, VALIDATION or TEST, if the files say so; otherwise every seed splits anew."""
     encoder: Encoder | None = None
-    """How inputs are scaled, where that was agreed on beforehand; else each seed learns it."""
+    """How inputs are scaled, if that was agreed on beforehand; otherwise each seed learns it."""
     encode: str = ORDINAL
-    """How it shall be learned: ``ordinal``, ``onehot`` or ``none``."""
+    """How inputs are encoded: ``ordinal``, ``onehot`` or ``none``."""
     dates: Mapping[str, str] = field(default_factory=dict)
     """The columns that are dates, as days since 1970, and their form."""
     bands: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -74,7 +88,7 @@ class Table:
     stratified: bool = False
     """Whether each seed's split keeps the shares of groups and labels."""
     embedded: bool = False
-    """Whether it is made up, by this library."""
+    """Whether this library generated it."""
 
     def __len__(self) -> int:
         return len(self.label)
@@ -91,7 +105,7 @@ class Table:
 
     @property
     def group_names(self) -> tuple[str, ...]:
-        """Of the groups."""
+        """The groups' names."""
         return self.grouping.names
 
     @property

@@ -78,9 +78,16 @@ class Shape:
 
 @dataclass(frozen=True)
 class Config(Options):
-    """The options of a run, and what they say of the data and the training.
+    """The options of a run; docs/options.md lists them, as does `fairfate.run`.
 
     None stands for a default that depends on the data.
+
+    Examples
+    --------
+    >>> import fairfate
+    >>> config = fairfate.Config(data="synthetic:rows=200", rounds=2, seeds=(1,))
+    >>> fairfate.run(config, strategies="fedavg", jobs=1).names
+    ['fedavg']
     """
 
     def training(self, shape: Shape, per_round: int, *, is_deep: bool = True) -> Training:

@@ -86,25 +86,26 @@ def run(
 ) -> Run:
     """Train and compare strategies.
 
-    Every option is one of the command line's (``fairfate run --help``) and has the same default and the same
-    meaning; docs/options.md lists them. None stands for the default.
+    Every option is one of the command line's (``fairfate run --help``), with the same default and meaning;
+    docs/options.md lists them. None stands for the default.
 
     Parameters
     ----------
-    config : the options at once; those given beside it win
+    config : all options at once; those given beside it take precedence
     data : the name of a dataset, a file, a folder, a pandas or polars frame, or a `Table`
     data_dir : folder to look in first for a public dataset
     validation, test, schema : the server's own files
-    target, favourable, sensitive, privileged : what the columns mean; favorable is another spelling
+    target, favourable, sensitive, privileged : what the columns mean
+    favorable : another spelling of favourable
     client_column, drop, categorical, keep, min_group, missing_group : how a file's columns are treated
     missing : values that stand for a missing one, ``VALUE`` in all columns or ``COLUMN=VALUE`` in one
     encode, sep, decimal, encoding : how columns become inputs, and how files are read
     protocol : ``paper`` or ``published``
     partition, clients, per_round : which client holds which rows, and how many train in a round
-    attack : what some clients do to the others
-    validation_from, min_cell : who holds validation rows, and the least count that clients tell the server
-    secure_sums, min_sum : whether the server sees sums over clients only, and over how many at least
-    strategies, metric, plugins : what to compare, the fairness that strategies look at, files with your own
+    attack : what attackers among the clients do
+    validation_from, min_cell : who holds validation rows, and the least count that clients send
+    secure_sums, min_sum : whether the server sees sums over clients only, and the least number of clients in one
+    strategies, metric, plugins : what to compare, the objective, files with strategies of your own
     rounds, epochs, batch_size, learning_rate, l2, early_stopping : the training
     hidden, model : the layers of the built-in model, or a network of your own, ``FILE.py:FUNCTION``
     seeds : N for the seeds 1..N, or several numbers
@@ -112,7 +113,11 @@ def run(
     jobs : processes; all cores if None. The results do not depend on it.
     force : replace the results that the folder may already have
     baselines : train logistic regression and gradient boosting on the pooled rows too, as the command does
-    progress : called now and then with the number of rounds finished, over all seeds
+    progress : called from time to time with the number of rounds finished, over all seeds
+
+    Returns
+    -------
+    the run: its tables, models and recommendation
 
     Examples
     --------

@@ -103,18 +103,30 @@ class ModelFiles(Mapping[tuple[str, int], FairModel]):
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """A run, as `fairfate.run` returns it and `fairfate.load_run` reads it; or a part of a sweep."""
+    """A run, as `fairfate.run` returns it and `fairfate.load_run` reads it; or a part of a sweep.
+
+    Examples
+    --------
+    >>> import fairfate
+    >>> finished = fairfate.run(data="synthetic:rows=200", strategies="fedavg", rounds=2, seeds=2, jobs=1)
+    >>> finished.names, finished.seeds
+    (['fedavg'], [1, 2])
+    >>> finished.model("fedavg", seed=1).labels
+    ('not hired', 'hired')
+    """
 
     config: Mapping[str, Any]
     """Its options, as ``config.toml`` has them."""
     grouping: Groups
-    """What its counts are counted by."""
+    """The groups, by which rows are counted."""
     rounds: pd.DataFrame
+    """Every metric of each strategy, seed, round and split."""
     clients: pd.DataFrame
-    """Who took part in each round of each strategy and seed, and what became of it; empty if not known."""
+    """Who took part in each round of each strategy and seed, and with what outcome; empty if not known."""
     out: Path | None
+    """Its folder."""
     damaged: tuple[str, ...] = ()
-    """Files of an earlier attempt that were damaged and have been run again."""
+    """Damaged files of an earlier attempt, whose results were computed again."""
     models: Mapping[tuple[str, int], FairModel] = field(default_factory=dict)
     """The models by the strategy's name in the tables and the seed."""
     final: Final | None = None
@@ -122,22 +134,23 @@ class Run:
     importances: tuple[Importance, ...] = ()
     """How much the recommended model relies on each column."""
     date: str = ""
-    """The day of the run, where it has a folder."""
+    """The day of the run, if it has a folder."""
     baselines: tuple[Baseline, ...] = ()
-    """Models of the pooled rows, where they were asked for."""
+    """Models of the pooled rows, if they were asked for."""
     notes: tuple[str, ...] = ()
-    """What was done to the data and is said of the options."""
+    """What was done to the data, and notes on the options."""
     outcome: str = ""
-    """The favourable one, as in ``hired = yes``."""
+    """The favourable outcome, as in ``hired = yes``."""
     plan: Plan | None = None
+    """The resolved options, if the run was made just now."""
     table: Table | None = None
-    """What a run that has just been made was made from."""
+    """The data, if the run was made just now."""
     name: str = ""
     """Of a part of a sweep: dataset, partition and protocol."""
     title: str = ""
-    """What tells a part of a sweep from the others."""
+    """The options in which a part of a sweep differs from the others."""
     progress: Mapping[int, tuple[int, int]] = field(default_factory=dict)
-    """For each seed of an unfinished run, the last round that is written down, and how many are planned."""
+    """For each seed of an unfinished run, the last recorded round and the planned number."""
 
     @cached_property
     def summary(self) -> pd.DataFrame:
@@ -146,12 +159,12 @@ class Run:
 
     @property
     def metric(self) -> str:
-        """What its strategies look at, where they say nothing else."""
+        """The objective of strategies that name none."""
         return str(self.config.get("metric", "eqo"))
 
     @cached_property
     def candidates(self) -> list[Candidate]:
-        """Each strategy on the validation rows, and why it is rejected."""
+        """Each strategy's result on the validation rows, and why it is rejected, if it is."""
         return assess(self.rounds, self.metric, self.grouping)
 
     @property
@@ -170,7 +183,17 @@ class Run:
         return [int(seed) for seed in self.rounds["seed"].unique()]
 
     def model(self, strategy: str | None = None, seed: int | None = None) -> FairModel:
-        """A model: of the strategy and seed named, or the recommended one."""
+        """The model of a strategy and seed, or the recommended one.
+
+        Parameters
+        ----------
+        strategy : its name in the tables
+        seed : one of the run's; the first if only a strategy is given
+
+        Returns
+        -------
+        the model
+        """
         names, best = self.names, self.best
         if strategy is None and seed is None:
             if best is None:
@@ -213,12 +236,12 @@ class Run:
         min_cell: int = MIN_CELL,
         force: bool = False,
     ) -> Path:
-        """Write a page about the run that anybody can read; into its folder unless another file is named.
+        """Write the run's report as an HTML page, by default into its folder.
 
         Parameters
         ----------
         out : HTML file; the same as JSON and CSV goes beside it
-        fair_from : the ratio of groups' rates that counts as enough
+        fair_from : the fairness threshold: the ratio that groups' rates should reach
         min_cell : the least count of people that is shown; 0 for all
         force : whether ``out`` may exist, and is replaced
         """
@@ -233,7 +256,7 @@ class Run:
         )
 
     def __repr__(self) -> str:
-        """A few lines."""
+        """One line."""
         data, names, best = self.rounds["dataset"].iloc[0], ", ".join(self.names), self.best
         recommended = "none can be recommended" if best is None else f"{best.name}, seed {best.seed}"
         return f"<Run on {data}: {names}; {len(self.seeds)} seeds; recommended: {recommended}>"
@@ -251,7 +274,7 @@ class Run:
 
     @property
     def groups(self) -> pd.DataFrame:
-        """What each strategy does to each group: rows, acceptance, error rates, with 95 % intervals."""
+        """Each group's rows, selection rate and error rates under each strategy, with 95 % intervals."""
         return group_rates(self.rounds, self.grouping)
 
 
@@ -273,8 +296,12 @@ def load_run(folder: str | Path, model: str | None = None) -> Run:
     Parameters
     ----------
     folder : where the run was saved
-    model : for a run with a network of your own, ``FILE.py:FUNCTION`` as for the run; no file brings its
-        code along
+    model : for a run with a network of your own, ``FILE.py:FUNCTION`` as for the run, since files of a run
+        hold no code
+
+    Returns
+    -------
+    the run
 
     Examples
     --------

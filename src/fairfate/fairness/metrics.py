@@ -26,7 +26,16 @@ CellRows = NDArray[np.int64]
 
 
 class Statistics(NamedTuple):
-    """How a model does on some rows: sums by group and label, which can be added over clients."""
+    """A model's performance on some rows: sums by group and label, which can be added over clients.
+
+    Examples
+    --------
+    >>> counts = np.array([[[3, 1], [1, 5]], [[4, 0], [2, 4]]])  # by group, label and prediction
+    >>> probability, loss = np.array([[1.2, 4.8], [0.7, 3.9]]), np.array([[0.9, 1.1], [0.6, 2.0]])
+    >>> statistics = Statistics(counts, probability, loss)
+    >>> statistics.rows.tolist()
+    [[4, 6], [4, 6]]
+    """
 
     counts: Counts
     """(..., groups, 2, 2) rows by group, label and prediction."""
@@ -80,8 +89,20 @@ def count(y_true: ArrayLike, y_pred: ArrayLike, *, group: ArrayLike, groups: int
 
 
 def measure(y_true: ArrayLike, y_pred: ArrayLike, *, group: ArrayLike) -> dict[str, float]:
-    """Every metric of this module for one set of predictions; groups are numbers or texts.
+    """Every metric of this module for one set of predictions.
 
+    Parameters
+    ----------
+    y_true : labels, 1 for the favourable outcome and 0 for the other
+    y_pred : predictions, 1 or 0
+    group : each row's group, as numbers or texts
+
+    Returns
+    -------
+    the metrics by name; NaN where one is undefined
+
+    Examples
+    --------
     >>> scores = measure([1, 1, 0, 1, 1, 0], [1, 0, 0, 1, 1, 1], group=[0, 0, 0, 1, 1, 1])
     >>> round(scores["sp"], 3), round(scores["eo"], 3), round(scores["accuracy"], 3)
     (0.333, 0.5, 0.667)

@@ -1,9 +1,9 @@
-"""Strategies by names of their own, for those who replace Flower's FedAvg by one of them.
+"""A class for each strategy of the paper, to replace Flower's FedAvg by it.
 
-Each has the hyperparameters of its factory in `fairfate.strategies` as keywords. One that is left out has the
-default that `fairfate run` gives it on users' own files: guards against models that give everybody one answer
-are on, unless the protocol is ``published``. All others are keywords of `FlowerStrategy`, and those of its
-`Cohorts` and `ReplyPolicy`, which Flower's FedAvg takes one by one.
+Each takes the hyperparameters of its factory in `fairfate.strategies` as keywords. The defaults are those of
+`fairfate run` on users' own files: guards against models that give everybody one answer are on, unless the
+protocol is ``published``. All other keywords are those of `FlowerStrategy` and of its `Cohorts` and
+`ReplyPolicy`, one by one as in Flower's FedAvg.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Alias(FlowerStrategy):
     Parameters
     ----------
     validation : the server's labelled rows, and how its copy of the model predicts on them
-    metric : fairness it looks at
+    metric : the objective
     options : its hyperparameters, what `FlowerStrategy` takes, and the fields of its `Cohorts` and of its
         `ReplyPolicy`, as Flower's FedAvg takes them
     """
@@ -74,32 +74,158 @@ class Alias(FlowerStrategy):
 
 
 class FairFate(Alias, factory=fair_fate):
-    """FAIR-FATE (Salazar et al. 2023): the momentum of the fair clients' updates mixed with FedAvg."""
+    """FAIR-FATE: the momentum of the fair clients' updates mixed with FedAvg.
+
+    Parameters
+    ----------
+    metric, lam0, rho, max, beta0, momentum, growth, min_mcc, keep : as of `fairfate.strategies.fair_fate`;
+        the guards ``min_mcc`` and ``keep`` are on by default
+    validation : the server's labelled rows, and how its copy of the model predicts on them
+    options : those of `FlowerStrategy`, and the fields of its `Cohorts` and `ReplyPolicy`, one by one
+
+    References
+    ----------
+    Salazar, Fernandes, Araújo, Abreu, "FAIR-FATE: Fair Federated Learning with Momentum", ICCS 2023.
+
+    Examples
+    --------
+    >>> from fairfate.flower import Validation
+    >>> rows = Validation(lambda arrays: [1, 0, 1, 0], label=[1, 0, 1, 1], group=["a", "a", "b", "b"])
+    >>> strategy = FairFate(validation=rows, metric="eo", num_rounds=100, per_round=3)
+    >>> strategy.spec.name, strategy.cohorts.per_round
+    ('fair_fate', 3)
+    """
 
 
 class FedVal(Alias, factory=fedval):
-    """FedVal (Mehrabi et al. 2022): the clients' models averaged by their fairness on the validation rows."""
+    """FedVal: the clients' models averaged by their fairness on the validation rows.
+
+    Parameters
+    ----------
+    metric, floor, sharpness, min_mcc : as of `fairfate.strategies.fedval`; ``min_mcc`` is on by default
+    validation : the server's labelled rows, and how its copy of the model predicts on them
+    options : those of `FlowerStrategy`, and the fields of its `Cohorts` and `ReplyPolicy`, one by one
+
+    References
+    ----------
+    Mehrabi, de Lichy, McKay, He, Campbell, "Towards Multi-Objective Statistically Fair Federated Learning",
+    arXiv 2201.09917, 2022.
+
+    Examples
+    --------
+    >>> from fairfate.flower import Validation
+    >>> rows = Validation(lambda arrays: [1, 0, 1, 0], label=[1, 0, 1, 1], group=["a", "a", "b", "b"])
+    >>> FedVal(validation=rows, metric="sp").spec.metric
+    'sp'
+    """
 
 
 class FedAvg(Alias, factory=fedavg):
-    """FedAvg (McMahan et al. 2017), with this library's checks, checkpoints and measurements."""
+    """FedAvg, with this library's checks, checkpoints and measurements.
+
+    Parameters
+    ----------
+    metric : not used by this strategy
+    validation : the server's labelled rows, and how its copy of the model predicts on them
+    options : those of `FlowerStrategy`, and the fields of its `Cohorts` and `ReplyPolicy`, one by one
+
+    References
+    ----------
+    McMahan, Moore, Ramage, Hampson, Agüera y Arcas, "Communication-Efficient Learning of Deep Networks from
+    Decentralized Data", AISTATS 2017.
+
+    Examples
+    --------
+    >>> FedAvg(num_rounds=10, per_round=3).spec.text
+    'fedavg'
+    """
 
 
 class FedMom(Alias, factory=fedmom):
-    """FedMom (Liu et al. 2020): FedAvg with server momentum."""
+    """FedMom: FedAvg with server momentum.
+
+    Parameters
+    ----------
+    beta : share of the old momentum that is kept
+    metric : not used by this strategy
+    validation : the server's labelled rows, and how its copy of the model predicts on them
+    options : those of `FlowerStrategy`, and the fields of its `Cohorts` and `ReplyPolicy`, one by one
+
+    References
+    ----------
+    Salazar, Fernandes, Araújo, Abreu, "FAIR-FATE: Fair Federated Learning with Momentum", ICCS 2023.
+
+    Examples
+    --------
+    >>> FedMom(beta=0.8).spec.text
+    'fedmom:beta=0.8'
+    """
 
 
 class FedDemon(Alias, factory=feddemon):
-    """FedDemon (Fernandes et al. 2021): FedAvg with server momentum that decays over the rounds."""
+    """FedDemon: FedAvg with server momentum that decays over the rounds.
+
+    Parameters
+    ----------
+    beta0 : momentum at the start
+    metric : not used by this strategy
+    validation : the server's labelled rows, and how its copy of the model predicts on them
+    options : those of `FlowerStrategy`, and the fields of its `Cohorts` and `ReplyPolicy`, one by one
+
+    References
+    ----------
+    Fernandes, Silva, Arrais, Cardoso, Ribeiro, "Decay Momentum for Improving Federated Learning", ESANN 2021.
+
+    Examples
+    --------
+    >>> FedDemon(beta0=0.8, num_rounds=100).spec.text
+    'feddemon:beta0=0.8'
+    """
 
 
 class FedAvgLR(Alias, factory=fedavg_lr):
-    """FedAvg+LR (Abay et al. 2020): clients' losses are reweighed by their own counts, which stay there."""
+    """FedAvg+LR: each client reweighs its loss by its own counts, which it does not send.
+
+    Parameters
+    ----------
+    metric : not used by this strategy
+    validation : the server's labelled rows, and how its copy of the model predicts on them
+    options : those of `FlowerStrategy`, and the fields of its `Cohorts` and `ReplyPolicy`, one by one
+
+    References
+    ----------
+    Abay, Zhou, Baracaldo, Rajamoni, Chuba, Ludwig, "Mitigating Bias in Federated Learning", arXiv 2012.02447,
+    2020.
+
+    Examples
+    --------
+    >>> FedAvgLR(num_rounds=10).spec.text
+    'fedavg_lr'
+    """
 
 
 class FedAvgGR(Alias, factory=fedavg_gr):
-    """FedAvg+GR (Abay et al. 2020): clients' losses are reweighed by the counts of the round's clients.
+    """FedAvg+GR: clients reweigh their losses by the counts of all clients of the round.
 
-    Clients answer a query with their counts by group and label, and use the weights they are sent. The
-    groups are those of the validation rows. With ``counts="once"`` the counts are those of all clients.
+    Clients answer a query with their counts by group and label, and use the weights that they are sent. The
+    groups are those of the validation rows.
+
+    Parameters
+    ----------
+    counts : ``round``, or ``once`` for the counts of all clients
+    metric : not used by this strategy
+    validation : the server's labelled rows, and how its copy of the model predicts on them
+    options : those of `FlowerStrategy`, and the fields of its `Cohorts` and `ReplyPolicy`, one by one
+
+    References
+    ----------
+    Abay, Zhou, Baracaldo, Rajamoni, Chuba, Ludwig, "Mitigating Bias in Federated Learning", arXiv 2012.02447,
+    2020.
+
+    Examples
+    --------
+    >>> from fairfate.flower import Validation
+    >>> rows = Validation(lambda arrays: [1, 0, 1, 0], label=[1, 0, 1, 1], group=["a", "a", "b", "b"])
+    >>> FedAvgGR(validation=rows, num_rounds=10).spec.name
+    'fedavg_gr'
     """

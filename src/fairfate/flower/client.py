@@ -29,13 +29,17 @@ def strategy_of(config: Mapping[str, Any], groups: Groups) -> Strategy:
 
 
 def loss_terms(config: Mapping[str, Any], rows: ArrayLike, local: Statistics | None = None) -> LossTerms:
-    """What a strategy wants this client to minimise in this round.
+    """What a strategy asks this client to minimise in this round.
 
     Parameters
     ----------
     config : the config that came with the model
-    rows : (groups, 2) the client's rows by group and label, groups in the order of the validation rows'
-    local : the model that came, on these rows; for strategies that look at it
+    rows : (groups, 2) the client's rows by group and label, with groups in the order of the validation rows'
+    local : the received model's statistics on these rows, for strategies that need them
+
+    Returns
+    -------
+    the terms of the loss
 
     Examples
     --------

@@ -60,25 +60,36 @@ from fairfate.strategies import Loss, Need, Strategy, Vector
 
 @dataclass(frozen=True)
 class Cohorts:
-    """Which clients take part in a round, and how long the server waits for them."""
+    """Which clients take part in a round, and how long the server waits for them.
+
+    Examples
+    --------
+    >>> Cohorts(per_round=3, max_wait=120).min_available_nodes
+    2
+    """
 
     per_round: int | None = None
-    """Clients in a round; without it ``fraction_train`` decides."""
+    """Clients in a round; None: ``fraction_train`` decides."""
     fraction_train: float = 1.0
-    """Share of the clients to train in a round, as in Flower's FedAvg; so are the next four."""
+    """Share of the clients to train in a round, as in Flower's FedAvg."""
     fraction_evaluate: float = 1.0
+    """Share of the clients that evaluate the model after a round."""
     min_train_nodes: int = 2
+    """The least number of clients to train in a round."""
     min_evaluate_nodes: int = 2
+    """The least number of clients that evaluate."""
     min_available_nodes: int = 2
+    """Clients to wait for before a round."""
     min_replies: int = 0
-    """A round in which fewer replies count is repeated, in all ``attempts`` times; then the run ends with an
-    error, and goes on from its checkpoint when it is started again."""
+    """A round with fewer good replies is repeated, up to ``attempts`` times in all. Then the run ends with an
+    error, and continues from its checkpoint when it is started again."""
     attempts: int = 3
+    """How often a round is tried."""
     max_wait: float = 600.0
     """Seconds to wait for enough clients before the run ends with an error."""
     ask_clients: bool | None = None
-    """Send each new node a query for its name (see the documentation); the default asks only for strategies
-    that need the clients' counts."""
+    """Whether each new node is asked for its name; None: only for strategies that need the clients'
+    counts."""
     query_config: Mapping[str, Any] | None = None
     """What to send along with that query."""
 

@@ -33,26 +33,32 @@ MUCH_SHORTER = 0.1
 
 @dataclass(frozen=True)
 class ReplyPolicy:
-    """What a reply may claim."""
+    """What a reply may claim. A reply that claims more is dropped or cut, as each field says.
+
+    Examples
+    --------
+    >>> ReplyPolicy(max_norm=5.0, max_examples=10_000).max_norm
+    5.0
+    """
 
     max_norm: float | None = None
-    """Largest L2 norm of an update, whole-number arrays aside; a longer one is dropped. None stands for a
-    limit that each round's replies set themselves (`automatic_limit`), infinity for none."""
+    """Largest L2 norm of an update, not counting whole-number arrays; a longer one is dropped. None: a limit
+    from each round's replies (`automatic_limit`); infinity: no limit."""
     max_examples: float | None = None
-    """Most examples that a client may count for; a larger number is cut to this."""
+    """Most examples that a client counts for; a larger claim is cut to this."""
     max_weight: float | None = None
     """Largest weight of a model; the server's and the clients' are cut to it. A client's model with a weight
-    of more than twice that is dropped: honest training of a model at the limit may pass it."""
+    of more than twice that is dropped (honest training from a model at the limit may exceed it)."""
     min_cell: int = 0
-    """Clients tell of no stratum or bin of fewer rows, but may of none."""
+    """A client that sends a smaller count, other than 0, is dropped."""
     max_told: float | None = None
-    """Largest number that clients are told beside the model; others are cut to it."""
+    """Largest number that is sent to clients beside the model; others are cut to it."""
     row_ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """For clients of these names, how many examples they may claim, at least and at most; a reply that claims
-    others, or of another client, is dropped. None at all: no policy."""
+    """The fewest and most examples that clients of these names may claim; a reply that claims others, or is
+    of another client, is dropped. Empty: no such rule."""
     averaged: Sequence[str] = ("running_mean", "running_var", "num_batches_tracked")
-    """Last parts of the names of arrays that are averaged by example counts and not moved by the strategy, as
-    whole-number arrays always are; the default are a batch norm's running figures."""
+    """Last parts of the names of arrays that are averaged by example counts and not changed by the strategy,
+    as whole-number arrays always are. The default: a batch norm's running statistics."""
     weighted_by_key: str = "num-examples"
     """The metric that holds a client's number of examples, as in Flower's FedAvg."""
 

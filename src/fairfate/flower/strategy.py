@@ -50,29 +50,33 @@ class FlowerStrategy(Base):
     """A strategy of this library as a Flower strategy, for any model and any clients.
 
     Sampling and summing depend on the seed and the clients, never on the order of replies. Every reply is
-    checked; a bad one is dropped, named in the log and counted, and a round without a good one keeps the
-    model.
+    checked; a bad one is dropped, logged and counted. A round without a good reply keeps the model.
 
     Parameters
     ----------
     strategy : ``name[:key=value,...][+step...]`` as on the command line, or an object such as ``fedavg()``
-    num_rounds : needed by schedules that end with the run; may be left to `start`
-    validation : the server's labelled rows, for strategies that look at fairness
-    test : other labelled rows to measure the model on after every round
-    metric : fairness the strategy looks at, unless its settings say so: an objective such as ``eqo``
-    validation_from : ``server``, or ``clients[:mode=cross|secure,...]`` where the server has no rows for
-        this: clients hold some out and count how models do on them (see the documentation); rows are then
-        counted by the groups of ``test``
+    num_rounds : for schedules that end with the run; by default those of `start`
+    validation : the server's labelled rows, for strategies that measure fairness
+    test : other labelled rows on which the model is measured after every round
+    metric : the objective of a strategy that names none, such as ``eqo``
+    validation_from : ``server``, or ``clients[:mode=cross|secure,...]`` if the server has no validation rows:
+        clients hold some rows out and count how models perform on them, by the groups of ``test``
     protocol : ``paper``, or ``published`` for the arithmetic of the published runs
     seed : of the sampling of clients
-    learning_rate : of the clients' SGD, for strategies that must know it (``qffl``)
+    learning_rate : of the clients' SGD, for strategies that need it (``qffl``)
     cohorts : which clients take part in a round, and how long the server waits for them
     replies : what a reply may claim; one that claims more is dropped
-    checkpoint : file that holds the run after every round; where it exists, `start` goes on from it
+    checkpoint : file with the state after every round; if it exists, `start` continues from it
     arrayrecord_key, configrecord_key : as in Flower's FedAvg
-    study : checksum of what the clients have agreed to; a checkpoint of another one is not gone on from
-    on_record : called by `start` after every round with its number and what the strategy has done so far,
-        once the checkpoint is written
+    study : checksum of what the clients have agreed to; a checkpoint of another study is not continued
+    on_record : called by `start` after every round, once the checkpoint is written, with the round's number
+        and the record so far
+
+    Examples
+    --------
+    >>> strategy = FlowerStrategy("fedavg_lr+average", num_rounds=20, cohorts=Cohorts(per_round=3))
+    >>> strategy.spec.text
+    'fedavg_lr+average:share=0.5'
     """
 
     def __init__(

@@ -68,7 +68,9 @@ class TiltedScore(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class FairModel:
-    """A trained model with everything it needs to be used. Nothing in its file can be executed.
+    """A trained model with everything that is needed to use it: encoding, layers, thresholds, names.
+
+    Nothing in its file can be executed. `fairfate.Run.model` returns one, and `load` reads one.
 
     Examples
     --------
@@ -82,16 +84,18 @@ class FairModel:
     arrays: Mapping[str, NDArray[Any]]
     """The layers by name."""
     schema: Schema
+    """Columns, categories, groups and outcomes."""
     thresholds: Values | None = None
     """The log-odds that each group's score must exceed, or a single one for everybody; 0 if None."""
     about: Mapping[str, Any] = field(default_factory=dict)
     """Where it comes from: strategy, protocol, seed, checksums of the data, version, and counts by group,
-    label and prediction on the validation and test rows. A model is handed on, so these are rounded as by
+    label and prediction on the validation and test rows. Models are passed on, so the counts are rounded by
     `round_counts`: none is from 1 to 9."""
     network: Network | None = None
-    """How its arrays score rows, where they are not those of the built-in model; never in its file."""
+    """For a network of your own, how its arrays score rows; None for the built-in model. Never in the
+    file."""
     tilt: TiltedScore | None = None
-    """The rule by which it decides, where that is a tilted score."""
+    """The rule by which it decides, if that is a tilted score."""
 
     def __post_init__(self) -> None:
         """Round the counts."""

@@ -80,7 +80,26 @@ def clear_models(folder: Path) -> None:
 
 
 def read_model(path: str | Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """The arrays of a saved model, and what is known about it: strategy, columns, categories."""
+    """Read a saved model's file as plain data; `fairfate.FairModel.load` makes a model of it.
+
+    Parameters
+    ----------
+    path : a ``.safetensors`` file of a run
+
+    Returns
+    -------
+    the arrays by name, and what the file says about the model: strategy, columns, categories
+
+    Examples
+    --------
+    >>> import fairfate, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> run = fairfate.run(data="synthetic:rows=300", rounds=2, seeds=1, jobs=1)
+    >>> path = run.model("fedavg").save(f"{folder}/model.safetensors")
+    >>> arrays, about = fairfate.read_model(path)
+    >>> about["strategy"]
+    'fedavg'
+    """
     file = Path(path)
     if not file.is_file():
         raise InputError(f"model must be a .safetensors file, got '{file}' (no such file)")

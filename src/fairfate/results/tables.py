@@ -286,7 +286,25 @@ def _read(file: Path, name: str) -> pa.Table:
 
 
 def read_rounds(path: str | Path) -> pd.DataFrame:
-    """Read ``rounds.parquet``, from its path or its run's folder."""
+    """Read a run's ``rounds.parquet``.
+
+    Parameters
+    ----------
+    path : of the file, or of the run's folder
+
+    Returns
+    -------
+    a row for each strategy, seed, round and split (validation or test), with every metric
+
+    Examples
+    --------
+    >>> import fairfate, tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> _ = fairfate.run(data="synthetic:rows=300", rounds=2, seeds=1, jobs=1, out=f"{folder}/run")
+    >>> rounds = fairfate.read_rounds(f"{folder}/run")
+    >>> sorted(rounds["split"].unique()), int(rounds["round"].max())
+    (['test', 'validation'], 2)
+    """
     return read_counted_rounds(path)[0]
 
 

@@ -53,6 +53,10 @@ def adaptive(
     rate : eta, the server's learning rate
     beta1, beta2, tau : as above; m and v start at 0
     bias_correction : scale the rate by ``sqrt(1 - beta2^(t+1)) / (1 - beta1^(t+1))``, as in Flower
+
+    Returns
+    -------
+    the strategy
     """
 
     def init(params: Vector) -> AdaptiveState:
@@ -95,7 +99,8 @@ def fedadam(
 
     Notes
     -----
-    ``correction="flower"`` corrects the bias of the first rounds as Flower does; the paper does not.
+    ``correction="flower"`` corrects the bias of the first rounds as Flower does; the paper does not. v starts
+    at 0, as in Flower; the paper starts it at ``tau ** 2`` or above.
 
     References
     ----------
@@ -115,6 +120,10 @@ def fedyogi(
     setup: Setup, *, rate: Rate = 0.01, beta1: Beta1 = 0.9, beta2: Beta2 = 0.99, tau: Tau = 1e-3
 ) -> Strategy:
     """FedAvg with Yogi at the server: `adaptive` with the squares of `yogi`.
+
+    Notes
+    -----
+    v starts at 0, as in Flower; the paper starts it at ``tau ** 2`` or above.
 
     References
     ----------

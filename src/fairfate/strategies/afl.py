@@ -45,14 +45,13 @@ def afl(
         \theta &\leftarrow \theta + \sum_k \lambda_k \Delta_k / \sum_k \lambda_k \\
         \lambda &\leftarrow \text{project}(\lambda + \eta L), \quad \lambda_k^0 = n_k / n
 
-    L are the losses of the model that was sent out on the clients' own rows. In a round, its clients'
-    shares change among themselves. The paper releases the mean of all models: ``afl+average:share=1``.
-    With ``start=equal`` shares start alike, as in a public implementation.
+    L are the losses of the received model on the clients' own rows. A round changes the shares of its clients
+    only, and keeps their sum. With ``start=equal`` all shares start equal, as in a public implementation.
 
     Notes
     -----
-    The paper alternates single gradient steps of the model and of the weights; here clients train for
-    epochs.
+    The paper releases the mean of all rounds' models: ``afl+average:share=1``. It alternates single gradient
+    steps of the model and of the weights; here clients train for epochs.
 
     References
     ----------

@@ -71,17 +71,17 @@ def dual_reweighing(
         float, Range(0, 1), "share of the best skill below which they shrink; 0 for no guard"
     ] = 0.8,
 ) -> Strategy:
-    r"""FedAvg on losses whose weights grow against the difference of the groups' rates.
+    r"""FedAvg; loss weights counteract the differences between the groups' rates.
 
     .. math::
         \mu_{gy} &\leftarrow \text{clip}(\mu_{gy} + \eta (r_{gy} - \bar r_y), -3, 3), \quad
         w(g, 0) = e^{\mu_{g0}}, \quad w(g, 1) = e^{-\mu_{g1}}
 
-    r are rates of the model that was sent out on the rows of a round's clients, all together: of acceptance
-    (``sp``), among label 1 (``eo``, which leaves label 0 alone) or among each label (``eqo``).
+    r are rates of the received model on the rows of all the round's clients: selection rates (``sp``), those
+    among label 1 (``eo``, which leaves label 0 alone) or among each label (``eqo``).
 
-    Guard: while the model's skill, its balanced accuracy above one half, is less than ``keep`` of the best so
-    far (both as running means), multipliers shrink and do not grow.
+    Guard: while the model's balanced accuracy above one half is less than ``keep`` of the best so far (both
+    as running means), multipliers shrink and do not grow.
 
     References
     ----------

@@ -144,7 +144,11 @@ def fair_best(
 
     Notes
     -----
-    ``min_mcc`` is not in the paper: a collapsed model violates nothing. -1 is the paper's rule.
+    By default the violation is the authors' code's: the largest difference between groups, with ``eqo`` of
+    true and false positive rates. ``against="overall"`` is the paper's: how far the worst group's error rate
+    is above everybody's. ``sp`` is not in the paper, and neither is ``min_mcc``: a collapsed model violates
+    nothing (-1 is the paper's rule). The paper returns the best model of all rounds, this strategy that of
+    the last round.
 
     References
     ----------

@@ -56,13 +56,14 @@ def fair_fate(
         v &\leftarrow \beta_t v + (1 - \beta_t) \alpha_F \\
         \theta &\leftarrow \theta + \lambda_t v + (1 - \lambda_t) \alpha_N
 
-    A client is fair if its F on the validation rows is at least the server's. In a round in which no model
-    was validated, the mean of all clients stands for that of the fair ones.
+    A client is fair if its F on the validation rows is at least the server's. In a round without any
+    validation, :math:`\alpha_F = \alpha_N`.
 
     Notes
     -----
-    The published runs normalise F, demand more than the server's, and apply ``v / (1 - beta_t ** t)``:
-    the published protocol. ``min_mcc`` and ``keep`` are not in the paper; see `guard`.
+    Under the protocol ``published``, as in the published runs, F is min-max normalised over clients and
+    server, a fair client must exceed the server's F, and ``v / (1 - beta_t ** t)`` is applied. ``min_mcc``
+    and ``keep`` are not in the paper; see `guard`.
 
     Under secure sums each client compares its F with the server's, and alpha_F is 0 in a round in which too
     few clients are fair, or too few are not, for their sum to be opened.

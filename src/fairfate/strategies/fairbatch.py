@@ -94,13 +94,13 @@ def fairbatch(
 ) -> Strategy:
     """FedAvg; in each round one label's share of the group with the larger loss grows by ``alpha``.
 
-    With ``eo`` that is label 1, else the label with the larger gap. With ``sp`` losses are taken as if every
-    label were 1, a sum for each label over all rows of the group, and by P(0) in the place of its
-    logarithm: the group that is favoured less gets a larger share of label 1, or a smaller one of label 0.
+    With ``eo`` that is label 1, otherwise the label with the larger gap. With ``sp`` losses are computed as
+    if every label were 1, as a sum for each label over all rows of the group, with P(0) instead of its
+    logarithm: the less favoured group gets a larger share of label 1, or a smaller one of label 0.
 
     Notes
     -----
-    The paper draws batches by the shares, at one place; here rows are weighted, which is the same on
+    The paper is not federated, and draws batches by the shares. Here rows are weighted, which is the same on
     average.
 
     References

@@ -46,11 +46,14 @@ def fairfed(
         \theta &\leftarrow \theta + \sum_k w_k \Delta_k / \sum_k w_k
 
     F is a signed difference between groups. With ``variant=exp``, w_k = n_k exp(-beta g_k), without memory.
-    Clients reweigh their own losses, as in the published method, unless ``local=none``.
+    Clients reweigh their own losses, as in the paper, unless ``local=none``.
 
     Notes
     -----
-    ``variant="exp"`` is another reading of the method, without memory.
+    ``variant="exp"`` is what several public implementations run, among them that of FAIR-FATE's authors. The
+    paper does not define F for ``eqo`` (here the mean of the TPR and FPR differences) or more than two
+    groups, nor rounds with some of the clients: here weights of absent clients stay, and the mean gap is the
+    round's.
 
     References
     ----------

@@ -65,7 +65,7 @@ def fairgrad(
     epsilon: Annotated[float, Range(0, 1), "tolerated gap"] = 0.0,
     floor: Annotated[float, Range(-100, 1), "least weight of a row; below 0 its loss is raised"] = -1.0,
 ) -> Strategy:
-    r"""FedAvg on losses whose weights rise for the (group, label) cells that are worse off.
+    r"""FedAvg; loss weights rise for the (group, label) strata that are worse off.
 
     .. math::
         f &= c + C \,\text{err}, \quad u \leftarrow \max(0, u + \eta (f - \epsilon)), \quad
@@ -74,8 +74,8 @@ def fairgrad(
 
     Notes
     -----
-    The paper moves the multipliers at one place after every batch, here the server does after every
-    round.
+    The paper is not federated: it moves the multipliers after every batch. Here the server does so after
+    every round. ``floor`` is not in the paper.
 
     References
     ----------

@@ -45,7 +45,7 @@ def fedavg(setup: Setup) -> Strategy:
 def fedprox(
     setup: Setup, *, mu: Annotated[float, Range(0, 1000), "strength of the proximal term"] = 0.1
 ) -> Strategy:
-    r"""FedAvg on losses that grow with the distance from the model that was sent out.
+    r"""FedAvg; clients' losses grow with the distance from the received model.
 
     .. math:: L_k(\theta) + \tfrac{\mu}{2} \lVert \theta - \theta_t \rVert^2
 

@@ -90,7 +90,7 @@ def fedfb_odds(
     step : alpha
     labels : whose shares move
     surrogate : ``loss``, or ``error`` for wrong predictions in its place
-    sums : compare sums and not means, as a public implementation reads the paper
+    sums : compare sums and not means, as declearn reads the paper
     """
 
     def moves(now: Statistics) -> Values:
@@ -118,11 +118,12 @@ def fedfb(
         Literal["means", "sums"], "what is compared with eo and eqo: means or sums of losses"
     ] = "means",
 ) -> Strategy:
-    """`fedfb_parity` for statistical parity, `fedfb_odds` for the others.
+    """FedAvg; loss weights follow the groups' losses: `fedfb_parity` for ``sp``, `fedfb_odds` for the others.
 
     Notes
     -----
-    ``surrogate="error"`` and ``gaps="sums"`` are other readings of the paper's rule.
+    With ``eo`` and ``eqo``, ``gaps="sums"`` is how declearn reads the paper; means, the default, are as in
+    FairBatch. ``surrogate="error"`` is not in the paper: f is then the exact difference of selection rates.
 
     References
     ----------

@@ -67,18 +67,19 @@ def fedgft(
         Literal["square", "absolute"], "of the difference: its square, or its absolute value"
     ] = "square",
 ) -> Strategy:
-    r"""FedAvg on losses to which the squared difference of the groups is added, linearised each round.
+    r"""FedAvg; clients' losses have a penalty on the squared difference of the groups, linearised each round.
 
     .. math:: \text{BCE} + \gamma F_t \, \overline{\kappa(s, y) P(1)}, \quad
         \kappa = \pm 1 / P(s) \ (\text{sp}), \quad \pm 1 / P(s, 1) \ (\text{eo; label 1 only})
 
-    F is the difference of the groups' mean P(1) under the model of the round before, over its clients' rows;
-    0 in the first round. P is of all clients that have reported so far. With ``eqo`` there is half a term for
-    each label. With ``penalty=absolute`` the difference itself is added: the sign of F in the place of F.
+    F is the difference of the groups' mean P(1) under the previous round's model, over its clients' rows; 0
+    in the first round. P is of all clients that have reported so far. With ``eqo`` there is half a term for
+    each label. ``penalty=absolute`` penalises the absolute difference: the sign of F replaces F.
 
     Notes
     -----
-    The paper's gamma of 20 goes with one local epoch of small steps; with many, F overshoots.
+    The paper's gamma of 20 is for one local epoch of small steps; with many steps F overshoots. ``eqo`` is
+    not in the paper.
 
     References
     ----------

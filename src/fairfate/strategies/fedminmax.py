@@ -45,14 +45,19 @@ def fedminmax(
     rate: Annotated[float, Range(0, 100), "step size of the weights"] = 0.01,
     risks: Annotated[Literal["groups", "cells"], "risks of groups, or of groups by label"] = "groups",
 ) -> Strategy:
-    r"""FedAvg on losses in which the groups that the model does worse on count more.
+    r"""FedAvg; clients' losses weigh the groups on which the model performs worse more.
 
     .. math:: \mu \leftarrow \text{project}(\mu + \eta r), \quad \mu^0_g = \rho_g = m_g / n,
         \quad w_g = \mu_g / \rho_g
 
-    r are the groups' mean losses under the model that was sent out, on the clients' own rows; rho is of all
-    clients that have reported so far. A group without rows in a round keeps its risk. The paper releases the
-    mean of all models: ``fedminmax+average:share=1``.
+    r are the groups' mean losses under the received model, on the clients' own rows; rho is of all clients
+    that have reported so far. A group without rows in a round keeps its risk.
+
+    Notes
+    -----
+    The paper releases the mean of all rounds' models: ``fedminmax+average:share=1``. There all clients take
+    one full-batch step in each round; here the round's clients train for epochs. ``risks="cells"`` is not in
+    the paper.
 
     References
     ----------

@@ -26,16 +26,17 @@ def fedval(
 
     .. math:: \theta \leftarrow \sum_k (F_k + c)^\kappa \theta_k \, / \, \sum_k (F_k + c)^\kappa
 
-    An undefined score counts as 0; c is the ``floor``, kappa the ``sharpness``. Of several metrics F is the
-    weighted mean: a sum of M metrics, as in the published runs, is their mean with a floor of c / M. Where no
-    client has a weight, all count by their rows.
+    c is the ``floor``, kappa the ``sharpness``. An undefined score counts as 0. If no client has a weight,
+    all count by their rows. Of several metrics F is the weighted mean.
 
     Notes
     -----
-    Under secure sums each client scores its own model. Where too few clients have a weight for their sum to
-    be opened, or too few have none, all count by their rows.
+    Under secure sums each client scores its own model. If too few clients have a weight for their sum to be
+    opened, or too few have none, all count by their rows.
 
-    ``floor``, ``sharpness`` and ``min_mcc`` are not in the paper.
+    The rule is that of FAIR-FATE's experiments, which add 0.001 to each score and sum several metrics (a sum
+    of M is their mean with a floor of c / M). It was not compared with the score of Mehrabi et al., whose
+    full text was not at hand. ``sharpness`` and ``min_mcc`` are ours.
 
     References
     ----------

@@ -57,7 +57,9 @@ def ffalm(
     growth: Annotated[float, Range(1, 2), "factor by which the penalty grows each round"] = 1.05,
     labels: Annotated[Literal["all", "favourable"], "rows whose losses are compared"] = "all",
 ) -> Strategy:
-    r"""FedAvg on ``BCE + lambda (L_0 - L_1) + beta/2 (L_0 - L_1)^2``, with L_s the mean loss of group s.
+    r"""FedAvg; clients minimise ``BCE + lambda (L_0 - L_1) + beta/2 (L_0 - L_1)^2``.
+
+    L_s is the mean loss of group s.
 
     The gap is that of the client's own rows, measured again before every epoch. The server moves the
     multiplier by the clients' gaps: ``lambda <- lambda + rate * sum_k n_k/n (L_0 - L_1)_k``; a client
@@ -65,7 +67,9 @@ def ffalm(
 
     Notes
     -----
-    Weights of rows are kept in [0, 10], and the penalty at most 100, so that sums stay finite.
+    In the authors' code L_s are means over each batch, and the gap that moves lambda is the last batch's;
+    here both are over all the client's rows. Weights of rows are kept in [0, 10] and the penalty at most 100,
+    so that sums stay finite. ``labels`` is not in the paper.
 
     References
     ----------

@@ -16,27 +16,39 @@ MinMcc = Annotated[
     Range(0, 1),
     Guarded(COLLAPSED),
     EXTENSION,
-    "least MCC of a client that can be fair; 0.05 on data of your own",
+    "least MCC of a client that can be fair; 0.05 on your own data",
 ]
 KeepSkill = Annotated[
     float,
     Range(0, 1),
     Guarded(0.8),
     EXTENSION,
-    "share of balanced accuracy above one half that the momentum must leave; 0.8 on data of your own",
+    "share of balanced accuracy above one half that must be kept; 0.8 on your own data",
 ]
 
 
 def guard(strategy: Strategy, *, min_mcc: float | None = None, keep: float = 0.0) -> Strategy:
-    """A strategy that is kept from models which nearly give everybody one answer.
+    """Protect a strategy from models that give nearly everybody the same answer.
 
     Parameters
     ----------
-    strategy : it counts clients that are ``cohort.eligible`` only and, with ``keep``, multiplies what it adds
-        to the FedAvg step by ``cohort.caution``
-    min_mcc : least MCC on the validation rows of a client that is eligible; None for no such rule
-    keep : share of the skill of the FedAvg step that must be left; while less is, caution is halved, and is 0
-        in the end. 0 for no such rule
+    strategy : counts only clients that are ``cohort.eligible`` and, with ``keep``, multiplies what it adds to
+        the FedAvg step by ``cohort.caution``
+    min_mcc : least MCC on the validation rows of an eligible client; None: all are eligible
+    keep : share of the FedAvg step's balanced accuracy above one half that the new model must have. While it
+        has less, caution is halved, four times, and then 0. keep=0: no such rule
+
+    Returns
+    -------
+    the strategy with these rules
+
+    Examples
+    --------
+    >>> from fairfate.strategies.fedavg import AVERAGING
+    >>> guard(AVERAGING, min_mcc=None) is AVERAGING
+    True
+    >>> sorted(map(str, guard(AVERAGING, keep=0.8).needs))
+    ['Need.TRIALS']
     """
     if min_mcc is None and keep <= 0:
         return strategy

@@ -24,19 +24,34 @@ RUN_METRIC = "run"
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers from ``low`` to ``high``, with both but for ``above_low`` and ``below_high``."""
+    """The numbers that a hyperparameter may be.
+
+    Examples
+    --------
+    >>> Share = Annotated[float, Range(0, 1, below_high=True), "of the clients"]  # in [0, 1)
+    """
 
     low: float = 0.0
+    """The smallest."""
     high: float = math.inf
+    """The largest."""
     above_low: bool = False
+    """Whether ``low`` itself is excluded."""
     below_high: bool = False
+    """Whether ``high`` itself is excluded."""
 
 
 @dataclass(frozen=True)
 class Guarded:
-    """The default in a run with guards: one on users' own data, or of the recommended strategies."""
+    """The default of a hyperparameter in runs with guards: those on users' own data.
+
+    Examples
+    --------
+    >>> MinMcc = Annotated[float, Range(0, 1), Guarded(0.05), "least MCC of a fair client"]
+    """
 
     default: float
+    """Its value there."""
 
 
 EXTENSION = "(extension)"

@@ -1,4 +1,4 @@
-"""Server momentum, constant (FedMom, Liu et al. 2020) or decaying (FedDemon, Fernandes et al. 2021)."""
+"""Server momentum, constant (FedMom) or decaying (FedDemon), as in FAIR-FATE's experiments."""
 
 from __future__ import annotations
 
@@ -29,6 +29,18 @@ def momentum(beta: Schedule, *, bias_correction: bool = False) -> Strategy:
     ----------
     beta : share of the old momentum that is kept, as a schedule
     bias_correction : apply ``v / (1 - beta_t ** t)`` instead of ``v``, as the published runs did
+
+    Returns
+    -------
+    the strategy
+
+    Examples
+    --------
+    >>> no_counts = np.zeros((0, 0, 2, 2))
+    >>> strategy = momentum(constant(0.5))
+    >>> cohort = Cohort(1, np.array([[1.0], [3.0]]), np.array([10.0, 10.0]), no_counts, no_counts)
+    >>> strategy.aggregate(strategy.init(np.zeros(1)), cohort).params.tolist()
+    [1.0]
     """
 
     def init(params: Vector) -> MomentumState:
@@ -53,8 +65,9 @@ def fedmom(
 
     Notes
     -----
-    Under the published protocol ``v / (1 - beta ** t)`` is applied, as in the published runs of
-    FAIR-FATE.
+    FAIR-FATE's paper, whose baseline this is, cites Liu et al. for it and has momentum at the server. Liu et
+    al. themselves have it in the clients' local steps. Under the protocol ``published``, ``v / (1 - beta **
+    t)`` is applied, as in the published runs of FAIR-FATE.
 
     References
     ----------
@@ -79,7 +92,8 @@ def feddemon(
 
     Notes
     -----
-    As for `fedmom`.
+    This is the baseline of FAIR-FATE's paper. Under the protocol ``published``, ``v / (1 - beta_t ** t)`` is
+    applied, as in its published runs.
 
     References
     ----------

@@ -61,10 +61,15 @@ def prejudice(
     eta: Annotated[float, Range(0, 1000), "strength; from about 10 on, models tend to collapse"] = 1.0,
     scope: Annotated[Literal["batch", "client", "global"], "rows that rates are taken over"] = "client",
 ) -> Strategy:
-    r"""FedAvg on losses to which the mutual information of prediction and group is added, times eta.
+    r"""FedAvg; clients minimise ``BCE + eta * I``, with I the mutual information of prediction and group.
 
-    Rates are taken over each ``batch``, over the ``client``'s own rows (again before every epoch), or over
-    those of all clients of the round before (``global``).
+    I is estimated over each ``batch``, over the ``client``'s own rows (again before every epoch), or over
+    those of all clients of the previous round (``global``).
+
+    Notes
+    -----
+    Kamishima et al. fit a logistic regression with separate weights for each group; here the run's own model
+    is trained. ``scope="global"`` is not in the papers.
 
     References
     ----------

@@ -27,9 +27,9 @@ def qffl(
         h_k = q L_k^{q-1} \lVert g_k \rVert^2 + L_k^q / \eta \\
         \theta &\leftarrow \theta - \sum_k D_k / \sum_k h_k
 
-    With q = 0 it is the mean of the updates, each client counting alike. Many local steps make the updates
-    long and this step short: the note ``step`` is its share of their mean, weighted by the losses.
-    eta is the learning rate of the clients.
+    eta is the clients' learning rate. With q = 0 it is the mean of the updates, with equal weights. Many
+    local steps make the updates long and this step short: the note ``step`` is its length relative to the
+    mean update weighted by the losses.
 
     Notes
     -----

@@ -62,15 +62,27 @@ def _bound(metric: str, groups: Groups, published: bool, least: int) -> Metric:
 
 @dataclass(frozen=True)
 class Setup:
-    """What a strategy may know about the run it is built for."""
+    """What a strategy may know about the run it is built for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> setup = Setup(num_rounds=100)
+    >>> counts = np.array([[[30, 20], [10, 40]], [[20, 10], [20, 50]]])  # by group, label and prediction
+    >>> float(setup.fairness("sp")(counts))
+    1.0
+    """
 
     num_rounds: int
+    """Rounds of the run."""
     published: bool = False
+    """Whether the run follows the protocol ``published``."""
     groups: Groups = TWO_GROUPS
+    """The groups of people, in the order of the counts."""
     learning_rate: float | None = None
-    """Of the clients' SGD, where it is known."""
+    """The clients' learning rate; None if it is unknown."""
     min_cell: int = 0
-    """Rows that a rate must have behind it for fairness to be defined, where clients hold them."""
+    """A rate with fewer rows behind it is undefined (where clients hold the validation rows)."""
 
     def fairness(self, metric: str) -> Metric:
         """An objective under the run's protocol, as a function of counts."""
@@ -104,14 +116,25 @@ Hyperparameters = ParamSpec("Hyperparameters")
 
 @dataclass(frozen=True)
 class Entry:
-    """A registered strategy."""
+    """A registered strategy.
+
+    Examples
+    --------
+    >>> entry = next(entry for entry in entries() if entry.name == "fedmom")
+    >>> entry.summary, entry.settings["beta"].default
+    ('fedavg with server momentum', 0.9)
+    """
 
     name: str
+    """As in texts: ``fedmom``."""
     summary: str
+    """What it does, in a line."""
     reference: str
+    """The paper, in short."""
     settings: Mapping[str, Setting]
+    """Its hyperparameters by name."""
     build: Callable[..., Strategy | Spec]
-    """``(setup, **settings)``"""
+    """Makes the strategy: ``build(setup, **hyperparameters)``."""
     code: str = ""
     """A checksum of a user's code, on which results depend; "" for this library's own."""
 
@@ -143,8 +166,19 @@ def register(
 ]:
     """Make ``build(setup, *, hyperparameters) -> Strategy`` available under a name.
 
-    What is decorated becomes a factory: it is called with hyperparameters only, and gives a `Spec`.
+    Parameters
+    ----------
+    name : of the strategy in texts and tables; a word
+    summary : what it does, in a line
+    reference : the paper, in short
 
+    Returns
+    -------
+    a decorator. The decorated function becomes a factory: it is called with hyperparameters only, and returns
+    a `Spec`.
+
+    Examples
+    --------
     >>> from fairfate.strategies import fedprox
     >>> fedprox(mu=0.5).text
     'fedprox:mu=0.5'
@@ -175,9 +209,12 @@ def register(
 
 
 def _with_parameters(entry: Entry, text: str) -> str:
-    """A factory's docstring with its parameters, which its signature declares, before its other sections."""
+    """A factory's docstring with its parameters, from its signature, and its result."""
     parameters = [f"{key} : {setting.rule}\n    {setting.help}\n" for key, setting in entry.settings.items()]
     section = f"Parameters\n----------\n{''.join(parameters)}\n" if parameters else ""
+    section += (
+        "Returns\n-------\nSpec\n    the strategy with these hyperparameters, as `fairfate.run` takes it\n\n"
+    )
     heading = re.search(r"^(?:Notes|References|Examples)\n-", text, re.MULTILINE)
     start = len(text) if heading is None else heading.start()
     return f"{text[:start]}{section}{text[start:]}"
@@ -199,12 +236,22 @@ def given_settings(entry: Entry, given: Mapping[str, object]) -> tuple[tuple[str
 
 
 def entries() -> list[Entry]:
-    """All registered strategies, by name."""
+    """All registered strategies.
+
+    Returns
+    -------
+    their entries, sorted by name
+
+    Examples
+    --------
+    >>> [entry.name for entry in entries() if entry.name.startswith("fedavg")]
+    ['fedavg', 'fedavg_gr', 'fedavg_lr']
+    """
     return sorted(_ENTRIES.values(), key=lambda entry: entry.name)
 
 
 def entry_of(name: str) -> Entry:
-    """One of them."""
+    """The registered strategy of a name."""
     if name not in _ENTRIES:
         raise unknown("strategy", name, _ENTRIES)
     return _ENTRIES[name]
@@ -215,11 +262,20 @@ class Spec:
     """A strategy by name, with its hyperparameters and steps: what a run compares and a file records.
 
     `parse_spec` decides what is left open: the metric, and guards.
+
+    Examples
+    --------
+    >>> spec = parse_spec("fedmom:beta=0.8+average", "eqo")
+    >>> spec.label, spec.text
+    ('fedmom+average', 'fedmom:beta=0.8+average:share=0.5')
     """
 
     name: str
+    """Of the strategy, without steps."""
     settings: tuple[tuple[str, float | str], ...]
+    """Its hyperparameters, as pairs of name and value."""
     steps: tuple[Step, ...] = field(default=())
+    """What follows a ``+``."""
 
     @property
     def base(self) -> Spec:
@@ -394,9 +450,21 @@ def _spec_of(strategy: Strategy) -> Spec:
 def parse_spec(strategy: StrategyLike, metric: str, *, guard: bool = False, trials: bool = True) -> Spec:
     """Read ``name[:key=value,...][+step[:key=value,...]]...``, or an object that stands for a strategy.
 
-    Settings that are not named take their defaults. With ``guard`` these are the ones against models that
-    give everybody one answer; without ``trials``, only those that need no further models to be tried.
+    Hyperparameters that are not named take their defaults.
 
+    Parameters
+    ----------
+    strategy : the text, or an object such as ``fedmom(beta=0.8)``
+    metric : the objective of a strategy that names none
+    guard : whether the guards against models that give everybody one answer are on by default
+    trials : whether guards may be on that score further models
+
+    Returns
+    -------
+    the strategy with every hyperparameter
+
+    Examples
+    --------
     >>> parse_spec("fedmom:beta=0.8", "eqo").text
     'fedmom:beta=0.8'
     >>> parse_spec("fedavg+average", "eqo").text
@@ -414,7 +482,23 @@ def parse_spec(strategy: StrategyLike, metric: str, *, guard: bool = False, tria
 def make_spec(
     name: str, given: Mapping[str, object], metric: str, *, guard: bool = False, trials: bool = True
 ) -> Spec:
-    """A spec from a name and some of its settings; the others are as for `parse_spec`."""
+    """A strategy from its name and some hyperparameters.
+
+    Parameters
+    ----------
+    name : of a registered strategy
+    given : hyperparameters by name
+    metric, guard, trials : as for `parse_spec`
+
+    Returns
+    -------
+    the strategy with every hyperparameter, without steps
+
+    Examples
+    --------
+    >>> make_spec("fedmom", {"beta": 0.8}, "eqo").text
+    'fedmom:beta=0.8'
+    """
     settings = entry_of(name).settings
     if guard and not trials and "keep" in settings:
         given = {"keep": "0", **given}
@@ -422,7 +506,19 @@ def make_spec(
 
 
 def load_plugin(path: str | Path, content: bytes | None = None) -> None:
-    """Run a Python file that registers strategies of its own; ``content`` where the file is elsewhere."""
+    """Run a Python file that registers strategies, as ``--plugin`` does.
+
+    Parameters
+    ----------
+    path : of the file
+    content : of the file, if it lies on another machine
+
+    Examples
+    --------
+    >>> load_plugin("nowhere.py")
+    Traceback (most recent call last):
+    fairfate.errors.InputError: plugin must be a Python file, got 'nowhere.py' (no such file)
+    """
     before = dict(_ENTRIES)
 
     def run(module: str, execute: Callable[[], None]) -> None:
@@ -441,8 +537,18 @@ def load_plugin(path: str | Path, content: bytes | None = None) -> None:
 
 
 def labels(specs: Iterable[Spec]) -> list[str]:
-    """Short names for tables: the strategy, with only those settings that tell it from the others.
+    """Short names for tables: each strategy, with only those hyperparameters that differ.
 
+    Parameters
+    ----------
+    specs : the strategies of one table
+
+    Returns
+    -------
+    a name for each, in their order
+
+    Examples
+    --------
     >>> labels([parse_spec("fedavg", "sp"), parse_spec("fedmom:beta=0.8", "sp")])
     ['fedavg', 'fedmom']
     >>> labels([parse_spec("fedmom:beta=0.8", "sp"), parse_spec("fedmom:beta=0.9", "sp")])

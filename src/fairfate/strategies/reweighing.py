@@ -32,6 +32,14 @@ def reweigh(rows: CellRows) -> NDArray[np.float64]:
     ----------
     rows : (..., groups, 2) rows by group and label
 
+    Returns
+    -------
+    (..., groups, 2) weights
+
+    References
+    ----------
+    Kamiran, Calders, "Data Preprocessing Techniques for Classification without Discrimination", KAIS 2012.
+
     Examples
     --------
     >>> reweigh(np.array([[30, 10], [10, 30]])).tolist()
@@ -44,7 +52,25 @@ def reweigh(rows: CellRows) -> NDArray[np.float64]:
 
 
 def local_reweighing(message: Vector, rows: CellRows, local: Statistics) -> LossTerms:
-    """A client's loss with the weights of its own rows; nobody else hears of them."""
+    """A client's loss with the weights of its own rows, which it does not send; for ``local_loss``.
+
+    Parameters
+    ----------
+    message : not used
+    rows : the client's rows by (group, label)
+    local : not used
+
+    Returns
+    -------
+    the terms of the loss
+
+    Examples
+    --------
+    >>> from fairfate.strategies.strategy import NO_STATISTICS
+    >>> rows = np.array([[30, 10], [10, 30]])
+    >>> local_reweighing(np.zeros(0), rows, NO_STATISTICS).weight.round(2).tolist()
+    [[0.67, 2.0], [2.0, 0.67]]
+    """
     return LossTerms(reweigh(rows))
 
 
@@ -52,7 +78,7 @@ def local_reweighing(message: Vector, rows: CellRows, local: Statistics) -> Loss
     "fedavg_lr", "FedAvg; each client weighs losses by its rows per group and label", "Abay et al. 2020"
 )
 def fedavg_lr(setup: Setup) -> Strategy:
-    """FedAvg; every client reweighs its loss by its own rows.
+    """FedAvg; every client reweighs its loss by its own rows, see `reweigh`.
 
     References
     ----------
@@ -76,13 +102,14 @@ def fedavg_gr(
         Literal["round", "once"], EXTENSION, "counts of the round's clients, or once of all clients"
     ] = "round",
 ) -> Strategy:
-    """FedAvg; the clients of a round reweigh their losses by all their rows together.
+    """FedAvg; the clients of a round reweigh their losses by the rows of all of them, see `reweigh`.
 
-    With ``counts=once`` it is by the rows of all clients, so that weights never change.
+    With ``counts=once`` weights are those of the rows of all clients and never change.
 
     Notes
     -----
-    The paper adds noise to the counts that clients send; here they are exact.
+    In the paper each client sends its counts once, with noise for differential privacy. Here counts are exact
+    and, unless ``counts=once``, those of the round's clients, as in FAIR-FATE's experiments.
 
     References
     ----------

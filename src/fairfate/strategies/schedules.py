@@ -11,6 +11,16 @@ Schedule = Callable[[int], float]
 def constant(value: float) -> Schedule:
     """The same value in every round.
 
+    Parameters
+    ----------
+    value : of every round
+
+    Returns
+    -------
+    a function of the round
+
+    Examples
+    --------
     >>> constant(0.9)(17)
     0.9
     """
@@ -18,8 +28,18 @@ def constant(value: float) -> Schedule:
 
 
 def linear(start: float, rate: float, maximum: float) -> Schedule:
-    """``min(start + rate * t, maximum)``.
+    """Linear growth: ``min(start + rate * t, maximum)``.
 
+    Parameters
+    ----------
+    start, rate, maximum : as above
+
+    Returns
+    -------
+    a function of the round t
+
+    Examples
+    --------
     >>> [round(linear(0.1, 0.2, 0.6)(t), 2) for t in (1, 2, 3)]
     [0.3, 0.5, 0.6]
     """
@@ -27,8 +47,22 @@ def linear(start: float, rate: float, maximum: float) -> Schedule:
 
 
 def exponential(start: float, rate: float, maximum: float) -> Schedule:
-    """``min(start * (1 + rate) ** t, maximum)``: the paper's growing weight of fairness.
+    """Exponential growth: ``min(start * (1 + rate) ** t, maximum)``, FAIR-FATE's share of fairness.
 
+    Parameters
+    ----------
+    start, rate, maximum : as above
+
+    Returns
+    -------
+    a function of the round t
+
+    References
+    ----------
+    Salazar, Fernandes, Araújo, Abreu, "FAIR-FATE: Fair Federated Learning with Momentum", ICCS 2023.
+
+    Examples
+    --------
     >>> [round(exponential(0.1, 0.05, 0.9)(t), 3) for t in (1, 10, 100)]
     [0.105, 0.163, 0.9]
     """
@@ -36,8 +70,25 @@ def exponential(start: float, rate: float, maximum: float) -> Schedule:
 
 
 def demon(start: float, num_rounds: int) -> Schedule:
-    """Decaying momentum: falls from nearly ``start`` to 0 in the last round (Chen et al. 2022).
+    r"""Decaying momentum, from nearly ``start`` to 0 in the last round.
 
+    .. math:: \beta_t = \beta_0 (1 - t/T) / ((1 - \beta_0) + \beta_0 (1 - t/T))
+
+    Parameters
+    ----------
+    start : the momentum that it falls from
+    num_rounds : T, the rounds of the run
+
+    Returns
+    -------
+    a function of the round t
+
+    References
+    ----------
+    Chen, Wolfe, Li, Kyrillidis, "Demon: Improved Neural Network Training with Momentum Decay", ICASSP 2022.
+
+    Examples
+    --------
     >>> [round(demon(0.9, 100)(t), 3) for t in (1, 50, 100)]
     [0.899, 0.818, 0.0]
     """

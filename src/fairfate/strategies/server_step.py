@@ -53,7 +53,11 @@ def server_step(
     .. math:: \theta \leftarrow \theta + \alpha_N - \rho \lVert \alpha_N \rVert \, g / \lVert g \rVert,
         \quad g = \nabla \textstyle\sum_s (q_s - \bar q)^2 \text{ at } \theta + \alpha_N
 
-    EquFL has such a step on a set of made-up rows, and no rows at the server; only the step is taken over.
+    q_s is the mean prediction of group s.
+
+    Notes
+    -----
+    EquFL takes such a step on generated rows; here the server's validation rows are used.
 
     References
     ----------

@@ -3,9 +3,9 @@
 Some change how the server combines updates, so that a few wrong clients do less harm:
 
 - ``clip``: long updates are scaled down;
-- ``median``, ``trimmed``, ``krum``: something else in place of the mean. All clients whose weight is not zero
-  count alike. The less clients resemble each other, the more of what the honest ones know is lost too: those
-  with rare groups first.
+- ``median``, ``trimmed``, ``krum``: another rule instead of the mean. All clients whose weight is not zero
+  count alike. The more clients differ, the more of what honest ones know is lost too, first of those with
+  rare groups.
 
 The others change what is released, never the training:
 
@@ -51,7 +51,7 @@ AVERAGE_SHARE = 0.5
 
 
 class StepEntry(NamedTuple):
-    """A step that there is."""
+    """A step that strategies can take."""
 
     summary: str
     settings: Mapping[str, Setting]
@@ -134,10 +134,19 @@ STEPS: dict[str, StepEntry] = {
 
 @dataclass(frozen=True)
 class Step:
-    """A step with every setting resolved."""
+    """A step with all its hyperparameters.
+
+    Examples
+    --------
+    >>> step = Step("average", (("share", 0.5),))
+    >>> step.text, step["share"]
+    ('average:share=0.5', 0.5)
+    """
 
     name: str
+    """As in texts: ``average``."""
     settings: tuple[tuple[str, float | str], ...]
+    """Its hyperparameters, as pairs of name and value."""
 
     @property
     def text(self) -> str:
@@ -203,7 +212,24 @@ def parse_steps(texts: Sequence[str], metric: str) -> tuple[Step, ...]:
 
 
 class Average:
-    """The running mean of the models of the last ``share`` of the rounds."""
+    """The running mean of the models of the last rounds.
+
+    Parameters
+    ----------
+    share : of the rounds, the last ones
+    num_rounds : of the run
+
+    References
+    ----------
+    Polyak, Juditsky, "Acceleration of Stochastic Approximation by Averaging", SIAM Journal on Control and
+    Optimization 30, 1992.
+
+    Examples
+    --------
+    >>> average = Average(share=0.5, num_rounds=4)
+    >>> [average.add(t, np.array([float(t)])).tolist() for t in (1, 2, 3, 4)]
+    [[1.0], [2.0], [3.0], [3.5]]
+    """
 
     def __init__(self, share: float, num_rounds: int) -> None:
         self.first = num_rounds - max(1, round(share * num_rounds)) + 1
@@ -211,7 +237,7 @@ class Average:
         self.count = 0
 
     def add(self, t: int, params: Vector) -> Vector:
-        """Take note of a round's model; returns the one to release."""
+        """Include a round's model; returns the model to release."""
         if t < self.first:
             return params
         self.total = params.astype(np.float64) if self.total is None else self.total + params
@@ -220,13 +246,13 @@ class Average:
 
     @property
     def mean(self) -> Vector:
-        """Of the models so far, in 64 bits."""
+        """The mean of the models so far, in 64 bits."""
         assert self.total is not None
         return np.asarray(self.total / self.count)
 
 
 _BLOCK = 1_000_000
-"""How many numbers are sorted at a time."""
+"""Numbers that are sorted at a time."""
 
 
 def robust(strategy: Strategy, step: Step) -> Strategy:
@@ -243,7 +269,7 @@ def robust(strategy: Strategy, step: Step) -> Strategy:
 
 
 def each(rule: Callable[[Matrix], Vector]) -> Combine:
-    """A rule for the updates of all clients that count; where nobody does, nothing moves."""
+    """A rule for the updates of the clients with a weight; without any, the update is zero."""
 
     def combine(deltas: Matrix, *weights: Vector) -> list[Vector]:
         results = []
@@ -257,9 +283,9 @@ def each(rule: Callable[[Matrix], Vector]) -> Combine:
 
 
 def clip(norm: float = 0.0) -> Callable[[Matrix], Values]:
-    """By what each update is multiplied so that none is longer than ``norm``; 0 stands for the median.
+    """Factors for updates, so that none is longer than ``norm``; 0 stands for the median.
 
-    Of two updates the shorter one sets the limit: their mean would be the liar's to choose.
+    Of two updates the shorter one sets the limit, since an attacker could choose their mean.
 
     >>> clip(1.0)(np.array([[3.0, 4.0], [0.6, 0.8]])).tolist()
     [0.2, 1.0]
@@ -307,8 +333,8 @@ def _middle(deltas: Matrix, cut: int) -> Vector:
 def krum(deltas: Matrix, attackers: int = 1, keep: int = 1) -> Vector:
     """The mean of the ``keep`` updates with the least scores; ties go to the earlier client.
 
-    Blanchard et al. prove something for K >= 2 * attackers + 3 clients only. With fewer it is still defined,
-    and says little: of two clients it is the first.
+    Its guarantee needs K >= 2 * attackers + 3 clients (Blanchard et al. 2017). With fewer it is still
+    defined; of two clients it is the first.
     """
     first = np.argsort(krum_scores(deltas, attackers), kind="stable")[:keep]
     mean: Vector = deltas[np.sort(first)].mean(axis=0, dtype=np.float64).astype(deltas.dtype)

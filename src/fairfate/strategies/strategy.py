@@ -26,16 +26,22 @@ from fairfate.models.means import weighted_means as weighted_means
 
 
 class LossTerms(NamedTuple):
-    """A client's loss: the batch mean of ``weight * BCE + push * P(1)``, by each row's group and label."""
+    """A client's loss: the batch mean of ``weight * BCE + push * P(1)``, by each row's group and label.
+
+    Examples
+    --------
+    >>> LossTerms(weight=np.array([[1.0, 2.0], [1.0, 0.5]])).prox  # two groups; no proximal term
+    0.0
+    """
 
     weight: Values
     """(groups, 2)"""
     push: Values | None = None
-    """(groups, 2) what a row's predicted probability costs; negative values draw it up."""
+    """(groups, 2) the price of a row's predicted probability; a negative price raises the prediction."""
     prejudice: float = 0.0
     """Times the mutual information of prediction and group within the batch (Kamishima et al. 2012)."""
     prox: float = 0.0
-    """Times half the squared distance from the model that was sent out (Li et al. 2020)."""
+    """Times half the squared distance from the received model (Li et al. 2020)."""
 
 
 Loss = Callable[[Statistics], LossTerms]
@@ -56,6 +62,16 @@ class Need(Generic[Measured]):
     """Something that is measured for strategies that declare it, and for no others.
 
     ``cohort.get(need)`` is what was measured; its type is the need's.
+
+    Parameters
+    ----------
+    name : of the need, as a class attribute
+
+    Examples
+    --------
+    >>> from fairfate.strategies import Setup, parse_spec
+    >>> parse_spec("fairfed", "eqo").build(Setup(num_rounds=10)).needs
+    {Need.REPORTS}
     """
 
     SCORES: ClassVar[Need[Counts]]
@@ -63,19 +79,19 @@ class Need(Generic[Measured]):
     LOCAL: ClassVar[Need[Statistics]]
     """The model on the client's own rows, for ``local_loss``; it stays at the client."""
     REPORTS: ClassVar[Need[Statistics]]
-    """The model that was sent out, on each client's own rows, which the clients report to the server."""
+    """The received model on each client's own rows, which the clients report to the server."""
     ROWS: ClassVar[Need[CellRows]]
     """Number of rows by group and label of each client of the round, for ``broadcast``."""
     ALL_ROWS: ClassVar[Need[CellRows]]
     """The same of all clients, also of those that are not in the round."""
     DESCENT: ClassVar[Need[Descend]]
-    """To train a model on the server's validation rows."""
+    """A training step on the server's validation rows."""
     TRIALS: ClassVar[Need[Score]]
-    """To score other models on the validation rows."""
+    """Scores of any other models on the validation rows."""
     CONSISTENCY: ClassVar[Need[Values]]
     """(clients + 1,) individual fairness on the validation rows: the clients' models', the server's last."""
     FLIP: ClassVar[Need[Values]]
-    """The same of 1 less the attribute flip rate."""
+    """The same: 1 minus the attribute flip rate."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -113,10 +129,18 @@ class Summed(NamedTuple):
 
 
 class Cohort(NamedTuple):
-    """What one round brought the server."""
+    """What one round brought the server.
+
+    Examples
+    --------
+    >>> no_counts = np.zeros((0, 0, 2, 2))
+    >>> cohort = Cohort(1, np.array([[1.0, 0.0], [0.0, 3.0]]), np.array([30.0, 10.0]), no_counts, no_counts)
+    >>> cohort.mean(cohort.num_examples).tolist()
+    [0.75, 0.75]
+    """
 
     round: int
-    """1-based."""
+    """The round's number, from 1."""
     deltas: Matrix
     """(clients, parameters): local model minus server model."""
     num_examples: Vector
@@ -127,18 +151,18 @@ class Cohort(NamedTuple):
     server_counts: Counts
     """(groups, 2, 2): the server's model on the same rows."""
     clients: tuple[str, ...] = ()
-    """Their names; a client keeps its name."""
+    """The clients' names; a client keeps its name."""
     measured: Mapping[Need[Any], Any] = NOTHING
-    """What else the strategy has declared a need for; see `get`."""
+    """What was measured for the strategy's other needs; see `get`."""
     combine: Combine = weighted_means
     """How updates become one: their weighted mean, unless a step such as ``+median`` says otherwise."""
     measure: Callable[[Metric], Values] | None = None
-    """(clients + 1,) a metric of the clients' models and, last, of the server's, where it is taken of the
-    models of several strategies at once; see `scores`."""
+    """(clients + 1,) a metric of the clients' models and, last, of the server's, if it is computed for
+    several strategies at once; `scores` uses it."""
     eligible: NDArray[np.bool_] | bool = True
     """(clients,) whose models may count as fair: all, unless a guard says otherwise."""
     caution: float = 1.0
-    """What a guard multiplies by whatever a strategy adds to the FedAvg step."""
+    """A factor from a guard for what a strategy adds to the FedAvg step."""
     summed: Summed | None = None
     """Under secure sums, whose cohort has one entry: all clients together."""
 
@@ -150,11 +174,11 @@ class Cohort(NamedTuple):
         return measured
 
     def mean(self, weights: Vector) -> Vector:
-        """The clients' updates as one, by some weights; zero when these sum to zero."""
+        """The clients' weighted mean update; zero if the weights sum to zero."""
         return self.means(weights)[0]
 
     def means(self, *weights: Vector) -> list[Vector]:
-        """The same by several weights, in one pass."""
+        """The same for several weights, in one pass."""
         return self.combine(self.deltas, *weights)
 
 
@@ -171,24 +195,50 @@ class State(Protocol):
     """A strategy's memory: at least the server's model and the notes of the round.
 
     A NamedTuple of arrays, numbers, texts, dictionaries and other such tuples, so that it can be saved.
+
+    Examples
+    --------
+    >>> class Counting(NamedTuple):
+    ...     params: Vector
+    ...     rounds: int = 0
+    ...     notes: Notes = NO_NOTES
     """
 
     @property
-    def params(self) -> Vector: ...  # noqa: D102
+    def params(self) -> Vector:
+        """The server's model."""
 
     @property
-    def notes(self) -> Notes: ...  # noqa: D102
+    def notes(self) -> Notes:
+        """What goes on record about the round."""
 
 
 class ModelState(NamedTuple):
-    """The state of a strategy that remembers nothing but the model."""
+    """The state of a strategy that remembers nothing but the model.
+
+    Examples
+    --------
+    >>> ModelState(np.zeros(3)).params.tolist()
+    [0.0, 0.0, 0.0]
+    """
 
     params: Vector
+    """The server's model."""
     notes: Notes = NO_NOTES
+    """What goes on record about the round."""
 
 
 class Strategy(NamedTuple):
-    """The two halves of a strategy."""
+    """The two halves of a strategy.
+
+    Examples
+    --------
+    FedAvg:
+
+    >>> def aggregate(state, cohort):
+    ...     return ModelState(state.params + cohort.mean(cohort.num_examples))
+    >>> fedavg = Strategy(ModelState, aggregate)
+    """
 
     init: Callable[[Vector], Any]
     """At the server: the state before the first round, from the initial model."""
@@ -199,24 +249,25 @@ class Strategy(NamedTuple):
     by (client, group, label): these clients' with ``Need.ROWS``, all clients' with ``Need.ALL_ROWS``, and
     none without."""
     local_loss: Callable[[Vector, CellRows, Statistics], LossTerms] | None = None
-    """At a client: its loss, from what was broadcast, its rows by (group, label) and the statistics of the
-    model it has on them, which are empty without ``Need.LOCAL``."""
+    """At a client: its loss, from what was broadcast, its rows by (group, label) and the statistics of its
+    current model on them, which are empty without ``Need.LOCAL``."""
     needs: Needs = frozenset()
     """What must be measured for it, such as ``{Need.REPORTS}``."""
     refresh: int | None = None
     """Epochs after which ``local_loss`` is called again, with statistics of the client's current model."""
     release: Callable[[Any], Vector] | None = None
-    """The model to measure, save and deploy, where that is not the one that is trained further."""
+    """The model to measure, save and deploy, if it is not ``state.params``."""
     scale: Callable[[Matrix], Values] | None = None
-    """At the server: by what each of (clients, parameters) updates is multiplied before it is scored."""
+    """At the server: a factor for each of (clients, parameters) updates, before it is scored. Set by
+    ``+clip``."""
     combine: Combine = weighted_means
-    """At the server: what ``cohort.mean`` does. This and ``scale`` are set by steps."""
+    """At the server: what ``cohort.mean`` does. Set by ``+median``, ``+trimmed`` and ``+krum``."""
     weigh: Callable[[Counts, Counts], float] | None = None
-    """At a client, under secure sums: its weight in [0, 1], from counts of its own model and of the one that
-    was sent out on the same validation rows; the server learns ``cohort.summed``. Without it a strategy that
-    scores clients cannot run on sums."""
+    """At a client, under secure sums: its weight in [0, 1], from counts of its own model and of the received
+    one on the same validation rows; the server learns ``cohort.summed``. Without it a strategy that scores
+    clients cannot run on sums."""
     group_blind: bool = False
-    """Whether it would do the same if everybody were in one group, whatever it asks of clients."""
+    """Whether it works the same with one group only."""
 
 
 def scores(fairness: Fairness, cohort: Cohort) -> tuple[Values, Values]:
@@ -230,6 +281,14 @@ def scores(fairness: Fairness, cohort: Cohort) -> tuple[Values, Values]:
     Returns
     -------
     (clients,) values, and the server's
+
+    Examples
+    --------
+    >>> from fairfate.fairness.metrics import sp
+    >>> server = np.array([[[30, 20], [10, 40]], [[40, 10], [20, 30]]])
+    >>> cohort = Cohort(1, np.zeros((1, 3)), np.ones(1), server[None], server)
+    >>> [np.round(value, 3).tolist() for value in scores(sp, cohort)]
+    [[0.667], 0.667]
     """
     if isinstance(fairness, IndividualObjective):
         terms = {term: cohort.get(INDIVIDUAL_NEEDS[term]) for term in fairness.terms}
@@ -255,7 +314,22 @@ def with_server(client_counts: Counts, server_counts: Counts) -> Counts:
 
 
 def needs_of(fairness: Fairness) -> Needs:
-    """What a strategy needs to score clients by an objective."""
+    """What a strategy needs to score clients by an objective.
+
+    Parameters
+    ----------
+    fairness : as `Setup.objective` or `Setup.fairness` returns it
+
+    Returns
+    -------
+    the strategy's ``needs``
+
+    Examples
+    --------
+    >>> from fairfate.strategies import Setup
+    >>> needs_of(Setup(num_rounds=10).fairness("eqo"))
+    {Need.SCORES}
+    """
     terms = fairness.terms if isinstance(fairness, IndividualObjective) else ()
     return {Need.SCORES, *(INDIVIDUAL_NEEDS[term] for term in terms)}
 
@@ -266,8 +340,20 @@ def plain_loss(rows: CellRows) -> LossTerms:
 
 
 def broadcast_weights(message: Vector, rows: CellRows, local: Statistics) -> LossTerms:
-    """A client's loss with the weights that the server broadcasts; the usual one before there are some.
+    """A client's loss with the weights that the server broadcasts; for ``local_loss``.
 
+    Parameters
+    ----------
+    message : a weight for each (group, label), or empty for the usual loss
+    rows : the client's rows by (group, label)
+    local : not used
+
+    Returns
+    -------
+    the terms of the loss
+
+    Examples
+    --------
     >>> broadcast_weights(np.array([1.0, 2.0, 0.5, 1.0]), np.ones((2, 2)), NO_STATISTICS).weight.tolist()
     [[1.0, 2.0], [0.5, 1.0]]
     """
@@ -275,7 +361,25 @@ def broadcast_weights(message: Vector, rows: CellRows, local: Statistics) -> Los
 
 
 def rows_so_far(known: Mapping[str, Vector], cohort: Cohort) -> tuple[dict[str, Vector], Values]:
-    """Rows by (group, label) of every client that has reported so far, by its name, and their sum."""
+    """Rows by (group, label) of the clients that have reported so far.
+
+    Parameters
+    ----------
+    known : the rows of the clients of earlier rounds, by name
+    cohort : of a strategy that declares ``Need.REPORTS``
+
+    Returns
+    -------
+    the rows of each client by name, with this round's, and their sum
+
+    Examples
+    --------
+    >>> reports = Statistics(np.full((1, 2, 2, 2), 5), np.zeros((1, 2, 2)), np.zeros((1, 2, 2)))
+    >>> no_counts = np.zeros((0, 0, 2, 2))
+    >>> cohort = Cohort(1, np.zeros((1, 3)), np.ones(1), no_counts, no_counts, ("north",))
+    >>> rows_so_far({}, cohort._replace(measured={Need.REPORTS: reports}))[1].tolist()
+    [[10.0, 10.0], [10.0, 10.0]]
+    """
     rows = {**known, **dict(zip(cohort.clients, cohort.get(Need.REPORTS).rows, strict=True))}
     return rows, np.sum(list(rows.values()), axis=0).astype(np.float64)
 

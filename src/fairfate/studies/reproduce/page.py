@@ -5,6 +5,7 @@ The text is in the template beside this module, which fills it with values.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -316,16 +317,16 @@ def _knob(table: pd.DataFrame) -> list[list[str]]:
     return rows
 
 
-def _stability(table: pd.DataFrame) -> list[list[str]]:
-    columns = [f"{name}_swing" for name in ("accuracy", *METRICS)]
+def _stability(table: pd.DataFrame) -> dict[str, list[Any]]:
+    """How much EQO varies over a run's last rounds: a row for each protocol and split."""
+    methods = ("fedavg", "fedmom", "feddemon", "fedavg_lr", "fedavg_gr", "fedval", "fair_fate")
+    strategies = [name for name in methods if name in set(table["strategy"])]
     rows = []
     for (protocol, partition), own in table.groupby(["protocol", "partition"], sort=False):
-        by_strategy = own.set_index("strategy")[columns]
-        for strategy in ("fedavg", "fedmom", "feddemon", "fedavg_lr", "fedavg_gr", "fedval", "fair_fate"):
-            if strategy in by_strategy.index:
-                values = [f"{value:.3f}" for value in by_strategy.loc[strategy]]
-                rows.append([str(protocol), _split(str(partition)), strategy, *values])
-    return rows
+        swings = own.set_index("strategy")["eqo_swing"].reindex(strategies)
+        shown = ["" if math.isnan(swing) else f"{swing:.3f}" for swing in swings]
+        rows.append([str(protocol), _split(str(partition)), *shown])
+    return {"strategies": strategies, "rows": rows}
 
 
 def _collapsed(findings: Findings) -> list[list[str]]:
@@ -335,7 +336,7 @@ def _collapsed(findings: Findings) -> list[list[str]]:
     for (protocol, strategy, metric), own in plain.groupby(["protocol", "strategy", "metric"], sort=True):
         where = ", ".join(
             f"{NAMES[row['dataset']]} {_split(row['partition'])} {row['collapsed']} of {row['runs']}"
-            for row in own.sort_values("collapsed", ascending=False).head(4).to_dict("records")
+            for row in own.sort_values("collapsed", ascending=False).head(2).to_dict("records")
         )
         name = f"{strategy}({metric})" if metric else str(strategy)
         rows.append([str(protocol), name, f"{own['collapsed'].sum()}", where])
