@@ -180,7 +180,7 @@ def test_a_small_reproduction_from_end_to_end(tmp_path: Path, data_folder: Path,
     )
     text = done.page.read_text()
     for part in (
-        "## Do the paper's claims hold?",
+        "## What holds",
         "## The printed tables",
         "## The protocol `paper`",
         "### Table 1",
