@@ -104,7 +104,7 @@ def run(
     partition, clients, per_round : which client holds which rows, and how many train in a round
     attack : what attackers among the clients do
     validation_from, min_cell : who holds validation rows, and the least count that clients send
-    secure_sums, min_sum : whether the server sees sums over clients only, and the least number of clients in one
+    secure_sums, min_sum : whether the server sees only sums over clients, and the least clients in one
     strategies, metric, plugins : what to compare, the objective, files with strategies of your own
     rounds, epochs, batch_size, learning_rate, l2, early_stopping : the training
     hidden, model : the layers of the built-in model, or a network of your own, ``FILE.py:FUNCTION``

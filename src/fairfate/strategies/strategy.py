@@ -117,10 +117,16 @@ NOTHING: Mapping[Need[Any], Any] = MappingProxyType({})
 
 
 class Summed(NamedTuple):
-    """What sums say of a round in which no single client's update is known."""
+    """What sums say about a round in which no single client's update is known.
+
+    Examples
+    --------
+    >>> Summed(clients=5).mean is None
+    True
+    """
 
     clients: int
-    """In the sums."""
+    """Clients in the sums."""
     members: int = 0
     """Clients that have given themselves a weight of more than 0, where the strategy has them do so."""
     mean: Vector | None = None
