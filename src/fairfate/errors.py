@@ -15,12 +15,11 @@ class InputError(ValueError):
     --------
     >>> import fairfate
     >>> try:
-    ...     fairfate.run(data="synthetic", rounds=0)
+    ...     _ = fairfate.run(data="synthetic", rounds=0)
     ... except fairfate.InputError as error:
-    ...     print(error)
-    ...     print((error.argument, error.rule, error.value))
-    rounds must be >= 1, got 0
-    ('rounds', 'be >= 1', '0')
+    ...     parts = str(error), error.argument, error.rule, error.value
+    >>> parts
+    ('rounds must be >= 1, got 0', 'rounds', 'be >= 1', '0')
     """
 
     argument = ""
