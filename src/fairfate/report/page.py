@@ -193,7 +193,12 @@ def json_script(data: Any) -> str:
 
 
 def _number(value: float | None, digits: int = 3) -> str:
-    return "undefined" if value is None else f"{value:.{digits}f}"
+    """A number without the sign of a rounded zero.
+
+    >>> _number(-0.0001), _number(-0.25, 2)
+    ('0.000', '-0.25')
+    """
+    return "undefined" if value is None else f"{value:z.{digits}f}"
 
 
 def _chance(value: float) -> str:
