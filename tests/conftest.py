@@ -30,7 +30,7 @@ TIERS = {
     "slow": (
         *(
             "test_benchmark",
-            "test_cache",
+            "test_compile",
             "test_documentation",
             "test_flower_app",
             "test_flower_examples",

@@ -216,6 +216,7 @@ def start(arguments: list[str], folder: Path, **kwargs) -> subprocess.Popen[str]
 LONG = ["run", "--data", "synthetic:rows=2000", "--rounds", "60", "--seeds", "40", "--out", "o"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_ctrl_c_keeps_finished_seeds_and_the_same_command_goes_on(tmp_path: Path, jobs: str) -> None:
     process = start([*LONG, "--jobs", jobs], tmp_path)
@@ -241,6 +242,7 @@ def test_ctrl_c_keeps_finished_seeds_and_the_same_command_goes_on(tmp_path: Path
     assert all(now[name] == stamp for name, stamp in kept.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", ["page.write_report", "tracking.Tracking.log"])
 def test_a_run_killed_after_its_training_goes_on_with_the_rest(
     fairfate, monkeypatch: pytest.MonkeyPatch, step: str
@@ -326,6 +328,7 @@ def test_a_limit_on_memory_is_one_message(
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_memory_that_runs_out_in_training_is_one_message(tmp_path: Path, jobs: str) -> None:
     (tmp_path / "greedy.py").write_text(

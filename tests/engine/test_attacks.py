@@ -202,6 +202,7 @@ def test_more_attackers_than_clients_are_refused() -> None:
         run(data="synthetic", attack="accept_all:clients=11", rounds=1, seeds=1)
 
 
+@pytest.mark.slow
 @pytest.mark.data
 def test_two_clients_ruin_fair_fate_and_the_guard_keeps_it(data_folder: Path) -> None:
     done = run(

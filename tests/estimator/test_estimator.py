@@ -628,6 +628,7 @@ def test_models_of_ones_own(rows: Any, model: Any) -> None:
     assert (decided == clf.predict(x, sensitive_features=sex)).all()
 
 
+@pytest.mark.slow
 def test_a_torch_module_is_a_model(rows: Any) -> None:
     pytest.importorskip("fairfate.models.torch")
     torch = pytest.importorskip("torch")

@@ -331,6 +331,7 @@ def ended(process: subprocess.Popen[str]) -> int:
     return process.returncode
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal")
 def test_a_killed_run_tells_what_it_has_found_and_goes_on(tmp_path: Path) -> None:
     assert ended(eager(tmp_path, "whole")) == 0
@@ -365,6 +366,7 @@ def test_a_killed_run_tells_what_it_has_found_and_goes_on(tmp_path: Path) -> Non
     assert read_unfinished(out) is None
 
 
+@pytest.mark.slow
 def test_a_run_can_be_read_at_any_moment_of_its_life(tmp_path: Path) -> None:
     """From its first to its last: each answer is whole, progress never goes back, and None is the end."""
     process, out, last, answers = eager(tmp_path, "o", pause=0.03), tmp_path / "o", 0, 0

@@ -117,6 +117,7 @@ def test_onnx_decides_as_the_model(name: str, encode: str, tmp_path: Path) -> No
         assert differ(model, odd(rows, model)) < 1e-12
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize("encode", ["onehot", "ordinal"])
 @pytest.mark.parametrize("name", ["adult", "compas"])

@@ -28,6 +28,7 @@ def specs() -> dict[str, str]:
     return names
 
 
+@pytest.mark.slow
 @pytest.mark.data
 @pytest.mark.parametrize("dataset", ["compas", "law"])
 def test_random_splits_agree_with_the_authors_runs(dataset: str, data_folder: Path) -> None:

@@ -292,6 +292,7 @@ def test_a_frame_gives_what_its_file_gives(bank: pd.DataFrame, tmp_path: Path) -
     assert one.rounds[columns].equals(three.rounds[columns])
 
 
+@pytest.mark.slow
 def test_a_frame_is_sent_to_processes(bank: pd.DataFrame) -> None:
     options = {
         "target": "subscribed",

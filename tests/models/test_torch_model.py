@@ -127,6 +127,7 @@ def test_a_model_trains_alike_alone_and_beside_others(kind) -> None:
         np.testing.assert_allclose(alone[0], together[s], atol=0 if kind is with_norm else 1e-5, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [tanh, with_norm, with_dropout])
 def test_strategies_alone_and_side_by_side(kind) -> None:
     federation, training = small(), Training(rounds=8, epochs=1, learning_rate=0.1)
@@ -265,6 +266,7 @@ def test_batches_of_one_row_and_small_clients() -> None:
     assert np.isfinite(alone).all()
 
 
+@pytest.mark.slow
 def test_compiled_gives_the_same() -> None:
     pytest.importorskip("torch._inductor")
     federation, losses = small(), some_losses(5, 2, False)
@@ -335,6 +337,7 @@ def test_without_the_file_or_pytorch_the_command_says_so(tmp_path: Path) -> None
     assert done.stderr == "Error: model 'net.py:build' needs PyTorch: pip install \"fairfate[torch]\"\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "jobs"), [("torch_embeddings", 2), ("torch_dropout", 1)])
 def test_an_example_trains_the_same_every_time(name: str, jobs: int, people: Path, tmp_path: Path) -> None:
     options = {

@@ -156,3 +156,10 @@ def test_click_is_not_imported_since_newer_versions_of_typer_do_not_bring_it() -
         for node in ast.walk(ast.parse(path.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             assert "click" not in names, path
+
+
+def test_files_of_the_slow_tiers_exist() -> None:
+    from conftest import TIERS
+
+    names = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+    assert {file for files in TIERS.values() for file in files} <= names

@@ -269,10 +269,10 @@ LONG = "fair_fate_with_a_plugin_of_{}_and_a_very_long_name_that_goes_on_{}+avera
 @pytest.mark.parametrize(
     ("style", "number", "name"),
     [
-        (Style(), 22, "fedavg(beta={},gamma={})"),
+        pytest.param(Style(), 22, "fedavg(beta={},gamma={})", marks=pytest.mark.slow),
         (Style(), 8, LONG),
         (PAPER, 3, "fedavg(beta={},gamma={})"),
-        (PAPER, 22, LONG),
+        pytest.param(PAPER, 22, LONG, marks=pytest.mark.slow),
         (Style(7, 9), 22, LONG),
         (Style(font_size=16), 3, LONG),
     ],

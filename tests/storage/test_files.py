@@ -65,6 +65,7 @@ def test_the_users_umask_is_respected(tmp_path: Path, umask: int, mode: int) -> 
     assert (tmp_path / "inside").stat().st_mode & umask == 0
 
 
+@pytest.mark.slow
 def test_every_file_of_a_run_and_of_a_new_app_is_private_under_umask_077(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
     quick = "run --data synthetic:rows=200 --rounds 2 --seeds 1 --jobs 1 --out o"

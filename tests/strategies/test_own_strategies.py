@@ -400,6 +400,7 @@ print(runs[0].strategy.unique().tolist(), mine().code)
 """
 
 
+@pytest.mark.slow
 def test_a_strategy_of_a_notebook_runs_in_several_processes(tmp_path: Path) -> None:
     """Code that is in no file, as in a notebook: its processes cannot import it."""
     found = [
