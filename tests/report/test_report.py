@@ -275,7 +275,9 @@ def test_no_model_without_a_round_that_counted_is_recommended(tmp_path: Path) ->
     page = report([folder]).read_text("utf-8")
     assert "No round counted: every one was discarded" in page
     assert "reaches the threshold</span>" not in page
-    assert "was not trained in 1 seeds: no round counted" in write_card([folder]).read_text("utf-8")
+    card = write_card([folder]).read_text("utf-8")
+    assert "was not trained in 1 seeds: no round counted" in card
+    assert "**No model of this run can be recommended.**" in card
 
 
 BROKEN = """

@@ -20,13 +20,23 @@ from fairfate._version import __version__
 from fairfate.errors import InputError, check
 from fairfate.fairness.disclosure import MIN_CELL
 from fairfate.report.audit import FOUR_FIFTHS
-from fairfate.report.card import card
 from fairfate.report.charts import chart_data
 from fairfate.report.contents import audit_rows, contents
 from fairfate.report.data import ReportData
 from fairfate.report.picture import group_rates, tradeoff
 from fairfate.results.folder import CARD, REPORT
 from fairfate.storage import check_output, spreadsheet_cell, write_bytes
+
+CARD_NAMES = {
+    "accuracy": "Accuracy",
+    "balanced_accuracy": "Balanced accuracy",
+    "mcc": "MCC",
+    "auc": "AUC",
+    "acceptance": "Selection rate",
+    "sp": "Statistical parity",
+    "eo": "Equality of opportunity",
+    "eqo": "Equalized odds",
+}
 
 
 def write_report(
@@ -104,6 +114,25 @@ def write_card(
     return path
 
 
+def card(content: Mapping[str, Any]) -> str:
+    """A model card in Markdown, of what a report says; what the run cannot know is left to its owner."""
+    measures = content["answer"]["measures"]
+    results = [
+        {"type": name, "value": round(measure["value"], 4)}
+        for name, measure in measures.items()
+        if measure["value"] is not None
+    ]
+    options = [
+        (name, _plainly(value))
+        for settings in content["settings"]
+        for key, given in settings.items()
+        for name, value in (given.items() if isinstance(given, Mapping) else [(key, given)])
+    ]
+    return (
+        _template("card.md.j2").render(**content, results=results, options=options, names=CARD_NAMES) + "\n"
+    )
+
+
 def _usual(folders: Sequence[Path], name: str) -> Path:
     if len(folders) > 1:
         return Path(name)
@@ -135,7 +164,7 @@ def page(parts: Sequence[ReportData], pages: Sequence[dict[str, Any]], *, live: 
         for number, (data, content) in enumerate(zip(parts, pages, strict=True))
     ]
     assets = {name: asset(file) for name, file in ASSETS.items()}
-    return _template().render(parts=sections, version=__version__, live=live, **assets)
+    return _template("report.html.j2").render(parts=sections, version=__version__, live=live, **assets)
 
 
 def _pictures(report: Mapping[str, Any]) -> list[tuple[str, Markup]]:
@@ -172,18 +201,21 @@ def templates(package: str) -> Environment:
     )
 
 
-def _template() -> Template:
+def _template(name: str) -> Template:
     environment = templates("fairfate.report")
     environment.filters |= {
         "number": _number,
         "chance": _chance,
         "range": _range,
+        "estimate": _estimate,
         "share": _share,
         "count": _count,
         "plainly": _plainly,
         "quoted": shlex.quote,
+        "json": json.dumps,
+        "markdown": _markdown,
     }
-    return environment.get_template("html/report.html.j2")
+    return environment.get_template(f"html/{name}")
 
 
 def json_script(data: Any) -> str:
@@ -206,7 +238,7 @@ def _chance(value: float) -> str:
     return "below 0.001" if value < 0.001 else f"{value:.3f}"
 
 
-def _range(interval: dict[str, Any], digits: int = 3) -> str:
+def _range(interval: Mapping[str, Any], digits: int = 3) -> str:
     """The ends of an interval, in brackets; nothing where there is none."""
     if interval["low"] is None and interval["high"] is None:
         return ""
@@ -215,6 +247,15 @@ def _range(interval: dict[str, Any], digits: int = 3) -> str:
         "∞" if interval["high"] is None else f"{interval['high']:.{digits}f}",
     )
     return f"({ends[0]} to {ends[1]})"
+
+
+def _estimate(interval: Mapping[str, Any]) -> str:
+    """A number and, where there is one, its interval."""
+    if interval["value"] is None:
+        return "too few people" if interval.get("hidden") else "undefined"
+    if interval["low"] is None or interval["high"] is None or interval["low"] == interval["high"]:
+        return _number(interval["value"])
+    return f"{_number(interval['value'])} {_range(interval)}"
 
 
 def _share(value: float | None) -> str:
@@ -230,3 +271,8 @@ def _plainly(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value))
     return str(value)
+
+
+def _markdown(value: object) -> str:
+    """Somebody's words as Markdown shows them: in one line, and none of them a mark."""
+    return re.sub(r"([\\`*_~&\[\]<>|])", r"\\\1", " ".join(str(value).split()))
