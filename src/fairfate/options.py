@@ -373,6 +373,16 @@ class Options(Checked):
         low=3,
         is_axis=True,
     )
+    privacy: str | None = option(
+        None,
+        "epsilon=E[,delta=1e-5,clip=1,...]: differential privacy of each client's rows",
+        "federation",
+        default_text="none",
+        suggestions=("epsilon=1", "epsilon=3", "epsilon=8"),
+        is_joined=True,
+        is_axis=True,
+        on_flower=False,
+    )
     strategies: tuple[str, ...] = option(
         (),
         "NAME[:key=value,...][+STEP...]",

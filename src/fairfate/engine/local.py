@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import CellRows, Statistics
+from fairfate.models.mlp import Mlp
 from fairfate.models.model import Batches, Losses, Model, Models
+from fairfate.models.private import NoisySteps, train_private
 from fairfate.models.rows import ClientRows, PackedRows
 from fairfate.models.training import Training
 from fairfate.strategies import LossTerms, Need, Strategy, Vector
@@ -78,6 +80,7 @@ def train(
     training: Training,
     key: np.uint64,
     t: int,
+    noisy: Sequence[NoisySteps] | None = None,
 ) -> Models:
     """Train every strategy's model at every client: (strategies, clients, parameters).
 
@@ -90,6 +93,7 @@ def train(
     rows, client_cells, packed : all clients' rows; of those of the round by (client, group, label); by client
     clients : the clients of the round
     training, key, t : how long, and what the batches depend on
+    noisy : for each client, how its steps are made private; then there is one strategy
     """
 
     def train_together(which: Sequence[int], refresh: int | None) -> Models:
@@ -102,8 +106,12 @@ def train(
             losses = _losses(
                 model, chosen, sent, current, messages, clients, client_cells, packed, training.l2
             )
-            batches = Batches(key, t, skip, min(step, training.epochs - skip))
-            current = model.train(current, rows, clients, losses, training, batches)
+            epochs = min(step, training.epochs - skip)
+            if noisy is None:
+                batches = Batches(key, t, skip, epochs)
+                current = model.train(current, rows, clients, losses, training, batches)
+            else:
+                current = _train_private(model, current, rows, clients, losses, training, epochs, noisy)
         return current
 
     refreshes = list(dict.fromkeys(strategy.refresh for strategy in strategies))
@@ -113,6 +121,38 @@ def train(
     for refresh in refreshes:
         which = [s for s, strategy in enumerate(strategies) if strategy.refresh == refresh]
         trained[which] = train_together(which, refresh)
+    return trained
+
+
+MOST_WEIGHT = np.float32(10)
+"""Of a row under privacy: what weighs more is clipped anyway, and takes the place of other rows."""
+
+
+def _train_private(
+    model: Model,
+    start: Models,
+    rows: ClientRows,
+    clients: NDArray[np.int64],
+    losses: Losses,
+    training: Training,
+    epochs: int,
+    noisy: Sequence[NoisySteps],
+) -> Models:
+    """Train (1, clients, parameters) by noisy steps."""
+    if not isinstance(model, Mlp):
+        raise InputError(f"model must be the built-in one under privacy, got '{model.text}'")
+    if losses.prejudice is not None:
+        raise InputError("a strategy must have no prejudice term under privacy: it joins rows of a batch")
+    trained = start.copy()
+    for c, (client, steps) in enumerate(zip(clients.tolist(), noisy, strict=True)):
+        own = Losses(
+            np.minimum(losses.weight[:, c : c + 1], MOST_WEIGHT),
+            None if losses.push is None else losses.push[:, c : c + 1],
+            None,
+            None if losses.prox is None else losses.prox[:, c : c + 1],
+            None if losses.anchor is None else losses.anchor[:, c : c + 1],
+        )
+        trained[0, c] = train_private(model, start[0, c], rows, client, own, training, epochs, steps)
     return trained
 
 

@@ -14,6 +14,7 @@ from fairfate.engine.rules import PLAIN, Rule, ScoredRows, choose_rule
 from fairfate.engine.server import Server
 from fairfate.fairness.metrics import Counts, Values
 from fairfate.models.model import Models
+from fairfate.privacy.ledger import Entry
 from fairfate.strategies import AVERAGE, Average, Notes, Setup, Spec
 from fairfate.strategies.steps import AVERAGE_SHARE
 
@@ -39,6 +40,8 @@ class Trace:
     """The released model."""
     rule: Rule = PLAIN
     """How the released model decides."""
+    ledger: list[Entry] = field(default_factory=list)
+    """What each client has released, under differential privacy."""
 
     @property
     def thresholds(self) -> Values | None:
@@ -99,6 +102,10 @@ class Recorder:
     def is_stopped(self, t: int) -> bool:
         """Whether training was over by round ``t``: no model of the last rounds was better."""
         return self.patience > 0 and t - self.best.round >= self.patience
+
+    def last_trained(self, rounds: int) -> int:
+        """The last round of training, of so many."""
+        return min(rounds, self.best.round + self.patience) if self.patience else rounds
 
     def measure(self, t: int, validation: Counts | None, test: Counts | None) -> None:
         """Record how a round's released model does."""

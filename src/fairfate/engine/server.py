@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import CellRows, Counts, Metric, Statistics, Values
+from fairfate.privacy.releases import Releases
 from fairfate.strategies import (
     NO_NOTES,
     Cohort,
@@ -93,6 +94,10 @@ class Server:
     """How models are tried out on them, likewise."""
     discarded: int = 0
     """Rounds that left the model as it was."""
+    name: str = ""
+    """Under differential privacy, what its clients' noise depends on."""
+    releases: Releases = field(default_factory=Releases)
+    """Under differential privacy, what its clients release beside updates."""
 
     def __post_init__(self) -> None:
         self._needs = frozenset(self.strategy.needs)

@@ -12,6 +12,7 @@ from fairfate._version import __version__
 from fairfate.engine.attack import Attack, Attackers
 from fairfate.engine.checkpoint import Checkpoint
 from fairfate.engine.loop import Round, run_rounds
+from fairfate.engine.private import name_server
 from fairfate.engine.record import client_rounds
 from fairfate.engine.recorder import Recorder, Trace
 from fairfate.engine.secure_sums import SecureSums
@@ -22,7 +23,9 @@ from fairfate.federation.split import Federation
 from fairfate.federation.validation_source import AT_SERVER
 from fairfate.models.model import Model
 from fairfate.models.training import Training
-from fairfate.strategies import Setup, Spec
+from fairfate.privacy.budget import Budget
+from fairfate.privacy.releases import Releases, releases_of
+from fairfate.strategies import Setup, Spec, Vector
 
 
 def simulate(
@@ -41,6 +44,7 @@ def simulate(
     on_record: Callable[[int, Sequence[Trace]], None] | None = None,
     attack: Attack | None = None,
     secure_sums: SecureSums | None = None,
+    budget: Budget | None = None,
 ) -> list[Trace]:
     """Run several strategies on the same split, clients and batches.
 
@@ -61,6 +65,7 @@ def simulate(
     on_record : called after every round with its number and what the strategies have done so far
     attack : what some clients do to the others
     secure_sums : the rule by which the server sees sums over clients only
+    budget : what each client's rows may be told by; None for no differential privacy
 
     Returns
     -------
@@ -68,17 +73,20 @@ def simulate(
     """
     if setup.learning_rate is None:
         setup = replace(setup, learning_rate=training.learning_rate)
-    clients = Simulation(federation, model, training, streams, attack, secure_sums)
+    clients = Simulation(federation, model, training, streams, attack, secure_sums, budget)
     start = clients.initial()
-    bases = dict.fromkeys(spec.base for spec in specs)
-    servers = {base: Server.start(base.build(setup), start) for base in bases}
+    keys = [_key_of(spec, setup, budget) for spec in specs]
+    servers = {key: _start(*key, setup, start) for key in dict.fromkeys(keys)}
     recorders = [
-        Recorder(spec, servers[spec.base], training.rounds, training.early_stopping) for spec in specs
+        Recorder(spec, servers[key], training.rounds, training.early_stopping)
+        for spec, key in zip(specs, keys, strict=True)
     ]
     traces = [recorder.trace for recorder in recorders]
     identity = {} if checkpoint is None else _identity(federation, specs, model, training, streams, attack)
     if secure_sums is not None:
         identity["secure-sums"] = list(secure_sums)
+    if budget is not None:
+        identity["privacy"] = str(budget)
     saved = Checkpoint(checkpoint, identity, seconds)
     first = saved.load([*servers.values()], recorders)[0] + 1
     for _ in range(1, first):
@@ -104,8 +112,26 @@ def simulate(
                 recorder.repeat(t)
         tell(t)
     for recorder in recorders:
-        recorder.finish(clients, setup)
+        recorder.finish(clients.scored_rows(recorder.server), setup)
+        if clients.private is not None:
+            trained = recorder.last_trained(training.rounds)
+            recorder.trace.ledger = clients.private.entries(recorder.server, trained)
     return traces
+
+
+def _key_of(spec: Spec, setup: Setup, budget: Budget | None) -> tuple[Spec, Releases, str]:
+    """What a strategy shares a server by: strategies that differ in their steps only are trained once."""
+    if budget is None:
+        return spec.base, Releases(), ""
+    releases = releases_of(spec, setup)
+    return spec.base, releases, name_server(spec, releases)
+
+
+def _start(base: Spec, releases: Releases, name: str, setup: Setup, start: Vector) -> Server:
+    """The server of a strategy before the first round."""
+    server = Server.start(base.build(setup), start)
+    server.releases, server.name = releases, name
+    return server
 
 
 def _active(servers: Sequence[Server], recorders: Sequence[Recorder], t: int) -> list[Server]:

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from fairfate.engine import local
 from fairfate.engine.attack import Attack, Attackers
 from fairfate.engine.descent import descend
-from fairfate.engine.rules import train_average
+from fairfate.engine.private import PrivateClients, PrivateScores
+from fairfate.engine.rules import ScoredRows, train_average
 from fairfate.engine.secure_sums import SecureSums, sum_updates, weigh_own
 from fairfate.engine.server import Dropped, Replies, Server, stack
 from fairfate.engine.validators import Candidates, candidates
@@ -24,9 +25,11 @@ from fairfate.fairness.tilt import joint_histogram, merge_squares
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation
 from fairfate.federation.validation_source import scoring_rows
+from fairfate.models.mlp import Mlp
 from fairfate.models.model import Model, Models
 from fairfate.models.rows import PackedRows
 from fairfate.models.training import Training
+from fairfate.privacy.budget import Budget
 from fairfate.strategies import Loss, Need, Vector
 from fairfate.strategies.steps import scaled
 
@@ -56,6 +59,7 @@ class Simulation:
         streams: Streams,
         attack: Attack | None = None,
         secure_sums: SecureSums | None = None,
+        budget: Budget | None = None,
     ) -> None:
         check(
             training.per_round <= federation.clients,
@@ -72,6 +76,9 @@ class Simulation:
         self._key, self._secure = streams.batch_key, secure_sums
         self._no_counts = np.zeros((0, federation.groups, 2, 2), dtype=np.int64)
         self._cohorts = streams.cohorts(training.rounds, federation.clients, training.per_round)
+        self.private = (
+            None if budget is None else PrivateClients(budget, federation, training, self._cohorts, streams)
+        )
         self._scoring_rows = federation.validation
         if not federation.validation_source.at_clients and secure_sums is None:
             self._scoring_rows = scoring_rows(federation.validation, training.per_round, streams)
@@ -108,10 +115,12 @@ class Simulation:
         federation = self.federation
         cohort = self._cohorts[t - 1]
         clients = cohort[self._has_rows[cohort]]
+        if self.private is not None:
+            clients = clients[self.private.allowed(t, clients)]
         models = stack([server.params for server in servers])
         if not len(clients):
             return [Replies((), models[:0], np.empty(0), self._no_counts)] * len(servers)
-        reports = self._reports(models, clients, servers)
+        reports = self._reports(t, models, clients, servers)
         trained = self._train_models(t, models, clients, servers)
         at_clients = federation.validation_source.at_clients
         scores = [self._no_counts] * len(servers) if at_clients else self._score_clients(trained, servers)
@@ -152,6 +161,8 @@ class Simulation:
         self, t: int, models: Models, clients: NDArray[np.int64], servers: Sequence[Server]
     ) -> Trained:
         """The clients' models, of servers that cannot differ trained once."""
+        if self.private is not None:
+            return self._train_private(t, models, clients, servers, self.private)
         federation, rows = self.federation, self.federation.client_cells[clients]
         broadcasts = [
             None
@@ -178,6 +189,47 @@ class Simulation:
         if self.attackers is not None:
             trained = self.attackers.send(self.model, start, trained, clients, self.training, self._key, t)
         return Trained(trained, start, of_server)
+
+    def _train_private(
+        self,
+        t: int,
+        models: Models,
+        clients: NDArray[np.int64],
+        servers: Sequence[Server],
+        private: PrivateClients,
+    ) -> Trained:
+        """The same with noise, which is every server's own: no two share their clients' models."""
+        trained = []
+        for s, server in enumerate(servers):
+            known = np.flatnonzero(self._has_rows) if server.needs(Need.ALL_ROWS) else clients
+            is_told = server.needs(Need.ALL_ROWS, Need.ROWS)
+            broadcast = None
+            if server.strategy.broadcast is not None:
+                broadcast = server.broadcast(private.rows(server, known) if is_told else None)
+            trained.append(
+                local.train(
+                    self.model,
+                    [server.strategy],
+                    models[s : s + 1],
+                    [broadcast],
+                    self.federation.rows,
+                    clients,
+                    private.rows(server, clients),
+                    {},
+                    self.training,
+                    self._key,
+                    t,
+                    private.steps(t, server, clients),
+                )
+            )
+        return Trained(np.concatenate(trained), models, range(len(servers)))
+
+    def scored_rows(self, server: Server) -> ScoredRows:
+        """The rows by which a server's rule is chosen after training."""
+        if self.private is None:
+            return self
+        assert isinstance(self.model, Mlp)
+        return PrivateScores(self.private, server, self.model, self)
 
     def _weigh(
         self, server: Server, replies: Replies, trained: Trained, s: int, clients: NDArray[np.int64]
@@ -301,11 +353,16 @@ class Simulation:
         return numbers if self.attackers is None else self.attackers.report_rows(numbers, clients)
 
     def _reports(
-        self, models: Models, clients: NDArray[np.int64], servers: Sequence[Server]
+        self, t: int, models: Models, clients: NDArray[np.int64], servers: Sequence[Server]
     ) -> list[Statistics | None]:
         """For servers that need them, the model that was sent out on each client's own rows."""
         wanted = [s for s, server in enumerate(servers) if server.needs(Need.REPORTS)]
         reports: list[Statistics | None] = [None] * len(servers)
+        if self.private is not None:
+            for s in wanted:
+                assert isinstance(self.model, Mlp)
+                reports[s] = self.private.report(t, servers[s], self.model, clients)
+            return reports
         if wanted:
             own, min_cell = self.federation.local, self.federation.min_cell
             each = [

@@ -28,6 +28,7 @@ from fairfate.experiments.runs import Run, write_results
 from fairfate.experiments.store import Store, file_checksum
 from fairfate.experiments.workers import Progress, Report, cores, in_background, runs_here
 from fairfate.models.fair_model import FairModel
+from fairfate.privacy.ledger import LEDGER, read_ledger
 from fairfate.results.details import Final, Released, describe, write_final
 from fairfate.results.folder import (
     BEST,
@@ -70,6 +71,8 @@ class Seed(NamedTuple):
     models: list[FairModel]
     """One for each strategy."""
     final: Final
+    ledger: pd.DataFrame
+    """What clients have released under differential privacy; empty without."""
 
 
 def execute(
@@ -96,6 +99,8 @@ def execute(
         run = _train(plan, table, tomllib.loads(config), folder, jobs, executor, progress, baselines)
         if folder is not None:
             write_results(run, folder)
+            if plan.budget is not None:
+                write_csv(folder / LEDGER, run.ledger)
             if run.best is not None:
                 run.model().save(folder / MODELS / BEST)
                 write_importances(folder / IMPORTANCES, run.importances)
@@ -185,6 +190,7 @@ def _train(
         outcome=f"{table.target} = {table.label_names[1]}",
         plan=plan,
         table=table,
+        ledger=pd.concat([seed.ledger for seed in ordered], ignore_index=True),
     )
     best = run.best
     return run if best is None else replace(run, importances=importances(plan, table, run.model(), best.seed))
@@ -234,8 +240,10 @@ def _finished(
             part = part_file(folder, seed)
             clients = read_frame(part)
             models = [FairModel.load(file) for file in files]
-            final = Final(*(read_frame(folder / PARTS / name) for name in _final_parts(seed)))
-            seeds[seed] = Seed(rounds, clients, models, final)
+            scores, local = (folder / PARTS / name for name in _final_parts(seed))
+            final = Final(read_frame(scores), read_frame(local) if local.is_file() else None)
+            ledger = read_ledger(folder / PARTS / _ledger_part(seed))
+            seeds[seed] = Seed(rounds, clients, models, final, ledger)
     return seeds, damaged
 
 
@@ -252,10 +260,15 @@ def _final_parts(seed: int) -> tuple[str, str]:
     return f"scores-seed-{seed}.parquet", f"local-seed-{seed}.parquet"
 
 
+def _ledger_part(seed: int) -> str:
+    return f"ledger-seed-{seed}.csv"
+
+
 def _clear_seeds(folder: Path) -> None:
     """Remove what single seeds have left, once all of it is in the results."""
     remove_unfinished(folder, folder / CELLS)
     Store(folder / CELLS).clear()
+    _clear(folder / PARTS, "ledger-seed-*.csv")
     _clear(folder / PARTS, "*seed-*.parquet")
     _clear(folder / CHECKPOINTS, "seed-*.safetensors")
     clear_live(folder)
@@ -285,7 +298,10 @@ def run_seed(task: Task, table: Table, report: Report) -> Seed:
     )
     released = [Released(trace.spec, trace.params, trace.rule) for trace in outcome.traces]
     final = describe(outcome.model, released, outcome.federation, seed)
-    return Seed(outcome.rounds, outcome.clients, fitted(plan, table, seed, outcome), final)
+    if plan.budget is not None:
+        final = final._replace(local=None)  # exact counts of clients' rows
+    models = fitted(plan, table, seed, outcome)
+    return Seed(outcome.rounds, outcome.clients, models, final, outcome.ledger)
 
 
 def _keep(folder: Path, job: Job, result: Seed, groups: Groups) -> None:
@@ -294,6 +310,9 @@ def _keep(folder: Path, job: Job, result: Seed, groups: Groups) -> None:
     part = part_file(folder, seed)
     write_table(part, result.clients, CLIENTS)
     parts = [part, *write_final(folder / PARTS, result.final, _final_parts(seed))]
+    if plan.budget is not None:
+        parts.append(folder / PARTS / _ledger_part(seed))
+        write_csv(parts[-1], result.ledger)
     saved = {f"{PARTS}/{path.name}": file_checksum(path) or "" for path in parts}
     for label, model in zip(labels(plan.specs), result.models, strict=True):
         file = model.save(folder / MODELS / model_file(label, seed))
@@ -359,7 +378,7 @@ def _open(folder: Path, config: str, force: bool) -> bool:
 
 def _remove_results(folder: Path) -> None:
     """Remove what an earlier run wrote, and nothing else."""
-    for name in (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS, SCORES, LOCAL, *ABOUT, *REPORT_FILES):
+    for name in (CONFIG, ROUNDS, SUMMARY, CLIENTS, GROUPS, SCORES, LOCAL, LEDGER, *ABOUT, *REPORT_FILES):
         (folder / name).unlink(missing_ok=True)
     _clear_seeds(folder)
     clear_models(folder / MODELS)

@@ -23,9 +23,10 @@ from fairfate.federation.split import Federation, build
 from fairfate.federation.validation_source import AT_SERVER
 from fairfate.models.fair_model import FairModel, Network, TiltedScore
 from fairfate.models.model import Model
+from fairfate.privacy.ledger import ledger_frame
 from fairfate.results.tables import Line, rounds_frame
 from fairfate.storage import short_name
-from fairfate.strategies import COMMON, Spec
+from fairfate.strategies import COMMON, Spec, labels
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Job:
             ),
             **({} if self.plan.config.min_cell == 0 else {"min-cell": self.plan.config.min_cell}),
             **({} if self.plan.secure_sums is None else {"secure-sums": self.plan.secure_sums.min_sum}),
+            **({} if self.plan.budget is None else {"privacy": str(self.plan.budget)}),
             **({} if self.plan.network is None else {"model": self.plan.network.key}),
         }
 
@@ -88,6 +90,8 @@ class Outcome:
     """Who took part in each round; empty unless asked for."""
     model: Model
     schema: Schema
+    ledger: pd.DataFrame
+    """What clients have released under differential privacy."""
 
 
 def run_job(
@@ -120,10 +124,13 @@ def run_job(
         on_record=on_record,
         attack=plan.attack,
         secure_sums=plan.secure_sums,
+        budget=plan.budget,
     )
     rounds = trace_frame(key_of(plan, seed), traces, table.grouping)
     clients = clients_of(traces, seed, table.grouping)
-    return Outcome(rounds, traces, federation, clients, model, schema)
+    names = labels([trace.spec for trace in traces])
+    released = [(name, entry) for name, trace in zip(names, traces, strict=True) for entry in trace.ledger]
+    return Outcome(rounds, traces, federation, clients, model, schema, ledger_frame(released, seed))
 
 
 def trace_frame(key: Mapping[str, Any], traces: Sequence[Trace], groups: Groups | None) -> pd.DataFrame:

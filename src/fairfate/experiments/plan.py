@@ -27,6 +27,7 @@ from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
 from fairfate.models.training import Training
 from fairfate.models.user_network import Network
+from fairfate.privacy.budget import Budget, parse_budget
 from fairfate.storage import sha256_of
 from fairfate.strategies import Setup, Spec, load_plugin, parse_spec
 from fairfate.strategies.registry import PUBLISHED, RECOMMENDED
@@ -56,6 +57,8 @@ class Plan:
     """Who holds the validation rows."""
     secure_sums: SecureSums | None = None
     """The rule by which the server sees sums over clients only."""
+    budget: Budget | None = None
+    """What each client's rows may be told by, under differential privacy."""
     notes: tuple[str, ...] = ()
     """What is done otherwise than a reader may think, for the user to read."""
 
@@ -163,8 +166,12 @@ def resolve(config: Config, table: Table) -> Plan:
         "early-stopping must be left out with validation-from clients, who tell no loss",
         training.early_stopping,
     )
+    budget = parse_budget(config.privacy)
+    if budget is not None:
+        _check_private(config, validation_source, attack)
     resolved = replace(
         config,
+        privacy=None if budget is None else str(budget),
         validation_from=None if validation_source == AT_SERVER else str(validation_source),
         partition=str(partition),
         attack=None if attack is None else str(attack),
@@ -193,6 +200,7 @@ def resolve(config: Config, table: Table) -> Plan:
         attack,
         validation_source,
         SecureSums(config.min_sum, config.min_cell) if config.secure_sums else None,
+        budget,
         notes,
     )
 
@@ -298,3 +306,21 @@ def changes(provenance: Mapping[str, Any], table: Table, file: Path | None) -> l
             f"{file} is of a run by {trained_by}, and these are {here}: the results will differ"
         )
     return differences
+
+
+def _check_private(config: Config, validation_source: ValidationSource, attack: Attack | None) -> None:
+    """InputError for what has no guarantee under differential privacy."""
+    refused = (
+        ("model", config.model, "which clips each row's gradient in the built-in model only"),
+        ("attack", attack, "which attackers do not keep"),
+        ("secure-sums", "true" if config.secure_sums else None, "of which a run has one"),
+        ("min-cell", config.min_cell or None, "since hiding counts by the true ones tells of them"),
+    )
+    for key, value, reason in refused:
+        if value is not None:
+            raise InputError(f"{key} must be left out with privacy, {reason}, got '{value}'")
+    if validation_source.at_clients:
+        raise InputError(
+            "validation-from must be server with privacy, since counts of every model in every round have no"
+            f" noise, got '{validation_source}'"
+        )

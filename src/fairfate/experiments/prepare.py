@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.data import AUTO, ENCODINGS, ORDINAL, Schema, Table, load
+from fairfate.engine.private import participations_of
 from fairfate.errors import InputError, check, listing
 from fairfate.experiments.config import Config
 from fairfate.experiments.plan import Plan, resolve
@@ -26,7 +27,10 @@ from fairfate.federation.validation_source import (
     ValidationSource,
     describe_sample,
 )
+from fairfate.privacy.budget import Budget
+from fairfate.privacy.calibration import Exposure, calibrate, check_sizes
 from fairfate.privacy.fixed_point import MOST_CLIENTS
+from fairfate.privacy.releases import Releases, releases_of
 from fairfate.strategies import THRESHOLDS, Need, Needs, Setup, Spec, Strategy
 from fairfate.strategies.steps import CLIP, KRUM, MEDIAN, TRIMMED
 
@@ -71,6 +75,7 @@ def checked(config: Config, table: Table) -> Plan:
     if plan.network is not None:
         plan.network.check(Schema.from_table(table, table.encoder))
     needs: set[Any] = set()
+    releases = {} if plan.budget is None else {releases_of(spec, setup): spec for spec in plan.specs}
     for spec in plan.specs:
         check_individual(spec, plan.validation_source)
         own_needs = spec.build(setup).needs
@@ -80,10 +85,54 @@ def checked(config: Config, table: Table) -> Plan:
         needs |= own_needs
     _check_sums(plan)
     rows, excluded = zip(*(_check_seed(plan, table, seed, setup) for seed in plan.config.seeds), strict=True)
+    estimate = None
+    if plan.budget is not None:
+        estimate = check_budget(plan, plan.budget, table, list(releases))
     sample = None if plan.validation_source.at_clients else describe_sample(rows[0], plan.training.per_round)
     small = excluded_note(plan.min_cell, excluded) if plan.min_cell > 1 else None
-    notes = [*plan.notes, _simulated_note(plan, table), sample if Need.SCORES in needs else None, small]
+    notes = [
+        *plan.notes,
+        _simulated_note(plan, table),
+        sample if Need.SCORES in needs else None,
+        small,
+        estimate,
+    ]
     return replace(plan, notes=tuple(note for note in notes if note))
+
+
+def check_budget(plan: Plan, budget: Budget, table: Table, releases: Sequence[Releases]) -> str:
+    """InputError if a client of some seed is too small for its budget; a note on what will be spent.
+
+    Returns
+    -------
+    The epsilon of the most demanding strategy, and the noise of the smallest and the largest client.
+    """
+    most = max(releases, key=lambda each: (len(each.each_round), len(each.once)))
+    sizes: set[Exposure] = set()
+    for seed in plan.config.seeds:
+        streams = plan.streams(seed)
+        assigned = plan.assign(table, streams)
+        rows = np.bincount(assigned.client, minlength=plan.clients)
+        cohorts = streams.cohorts(plan.training.rounds, plan.clients, plan.training.per_round)
+        limit = participations_of(cohorts, plan.clients, budget.participations)[1]
+        exposures = [
+            (name, Exposure.of_training(int(number), plan.training, limit))
+            for name, number in zip(assigned.names, rows, strict=True)
+            if number
+        ]
+        for each in releases:
+            check_sizes(budget, exposures, each, f" of seed {seed}")
+        sizes |= {exposure for _, exposure in exposures}
+    ends = [calibrate(budget, end, most) for end in (min(sizes), max(sizes))]
+    noise = ", ".join(f"{end.update:.2f} with {end.exposure.rows:,} rows" for end in ends if end is not None)
+    largest = max(sizes).rows
+    delta = f" (more than 1 in {largest:,} rows)" if budget.delta * largest > 1 else ""
+    rounds = max(size.participations for size in sizes)
+    return (
+        f"differential privacy: each client spends at most epsilon {budget.epsilon:g} at delta"
+        f" {budget.delta:g}{delta} for each strategy and seed, in up to {rounds} rounds; noise as a multiple"
+        f" of the clipping norm: {noise}"
+    )
 
 
 def _simulated_note(plan: Plan, table: Table) -> str | None:

@@ -65,6 +65,7 @@ def run(
     min_cell: int | None = None,
     secure_sums: bool | None = None,
     min_sum: int | None = None,
+    privacy: str | None = None,
     strategies: StrategyLike | Sequence[StrategyLike] | None = None,
     metric: str | None = None,
     plugins: str | Path | Sequence[str | Path] | None = None,
@@ -105,6 +106,7 @@ def run(
     attack : what attackers among the clients do
     validation_from, min_cell : who holds validation rows, and the least count that clients send
     secure_sums, min_sum : whether the server sees only sums over clients, and the least clients in one
+    privacy : ``epsilon=3,...``: differential privacy of each client's rows
     strategies, metric, plugins : what to compare, the objective, files with strategies of your own
     rounds, epochs, batch_size, learning_rate, l2, early_stopping : the training
     hidden, model : the layers of the built-in model, or a network of your own, ``FILE.py:FUNCTION``

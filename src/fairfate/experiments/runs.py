@@ -27,6 +27,7 @@ from fairfate.models.fair_model import FairModel
 from fairfate.models.mlp import parse_hidden
 from fairfate.models.training import Training
 from fairfate.models.user_network import Network, split
+from fairfate.privacy.ledger import LEDGER, read_ledger
 from fairfate.results.details import Final, read_final, write_final
 from fairfate.results.folder import (
     CELLS,
@@ -65,6 +66,7 @@ SWEPT = (
     "per-round",
     "validation-from",
     "min-cell",
+    "privacy",
     "secure-sums",
     "min-sum",
     "rounds",
@@ -149,6 +151,8 @@ class Run:
     """Of a part of a sweep: dataset, partition and protocol."""
     title: str = ""
     """The options in which a part of a sweep differs from the others."""
+    ledger: pd.DataFrame = field(default_factory=pd.DataFrame)
+    """What clients have released under differential privacy; empty without."""
     progress: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """For each seed of an unfinished run, the last recorded round and the planned number."""
 
@@ -343,6 +347,7 @@ def _read_run(path: Path, network: str | None = None) -> Run:
         date=read_date(folder),
         baselines=read_baselines(folder),
         notes=_read_notes(config),
+        ledger=read_ledger(folder / LEDGER),
     )
     models = ModelFiles(folder, run.names, run.seeds, network)
     outcome = ""
@@ -501,6 +506,7 @@ def _belongs(cell: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     wanted["secure-sums"] = config.get("min-sum") if config.get("secure-sums") else None
     wanted["hidden"] = list(parse_hidden(str(config.get("hidden", HIDDEN))))
     wanted["attack"] = config.get("attack")
+    wanted["privacy"] = config.get("privacy")
     if "model" in config:
         wanted["model"] = f"{split(config['model'])[1]} {about.get('model')}"
     same = cell.get("model") == wanted.get("model") and all(

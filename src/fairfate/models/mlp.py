@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from functools import cached_property
@@ -169,6 +170,24 @@ class Mlp:
             positives, probability, loss = scoring.statistics_deep(flat, rows, self.widths)
         shape = (len(models), rows.cells // 2, 2)
         return Statistics(counts_of(positives, rows.sizes), probability.reshape(shape), loss.reshape(shape))
+
+    def clipped_statistics(self, model: Models, rows: PackedRows, most: float) -> Statistics:
+        """One model's `statistics`, where no row's loss counts for more than ``most``.
+
+        Scores are clipped to where the loss of a wrong decision is that.
+        """
+        from fairfate.models.kernels import scoring
+
+        flat, limit = np.ascontiguousarray(model), math.log(math.expm1(most * (1 - 1e-5)))
+        if self._is_shallow:
+            scores = scoring.margins(flat, rows, self.inputs, self.hidden[0])
+        else:
+            scores = scoring.margins_deep(flat, rows, self.widths)
+        clipped = np.clip(scores, -abs(limit), abs(limit))
+        positives, probability, loss = scoring.sum_scores(clipped, rows)
+        shape = (rows.cells // 2, 2)
+        counts = counts_of(positives, rows.sizes)[0]
+        return Statistics(counts, probability.reshape(shape), loss.reshape(shape))
 
     def margins(self, model: Models, rows: PackedRows) -> list[NDArray[np.float32]]:
         """For each cell, its rows' scores by one model: the log-odds of label 1."""

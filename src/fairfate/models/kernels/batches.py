@@ -6,10 +6,10 @@ from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import int32, int64, uint64
+from numba import float64, int32, int64, uint64
 from numpy.typing import NDArray
 
-from fairfate.models.kernels.compile import inner, kernel, write
+from fairfate.models.kernels.compile import inner, kernel, read, write
 from fairfate.models.kernels.simd import add, fill, fma, load, log_odds, mul, prefetch, store, sub
 from fairfate.models.rows import LANES, ClientRows
 
@@ -107,7 +107,7 @@ def order_space(
 
 
 @inner
-def _mix(z: Any) -> Any:
+def mix(z: Any) -> Any:
     """Finish a SplitMix64 step: every bit of the result depends on every bit of ``z``."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -122,17 +122,40 @@ def fill_order(key: Any, round_number: int, client: int, rows: int, epochs: int,
     across the borders of epochs.
     """
     step = np.uint64(0x9E3779B97F4A7C15)
-    state = _mix(np.uint64(key) + step)
-    state = _mix(state ^ (np.uint64(round_number) * step))
-    state = _mix(state ^ (np.uint64(client) * step))
+    state = mix(np.uint64(key) + step)
+    state = mix(state ^ (np.uint64(round_number) * step))
+    state = mix(state ^ (np.uint64(client) * step))
     for epoch in range(epochs):
         start = epoch * rows
         for i in range(rows):
             state += step
-            draw = _mix(state) >> np.uint64(32)
+            draw = mix(state) >> np.uint64(32)
             j = np.int64((draw * np.uint64(i + 1)) >> np.uint64(32))
             out[start + i] = out[start + j]
             out[start + j] = i
+
+
+@kernel(read(float64, 1), float64, int64, int64, write(int32, 1), write(int64, 1), write(int64, 1))
+def join_batches(
+    draws: Array, mean: Any, rows: int, steps: int, order: Array, bounds: Array, state: Array
+) -> None:
+    """Let rows join batches, of which each next one is a draw times the mean, rounded up, further on.
+
+    ``state`` : the step and the row of the last that joined, -1 before the first, and how many have.
+    ``bounds`` gets the ends of steps that are over, from its second number on.
+    """
+    step, row, count = state[0], state[1], state[2]
+    for draw in draws:
+        row += np.int64(np.floor(draw * mean)) + 1
+        while row >= rows and step < steps:
+            row -= rows
+            step += 1
+            bounds[step] = count
+        if step == steps:
+            break
+        order[count] = row
+        count += 1
+    state[0], state[1], state[2] = step, row, count
 
 
 @kernel(uint64, int64, int64, int64, int64, write(int32, 1))

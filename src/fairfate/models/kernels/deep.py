@@ -62,13 +62,13 @@ _NEAR = 64  # rows whose values stay in the nearest cache
 
 
 @inner
-def _padded(count: int) -> int:
+def padded(count: int) -> int:
     """The next multiple of sixteen."""
     return (count + LANES - 1) // LANES * LANES
 
 
 @inner
-def _copy(source: Array, start: int, target: Array, to: int, count: int) -> None:
+def copy_floats(source: Array, start: int, target: Array, to: int, count: int) -> None:
     """Copy so many floats, and touch no others."""
     while count >= LANES:
         store(target, to, load(source, start))
@@ -83,16 +83,16 @@ def _copy_strips(model: Array, widths: Array, starts: Array, strips: Array, back
     p, last = 0, len(widths) - 2
     for layer in range(last + 1):
         wide, narrow = widths[layer], widths[layer + 1]
-        deep = _padded(wide)
+        deep = padded(wide)
         for j in range(wide + 1):
             for k in range(0, narrow, LANES):
                 row = deep if j == wide else j
                 index = starts[layer] + (row if layer == last else k * (deep + 1) + row * LANES)
                 size = min(LANES, narrow - k)
                 if back:
-                    _copy(strips, index, model, p + k, size)
+                    copy_floats(strips, index, model, p + k, size)
                 else:
-                    _copy(model, p + k, strips, index, size)
+                    copy_floats(model, p + k, strips, index, size)
             p += narrow
 
 
@@ -107,7 +107,7 @@ def _products(a: Any, units: Array, p: int, step: int, strips: Array, strip: int
 @inner
 def _forward(units: Array, strips: Array, widths: Array, layout: Array, layer: int, count: int) -> None:
     """A hidden layer of all rows; the vector lanes are its units. A ragged end is unused."""
-    wide, deep = widths[layer], _padded(widths[layer])
+    wide, deep = widths[layer], padded(widths[layer])
     source, step = layout[0, layer], layout[1, layer]
     target, stride = layout[0, layer + 1], layout[1, layer + 1]
     for k in range(0, widths[layer + 1], LANES):
@@ -126,7 +126,7 @@ def _forward_last(
     last = len(widths) - 2
     wide, source, step, p = widths[last], layout[0, last], layout[1, last], layout[2, last]
     for b in range(0, count, LANES):
-        a = spread(strips, p + _padded(wide))
+        a = spread(strips, p + padded(wide))
         for start in range(0, wide, LANES):
             transpose(units, source + b * step + start, step, turned, 0)
             for j in range(min(LANES, wide - start)):
@@ -151,7 +151,7 @@ def _learn_last(
             store(units, q, mul(add(zero, mul(error, w)), sub(ones, mul(h, h))))
         store(strips, p + j, sub(w, down))
         store(sums, p + j, zero)
-    p += _padded(wide)
+    p += padded(wide)
     for b in range(count):
         sums[p] += errors[b]
     strips[p] -= sums[p]
@@ -159,16 +159,20 @@ def _learn_last(
 
 
 @inner
-def _learn(
-    units: Array, strips: Array, widths: Array, layout: Array, layer: int, count: int, sums: Array
-) -> None:
-    """Step a hidden layer, given the errors of its units; the vector lanes are its units."""
-    wide, deep = widths[layer], _padded(widths[layer])
+def learn(
+    units: Array, errors: Array, strips: Array, widths: Array, layout: Array, layer: int, count: int,
+    sums: Array,
+) -> None:  # fmt: skip
+    """Step a hidden layer, given the errors of its units; the vector lanes are its units.
+
+    ``errors`` may be the units' own array, where they have overwritten these.
+    """
+    wide, deep = widths[layer], padded(widths[layer])
     source, step = layout[0, layer], layout[1, layer]
     stride = layout[1, layer + 1]
     zero = repeat(fill(_ZERO), 4)
     for k in range(0, widths[layer + 1], LANES):
-        errors = layout[0, layer + 1] + k
+        at = layout[0, layer + 1] + k
         strip = layout[2, layer] + k * (deep + 1)
         for first in range(0, count, _NEAR):
             end = min(first + _NEAR, count)
@@ -176,7 +180,7 @@ def _learn(
                 p = strip + j * LANES
                 a = load_all(sums, p, LANES, zero)
                 for b in range(first, end):
-                    a = add_apart(a, units, source + b * step + j, 1, load(units, errors + b * stride))
+                    a = add_apart(a, units, source + b * step + j, 1, load(errors, at + b * stride))
                 if end == count:
                     subtract_all(strips, p, LANES, a)
                     a = zero
@@ -184,15 +188,15 @@ def _learn(
         p = strip + deep * LANES
         down = load(sums, p)
         for b in range(count):
-            down = add(down, load(units, errors + b * stride))
+            down = add(down, load(errors, at + b * stride))
         store(strips, p, sub(load(strips, p), down))
         store(sums, p, fill(_ZERO))
 
 
 @inner
-def _turn_layer(strips: Array, widths: Array, layout: Array, layer: int, turned: Array) -> None:
+def turn_layer(strips: Array, widths: Array, layout: Array, layer: int, turned: Array) -> None:
     """A hidden layer's weights the other way: for each sixteen inputs, their weights of every unit."""
-    deep, width = _padded(widths[layer]), _padded(widths[layer + 1])
+    deep, width = padded(widths[layer]), padded(widths[layer + 1])
     for k in range(0, width, LANES):
         for j in range(0, deep, LANES):
             strip = layout[2, layer] + k * (deep + 1)
@@ -200,25 +204,30 @@ def _turn_layer(strips: Array, widths: Array, layout: Array, layer: int, turned:
 
 
 @inner
-def _back(units: Array, widths: Array, layout: Array, layer: int, count: int, turned: Array) -> None:
-    """Overwrite a hidden layer's inputs, the vector lanes, with their errors. A ragged end is unused."""
+def back(
+    units: Array, errors: Array, widths: Array, layout: Array, layer: int, count: int, turned: Array
+) -> None:
+    """Write the errors of a hidden layer's inputs, the vector lanes. A ragged end is unused.
+
+    ``errors`` may be the units' own array, as in `learn`; each input is read before it is overwritten.
+    """
     narrow = widths[layer + 1]
     source, step = layout[0, layer], layout[1, layer]
-    errors, stride = layout[0, layer + 1], layout[1, layer + 1]
+    at, stride = layout[0, layer + 1], layout[1, layer + 1]
     ones, zero = fill(_ONE), repeat(fill(_ZERO), ROWS)
     for j in range(0, widths[layer], LANES):
-        strip = j * _padded(narrow)
+        strip = j * padded(narrow)
         for b in range(0, count, ROWS):
-            a = _products(zero, units, errors + b * stride, stride, turned, strip, narrow)
+            a = _products(zero, errors, at + b * stride, stride, turned, strip, narrow)
             q = source + b * step + j
             for error in a:
                 h = load(units, q)
-                store(units, q, mul(error, sub(ones, mul(h, h))))
+                store(errors, q, mul(error, sub(ones, mul(h, h))))
                 q += step
 
 
 @inner
-def _predict(
+def predict(
     units: Array, strips: Array, widths: Array, layout: Array, count: int, z: Array, turned: Array
 ) -> None:
     """Fill ``z`` with 2 P(1) - 1 of the rows whose inputs are in the units."""
@@ -238,10 +247,10 @@ def _descend(
     _learn_last(units, strips, widths, layout, count, errors, sums)
     for layer in range(len(widths) - 3, -1, -1):
         if layer > 0:
-            _turn_layer(strips, widths, layout, layer, turned)
-        _learn(units, strips, widths, layout, layer, count, sums)
+            turn_layer(strips, widths, layout, layer, turned)
+        learn(units, units, strips, widths, layout, layer, count, sums)
         if layer > 0:
-            _back(units, widths, layout, layer, count, turned)
+            back(units, units, widths, layout, layer, count, turned)
 
 
 _SPACE = write(float32, 1)
@@ -282,10 +291,10 @@ def _train_deep(
                 step = rate / _F(count)
                 for b in range(count):
                     row = first + order[rows * skip + begin + b]
-                    _copy(x, row * inputs, units, b * layout[1, 0], inputs)
+                    copy_floats(x, row * inputs, units, b * layout[1, 0], inputs)
                     group[b] = cell[row] // 2
                     lift[b] = pushes[s, c, cell[row]] * (_QUARTER * step) if pushed else _ZERO
-                _predict(units, strips, widths, layout, count, z, turned)
+                predict(units, strips, widths, layout, count, z, turned)
                 if prejudice != _ZERO:
                     add_prejudice(z, group, count, prejudice, _QUARTER * step, lift, odds, present)
                 for b in range(count):
@@ -315,7 +324,7 @@ def train(
     """Train (settings, cohort, parameters) models with any number of hidden layers."""
     order, batch = order_space(rows, clients, schedule, batch)
     groups, row = (terms.weights.shape[2] + 1) // 2, sixteens(batch)
-    layout = _layout(widths.tolist(), batch)
+    layout = make_layout(widths.tolist(), batch)
     units, size = int(layout[0, -1]), int(layout[2, -1])
     floats = units, size, size, size, max(size, LANES * LANES), row, row, LANES, groups + LANES
     models = start.copy()
@@ -328,7 +337,7 @@ def train(
     return models
 
 
-def _layout(widths: list[int], batch: int) -> NDArray[np.int64]:
+def make_layout(widths: list[int], batch: int) -> NDArray[np.int64]:
     """For each layer: where a batch's inputs to it begin, how far rows are apart, where its strips begin.
 
     The first and the last of these have one number more, the length of the whole.

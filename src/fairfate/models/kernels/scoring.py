@@ -179,6 +179,24 @@ def _margins_deep(model: Array, blocks: Array, widths: Array, units: Array, out:
         store(out, start, _margin_deep(model, 0, blocks, start * widths[0], widths, units))
 
 
+@kernel(read(float32, 1), read(int64, 1), read(uint16, 1), *_SUMS)
+def _sum_scores(
+    scores: Array, cell: Array, mask: Array, positives: Array, probability: Array, loss: Array
+) -> None:
+    """As `_sum_statistics`, from the scores of one model."""
+    for block in range(len(cell)):
+        _add_statistics(
+            load(scores, block * LANES), cell[block], mask[block], positives, probability, loss, 0
+        )
+
+
+def sum_scores(scores: Floats, rows: PackedRows) -> Sums:
+    """The sums of one model, from its scores for each slot of the blocks."""
+    sums = _sums(1, rows.cells)
+    _sum_scores(scores, rows.block_cell, rows.mask, *sums)
+    return sums
+
+
 def count_positives(models: Floats, rows: PackedRows, inputs: int, hidden: int) -> NDArray[np.int64]:
     """(models, cells) the rows of each cell that each model with one hidden layer accepts."""
     out = np.zeros((len(models), rows.cells), np.int64)

@@ -73,7 +73,7 @@ _FEW_INPUTS, _MANY_INPUTS = 32, 64
 
 
 @inline
-def _hidden_units(a: Any, x: Array, at: Array, b: int, model: Array, p: int, step: int, inputs: int) -> Any:
+def hidden_units(a: Any, x: Array, at: Array, b: int, model: Array, p: int, step: int, inputs: int) -> Any:
     """Sixteen hidden units of a group of rows, or one of sixteen models; ``a`` holds their biases."""
     for j in range(inputs):
         a = fma_rows(a, x, at, b, j, load(model, p + j * step))
@@ -98,7 +98,7 @@ def _step_group(
 
 
 @inline
-def _step_inputs(
+def step_inputs(
     x: Array, at: Array, inputs: int, h: Array, k: int, stride: int, size: int, model: Array, p: int,
     step: int, sums: Array,
 ) -> None:  # fmt: skip
@@ -153,7 +153,7 @@ def _train_model(
             for k in range(0, width, LANES):
                 strip = k * (inputs + 2)
                 a = repeat(load(model, strip + b1), ROWS)
-                a = _hidden_units(a, x, at, b, model, strip, LANES, inputs)
+                a = hidden_units(a, x, at, b, model, strip, LANES, inputs)
                 store_all(h, b * stride + k, stride, a)
                 s = add_products(s, a, load(model, strip + w2))
             store_totals(z, b, s)
@@ -193,7 +193,7 @@ def _train_model(
                 store(h, b * stride + k, q)
             store(model, strip + w2, sub(w, down_w2))
             store(model, strip + b1, sub(load(model, strip + b1), down_b1))
-            _step_inputs(x, at, inputs, h, k, stride, size, model, strip, LANES, sums)
+            step_inputs(x, at, inputs, h, k, stride, size, model, strip, LANES, sums)
         if len(anchor):
             apply_pull(model, pull)
 
@@ -230,7 +230,7 @@ def _train_sixteen(
         for b in range(0, size, ROWS):
             for k in range(0, width, LANES):
                 a = repeat(load(models, b1 + k), ROWS)
-                a = _hidden_units(a, x, at, b, models, k, width, inputs)
+                a = hidden_units(a, x, at, b, models, k, width, inputs)
                 store_all(h, b * stride + k, stride, a)
 
         bias = load(models, b2)
@@ -283,7 +283,7 @@ def _train_sixteen(
                 store(h, b * stride + k, q)
             store(models, w2 + k, sub(w, down_w2))
             store(models, b1 + k, sub(load(models, b1 + k), down_b1))
-            _step_inputs(x, at, inputs, h, k, stride, size, models, k, width, sums)
+            step_inputs(x, at, inputs, h, k, stride, size, models, k, width, sums)
         if len(anchor):
             apply_pull(models, pull)
 

@@ -254,6 +254,39 @@ def _tanh(builder: Any, x: Any) -> Any:
 
 
 @intrinsic
+def log(typing: Any, x: Any) -> Any:
+    """Natural logarithm of positive normal numbers."""
+    return _vec(_vec), lambda context, builder, signature, args: _log(builder, args[0])
+
+
+def _sqrt(builder: Any, x: Any) -> Any:
+    signature = ir.FunctionType(_VEC, [_VEC])
+    function = get_or_insert_function(builder.module, signature, f"llvm.sqrt.v{LANES}f32")
+    return builder.call(function, [x])
+
+
+@intrinsic
+def sqrt(typing: Any, x: Any) -> Any:
+    """Square root, rounded correctly."""
+    return _vec(_vec), lambda context, builder, signature, args: _sqrt(builder, args[0])
+
+
+@intrinsic
+def clip_errors(typing: Any, x: Any, square: Any, limit: Any) -> Any:
+    """``x`` scaled so that ``|x| sqrt(square)`` is at most ``limit``; 0 where this is no finite number."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        x, square, limit = args
+        size = builder.select(builder.fcmp_ordered("<", x, _constant(0)), builder.fneg(x), x)
+        norm = builder.fmul(size, _sqrt(builder, square))
+        scaled = builder.fmul(x, builder.fdiv(limit, norm))
+        kept = builder.select(builder.fcmp_ordered("<=", norm, limit), x, scaled)
+        return builder.select(builder.fcmp_ordered("<", norm, _constant(float("inf"))), kept, _constant(0))
+
+    return _vec(_vec, _vec, _vec), generate
+
+
+@intrinsic
 def log_odds(typing: Any, x: Any) -> Any:
     """``log(x / (1 - x))``, with x kept away from 0 and 1 by 1e-6."""
 

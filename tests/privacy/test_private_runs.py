@@ -1,0 +1,121 @@
+"""Runs under differential privacy: what they depend on, what they record, what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fairfate
+from fairfate.errors import InputError
+from fairfate.privacy.ledger import entries_of, spent
+
+SMALL = {
+    "data": "synthetic:rows=1500",
+    "clients": 4,
+    "per_round": 2,
+    "rounds": 4,
+    "epochs": 2,
+    "seeds": (1, 2),
+}
+PRIVATE = {**SMALL, "privacy": "epsilon=8,noise=500", "strategies": ["fedavg", "fair_fate:keep=0"]}
+FAMILY = ["fedavg", "fedavg_lr", "fairgrad", "fedavg_gr", "fedavg+average+thresholds:from=clients"]
+
+
+def released(run: fairfate.Run) -> dict[tuple[str, int], bytes]:
+    return {
+        key: b"".join(model.arrays[name].tobytes() for name in sorted(model.arrays))
+        for key, model in run.models.items()
+    }
+
+
+def test_private_run_is_the_same_whatever_else_runs_beside_and_in_how_many_processes() -> None:
+    together = fairfate.run(**{**PRIVATE, "strategies": FAMILY}, jobs=1)  # type: ignore[arg-type]
+    apart = fairfate.run(**{**PRIVATE, "strategies": FAMILY[:1]}, jobs=2)  # type: ignore[arg-type]
+    assert released(apart)["fedavg", 1] == released(together)["fedavg", 1]
+    alone = fairfate.run(**{**PRIVATE, "strategies": FAMILY[4:]}, jobs=1)  # type: ignore[arg-type]
+    name = "fedavg+average+thresholds"
+    assert released(alone)[name, 2] == released(together)[name, 2]
+    assert np.array_equal(alone.models[name, 2].thresholds, together.models[name, 2].thresholds)
+
+
+def test_noise_is_another_for_every_seed_and_strategy_and_privacy_changes_the_model() -> None:
+    private, plain = fairfate.run(**PRIVATE, jobs=1), fairfate.run(**{**PRIVATE, "privacy": None}, jobs=1)  # type: ignore[arg-type]
+    models, others = released(private), released(plain)
+    assert len({*models.values(), *others.values()}) == 8
+
+
+def test_every_client_s_ledger_keeps_its_budget(tmp_path: Path) -> None:
+    fairfate.run(**{**PRIVATE, "strategies": FAMILY}, out=tmp_path / "run", jobs=1)  # type: ignore[arg-type]
+    run = fairfate.load_run(tmp_path / "run")
+    assert set(run.ledger["strategy"]) == set(run.names)
+    assert set(run.ledger["release"]) == {"update", "counts", "sums", "histogram"}
+    totals = [spent(entries_of(own), 1e-5) for _, own in run.ledger.groupby(["seed", "strategy", "client"])]
+    assert len(totals) == 2 * 5 * 4
+    assert max(totals) <= 8 + 1e-9
+    assert max(totals) > 7.9
+
+
+def test_client_sits_out_once_its_participations_are_over(tmp_path: Path) -> None:
+    options = {**PRIVATE, "strategies": ["fedavg"], "privacy": "epsilon=8,noise=500,participations=1"}
+    run = fairfate.run(**options, jobs=1)  # type: ignore[arg-type]
+    asked = run.clients.groupby(["seed", "name"]).size()
+    assert asked.max() == 1
+    updates = run.ledger[run.ledger["release"] == "update"]
+    assert (updates["times"] == np.ceil(updates["rows"] * 2 / run.config["batch-size"])).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"privacy": "epsilon=0.01"}, "privacy must leave every client enough rows of seed 1"),
+        ({"strategies": ["ffalm"]}, "strategy must be one with a guarantee under privacy, got ffalm"),
+        ({"validation_from": "clients"}, "validation-from must be server with privacy"),
+        ({"attack": "sign_flip"}, "attack must be left out with privacy"),
+        ({"min_cell": 10}, "min-cell must be left out with privacy"),
+        ({"privacy": "epsilon=-1"}, "privacy: epsilon must be > 0, got -1"),
+        ({"privacy": "epsilon=1,delta=1"}, "privacy: delta must be in (0, 1), got 1"),
+    ],
+)
+def test_what_has_no_guarantee_is_refused_before_anything_is_written(
+    options: dict[str, object], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError) as refused:
+        fairfate.run(**{**PRIVATE, **options}, out=tmp_path / "run", jobs=1)  # type: ignore[arg-type]
+    assert message in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_too_small_client_is_named_with_the_epsilon_that_it_could_have() -> None:
+    with pytest.raises(InputError, match=r"client \d \(\d+ rows: \d"):
+        fairfate.run(**{**PRIVATE, "privacy": "epsilon=0.01"}, jobs=1)  # type: ignore[arg-type]
+
+
+def test_estimate_is_among_the_notes() -> None:
+    run = fairfate.run(**PRIVATE, jobs=1)  # type: ignore[arg-type]
+    assert any("each client spends at most epsilon 8 at delta 1e-05" in note for note in run.notes)
+
+
+def test_interrupted_private_run_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+    whole = fairfate.run(**PRIVATE, out=tmp_path / "whole", jobs=1)  # type: ignore[arg-type]
+    rounds = 0
+
+    def stop(amount: float) -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fairfate.run(**PRIVATE, out=tmp_path / "cut", jobs=1, progress=stop)  # type: ignore[arg-type]
+    again = fairfate.run(**PRIVATE, out=tmp_path / "cut", jobs=1)  # type: ignore[arg-type]
+    assert released(again) == released(whole)
+    assert (tmp_path / "cut" / "ledger.csv").read_bytes() == (tmp_path / "whole" / "ledger.csv").read_bytes()
+
+
+def test_run_with_another_budget_does_not_go_on(tmp_path: Path) -> None:
+    fairfate.run(**PRIVATE, out=tmp_path / "run", jobs=1)  # type: ignore[arg-type]
+    (tmp_path / "run" / "summary.csv").unlink()
+    with pytest.raises(InputError, match="another data-notes, privacy"):
+        fairfate.run(**{**PRIVATE, "privacy": "epsilon=9,noise=500"}, out=tmp_path / "run", jobs=1)  # type: ignore[arg-type]
