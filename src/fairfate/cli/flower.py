@@ -17,12 +17,15 @@ app = typer.Typer(help="Federations on Flower.", no_args_is_help=True)
 @app.command(cls=Command)
 def init(
     folder: Annotated[Path, typer.Argument(help="new folder; its name becomes the app's")],
+    secure_sums: Annotated[
+        bool, flag("--secure-sums", "the server sees sums over sites only; five sites in place of three")
+    ] = False,
 ) -> None:
     """Write a small Flower app that trains the built-in model, with invented data to try it on."""
     _need_flower()
     from fairfate.flower.app.init import init as write
 
-    written = write(folder)
+    written = write(folder, secure_sums=secure_sums)
     screen = console(soft_wrap=True)
     screen.print(f"Wrote {written}. Its README.md says what each file is; next:")
     screen.print(f"    python {folder}/deploy_here.py")

@@ -58,7 +58,7 @@ def sum_updates(replies: Replies, weights: Sequence[float] | None, min_sum: int)
 
 
 def open_updates(
-    replies: Replies, by_rows: Ring, by_weight: Ring | None, members: int, clients: int
+    replies: Replies, by_rows: Ring, by_weight: Ring | None, members: int | None, clients: int
 ) -> Replies:
     """The round as the server sees it, from opened sums; NoSumError where they cannot be those of clients.
 
@@ -66,14 +66,14 @@ def open_updates(
     ----------
     replies : what else there is of the round; the type of its updates is that of the mean
     by_rows, by_weight : the opened sums; the second is None where it stays closed, or nobody is a member
-    members : how many clients have a weight of more than 0
+    members : how many clients have a weight of more than 0; None where they could not be counted
     clients : how many there are
     """
     opened, kind = open_rows(by_rows, clients), replies.deltas.dtype
     mean = None
     if by_weight is not None:
         mean = open_weights(by_weight, clients).mean.astype(kind)
-    elif not members:
+    elif members == 0:
         mean = np.zeros(len(opened.mean), dtype=kind)
     return replies._replace(
         clients=(f"sum of {clients} clients",),
@@ -82,7 +82,7 @@ def open_updates(
         client_counts=replies.client_counts[:0],
         nodes=(),
         remarks=(),
-        summed=Summed(clients, members, mean),
+        summed=Summed(clients, members or 0, mean),
         cut=opened.cut,
     )
 

@@ -226,7 +226,7 @@ def _noted(individual: Mapping[str, Values]) -> dict[str, Any]:
 
 def _noted_sum(summed: Summed, cut: int) -> dict[str, Any]:
     """A round's sums for the record."""
-    withheld = {"withheld": 1.0} if summed.members and summed.mean is None else {}
+    withheld = {"withheld": 1.0} if summed.mean is None else {}
     return {"summed": float(summed.clients), **withheld, **({"cut": float(cut)} if cut else {})}
 
 

@@ -32,7 +32,7 @@ from fairfate.privacy.calibration import Exposure, calibrate, check_sizes
 from fairfate.privacy.fixed_point import MOST_CLIENTS
 from fairfate.privacy.releases import Releases, releases_of
 from fairfate.strategies import THRESHOLDS, Need, Needs, Setup, Spec, Strategy
-from fairfate.strategies.steps import CLIP, KRUM, MEDIAN, TRIMMED
+from fairfate.strategies.steps import CLIP, KRUM, MEDIAN, TILT, TRIMMED
 
 
 def load_table(config: Config) -> Table:
@@ -230,8 +230,9 @@ ON_FEW_SUMS = {
     MEDIAN: "which compares the updates",
     TRIMMED: "which compares the updates",
     KRUM: "which compares the updates",
+    TILT: "whose second model is not summed under masks yet",
 }
-"""Steps that look at single updates."""
+"""Steps that look at single updates, or train something else."""
 TOLD: Mapping[Need[Any], str] = {
     Need.REPORTS: "whose clients report 8 sums for each group, each for itself",
     Need.ROWS: "whose clients report their rows by group and label, each for itself",

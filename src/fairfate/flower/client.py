@@ -16,14 +16,15 @@ from fairfate.strategies import LossTerms, Setup, Strategy, parse_spec
 from fairfate.strategies.strategy import plain_loss
 
 
-def strategy_of(config: Mapping[str, Any], groups: Groups) -> Strategy:
-    """The strategy that the server's message names."""
+def strategy_of(config: Mapping[str, Any], groups: Groups, min_cell: int = 0) -> Strategy:
+    """The strategy that the server's message names; a rate has ``min_cell`` rows behind it."""
     rate = config.get(LEARNING_RATE)
     setup = Setup(
         int(config["num-rounds"]),
         config.get("protocol") == "published",
         groups,
         None if rate is None else float(rate),
+        min_cell,
     )
     return parse_spec(str(config["strategy"]), "eqo").build(setup)
 

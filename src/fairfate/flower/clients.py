@@ -312,7 +312,7 @@ class FlowerClients:
         cohort = [clients[position] for position in chosen]
         names = listing(client.name for client in cohort)
         log(INFO, "configure_train: %d of %d clients: %s", size, len(clients), names)
-        common = {**self.config, ROUND: t, **self.local_half}
+        common = {**self.config, ROUND: t, **self.local_half, **self.about_sum(cohort)}
         broadcast = self._broadcast(cohort) if cohort else None
         self._sent = []
         for client in cohort:
@@ -324,6 +324,10 @@ class FlowerClients:
             content = RecordDict(dict(zip(self.keys, (arrays, config), strict=True)))
             self._sent.append(Message(content, client.node, MessageType.TRAIN))
         return self._sent
+
+    def about_sum(self, cohort: Sequence[Client]) -> dict[str, Any]:
+        """What clients must know of the others, where their answers are summed under masks."""
+        return {}
 
     def _broadcast(self, cohort: Sequence[Client]) -> Vector | None:
         """What clients are told beside the model, cut to numbers that they accept."""

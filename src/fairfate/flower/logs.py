@@ -53,12 +53,17 @@ class RoundSummary(NamedTuple):
         """The clients of which one of these became."""
         return [client for client in self.clients if client.outcome in outcomes]
 
+    @property
+    def knows_fair(self) -> bool:
+        """Whether it is known which clients were fair, and not only how many."""
+        return np.ndim(self.notes.get("fair", 0.0)) > 0
+
     def numbers(self) -> dict[str, Any]:
         """The round in numbers, for Flower's result."""
         dropped, fair = self.having(DROPPED), self.having(FAIR)
         numbers: dict[str, Any] = {"clients": len(self.having(FAIR, USED)), "dropped": len(dropped)}
         numbers["dropped-nodes"] = [client.node or 0 for client in dropped]
-        if "fair" in self.notes:
+        if self.knows_fair:
             numbers |= {"fair-clients": len(fair), "fair-nodes": [client.node or 0 for client in fair]}
         for name, value in self.notes.items():
             if np.ndim(value) == 0:
@@ -73,7 +78,9 @@ class RoundSummary(NamedTuple):
         """The round in a line."""
         fair = self.having(FAIR)
         parts = [f"{len(self.having(FAIR, USED))} replies count, {len(self.having(DROPPED))} dropped"]
-        if "fair" in self.notes:
+        if "summed" in self.notes:
+            parts = [f"a sum over {self.notes['summed']:g} clients, {len(self.having(DROPPED))} dropped"]
+        if self.knows_fair:
             parts.append(f"{len(fair)} fair ({listing(client.name for client in fair) or 'nobody'})")
         for name, value in self.numbers().items():
             if isinstance(value, float) and not name.startswith("test"):

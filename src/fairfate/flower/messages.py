@@ -44,6 +44,15 @@ HELD_SHARE, HELD_SEED = "held-share", "held-seed"
 PART, HELD = "part", "held"
 """In a query for a histogram: of the rows that are held out, and not of the others."""
 
+COHORT, ATTEMPT = "cohort", "attempt"
+"""In a question under secure sums: the names of all who are asked, in order, and how often they were."""
+UNMASK, QUESTION, SUM_PART, SURVIVORS = "unmask", "question", "sum", "survivors"
+"""In a query: that a sum is to be opened; of which question, which part of it, and over whom."""
+SHARES, MEMBERS, SIGNATURES = "shares", "members", "signatures"
+"""Of each of them: its shares, sealed for the recipient; its masked membership, and its signature of that."""
+MASKED, REVEALED, PAIRS = "masked", "revealed", "pairs"
+"""In an answer: the masked numbers; shares of own masks; keys of masks with those who dropped out."""
+
 MOST_EXAMPLES = 2**53
 """Whole numbers up to here can be added."""
 _EXACT = 2**24

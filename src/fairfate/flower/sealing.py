@@ -127,6 +127,13 @@ class PrivateKey:
         """A signature of 64 bytes."""
         return self._sign.sign(content)
 
+    def agree(self, other: PublicKey) -> bytes:
+        """The secret that the two parties have in common; masks of secure sums are made from it."""
+        try:
+            return self._seal.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(other.seal)))
+        except ValueError:
+            raise KeyMismatchError("a key that nothing can be agreed with") from None
+
     def unwrap(self, wrapped: bytes, info: bytes) -> bytes:
         """The content key that was wrapped for us; KeyMismatchError if it was not, or for other words."""
         try:

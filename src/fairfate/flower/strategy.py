@@ -24,9 +24,10 @@ from fairfate.engine.checkpoint import Checkpoint
 from fairfate.engine.loop import Round, aggregate, connect, run_rounds
 from fairfate.engine.record import CountsRecord, client_rounds, clients_frame
 from fairfate.engine.recorder import Recorder, Trace
+from fairfate.engine.secure_sums import SecureSums
 from fairfate.errors import InputError, check, plain
 from fairfate.experiments.job import trace_frame
-from fairfate.experiments.prepare import check_individual, check_validation_source
+from fairfate.experiments.prepare import check_individual, check_secure_sums, check_validation_source
 from fairfate.fairness.objective import parse_objective
 from fairfate.federation.seeds import Streams
 from fairfate.federation.validation_source import AT_SERVER, parse_validation_source
@@ -69,6 +70,7 @@ class FlowerStrategy(Base):
     checkpoint : file with the state after every round; if it exists, `start` continues from it
     arrayrecord_key, configrecord_key : as in Flower's FedAvg
     study : checksum of what the clients have agreed to; a checkpoint of another study is not continued
+    secure_sums : the rule by which clients' answers are summed under masks, in the ready app only
     on_record : called by `start` after every round, once the checkpoint is written, with the round's number
         and the record so far
 
@@ -97,6 +99,7 @@ class FlowerStrategy(Base):
         arrayrecord_key: str = "arrays",
         configrecord_key: str = "config",
         study: str = "",
+        secure_sums: SecureSums | None = None,
         on_record: Callable[[int, Sequence[Trace]], None] = lambda t, traces: None,
     ) -> None:
         check(num_rounds is None or num_rounds >= 1, "num_rounds must be >= 1", num_rounds)
@@ -110,8 +113,8 @@ class FlowerStrategy(Base):
         self.cohorts, self.policy = cohorts or Cohorts(), replies or ReplyPolicy()
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.keys = arrayrecord_key, configrecord_key
-        self.study, self.on_record = study, on_record
-        self.needs = _check_rows(self.spec, self.rows, self._setup(num_rounds or 1))
+        self.study, self.on_record, self.secure_sums = study, on_record, secure_sums
+        self.needs = _check_rows(self.spec, self.rows, self._setup(num_rounds or 1), secure_sums)
         self.roster = self._make_roster()
         self.trace = Trace(self.spec)
         """What happened so far."""
@@ -239,13 +242,20 @@ class FlowerStrategy(Base):
                 f" got {type(server.state).__name__}"
             )
         local_half: dict[str, Any] = {}
-        if server.strategy.local_loss is not None or server.needs(Need.REPORTS):
+        has_half = server.strategy.local_loss is not None or server.needs(Need.REPORTS)
+        if has_half or (self.secure_sums is not None and server.strategy.weigh is not None):
             local_half = {"strategy": self.spec.own.text, "num-rounds": rounds, "protocol": self.protocol}
             local_half |= {} if self.learning_rate is None else {LEARNING_RATE: self.learning_rate}
         self._recorder = Recorder(self.spec, server, rounds)
         self.trace, self.asked = self._recorder.trace, []
         about = self.cohorts, self.policy, self.streams, self.roster, local_half, self.keys
-        self._clients = FlowerClients(server, rounds, *about)
+        if self.secure_sums is None:
+            self._clients = FlowerClients(server, rounds, *about)
+            return self._clients
+        from fairfate.flower.secure_clients import SecureClients  # needs cryptography
+
+        self._clients = SecureClients(server, rounds, *about)
+        self._clients.rule = self.secure_sums
         return self._clients
 
     def _record(self, this_round: Round) -> None:
@@ -346,6 +356,7 @@ class FlowerStrategy(Base):
             "clients": [cohorts.per_round, cohorts.fraction_train, cohorts.min_train_nodes],
             "limits": [self.policy.max_norm, self.policy.max_examples],
             **({} if not self.study else {"study": self.study}),
+            **({} if self.secure_sums is None else {"secure_sums": list(self.secure_sums)}),
             **({} if self.learning_rate is None else {"learning_rate": self.learning_rate}),
             **({} if self.rows.source == AT_SERVER else {"validation_from": str(self.rows.source)}),
             "rows": [rows.checksum for rows in self.rows.given],
@@ -481,7 +492,7 @@ def group_checkpoint(path: Path) -> Path:
     return path.with_name(f"{path.stem}-{GROUP}{path.suffix}")
 
 
-def _check_rows(spec: Spec, rows: ServerRows, setup: Setup) -> Needs:
+def _check_rows(spec: Spec, rows: ServerRows, setup: Setup, secure_sums: SecureSums | None) -> Needs:
     """Find out whether the server has the rows that a strategy needs; returns all that it needs."""
     source, validation = rows.source, rows.validation
     check(source.rows is None, "validation_from must not limit rows on Flower", source)
@@ -489,8 +500,13 @@ def _check_rows(spec: Spec, rows: ServerRows, setup: Setup) -> Needs:
         check(validation is None, "validation must be left out where clients judge", "some")
         check(rows.test is not None, "test must be given where clients judge, for its groups", "none")
     check_individual(spec, source)
-    needs = spec.build(setup).needs
+    strategy = spec.build(setup)
+    needs = strategy.needs
     check_validation_source(spec, needs, source)
+    if secure_sums is not None:
+        check_secure_sums(spec, strategy, source)
+    elif source.is_local:
+        raise InputError(f"secure_sums must be given with validation_from '{source}', got none")
     if source.at_clients and Need.TRIALS in needs and Need.SCORES in needs:
         raise InputError("keep must be 0 where clients judge on Flower, got more")
     counting: Needs = {Need.ROWS, Need.ALL_ROWS, Need.REPORTS}

@@ -21,7 +21,7 @@ from fairfate.data.encoder import ONEHOT
 from fairfate.errors import InputError, check, listing
 from fairfate.flower.sealing import PublicKey
 
-FIT, ROWS, TRAIN, SCORES, HISTOGRAM = "fit", "rows", "train", "scores", "histogram"
+FIT, ROWS, TRAIN, SCORES, HISTOGRAM, UNMASK = "fit", "rows", "train", "scores", "histogram", "unmask"
 KINDS = {
     FIT: "does your file fit the schema? (yes, or the column that does not and the rule)",
     ROWS: "how many training rows by group and label",
@@ -29,6 +29,7 @@ KINDS = {
     " strategy needs beside them",
     SCORES: "how often these models decide how, on rows held out, by group and label",
     HISTOGRAM: "how many rows by group, label and range of the model's score (for +tilt: of both models')",
+    UNMASK: "what opens a sum over min-sum sites or more, once for each sum",
 }
 """The kinds of questions, and what the answer holds."""
 SERVER = "server"
@@ -44,6 +45,12 @@ class NotInStudyError(ValueError):
 def _whole(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{value!r} is no whole number >= 0")
+    return value
+
+
+def _truth(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} is neither true nor false")
     return value
 
 
@@ -174,6 +181,11 @@ class Limits:
     max_weight: float = _line(_positive, "largest weight of a model that is sent to a site")
     max_told: float = _line(_positive, "largest number beside it")
     attempts: int = _line(_whole, "how often a site trains in one round, if it is repeated")
+    secure_sums: bool = _line(_truth, "whether what a site trains and counts leaves it under masks only")
+    min_sum: int = _line(_whole, "then: least number of sites in a sum that is opened")
+    public: str = _line(
+        str, "then: checksum of the file on which every site scores its model, if there is one"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +25,37 @@ from fairfate.errors import InputError
 from fairfate.federation.validation_source import CROSS, SECURE, parse_validation_source
 from fairfate.flower.app.node import NodeConfig
 from fairfate.flower.app.site_state import ANSWERED, SiteFolder, State
+from fairfate.flower.app.sum_state import (
+    SUMMED,
+    Entry,
+    begin,
+    check_question,
+    content_checksum,
+    open_part,
+    sum_key,
+    transcript_of,
+)
 from fairfate.flower.logs import one_line
 from fairfate.flower.messages import (
     ASK,
+    ATTEMPT,
     BINS,
     BROADCAST,
+    COHORT,
     GROUP,
     HELD,
     HELD_SEED,
     HELD_SHARE,
     LEARNING_RATE,
+    MEMBERS,
     MODEL,
     PART,
+    QUESTION,
     ROUND,
+    SHARES,
+    SIGNATURES,
+    SUM_PART,
+    SURVIVORS,
     TARGET,
 )
 from fairfate.flower.sealed_grid import LARGEST
@@ -59,10 +77,12 @@ from fairfate.flower.study import (
     SCORES,
     SERVER,
     TRAIN,
+    UNMASK,
     NotInStudyError,
     Study,
 )
 from fairfate.models.model import Model
+from fairfate.privacy.masked_sums import Transcript
 from fairfate.strategies import TILT, parse_spec
 from fairfate.strategies.steps import asked_bins
 
@@ -74,6 +94,7 @@ _KEYS = {
     ROWS: _QUERY_KEYS,
     SCORES: (*_QUERY_KEYS, *_HELD_KEYS, ASK, "groups", ROUND),
     HISTOGRAM: (*_QUERY_KEYS, *_HELD_KEYS, ASK, "groups", PART, BINS),
+    UNMASK: (*(ASK, QUESTION, ROUND, PART, ATTEMPT, SUM_PART, SURVIVORS, SHARES, MEMBERS, SIGNATURES),),
     TRAIN: (
         *(SCHEMA, "seed", "protocol", "epochs", "batch-size", "learning-rate", "l2", "hidden", ROUND),
         *("strategy", "num-rounds", LEARNING_RATE, BROADCAST, TARGET),
@@ -81,6 +102,8 @@ _KEYS = {
     ),
 }
 """What the config of each kind of question may hold."""
+_SUM_KEYS = (COHORT, ATTEMPT)
+"""Beside these, under secure sums."""
 _MOST_NAMES = 20
 """Of what is in a message, in a line of the log."""
 
@@ -101,6 +124,7 @@ class Question:
     models: tuple[Mapping[str, NDArray[Any]], ...]
     """The layers of each model in it."""
     schema: Schema
+    run: int = 0
 
 
 class Gate:
@@ -145,7 +169,7 @@ class Gate:
             about["kind"] = kind
             if len(envelope.head.recipients) > 1 and kind not in (FIT, ROWS):
                 raise EnvelopeError("sealed for several sites")
-            question = self._question(kind, content, network)
+            question = replace(self._question(kind, content, network), run=context.run_id)
             self._count(question, context.run_id)
         except (EnvelopeError, NotInStudyError, InputError, OSError) as error:
             self.folder.refuse(self.study.checksum, **about, reason=one_line(error))
@@ -209,7 +233,7 @@ class Gate:
         if message_type != MessageType.QUERY:
             raise NotInStudyError(f"a message of type '{one_line(message_type, 40)}'")
         if ASK in config:
-            if config[ASK] not in (SCORES, HISTOGRAM):
+            if config[ASK] not in (SCORES, HISTOGRAM, UNMASK):
                 raise NotInStudyError(f"a question for '{one_line(config[ASK], 40)}'")
             return str(config[ASK])
         return ROWS if config.get("wants-rows") else FIT
@@ -219,10 +243,16 @@ class Gate:
         from fairfate.flower.app.site import model_of  # which needs us
 
         config = dict(content["config"])
-        strange = [key for key in config if key not in _KEYS[kind]]
+        study = self.study
+        is_summed = study.limits.secure_sums and kind in SUMMED
+        known = (*_KEYS[kind], *(_SUM_KEYS if is_summed else ()))
+        strange = [key for key in config if key not in known]
         if strange:
             raise NotInStudyError(f"unknown '{one_line(strange[0], 40)}'")
-        study = self.study
+        if is_summed and not set(_SUM_KEYS) <= set(config):
+            raise NotInStudyError("nothing of the sum that the answer is for")
+        if kind == UNMASK:
+            check_question(config, study)
         text = str(config[SCHEMA]) if SCHEMA in config else self.folder.read_schema(study.checksum)
         schema = study.check_schema(text)
         self._check_numbers(kind, config, len(schema.grouping))
@@ -302,7 +332,9 @@ class Gate:
         """How many models may be scored at once: those of a round, or the released one after the last."""
         validation_source = parse_validation_source(self.study.training.validation_from)
         sites = len(self.study.sites)
-        most = {CROSS: sites + 1, SECURE: sites // validation_source.bucket + 1}[validation_source.mode]
+        most = {CROSS: sites + 1, SECURE: sites // validation_source.bucket + 1}.get(
+            validation_source.mode, 1
+        )
         in_round = number <= self.study.training.rounds and 2 <= models <= most
         if not in_round and models != 1:
             raise NotInStudyError(f"{models} models in round {number}")
@@ -313,6 +345,9 @@ class Gate:
         with self.folder.state(self.study.checksum) as state:
             if state.answered.get(kind, 0) >= most:
                 raise NotInStudyError(f"more than {most} questions of this kind")
+            if kind == UNMASK:
+                key = sum_key(run, str(config[QUESTION]), config)
+                open_part(state.sums, key, config, self.name, run, self.study)
             for name in {"client", "seed", HELD_SEED} & set(config):
                 if state.fixed.setdefault(f"{run}/{name}", config[name]) != config[name]:
                     raise NotInStudyError(f"another {name} than before in the run")
@@ -321,11 +356,15 @@ class Gate:
                 self._count_attempt(state, f"{run}/{kind}/{config[ROUND]}{target}", question)
             elif kind == HISTOGRAM:  # of the released model
                 self._count_attempt(state, f"{run}/{kind}/{config.get(PART, '')}", question)
+            if self.study.limits.secure_sums and kind in SUMMED:
+                content = content_checksum(config, question.models)
+                begin(state.sums, sum_key(run, kind, config), config, content, self.name, self.study)
             state.answered[kind] = state.answered.get(kind, 0) + 1
 
     def _count_attempt(self, state: State, number: str, question: Question) -> None:
         """A round may be repeated a few times, with the same models and settings."""
-        digest = hashlib.sha256(repr(sorted(question.config.items())).encode())
+        settings = [item for item in sorted(question.config.items()) if item[0] not in _SUM_KEYS]
+        digest = hashlib.sha256(repr(settings).encode())
         for layers in question.models:
             for name in sorted(layers):
                 digest.update(np.ascontiguousarray(layers[name]).tobytes())
@@ -335,6 +374,20 @@ class Gate:
         if tried >= self.study.limits.attempts:
             raise NotInStudyError(f"more than {self.study.limits.attempts} attempts at one round")
         state.attempts[number] = tried + 1, first
+
+    def read_sum(self, question: Question) -> tuple[Transcript, Entry]:
+        """What is summed, and what the site remembers of it."""
+        kind = str(question.config[QUESTION]) if question.kind == UNMASK else question.kind
+        key = sum_key(question.run, kind, question.config)
+        with self.folder.state(self.study.checksum) as state:
+            entry = dict(state.sums[key])
+        return transcript_of(entry, key, question.run, self.study), entry
+
+    def keep_membership(self, question: Question, *, is_member: bool) -> None:
+        """Remember whether the site has given itself a weight, before its part of the sum leaves."""
+        key = sum_key(question.run, question.kind, question.config)
+        with self.folder.state(self.study.checksum) as state:
+            state.sums[key]["member"] = is_member
 
     def check_file(self, checksum: str) -> bool:
         """Whether the site's file is what it was at the first answer of this version of the study."""

@@ -7,6 +7,7 @@ import re
 import secrets
 import shutil
 import sys
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
@@ -21,6 +22,8 @@ from fairfate.federation.partition import dirichlet
 from fairfate.federation.seeds import Streams
 
 SITES = ("north", "south", "west")
+MORE_SITES = (*SITES, "coast", "hills")
+"""Under secure sums: one may drop out, and a sum is still over four: two that collude see no third one."""
 ROWS = 3000
 TAKEN = {
     "data",
@@ -35,8 +38,11 @@ TAKEN = {
 }
 
 
-def init(path: str | Path) -> Path:
-    """Write an app into a new folder, whose name becomes the app's; returns the folder."""
+def init(path: str | Path, *, secure_sums: bool = False) -> Path:
+    """Write an app into a new folder, whose name becomes the app's; returns the folder.
+
+    With ``secure_sums`` its server sees sums over sites only, of which there are five.
+    """
     folder = Path(path).expanduser().resolve()
     name = folder.name
     package = name.replace("-", "_")
@@ -54,8 +60,9 @@ def init(path: str | Path) -> Path:
     try:
         building.mkdir()
         words = {"name": name, "package": package, "folder": str(folder), "version": __version__}
-        _write_app(building, words)
-        _write_data(building / "data")
+        sites = MORE_SITES if secure_sums else SITES
+        _write_app(building, words | _SUMS[secure_sums], sites)
+        _write_data(building / "data", sites)
         if folder.exists():
             folder.rmdir()
         building.rename(folder)
@@ -64,7 +71,14 @@ def init(path: str | Path) -> Path:
     return folder
 
 
-def _write_app(building: Path, words: dict[str, str]) -> None:
+_SUMS = {
+    False: {"clip": "+clip", "from": "", "sums": "false", "min_sum": "3", "min_sites": "2"},
+    True: {"clip": "", "from": "clients:mode=own", "sums": "true", "min_sum": "4", "min_sites": "4"},
+}
+"""What secure sums change in the run config."""
+
+
+def _write_app(building: Path, words: dict[str, str], sites: Sequence[str]) -> None:
     template = files("fairfate.flower.app") / "template"
     paths = {
         "pyproject.toml.in": "pyproject.toml",
@@ -80,7 +94,7 @@ def _write_app(building: Path, words: dict[str, str]) -> None:
     }
     texts = {path: (template / source).read_text("utf-8") for source, path in paths.items()}
     site = (template / "sites" / "site.toml").read_text("utf-8")
-    texts |= {f"sites/{name}.toml": site.replace("{{site}}", name) for name in SITES}
+    texts |= {f"sites/{name}.toml": site.replace("{{site}}", name) for name in sites}
     for path, text in texts.items():
         for word, value in words.items():
             text = text.replace(f"{{{{{word}}}}}", value)
@@ -89,13 +103,13 @@ def _write_app(building: Path, words: dict[str, str]) -> None:
         file.write_text(text, encoding="utf-8")
 
 
-def _write_data(folder: Path) -> None:
-    """Invented rows: three sites with unequal shares of the groups, and two files of the server's."""
+def _write_data(folder: Path, sites: Sequence[str]) -> None:
+    """Invented rows: sites with unequal shares of the groups, and two files of the server's."""
     table, streams = synthetic(rows=ROWS), Streams(1)
     train, validation, test = streams.split(len(table))
-    site = dirichlet(table.cell[train], len(SITES), 1.0, streams.partition(), groups=table.groups)
+    site = dirichlet(table.cell[train], len(sites), 1.0, streams.partition(), groups=table.groups)
     (folder / "sites").mkdir(parents=True)
-    for number, name in enumerate(SITES):
+    for number, name in enumerate(sites):
         frame_of(table, train[site == number]).to_csv(folder / "sites" / f"{name}.csv", index=False)
     frame_of(table, validation).to_csv(folder / "validation.csv", index=False)
     frame_of(table, test).to_csv(folder / "test.csv", index=False)

@@ -14,7 +14,9 @@ from typing import Any
 from fairfate._version import __version__
 from fairfate.data import read_frame
 from fairfate.errors import InputError, check
+from fairfate.experiments.prepare import check_secure_sums
 from fairfate.fairness.disclosure import MIN_CELL
+from fairfate.federation.validation_source import PUBLIC
 from fairfate.flower.app.guard import app_checksum
 from fairfate.flower.app.node import check_keys, data_file, name_of, read_node, reading_of
 from fairfate.flower.app.settings import NEEDS_FIXED, SITES, Settings, schema_of, settings_of
@@ -26,6 +28,7 @@ from fairfate.flower.study import (
     SCORES,
     SERVER,
     TRAIN,
+    UNMASK,
     Data,
     Limits,
     Member,
@@ -36,7 +39,7 @@ from fairfate.flower.study import (
     check_parties,
     columns_of,
 )
-from fairfate.storage import write_bytes
+from fairfate.storage import sha256_of, write_bytes
 from fairfate.strategies import TILT, Need, Setup, parse_spec
 from fairfate.strategies.steps import asks_clients
 
@@ -188,8 +191,14 @@ def make_study(
     settings = settings_of(app, {**_run_config(amends), **given})
     check(settings.schema != SITES, NEEDS_FIXED, f"'{SITES}'")
     schema, _ = schema_of(settings)
-    limits = _limits(amends, min_cell, min_rows, max_weight)
+    limits = replace(_limits(amends, min_cell, min_rows, max_weight), **_sums(settings))
     server, sites = _parties(parties, amends, without)
+    if limits.secure_sums:
+        check(len(sites) >= limits.min_sum, "a study must have min-sum sites with secure-sums", len(sites))
+        for text in (settings.strategy, *strategies):
+            spec = parse_spec(text, settings.config.metric, guard=True)
+            setup = Setup(settings.training.rounds, settings.config.protocol == "published")
+            check_secure_sums(spec, spec.build(setup), settings.validation_source)
     metric = settings.config.metric
     texts = [settings.strategy, *(parse_spec(text, metric, guard=True).text for text in strategies)]
     numbers = [settings.seed, *seeds]
@@ -239,6 +248,7 @@ def _run_config(amends: Study | None) -> dict[str, Any]:
     if amends is None:
         return {}
     training = {name.replace("_", "-"): value for name, value in vars(amends.training).items()}
+    training |= {"secure-sums": amends.limits.secure_sums, "min-sum": amends.limits.min_sum}
     return {"strategy": training.pop("strategies")[0], "seed": training.pop("seeds")[0], **training}
 
 
@@ -246,7 +256,8 @@ def _limits(
     amends: Study | None, min_cell: int | None, min_rows: int | None, max_weight: float | None
 ) -> Limits:
     """Those of an amended study, or the defaults, but for what is given."""
-    known = Limits(MIN_CELL, MIN_ROWS, MAX_WEIGHT, MAX_TOLD, ATTEMPTS) if amends is None else amends.limits
+    usual = Limits(MIN_CELL, MIN_ROWS, MAX_WEIGHT, MAX_TOLD, ATTEMPTS, False, 3, "")
+    known = usual if amends is None else amends.limits
     limits = replace(
         known,
         min_cell=known.min_cell if min_cell is None else min_cell,
@@ -257,6 +268,14 @@ def _limits(
     check(limits.min_rows >= 1, "min-rows must be >= 1", limits.min_rows)
     check(0 < limits.max_weight < math.inf, "max-weight must be > 0", limits.max_weight)
     return limits
+
+
+def _sums(settings: Settings) -> dict[str, Any]:
+    """What the study says of secure sums: as the run config has them."""
+    config, public = settings.config, ""
+    if settings.validation_source.mode == PUBLIC:
+        public = sha256_of(Path(str(config.validation)))
+    return {"secure_sums": config.secure_sums, "min_sum": config.min_sum, "public": public}
 
 
 def _parties(
@@ -308,12 +327,18 @@ def _count_questions(settings: Settings, strategies: Sequence[str], runs: int) -
     steps = [step for spec in specs if (step := spec.rule) is not None]
     asks_histogram = bool(steps) and (at_clients or any(asks_clients(step) for step in steps))
     spare = max(5, rounds // 5)
-    return {
-        FIT: 20 * runs,
-        ROWS: 5 * runs if needs & {Need.ROWS, Need.ALL_ROWS} else 0,
+    asked = {
         TRAIN: runs * rounds * (2 if any(step.name == TILT for step in steps) else 1) + spare,
         SCORES: runs * (rounds + 1) + spare if at_clients else 0,
         HISTOGRAM: 2 * runs if asks_histogram else 0,
+    }
+    parts = 2 if settings.validation_source.is_local else 1  # of a sum over what sites have trained
+    opened = parts * asked[TRAIN] + asked[SCORES] + asked[HISTOGRAM]
+    return {
+        FIT: 20 * runs,
+        ROWS: 5 * runs if needs & {Need.ROWS, Need.ALL_ROWS} else 0,
+        **asked,
+        UNMASK: opened if settings.config.secure_sums else 0,
     }
 
 

@@ -15,6 +15,7 @@ from flwr.serverapp import Grid
 
 from fairfate.data import Schema, Table, widen_schema
 from fairfate.engine.recorder import Trace
+from fairfate.engine.secure_sums import SecureSums
 from fairfate.errors import InputError, check, listing
 from fairfate.federation.individual import IndividualRows
 from fairfate.federation.split import held_out, pack
@@ -124,8 +125,17 @@ def open_study(settings: Settings) -> tuple[Settings, Study | None]:
     nothing is sealed.
     """
     if not settings.study:
+        check(
+            not settings.config.secure_sums,
+            "secure-sums must be left out without a study, whose keys masks are made from (fairfate run"
+            " --secure-sums gives the same numbers)",
+            settings.config.secure_sums,
+        )
         return settings, None
     study = Study.read(settings.study)
+    sums = settings.config.secure_sums, settings.config.min_sum
+    agreed = study.limits.secure_sums, study.limits.min_sum
+    check(sums == agreed, f"secure-sums and min-sum must be the study's, {agreed}", sums)
     check(settings.schema != SITES, NEEDS_FIXED, f"'{SITES}'")
     seed, rounds = settings.seed, settings.training.rounds
     if not study.has_run(settings.strategy, seed, rounds):
@@ -221,7 +231,7 @@ def make_strategy(
         seed=settings.seed,
         validation=None if settings.validation_source.at_clients else data.validation,
         validation_from=str(settings.validation_source)
-        if settings.validation_source.at_clients
+        if settings.validation_source.at_clients or settings.validation_source.is_local
         else "server",
         test=data.test,
         learning_rate=settings.training.learning_rate,
@@ -229,5 +239,8 @@ def make_strategy(
         replies=replies,
         checkpoint=checkpoint,
         study="" if study is None else study.checksum,
+        secure_sums=SecureSums(settings.config.min_sum, settings.config.min_cell)
+        if settings.config.secure_sums
+        else None,
         on_record=on_record,
     )

@@ -24,7 +24,12 @@ from fairfate.errors import InputError, check, unknown
 from fairfate.experiments.config import HIDDEN, Config, Shape, from_mapping
 from fairfate.fairness.objective import parse_objective
 from fairfate.federation.seeds import Streams
-from fairfate.federation.validation_source import AT_SERVER, ValidationSource, parse_validation_source
+from fairfate.federation.validation_source import (
+    AT_SERVER,
+    PUBLIC,
+    ValidationSource,
+    parse_validation_source,
+)
 from fairfate.models.mlp import parse_hidden
 from fairfate.models.training import Training
 from fairfate.options import Checked, keys_of, option, options_of, read_options
@@ -103,7 +108,12 @@ class Settings(Checked):
         config = self.config
         parse_objective(config.metric, counted=True)
         parse_hidden(self.hidden)
-        check(not config.secure_sums, "secure-sums must be left out on Flower", config.secure_sums)
+        if self.validation_source.is_local:
+            check(
+                config.secure_sums, "secure-sums must be true with this validation-from", config.secure_sums
+            )
+        if self.validation_source.mode == PUBLIC and config.test is None:
+            raise InputError("test must be given with mode=public, where sites have the validation rows")
         check(config.early_stopping == 0, "early-stopping must be left out on Flower", config.early_stopping)
         paths = {"validation": config.validation, "test": config.test, "out": self.out, "sites": self.sites}
         paths["study"] = self.study

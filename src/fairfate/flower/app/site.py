@@ -70,7 +70,7 @@ from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
 from fairfate.models.training import Training
 from fairfate.models.user_network import Network
-from fairfate.strategies import Need
+from fairfate.strategies import Need, Strategy
 from fairfate.strategies.fedavg import AVERAGING
 
 DESCRIBE = "describe"
@@ -147,7 +147,8 @@ class Site:
     def of_study(cls, context: Context, gate: Gate, checksum: str) -> Site:
         """A site of a federation, as its study has it."""
         limits, (low, high) = gate.study.limits, gate.study.sites[gate.name].rows
-        return cls(context, gate.name, checksum, limits.min_cell, (max(low, limits.min_rows), high))
+        min_cell = 0 if limits.secure_sums else limits.min_cell  # which then applies to the opened sum
+        return cls(context, gate.name, checksum, min_cell, (max(low, limits.min_rows), high))
 
     def frame(self, schema: Schema) -> pd.DataFrame:
         """The site's rows, with its own column names replaced by the schema's."""
@@ -225,6 +226,8 @@ def respond(message: Message, context: Context, network: str | None = None) -> M
 
 def _respond_at_site(message: Message, context: Context, network: str | None) -> RecordDict:
     """The sealed answer to a message that the study has."""
+    from fairfate.flower.app.masking import answer_in_sum  # which needs us
+
     gate = _open_gate(message, context)
     question, envelope = gate.open(message, context, network)
     problem = ""
@@ -234,7 +237,11 @@ def _respond_at_site(message: Message, context: Context, network: str | None) ->
             checksum = file_checksum(file_of(context), context.node_config)
             if not gate.check_file(checksum):
                 raise SiteError("the site's file, or how it is read, has changed since the study began")
-            content = answer(question, Site.of_study(context, gate, checksum), network)
+            site = Site.of_study(context, gate, checksum)
+            is_summed = gate.study.limits.secure_sums and question.kind not in (FIT, ROWS)
+            content = (
+                answer_in_sum(question, site, gate, network) if is_summed else answer(question, site, network)
+            )
             gate.keep_file(checksum)
     except SiteError as error:
         problem = str(error)
@@ -309,31 +316,35 @@ def answer(question: Question, site: Site, network: str | None = None) -> Record
         sent = ArrayRecord({name: Array(layer) for name, layer in layers.items()})
         return RecordDict({"arrays": sent, "metrics": MetricRecord(metrics)})
     result = RecordDict({CLIENT: ConfigRecord({NAME: site.name, **_note(site.context)})})
+    if kind in (SCORES, HISTOGRAM):
+        result[COUNTS] = MetricRecord({kind: [int(n) for n in count_rows(question, site, network).ravel()]})
+        return result
     table = site.table(question.schema)
+    trained, _ = site.parts(table, config)
+    site.check_rows(int(trained.sum()))
+    log(INFO, "%s: %d rows fit the server's schema", table.name, len(table))
+    if kind == ROWS:
+        cells = np.bincount(table.cell[trained], minlength=2 * table.groups)
+        result[COUNTS] = MetricRecord({ROWS: [int(number) for number in cells]})
+    return result
+
+
+def count_rows(question: Question, site: Site, network: str | None) -> NDArray[np.int64]:
+    """The site's rows by what models decide for them, or by the score that one gives them."""
+    kind, config, table = question.kind, question.config, site.table(question.schema)
     trained, held_out = site.parts(table, config)
     site.check_rows(int(trained.sum()))
-    if kind in (FIT, ROWS):
-        log(INFO, "%s: %d rows fit the server's schema", table.name, len(table))
-        if kind == ROWS:
-            cells = np.bincount(table.cell[trained], minlength=2 * table.groups)
-            result[COUNTS] = MetricRecord({ROWS: [int(number) for number in cells]})
-        return result
     layers = dict(question.models[0])
     model: Model = Mlp.from_arrays(layers) if network is None else model_of(question.schema, "", network)
     vectors = np.stack([np.asarray(model.flat(dict(arrays)), dtype=np.float32) for arrays in question.models])
     part = held_out if kind == SCORES or config.get(PART) == HELD else trained
     rows = pack(table, np.flatnonzero(part), question.schema.encoder)
     if kind == SCORES:
-        counts = round_counts(model.count(vectors, rows), site.min_cell)
-        result[COUNTS] = MetricRecord({SCORES: [int(number) for number in counts.ravel()]})
-        return result
+        return round_counts(model.count(vectors, rows), site.min_cell)
     if BINS in config:
         margins, guessed = (model.margins(vector, rows) for vector in vectors)
-        bins = merge_squares(joint_histogram(margins, guessed, int(config[BINS])), site.min_cell)
-    else:
-        bins = merge_bins(histogram(model.margins(vectors[0], rows)), site.min_cell)
-    result[COUNTS] = MetricRecord({HISTOGRAM: [int(number) for number in bins.ravel()]})
-    return result
+        return merge_squares(joint_histogram(margins, guessed, int(config[BINS])), site.min_cell)
+    return merge_bins(histogram(model.margins(vectors[0], rows)), site.min_cell)
 
 
 def _note(context: Context) -> dict[str, str]:
@@ -345,8 +356,33 @@ def _note(context: Context) -> dict[str, str]:
     return {} if nodes == files else {NOTE: note}
 
 
+@dataclass(frozen=True, eq=False)
+class TrainedModel:
+    """What a site has trained, before anything of it leaves."""
+
+    model: Model
+    strategy: Strategy
+    start: NDArray[np.float32]
+    """The model that was sent."""
+    params: NDArray[np.float32]
+    clients: Federation
+    """The site alone."""
+    number: int
+
+
 def _train(question: Question, site: Site, network: str | None) -> tuple[Layers, Metrics]:
-    """The layers after training exactly as `fairfate run` does, and what the server is told beside them."""
+    """The layers after training, and what the server is told beside them."""
+    trained = train_model(question, site, network)
+    model, clients = trained.model, trained.clients
+    metrics: Metrics = {"num-examples": len(clients.rows)}
+    if Need.REPORTS in trained.strategy.needs:
+        statistics = local.part(model.statistics(trained.start[None], clients.local[trained.number]), 0)
+        metrics |= report_metrics(round_statistics(statistics, site.min_cell))
+    return built_in_arrays(trained.params, model), metrics
+
+
+def train_model(question: Question, site: Site, network: str | None, min_cell: int = 0) -> TrainedModel:
+    """Train exactly as `fairfate run` does."""
     config, schema = question.config, question.schema
     table = site.table(schema)
     trained, _ = site.parts(table, config)
@@ -355,13 +391,9 @@ def _train(question: Question, site: Site, network: str | None) -> tuple[Layers,
     clients = Federation.site(table, schema.encoder, number, ~trained)
     if config.get(TARGET) == GROUP:
         clients = clients.guessing(1)
-    strategy = strategy_of(config, schema.grouping) if "strategy" in config else AVERAGING
+    strategy = strategy_of(config, schema.grouping, min_cell) if "strategy" in config else AVERAGING
     start = np.asarray(model.flat(dict(question.models[0])), dtype=np.float32)
     broadcast = np.array(config[BROADCAST], dtype=np.float64) if BROADCAST in config else None
-    metrics: Metrics = {"num-examples": len(clients.rows)}
-    if Need.REPORTS in strategy.needs:
-        statistics = local.part(model.statistics(start[None], clients.local[number]), 0)
-        metrics |= report_metrics(round_statistics(statistics, site.min_cell))
     params = local.train(
         model,
         [strategy],
@@ -375,7 +407,7 @@ def _train(question: Question, site: Site, network: str | None) -> tuple[Layers,
         Streams(int(config["seed"]), config.get("protocol") == "published").batch_key,
         int(config[ROUND]),
     )[0, 0]
-    return built_in_arrays(params, model), metrics
+    return TrainedModel(model, strategy, start, params, clients, number)
 
 
 def model_of(schema: Schema, hidden: str, network: str | None) -> Model:

@@ -45,6 +45,8 @@ class State:
     """The checksum of the site's file at the first answer."""
     refused: int = 0
     """How many messages were refused."""
+    sums: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Secure sums that the site has masked for, and what of them it has opened."""
 
     @classmethod
     def read(cls, text: str) -> State:
