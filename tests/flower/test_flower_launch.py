@@ -50,7 +50,7 @@ def test_the_guard_is_what_flower_finds_and_runs(node: Path) -> None:
             assert done.returncode == 0, done.stderr
         else:
             assert done.returncode == 1
-            assert done.stderr == "this site runs nothing but the app of its study\n"
+            assert done.stderr == "this site runs only the app of its study\n"
     assert environment["PATH"].startswith(str(guard))
     assert environment["FLWR_TELEMETRY_ENABLED"] == "0"
 

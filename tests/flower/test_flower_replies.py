@@ -189,7 +189,7 @@ def test_the_round_itself_sets_a_limit() -> None:
     assert found.num_examples.tolist() == [10, 10, 10]
     assert found.deltas.tolist() == [[1, 0, 0], [0, 1, 0], [2, 0, 0]]
     assert len(found.records) == len(found.metrics) == 3
-    assert reasons(found) == {1: "an update of norm 60, far over the round's others'"}
+    assert reasons(found) == {1: "an update of norm 60, far above the others of the round"}
     assert read([*replies[:1], reply(1, [0, 50]), *replies[2:]]).nodes == [0, 1, 2, 3]
     # the whole number is no part of the model's norm either
     whole = LAYOUT.flat(record([3, 4], 1000))
@@ -347,11 +347,11 @@ def test_clients_must_train_on_the_rows_they_told_of(most: float | None, kept: l
     check_rows(good, known, most)
     assert good.nodes == kept
     gone = reasons(good)
-    assert gone[12] == "8 examples where it had told of 0 rows"
+    assert gone[12] == "8 examples, but it had reported 0 rows"
     if most is None:
-        assert gone[11] == "8 examples where it had told of 9 rows"
+        assert gone[11] == "8 examples, but it had reported 9 rows"
     if most == 5:
-        assert gone[10] == "12 examples where it had told of 5 rows"
+        assert gone[10] == "12 examples, but it had reported 5 rows"
 
 
 # -- scaled and scored ----------------------------------------------------------------------------------

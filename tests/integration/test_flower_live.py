@@ -259,7 +259,7 @@ def survive_a_killed_superlink(here: Any, ready: ReadyApp) -> None:
     here.stop("log")
     log = here.log(run)
     assert status == "finished:completed", log
-    assert f"Going on after round {done}" in log
+    assert f"Continuing after round {done}" in log
     assert here.status(first) != "finished:completed"
     assert not ready.result(2).exists()
 

@@ -203,7 +203,7 @@ class FlowerServer(Server):
             self.rest = before
             return state, "the new model would not be finite"
         if self.max_weight is not None and np.abs(vector).max(initial=0.0) > self.max_weight:
-            log(WARNING, "\t> the new model is cut to weights within %g (max-weight)", self.max_weight)
+            log(WARNING, "\t> the new model's weights are cut to at most %g (max-weight)", self.max_weight)
             vector = np.clip(vector, -self.max_weight, self.max_weight)
             trained, self.rest = np.split(vector, [self.layout.moved])
             state = state._replace(params=trained.astype(self.params.dtype))
@@ -281,7 +281,7 @@ class FlowerClients:
             except TooFewRepliesError as error:
                 log(WARNING, "\t> attempt %d of %d at round %d: %s", attempt, self.cohorts.attempts, t, error)
                 problem = str(error)
-        raise InputError(f"round {t} was given up after {self.cohorts.attempts} attempts: {problem}")
+        raise InputError(f"round {t} failed after {self.cohorts.attempts} attempts: {problem}")
 
     def validate(self, models: Models) -> Counts:
         """(models, groups, 2, 2) on the server's validation rows; none of a model that does not predict."""
@@ -553,7 +553,7 @@ def limit_broadcast(broadcast: Vector | None, most: float | None) -> Vector | No
     """What clients are told beside the model, cut to numbers that they accept."""
     if broadcast is None or most is None or not (np.abs(broadcast) > most).any():
         return broadcast
-    log(WARNING, "\t> what clients are told beside the model is cut to numbers within %g", most)
+    log(WARNING, "\t> numbers sent to clients beside the model are cut to at most %g", most)
     return np.clip(broadcast, -most, most)
 
 

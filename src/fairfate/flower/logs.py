@@ -109,7 +109,7 @@ def run_summary(
     ----------
     asked : how many clients each round asked
     clients : who took part in the rounds
-    refused : who takes no part, by node, with a name and a reason
+    refused : who is excluded, by node, with a name and a reason
     validation : the released model on the validation rows
     """
     dropped = [client for client in clients if client.outcome == DROPPED]
@@ -117,10 +117,10 @@ def run_summary(
     for name in sorted({client.name for client in dropped}):
         reasons = [client.reason for client in dropped if client.name == name]
         lines.append(f"{name}: dropped {len(reasons)} times, last for: {reasons[-1]}")
-    lines += [f"{name} took no part: {why}" for name, why in refused.values()]
+    lines += [f"{name} was excluded: {why}" for name, why in refused.values()]
     if validation is not None and not mcc(validation) >= COLLAPSED:
         lines.append(
-            "The model hardly tells people apart, with an MCC of"
-            f" {mcc(validation):.3f} on the validation rows"
+            "The model has collapsed: it gives nearly everybody the same answer"
+            f" (MCC {mcc(validation):.3f} on the validation rows)"
         )
     return lines

@@ -134,7 +134,7 @@ class TooFewRepliesError(RuntimeError):
 
     def __init__(self, good: Received, wanted: int) -> None:
         missing = "; ".join(f"{gone.client}: {gone.reason}" for gone in good.dropped)
-        super().__init__(f"{len(good.nodes)} replies count, {wanted} must ({missing})")
+        super().__init__(f"{len(good.nodes)} usable replies, {wanted} are needed ({missing})")
 
 
 def read_replies(
@@ -200,7 +200,9 @@ def read_replies(
         longest = automatic_limit(norms, norm(model[: layout.measured]))
         for position in reversed(range(len(norms))):
             if norms[position] > longest:
-                good.drop(position, f"an update of norm {norms[position]:.4g}, far over the round's others'")
+                good.drop(
+                    position, f"an update of norm {norms[position]:.4g}, far above the others of the round"
+                )
     return good
 
 
@@ -306,7 +308,7 @@ def check_rows(good: Received, known: Mapping[int, Client], max_examples: float 
         rows, claimed = known[good.nodes[position]].rows, good.num_examples[position]
         reported = min(0 if rows is None else int(rows.sum()), max_examples or math.inf)
         if claimed != reported:
-            good.drop(position, f"{claimed:g} examples where it had told of {reported:g} rows")
+            good.drop(position, f"{claimed:g} examples, but it had reported {reported:g} rows")
 
 
 def read_reports(good: Received, groups: int, weight_key: str, min_cell: int = 0) -> Statistics | None:

@@ -68,7 +68,7 @@ class Roster:
     """Of all clients that ever took part, also before the run was interrupted, in the order of their numbers:
     who comes later does not change those of the others."""
     refused: dict[int, tuple[str, str]] = field(default_factory=dict)
-    """Who takes no part, by name, and why."""
+    """Who is excluded, by name, and why."""
     failed: dict[int, tuple[int, float]] = field(default_factory=dict)
     """How often a node was asked in vain, and when to ask it again."""
 
@@ -81,7 +81,7 @@ class Roster:
         return self.names.index(client.name)
 
     def refusals(self, t: int) -> list[ClientRound]:
-        """Who takes no part in a round, for its record."""
+        """Who is excluded in a round, for its record."""
         return [
             ClientRound(t, name, REFUSED, why, node=node)
             for node, (name, why) in sorted(self.refused.items())
@@ -130,7 +130,7 @@ class Roster:
         """Who has not been heard of, by name and by number."""
         known = {*there, *(name for name, _ in self.refused.values())}
         absent = [name for name in self.expected if name not in known]
-        parts = [f"not heard of: {listing(absent)}"] if absent else []
+        parts = [f"no contact yet: {listing(absent)}"] if absent else []
         if silent:
             names = listing([self.name(node) for node in silent])
             hint = "; perhaps another version of the study is pinned there" if self.expected else ""
@@ -140,9 +140,9 @@ class Roster:
     def _too_few(self, nodes: Sequence[int], need: int) -> str:
         there = [self.known[node].name for node in nodes if node in self.known]
         silent = [node for node in nodes if node not in self.known and node not in self.refused]
-        reasons = [f"{name} takes no part: {why}" for name, why in self.refused.values()]
+        reasons = [f"{name} is excluded: {why}" for name, why in self.refused.values()]
         problem = "".join(f"; {reason}" for reason in [*reasons, *self._missing(silent, there)])
-        return f"there must be at least {need} clients within {self.max_wait:g} s, got {len(there)}{problem}"
+        return f"only {len(there)} of {need} clients came within {self.max_wait:g} s{problem}"
 
     def _meet(self, grid: Grid, nodes: Sequence[int]) -> None:
         """Ask new nodes who they are."""
@@ -163,7 +163,7 @@ class Roster:
         for client in self.known.values():
             twins = [other.node for other in self.known.values() if other.name == client.name]
             if client.node in new and len(twins) > 1:
-                log(WARNING, "%d nodes call themselves '%s': %s", len(twins), client.name, twins)
+                log(WARNING, "%d nodes have the name '%s': %s", len(twins), client.name, twins)
 
     def _answer(self, node: int, reply: Message | None) -> None:
         if reply is None or reply.has_error() or not reply.has_content():
@@ -171,19 +171,17 @@ class Roster:
             why = f"no answer within {self.timeout:g} s" if reply is None else "an empty answer"
             if reply is not None and reply.has_error():
                 why = one_line(f"error {reply.error.code}: {reply.error.reason}")
-            log(WARNING, "node %d could not say who it is, asked again in %g s: %s", node, pause, why)
+            log(WARNING, "node %d did not give its name (next try in %g s): %s", node, pause, why)
             return
         client, problem = read_answer(node, reply.content, self.groups)
         if client.rows is not None and not problem and client.rows.sum() > self.most(client.name):
-            problem = f"it tells of {int(client.rows.sum())} rows, more than it may have"
+            problem = f"it reports {int(client.rows.sum())} rows, more than it may have"
         if client.rows is not None and not problem and is_small(client.rows, self.min_cell).any():
-            problem = (
-                f"it tells of fewer rows of a group and label than the minimum cell count, {self.min_cell}"
-            )
+            problem = f"it reports a count below the minimum cell count, {self.min_cell}"
         if problem:
             self._postpone(node)
             self.refused[node] = client.name, problem
-            log(WARNING, "%s (node %d) takes no part: %s", client.name, node, problem)
+            log(WARNING, "%s (node %d) is excluded: %s", client.name, node, problem)
             return
         self.refused.pop(node, None)
         self.known[node] = client
@@ -242,15 +240,15 @@ def ask_counts(
     for reply in replies:
         name = waiting.pop(reply.metadata.reply_to_message_id, None)
         if name is None:
-            log(WARNING, "\t> an answer to nothing that was asked, or a second one, does not count")
+            log(WARNING, "\t> ignored an answer that nobody asked for, or a second one")
             continue
         try:
             counts.append(read(reply, name))
         except MismatchError as error:
-            log(WARNING, "\t> the answer of %s does not count: %s", name, one_line(error))
+            log(WARNING, "\t> ignored the answer of %s: %s", name, one_line(error))
     for name in waiting.values():
-        log(WARNING, "\t> the answer of %s does not count: no answer in time", name)
-    log(INFO, "%d of %d clients have counted their rows", len(counts), len(clients))
+        log(WARNING, "\t> no answer in time from %s", name)
+    log(INFO, "received counts from %d of %d clients", len(counts), len(clients))
     return counts
 
 

@@ -109,9 +109,7 @@ class SealedGrid(Grid):
                 try:
                     content = self._open(reply, question, checksum)
                 except EnvelopeError as error:
-                    reply = Message(
-                        Error(UNREADABLE, f"an answer that does not count: {error}"), reply_to=question
-                    )
+                    reply = Message(Error(UNREADABLE, f"an invalid answer: {error}"), reply_to=question)
                 else:
                     problem = content.get(PROBLEM)
                     if question.metadata.message_type == MessageType.QUERY:
@@ -135,7 +133,7 @@ class SealedGrid(Grid):
         head, node = envelope.head, question.metadata.dst_node_id
         member = self.study.sites.get(head.sender)
         if member is None:
-            raise EnvelopeError("signed by nobody of the study")
+            raise EnvelopeError("not signed by a party of the study")
         envelope.verify(member.key)
         expected = (self.study.checksum, (SERVER,), self.run_id, node, checksum)
         if (head.study, head.recipients, head.run, head.node, head.request) != expected:
@@ -149,7 +147,7 @@ class SealedGrid(Grid):
             raise EnvelopeError(f"signed by {name} from the node of {self.sites[node]}")
         last = self._nodes.get(name, node)
         if last != node and last in self.grid.get_node_ids():
-            raise EnvelopeError(f"signed by {name}, which another node is")
+            raise EnvelopeError(f"signed by {name}, which is another node")
         self.sites[node], self._nodes[name] = name, node
 
     def send_and_receive(

@@ -139,7 +139,7 @@ class PrivateKey:
         try:
             return bytes(_SUITE.decrypt(wrapped, self._seal, info=info))
         except (InvalidTag, ValueError):
-            raise KeyMismatchError("a message that is sealed for somebody else") from None
+            raise KeyMismatchError("a message that is sealed for another recipient") from None
 
 
 def encrypt(content: bytes) -> tuple[bytes, bytes]:
@@ -153,7 +153,7 @@ def decrypt(key: bytes, sealed: bytes) -> bytes:
     try:
         return ChaCha20Poly1305(key).decrypt(_NONCE, sealed, None)
     except (InvalidTag, ValueError, OverflowError):
-        raise KeyMismatchError("a message that was changed on the way") from None
+        raise KeyMismatchError("a message that was changed in transit") from None
 
 
 def _derive(seed: bytes, purpose: bytes) -> bytes:

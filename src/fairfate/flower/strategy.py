@@ -339,7 +339,7 @@ class FlowerStrategy(Base):
             getattr(result, name).update({int(t): MetricRecord(values) for t, values in rounds.items()})
         if rounds_done:
             result.arrays = self.server.record
-            log(INFO, "Going on after round %d of '%s'", rounds_done, saved.path)
+            log(INFO, "Continuing after round %d of '%s'", rounds_done, saved.path)
         return rounds_done
 
     def _identity(self) -> dict[str, Any]:
@@ -374,7 +374,7 @@ class FlowerStrategy(Base):
         norm = "automatic" if policy.max_norm is None else f"{policy.max_norm:g}"
         examples = "none" if policy.max_examples is None else f"{policy.max_examples:g}"
         log(INFO, "\t├── %s, protocol %s, seed %d", self.spec.text, self.protocol, self.streams.seed)
-        log(INFO, "\t├── A round trains %s, once %d are there", clients, cohorts.least)
+        log(INFO, "\t├── A round trains %s, when at least %d are connected", clients, cohorts.least)
         log(INFO, "\t├── Limits on replies: max_norm %s, max_examples %s", norm, examples)
         log(INFO, "\t├── Waits up to %g s for enough clients (max_wait)", self.roster.max_wait)
         log(INFO, "\t├── Checkpoint: %s", self.checkpoint or "none")

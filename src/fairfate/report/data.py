@@ -214,7 +214,7 @@ class ReportData:
 
     @cached_property
     def collapsed(self) -> list[int]:
-        """For each line, in how many seeds its model hardly tells people apart."""
+        """For each line, in how many seeds its model collapsed."""
         return [int((self.per_seed("mcc", line) < COLLAPSED).sum()) for line in range(len(self.names))]
 
     @cached_property

@@ -119,7 +119,7 @@ def show_evaluation(console: Console, title: str, groups: Groups, columns: Evalu
         console.print()
         console.print(_rates_grid(str(attribute), rows_of_attribute))
     if mcc(columns.counts) < COLLAPSED:
-        console.print("\nThe model hardly tells people apart: it has collapsed.", style="yellow")
+        console.print("\nThe model has collapsed: it gives nearly everybody the same answer.", style="yellow")
     if columns.warning is not None:
         console.print(f"\nWarning: {columns.warning}.", style="yellow")
 

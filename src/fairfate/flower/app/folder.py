@@ -145,7 +145,7 @@ def open_run(settings: Settings, study: Study | None = None) -> Iterator[RunFold
         with locked(path, seconds=WAIT_FOR_LOCK):
             if not (_is_new(path) or _is_interrupted(path, begun(path))):
                 continue  # somebody else was faster
-            log(INFO, "%s in %s", "Working" if _is_new(path) else "Going on", path)
+            log(INFO, "%s in %s", "Working" if _is_new(path) else "Continuing", path)
             remove_unfinished(path, path / MODELS)
             write_bytes(path / CONFIG, begun(path).encode())
             folder = RunFolder(path, provenance)

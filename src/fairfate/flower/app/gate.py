@@ -222,12 +222,12 @@ class Gate:
         if (head.run, head.node) != (context.run_id, context.node_id):
             raise EnvelopeError("of another run or node")
         if head.type != message.metadata.message_type:
-            raise EnvelopeError("of another type than it says")
+            raise EnvelopeError("a message of another type than it states")
 
     def _kind(self, message_type: str, content: RecordDict) -> str:
         config = content.get("config")
         if not isinstance(config, ConfigRecord):
-            raise NotInStudyError("no config")
+            raise NotInStudyError("a message without a config")
         if message_type == MessageType.TRAIN:
             return TRAIN
         if message_type != MessageType.QUERY:
@@ -266,7 +266,7 @@ class Gate:
             self._check_scored(_whole(config, ROUND, 1, study.training.rounds + 1), len(records))
         names = _model_names(kind, 2 if BINS in config else len(records))
         if set(records) != set(names):
-            raise NotInStudyError("other records than the question has")
+            raise NotInStudyError("records that do not belong to this question")
         models: list[Mapping[str, NDArray[Any]]] = []
         if names:
             model = model_of(schema, study.training.hidden, network)
@@ -292,7 +292,7 @@ class Gate:
         if HELD_SEED in config and (not shares or config[HELD_SEED] not in study.training.seeds):
             raise NotInStudyError(f"{HELD_SEED} {config[HELD_SEED]!r}")
         if shares and kind in (TRAIN, SCORES, HISTOGRAM) and not {HELD_SHARE, HELD_SEED} <= set(config):
-            raise NotInStudyError("nothing of the rows that are held out")
+            raise NotInStudyError("no description of the rows to hold out")
 
     def _check_strategy(self, config: Mapping[str, Any]) -> None:
         """The round, the seed and the strategy's half at the site."""
@@ -350,7 +350,7 @@ class Gate:
                 open_part(state.sums, key, config, self.name, run, self.study)
             for name in {"client", "seed", HELD_SEED} & set(config):
                 if state.fixed.setdefault(f"{run}/{name}", config[name]) != config[name]:
-                    raise NotInStudyError(f"another {name} than before in the run")
+                    raise NotInStudyError(f"another {name} than earlier in the run")
             if kind in (TRAIN, SCORES):
                 target = f"/{config[TARGET]}" if TARGET in config else ""
                 self._count_attempt(state, f"{run}/{kind}/{config[ROUND]}{target}", question)
@@ -370,7 +370,7 @@ class Gate:
                 digest.update(np.ascontiguousarray(layers[name]).tobytes())
         tried, first = state.attempts.get(number, (0, digest.hexdigest()))
         if first != digest.hexdigest():
-            raise NotInStudyError("another model or setting in a round that is repeated")
+            raise NotInStudyError("another model or setting in a repeated round")
         if tried >= self.study.limits.attempts:
             raise NotInStudyError(f"more than {self.study.limits.attempts} attempts at one round")
         state.attempts[number] = tried + 1, first

@@ -55,12 +55,12 @@ def app_checksum(app: str | Path) -> str:
 
 
 def unpack(content: bytes) -> dict[str, bytes]:
-    """The files of a packed app, in memory; UntrustedAppError for names that lead elsewhere, or too much."""
+    """The files of a packed app, in memory; UntrustedAppError for names that point elsewhere, or too much."""
     files: dict[str, bytes] = {}
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             if sum(member.file_size for member in archive.infolist()) > _LARGEST:
-                raise UntrustedAppError("an app of too many bytes")
+                raise UntrustedAppError("an app that is too large")
             for member in archive.infolist():
                 path = PurePosixPath(member.filename)
                 plain = path.parts and not path.is_absolute() and ".." not in path.parts
@@ -70,7 +70,7 @@ def unpack(content: bytes) -> dict[str, bytes]:
                     or str(path) in files
                     or not _is_plain(member.filename)
                 ):
-                    raise UntrustedAppError("an app with names that lead elsewhere")
+                    raise UntrustedAppError("an app with file names that point outside its folder")
                 if path.parts[0] != _INFO:
                     files[str(path)] = archive.read(member)
     except (zipfile.BadZipFile, OSError, RuntimeError, NotImplementedError) as error:
@@ -162,7 +162,7 @@ def main() -> None:
         reference = config["tool"]["flwr"]["app"]["components"]["clientapp"]
         app = load_app(reference, LoadClientAppError, folder)
         if not isinstance(app, ClientApp):
-            raise LoadClientAppError(f"'{reference}' is no ClientApp")
+            raise LoadClientAppError(f"'{reference}' is not a ClientApp")
         return app
 
     def install_nothing(*args: Any, **options: Any) -> Any:

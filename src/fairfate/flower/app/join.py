@@ -109,7 +109,7 @@ refuses it until it has noticed that the old one is gone, which takes about a mi
 _RUNNING = "running"
 _OWN = ("--isolation", "--node-config", "--trusted-entities", "--insecure")
 """Options of the SuperNode that nobody may give; it takes the beginning of one for the whole."""
-_REFUSE = "#!/bin/sh\necho 'this site runs nothing but the app of its study' >&2\nexit 1\n"
+_REFUSE = "#!/bin/sh\necho 'this site runs only the app of its study' >&2\nexit 1\n"
 
 
 def prepare(node: Path) -> tuple[Gate, dict[str, str]]:
@@ -180,7 +180,7 @@ def launch(node: Path, words: list[str]) -> int:
     for word in words:
         option = word.partition("=")[0]
         if option.startswith("--") and any(own.startswith(option) or option == own for own in _OWN):
-            raise InputError(f"{option} must be left out: a site has its own, got it")
+            raise InputError(f"{option} must be left out, since fairfate sets it, got it")
     os.umask(0o077)  # nobody else reads what this site writes
     gate, environment = prepare(node)
     command = [
@@ -197,7 +197,7 @@ def launch(node: Path, words: list[str]) -> int:
             code = child.run(command, environment)
             if code == 0 or child.is_stopped or time.monotonic() > end:
                 break
-            sys.stderr.write("Not let in yet: the server still waits for the SuperNode that was killed\n")
+            sys.stderr.write("The server has not yet noticed that the last SuperNode ended; trying again\n")
             time.sleep(PAUSE)
     marker.unlink(missing_ok=True)
     return code

@@ -51,7 +51,7 @@ def check_keys(config: NodeConfig) -> None:
 def data_file(config: NodeConfig) -> Path:
     """The file that the node-config names; a relative path starts where the site's program was started."""
     if not config.get("data"):
-        raise NodeError("node-config must name the site's file, as in data='/path/to/file.csv', got none")
+        raise NodeError("node-config must name the site's file, such as data='/path/to/file.csv', got none")
     return Path(str(config["data"])).expanduser()
 
 

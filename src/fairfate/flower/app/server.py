@@ -90,12 +90,12 @@ def ask_for_schema(grid: Grid, settings: Settings) -> Schema:
     for reply in receive(grid, messages, settings.timeout):
         name, described, problem = _description(reply)
         if problem:
-            log(WARNING, "%s is left out of the schema: %s", name, problem)
+            log(WARNING, "%s is not included in the schema: %s", name, problem)
         else:
             descriptions[f"{name} (node {reply.metadata.src_node_id})"] = described
     schema, refused = widen_schema(schema, descriptions)
     for name, reason in refused.items():
-        log(WARNING, "%s is left out of the schema: %s", name, one_line(reason))
+        log(WARNING, "%s is not included in the schema: %s", name, one_line(reason))
     log(INFO, "The schema covers the columns of %d sites", len(descriptions) - len(refused))
     return schema
 
@@ -108,14 +108,14 @@ def _description(reply: Message) -> tuple[str, Any, str]:
     about = reply.content.config_records.get(CLIENT, ConfigRecord())
     name = one_line(about.get(NAME) or name, 60)
     if DESCRIBE not in about:
-        return name, None, one_line(about.get(PROBLEM, "it says nothing of its columns"))
+        return name, None, one_line(about.get(PROBLEM, "it did not describe its columns"))
     text = str(about[DESCRIBE])
     try:
         if len(text) > LONGEST:
             raise ValueError("too long")
         return name, json.loads(text), ""
     except (ValueError, RecursionError):
-        return name, None, "what it says of its columns cannot be read"
+        return name, None, "its description of its columns cannot be read"
 
 
 def open_study(settings: Settings) -> tuple[Settings, Study | None]:

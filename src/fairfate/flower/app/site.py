@@ -121,7 +121,7 @@ def _discreet() -> Iterator[None]:
         log(WARNING, "The file does not fit the server's schema: %s", error)
         raise SiteError(error.public) from None
     except Exception as error:
-        log(WARNING, "Could not do what the server asked", exc_info=error)
+        log(WARNING, "The server's question could not be answered", exc_info=error)
         raise SiteError("the site's program failed; its own log says why") from None
 
 
@@ -182,9 +182,9 @@ class Site:
         """SiteError unless the site has as many training rows as it must."""
         low, high = self.rows
         if number < low:
-            raise SiteError("this site has fewer rows than it must have to train")
+            raise SiteError("this site has fewer training rows than the minimum")
         if number > high:
-            raise SiteError("this site has more rows than the study has it train on")
+            raise SiteError("this site has more training rows than the study allows")
 
 
 class SiteApp(ClientApp):
@@ -220,7 +220,7 @@ def respond(message: Message, context: Context, network: str | None = None) -> M
     except RefusedError:
         raise
     except Exception as error:  # whatever it is, others hear nothing of it
-        log(WARNING, "This site answers nothing: %s", error)
+        log(WARNING, "The message is refused: %s", error)
         raise RefusedError from None
 
 
@@ -298,7 +298,7 @@ def _schema_of(config: Mapping[str, Any], context: Context) -> Schema:
     if SCHEMA in config:
         context.state[SCHEMA] = ConfigRecord({SCHEMA: str(config[SCHEMA])})
     if SCHEMA not in context.state:
-        raise SiteError("no schema came with the first question")
+        raise SiteError("the run's first question had no schema")
     return Schema.from_json(str(context.state[SCHEMA][SCHEMA]))
 
 
