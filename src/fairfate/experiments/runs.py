@@ -276,7 +276,7 @@ class Run:
         """The outcomes that the recommended model decides for new rows; see `FairModel.predict`."""
         return self.model().predict(frame, **options)
 
-    @property
+    @cached_property
     def groups(self) -> pd.DataFrame:
         """Each group's rows, selection rate and error rates under each strategy, with 95 % intervals."""
         return group_rates(self.rounds, self.grouping)

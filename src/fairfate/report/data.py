@@ -77,6 +77,8 @@ class ReportData:
     """All rounds of an unfinished run; those that are compared are of as many rounds in every seed."""
     min_cell: int = MIN_CELL
     """The least count that a report shows; 0 for all."""
+    run: Run | None = None
+    """The only finished one, which knows its candidates and rates by itself."""
 
     def __post_init__(self) -> None:
         """Have one value of SP, EO and EQO wherever they are shown: see `reported_fairness`."""
@@ -118,6 +120,7 @@ class ReportData:
             progress=runs[0].progress,
             begun=None if compared is rounds else rounds,
             min_cell=min_cell,
+            run=only if compared is rounds else None,
         )
 
     @classmethod
@@ -178,7 +181,7 @@ class ReportData:
     def candidates(self) -> list[Candidate]:
         """Each strategy on the validation rows, and why it is rejected; empty where that is not known."""
         try:
-            return assess(self.rounds, self.metric, self.groups)
+            return assess(self.rounds, self.metric, self.groups) if self.run is None else self.run.candidates
         except InputError:
             return []
 
@@ -237,7 +240,7 @@ class ReportData:
     @cached_property
     def rates(self) -> pd.DataFrame:
         """What each strategy does to each group."""
-        return group_rates(self.rounds, self.groups)
+        return group_rates(self.rounds, self.groups) if self.run is None else self.run.groups
 
     def rates_of_line(self, line: int) -> pd.DataFrame:
         """What one strategy does to each group."""
