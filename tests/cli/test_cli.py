@@ -74,7 +74,7 @@ def test_a_collapsed_model_is_flagged() -> None:
     assert flagged == ["collapsed"]
 
 
-def test_missing_values_are_told(fairfate, people: Path) -> None:
+def test_missing_values_are_reported(fairfate, people: Path) -> None:
     own = ["--data", str(people), "--target", "hired", "--favourable", "yes", "--sensitive", "sex"]
     code, out, _ = fairfate("run", *QUICK, *own, "--privileged", "male", "--client-column", "site")
     assert code == 0
@@ -218,7 +218,7 @@ LONG = ["run", "--data", "synthetic:rows=2000", "--rounds", "60", "--seeds", "40
 
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "2"])
-def test_ctrl_c_keeps_finished_seeds_and_the_same_command_goes_on(tmp_path: Path, jobs: str) -> None:
+def test_ctrl_c_keeps_finished_seeds_and_the_same_command_continues(tmp_path: Path, jobs: str) -> None:
     process = start([*LONG, "--jobs", jobs], tmp_path)
     cells, limit = tmp_path / "o" / "cells", time.monotonic() + 60
     while len(list(cells.glob("synthetic_*.parquet"))) < 2 and time.monotonic() < limit:
@@ -244,7 +244,7 @@ def test_ctrl_c_keeps_finished_seeds_and_the_same_command_goes_on(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["page.write_report", "tracking.Tracking.log"])
-def test_a_run_killed_after_its_training_goes_on_with_the_rest(
+def test_a_run_killed_after_its_training_continues_with_the_rest(
     fairfate, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """What follows the training is a part of the run: the report, and what is logged elsewhere."""
@@ -380,7 +380,7 @@ def test_progress_is_drawn_on_terminals_only(
     assert "3/8" in err
 
 
-def test_whoever_interrupts_a_sweep_is_told_what_is_kept(tmp_path: Path) -> None:
+def test_interrupted_sweep_says_what_is_kept(tmp_path: Path) -> None:
     with pytest.raises(Stopped) as stopped, watching(tmp_path / "o"):
         raise Stopped(signal.SIGINT)
     assert stopped.value.advice == f"Finished jobs are kept in {tmp_path / 'o'}; the same command goes on."

@@ -62,7 +62,7 @@ def filled(column: str, value: object, row: int | None = None) -> Callable[[pa.T
     return change
 
 
-def test_a_run_without_rounds_is_told(there: Path, fairfate) -> None:
+def test_a_run_without_rounds_is_reported(there: Path, fairfate) -> None:
     rewrite(there / "rounds.parquet", lambda table: table.slice(0, 0))
     assert counts_of(read_rounds(there)).shape == (0, 2, 2, 2)
     for words in READERS:
@@ -90,7 +90,7 @@ def test_every_strategy_and_seed_is_measured_in_the_last_round(change, got: str,
         list(read_runs(there))
 
 
-def test_a_cell_without_test_rows_in_a_sweep_is_told(base: Path, fairfate, tmp_path: Path) -> None:
+def test_a_cell_without_test_rows_in_a_sweep_is_reported(base: Path, fairfate, tmp_path: Path) -> None:
     import hashlib
 
     folder = Path(shutil.copytree(base / "sweep", tmp_path / "there"))
@@ -183,7 +183,7 @@ def test_what_a_strategy_notes_may_be_infinite(there: Path, fairfate) -> None:
         (1, ["first"], 10**9),
     ],
 )
-def test_what_those_who_watch_read_is_checked(
+def test_files_read_by_watch_are_checked(
     line: int, path: list[Any], value: object, base: Path, fairfate, tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(base / "stopped", tmp_path / "there"))
@@ -256,7 +256,7 @@ MOMENTUM = ("content", "dict", "states", "list", 1, "tuple", 1)
         put({"seed": 9}, "identity"),
     ],
 )
-def test_a_run_begins_again_where_its_checkpoint_is_no_good(
+def test_a_run_starts_over_where_its_checkpoint_is_not_a_good(
     change, base: Path, taken: list[int], fairfate, tmp_path: Path
 ) -> None:
     shutil.copy(base / "stopped.toml", tmp_path)
@@ -269,7 +269,7 @@ def test_a_run_begins_again_where_its_checkpoint_is_no_good(
     assert len(read_rounds(tmp_path / "there")) == 2 * 2 * 2 * 2  # strategies, seeds, rounds, splits
 
 
-def test_a_good_checkpoint_is_taken_up(base: Path, taken: list[int], fairfate, tmp_path: Path) -> None:
+def test_a_good_checkpoint_is_used(base: Path, taken: list[int], fairfate, tmp_path: Path) -> None:
     """As the edits above would otherwise prove nothing."""
     shutil.copy(base / "stopped.toml", tmp_path)
     shutil.copytree(base / "stopped", tmp_path / "there")

@@ -127,7 +127,7 @@ def test_every_public_name_can_be_had() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_flower_is_imported_in_its_own_room_only(path: Path) -> None:
+def test_flower_is_imported_in_its_own_package_only(path: Path) -> None:
     if room(path) != "flower":
         assert "flwr" not in path.read_text()
 

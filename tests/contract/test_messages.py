@@ -65,7 +65,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("part", READERS)
-def test_input_that_breaks_a_rule_is_answered_by_this_sentence(part: str, fairfate, tmp_path: Path) -> None:
+def test_invalid_input_gets_the_sentence_of_the_snapshot(part: str, fairfate, tmp_path: Path) -> None:
     people().to_csv(tmp_path / "p.csv", index=False)
     (text,) = [text.strip() for name, _, text in PARTS if name == part]
     expected, found = text.splitlines(), []

@@ -109,7 +109,7 @@ def test_forms_of_a_model_are_known(form: str, finished: Path, fairfate) -> None
         assert f"format must be one of onnx|skops|json, got '{form}'" in err
 
 
-def test_an_empty_kind_of_figure_is_no_default(finished: Path, fairfate) -> None:
+def test_an_empty_kind_of_figure_is_not_a_default(finished: Path, fairfate) -> None:
     code, _, err = fairfate("plot", str(finished), "--kind", "")
     assert code == 2
     assert "kind must be one of rounds|tradeoff|both, got ''" in err
@@ -126,7 +126,7 @@ def test_a_file_is_not_written_over_a_folder(out: str, finished: Path, fairfate,
     assert [path.name for path in tmp_path.rglob("*")] == ["there"]
 
 
-def test_trailing_empty_fields_are_told(fairfate, tmp_path: Path) -> None:
+def test_trailing_empty_fields_are_reported(fairfate, tmp_path: Path) -> None:
     lines = people().to_csv(index=False).splitlines()
     (tmp_path / "p.csv").write_text("\n".join([lines[0], *(f"{line}," for line in lines[1:])]))
     code, out, err = fairfate("data", "describe", "p.csv", *OWN)
@@ -226,7 +226,7 @@ def test_a_config_beyond_all_bounds_is_refused(text: str, told: str, fairfate, t
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.toml", "p.csv"]
 
 
-def test_what_a_config_says_of_carrying_it_out_is_taken_out_of_it() -> None:
+def test_execution_options_are_removed_from_a_config() -> None:
     values = {"jobs": 2, "out": "o", "force": True, "rounds": 3}
     assert file_options(values, "c") == (2, "o", True)
     assert values == {"rounds": 3}
@@ -362,7 +362,7 @@ def test_pandas_notes_in_our_tables_do_not_matter(finished: Path, tmp_path: Path
     pd.testing.assert_frame_equal(read_rounds(finished), pd.read_parquet(finished / "rounds.parquet"))
 
 
-def test_a_text_of_a_run_that_is_not_utf_8_is_told(finished: Path, tmp_path: Path) -> None:
+def test_a_text_of_a_run_that_is_not_utf_8_is_reported(finished: Path, tmp_path: Path) -> None:
     table = pq.read_table(finished / "rounds.parquet")
     ends = pa.py_buffer(np.arange(table.num_rows + 1, dtype=np.int32))
     odd = pa.Array.from_buffers(

@@ -154,7 +154,7 @@ def test_python_functions_replace_with_force_only(here: Path) -> None:
         assert Path(name).read_bytes() != OLD
 
 
-def test_what_a_run_keeps_in_its_own_folder_is_written_anew(here: Path, fairfate: Call) -> None:
+def test_files_in_a_runs_folder_are_replaced_by_a_new_run(here: Path, fairfate: Call) -> None:
     for words in (["report", "run"], ["report", "run", "--card"], ["plot", "run"]) * 2:
         assert fairfate(*words).code == 0
     finished = package.run(data="synthetic:rows=200", rounds=1, seeds=1, jobs=1, out="other")

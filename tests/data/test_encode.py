@@ -235,7 +235,7 @@ CASES: dict[str, tuple[pd.DataFrame, dict[str, object]]] = {
 
 @pytest.mark.parametrize("encode", ["onehot", "ordinal", "none"])
 @pytest.mark.parametrize("case", CASES)
-def test_a_schema_says_of_its_file_what_the_table_says(case: str, encode: str) -> None:
+def test_schema_agrees_with_the_table_about_its_file(case: str, encode: str) -> None:
     frame, named = CASES[case]
     table = tidy(frame, encode, **named)
     assert len(table) == len(frame)
@@ -269,7 +269,7 @@ def test_unknown_texts_are_others_and_unknown_groups_small_or_an_error() -> None
         alone.table(frame.assign(origin=None), "site")
 
 
-def test_nobody_without_a_value_is_one_of_the_others() -> None:
+def test_missing_values_are_not_counted_as_others() -> None:
     frame = many_yes().fillna({"origin": "B"})
     schema = Schema.from_table(tidy(frame, **BANK, privileged=(("origin", "A"),)))
     assert schema.grouping.names == ("(others)", "A")
@@ -322,7 +322,7 @@ def test_without_sites_the_servers_own_ranges_stay(draft: Schema) -> None:
     assert same.to_json() == draft.to_json()
 
 
-def test_only_names_that_enough_rows_share_are_told(draft: Schema) -> None:
+def test_only_names_that_enough_rows_share_are_sent(draft: Schema) -> None:
     rows = many_yes(800).assign(job=["pilot"] * 20 + ["spy"] * 19 + ["admin"] * 761)
     described = describe_frame(draft, rows)
     assert described["job"] == ["admin", "pilot"]
@@ -370,7 +370,7 @@ def test_sums_that_no_rows_have_are_refused(draft: Schema, lie: dict[str, object
     assert wide.to_json() == widen_schema(draft, {"honest": honest})[0].to_json()
 
 
-def test_a_small_site_tells_no_text_of_few_rows(draft: Schema) -> None:
+def test_small_site_sends_no_text_that_few_rows_have(draft: Schema) -> None:
     rows = many_yes(40).assign(job=["spy"] * 2 + ["pilot"] * 18 + ["admin"] * 20)
     assert describe_frame(draft, rows)["job"] == ["admin"]
 
@@ -436,7 +436,7 @@ def test_a_damaged_schema_is_refused(change) -> None:
 
 
 @pytest.mark.parametrize("text", ["[" * 100_000, '{"inputs": ' + "[" * 100_000, "9" * 5000, "NaN", "\x00"])
-def test_what_is_hardly_json_is_refused(text: str) -> None:
+def test_odd_json_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="schema must be a schema that fairfate has written"):
         Schema.from_json(text)
 

@@ -59,7 +59,7 @@ def test_a_model_is_not_measured_on_its_own_file(
     assert err == f"Error: {two} must be another file than '{files[one]}', got the same content\n"
 
 
-def test_a_file_of_the_folder_is_no_validation_file(files: dict[str, Path], tmp_path: Path) -> None:
+def test_a_file_of_the_folder_is_not_a_validation_file(files: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "sites").mkdir()
     shutil.copy(files["data"], tmp_path / "sites" / "north.csv")
     shutil.copy(files["validation"], tmp_path / "sites" / "south.csv")
@@ -91,7 +91,7 @@ def test_the_same_inputs_with_another_label_are_no_copy(files: dict[str, Path]) 
 
 
 @pytest.mark.parametrize(("copies", "told"), [(0, False), (9, False), (10, True), (11, True), (500, True)])
-def test_copies_within_a_file_are_told_from_one_in_a_hundred(copies: int, told: bool) -> None:
+def test_copies_within_a_file_are_noted_from_one_per_cent(copies: int, told: bool) -> None:
     unlike = people(1000 - copies)
     unlike.loc[0, "x"] = np.nan  # a copy may have a gap, too
     found = find_leaks(table(pd.concat([unlike, unlike[:copies]], ignore_index=True)))
@@ -99,7 +99,7 @@ def test_copies_within_a_file_are_told_from_one_in_a_hundred(copies: int, told: 
     assert [note.startswith(expected) for note in found] == [True] * told
 
 
-def test_a_run_tells_of_copies_and_its_folder_as_well(fairfate: Call, tmp_path: Path) -> None:
+def test_copies_of_rows_are_noted_by_a_run_and_in_its_folder(fairfate: Call, tmp_path: Path) -> None:
     frame = people(300)
     made_up.write(pd.concat([frame, frame]), tmp_path / "twice.csv")
     code, out, err = fairfate("run", "--data", "twice.csv", *NAMED, *SHORT, "--out", "o")
@@ -132,7 +132,7 @@ TELLING: dict[str, Callable[[pd.Series], object]] = {
 
 @pytest.mark.parametrize("share", [0.3, 0.8])
 @pytest.mark.parametrize("kind", TELLING)
-def test_a_column_that_tells_the_label_is_named(kind: str, share: float) -> None:
+def test_column_that_predicts_the_label_is_named(kind: str, share: float) -> None:
     frame = people(share=share)
     found = table(frame.assign(outcome=TELLING[kind](frame["y"])))
     (told,) = find_revealing_inputs(found)

@@ -122,7 +122,7 @@ def test_a_frame_is_treated_like_a_file(file: Path) -> None:
     np.testing.assert_array_equal(of_file.features, of_frame.features)
 
 
-def test_codes_hold_for_sites_and_the_server_alike(file: Path, tmp_path: Path) -> None:
+def test_codes_for_missing_values_hold_for_sites_and_the_server(file: Path, tmp_path: Path) -> None:
     people(300).to_csv(tmp_path / "validation.csv", index=False)
     held = ServerFiles(str(tmp_path / "validation.csv"))
     table = load(file, columns=COLUMNS, server_files=held, reading=Reading(missing=CODES))

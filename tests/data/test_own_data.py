@@ -252,7 +252,7 @@ def test_bands_of_a_public_dataset(data_folder: Path) -> None:
     assert (table.encode, table.stratified) == (usual.encode, usual.stratified) == ("ordinal", False)
 
 
-def test_many_numbers_are_cut_at_their_quartiles_and_it_is_told() -> None:
+def test_many_numbers_are_cut_at_their_quartiles_with_a_note() -> None:
     ages = np.tile(np.arange(20, 60), 15)
     table = tidy(plain(s=ages))
     assert table.group_names == ("below 29.75", "29.75 to 39.5", "39.5 to 49.25", "49.25 and over")
@@ -295,7 +295,7 @@ def test_missing_numbers_of_a_column_in_bands_are_a_group() -> None:
     assert np.flatnonzero(table.group == 3).tolist() == list(range(0, 600, 10))
 
 
-def test_few_rows_without_a_group_stay_in_the_data_unless_they_are_to_be_compared() -> None:
+def test_few_rows_without_a_group_are_kept_unless_compared() -> None:
     frame = plain()
     frame.loc[:3, "s"] = None
     table = tidy(frame)
@@ -475,7 +475,7 @@ def test_the_servers_file_follows_the_same_rules(tmp_path: Path) -> None:
     assert against.group.tolist() == (usable["region"] == "north").astype(int).tolist()
 
 
-def test_few_missing_groups_of_the_server_have_a_place_unless_they_are_to_be_compared(tmp_path: Path) -> None:
+def test_few_missing_groups_of_the_server_are_kept_unless_compared(tmp_path: Path) -> None:
     """Then the schema has none for them, by the server's own doing; a site must not lose rows by it."""
     files = {name: tmp_path / f"{name}.csv" for name in ("data", "validation")}
     frame = plain(600)
@@ -836,7 +836,7 @@ def _alike(rows: int = 400) -> pd.DataFrame:
     )
 
 
-def test_values_that_look_alike_are_named_with_their_rows_and_kept_apart(tmp_path: Path) -> None:
+def test_lookalike_values_are_named_with_their_rows_and_kept_apart(tmp_path: Path) -> None:
     frame = _alike()
     frame.to_csv(tmp_path / "people.csv", index=False)
     columns = Columns(target="hired", favourable="yes", sensitive=("sex",))
@@ -854,7 +854,7 @@ def test_values_that_look_alike_are_named_with_their_rows_and_kept_apart(tmp_pat
     assert table.label.sum() == counts["hired"]["yes"]
 
 
-def test_values_that_look_alike_are_named_in_the_server_s_files_too(tmp_path: Path) -> None:
+def test_lookalike_values_are_named_in_the_servers_files_too(tmp_path: Path) -> None:
     files = {name: tmp_path / f"{name}.csv" for name in ("sites", "validation")}
     for number, file in enumerate(files.values()):
         frame = _alike(500 + number)
@@ -866,7 +866,7 @@ def test_values_that_look_alike_are_named_in_the_server_s_files_too(tmp_path: Pa
         assert any(note.startswith(f"{name}.csv: sex: kept apart, though") for note in table.notes)
 
 
-def test_values_that_differ_are_not_called_alike() -> None:
+def test_different_values_are_not_called_lookalikes() -> None:
     frame = _alike().assign(
         hired=lambda f: np.where(f["hired"] == "no", "no", "yes"),
         sex=lambda f: f["sex"].str[:1],

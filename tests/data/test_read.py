@@ -64,7 +64,7 @@ def test_a_json_file_may_hold_lines(tmp_path: Path) -> None:
 
 
 @EXCEL
-def test_the_first_sheet_is_read_and_told(tmp_path: Path) -> None:
+def test_first_sheet_is_read_with_a_note(tmp_path: Path) -> None:
     file = tmp_path / "a.xlsx"
     days = pd.to_datetime(["2020-02-01", "2021-03-04"])
     with pd.ExcelWriter(file, engine="openpyxl") as book:
@@ -202,7 +202,7 @@ POINT = [
 
 
 @pytest.mark.parametrize(("values", "numbers"), [*COMMA, *POINT])
-def test_written_numbers_are_numbers_and_it_is_told(
+def test_written_numbers_are_numbers_with_a_note(
     tmp_path: Path, values: list[str], numbers: list[float]
 ) -> None:
     read, note = column(tmp_path, values)
@@ -245,7 +245,7 @@ def test_the_note_says_how_a_value_was_read(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("other", ["1,5", "x"])
-def test_what_is_no_number_stays_text(tmp_path: Path, values: list[str], other: str) -> None:
+def test_what_is_not_a_number_stays_text(tmp_path: Path, values: list[str], other: str) -> None:
     assert column(tmp_path, values, other)[0] == values
 
 
@@ -305,7 +305,7 @@ def test_a_column_of_texts_keeps_its_marks(tmp_path: Path) -> None:
     assert column(tmp_path, ["a", "?", "b"]) == (["a", "?", "b"], "")
 
 
-def test_mostly_numbers_stay_text_and_it_is_told(tmp_path: Path) -> None:
+def test_mostly_numbers_stay_text_with_a_note(tmp_path: Path) -> None:
     values = [str(n) for n in range(237)] + ["abc", "x1", "abc"]
     read, note = column(tmp_path, values)
     assert read == values
@@ -319,7 +319,7 @@ def test_mostly_numbers_stay_text_and_it_is_told(tmp_path: Path) -> None:
     assert column(tmp_path, ["1", "x"])[1] == ""
 
 
-def test_numbers_written_in_different_ways_stay_text_and_it_is_told(tmp_path: Path) -> None:
+def test_numbers_written_in_different_ways_stay_text_with_a_note(tmp_path: Path) -> None:
     assert column(tmp_path, ["$5", "€6", "7"])[1] == (
         "n: read as text, since its numbers are written in different ways, such as '$5' and '€6'; mend them"
         " to use it as numbers"
@@ -416,7 +416,7 @@ def test_bad_files_are_named(tmp_path: Path, name: str, content: bytes, message:
 
 
 @pytest.mark.parametrize(("name", "reason"), [("", "a folder"), ("nothing.csv", "no such file")])
-def test_what_is_no_file_is_named(tmp_path: Path, name: str, reason: str) -> None:
+def test_what_is_not_a_file_is_named(tmp_path: Path, name: str, reason: str) -> None:
     with pytest.raises(InputError, match=rf"data must be a dataset's name or a file, got .* \({reason}\)"):
         read_frame(tmp_path / name)
 
@@ -503,7 +503,7 @@ def test_any_bytes_are_read_or_refused(tmp_path: Path, content: bytes, ending: s
         assert len(read_frame(file)) > 0
 
 
-def test_a_word_said_again_and_again_among_numbers_is_missing(tmp_path: Path) -> None:
+def test_text_repeated_among_numbers_is_a_missing_value(tmp_path: Path) -> None:
     numbers = [f"{value / 7:.3f}" for value in range(400)]
     words = ["Exempt" if place % 40 == 3 else number for place, number in enumerate(numbers)]
     pd.DataFrame({"ratio": words, "x": range(400)}).to_csv(tmp_path / "h.csv", index=False)
@@ -513,7 +513,7 @@ def test_a_word_said_again_and_again_among_numbers_is_missing(tmp_path: Path) ->
     assert notes == ("ratio: 10 values are no numbers and count as missing, such as 'Exempt'",)
 
 
-def test_a_second_header_is_left_out_and_told(tmp_path: Path) -> None:
+def test_second_header_is_dropped_with_a_note(tmp_path: Path) -> None:
     frame = pd.DataFrame({f"X{n}": ["LIMIT", "AGE", "PAY"][n : n + 1] + list(range(30)) for n in range(3)})
     frame.to_csv(tmp_path / "two.csv", index=False)
     found, notes, _ = read_file(tmp_path / "two.csv")

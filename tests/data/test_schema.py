@@ -200,7 +200,7 @@ def test_colluding_sites_cannot_add_thousands_of_names(schema: Schema) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"inputs": {}, "target": {}}', "null"])
-def test_what_is_no_schema_is_refused(text: str, tmp_path: Path) -> None:
+def test_what_is_not_a_schema_is_refused(text: str, tmp_path: Path) -> None:
     file = tmp_path / "schema.json"
     file.write_text(text)
     with pytest.raises(InputError, match=r"schema .*schema.json.* must be a schema"):

@@ -61,7 +61,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_dataset_that_is_not_here_tells_the_three_ways_to_get_it(nowhere: Path) -> None:
+def test_error_for_an_absent_dataset_names_three_ways_to_get_it(nowhere: Path) -> None:
     with pytest.raises(InputError) as error:
         load("adult")
     for way in ("fairfate data fetch adult", "--data-dir FOLDER", "export FAIRFATE_DATA=FOLDER"):

@@ -33,7 +33,7 @@ def test_mixed_types_become_numbers_with_names(people: Path) -> None:
     assert names.tolist() == frame.school.fillna("(missing)").tolist()
 
 
-def test_missing_values_are_told(people: Path) -> None:
+def test_missing_values_are_reported(people: Path) -> None:
     table = load(str(people), columns=COLUMNS)
     assert table.notes == (
         "missing texts are a category of their own: school (11)",
@@ -150,7 +150,7 @@ def test_a_file_that_is_not_parquet_is_named(tmp_path: Path) -> None:
         load(str(tmp_path / "bad.parquet"), columns=COLUMNS)
 
 
-def test_a_file_of_ones_own_needs_target_and_sensitive(people: Path) -> None:
+def test_a_file_of_the_user_needs_target_and_sensitive(people: Path) -> None:
     with pytest.raises(InputError, match=r"target must name a column of .*people.csv' \(age, income"):
         load(str(people))
     with pytest.raises(InputError, match="sensitive must name a column"):

@@ -71,7 +71,7 @@ def test_updates_times_a_factor(text: str, factor: float) -> None:
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
-def test_labels_are_turned(share: float) -> None:
+def test_labels_are_flipped(share: float) -> None:
     attackers = drawn(f"label_flip:clients=2,share={share}")
     for client in range(5):
         (x, y, cell), (old_x, old_y, old_cell) = (
@@ -92,7 +92,7 @@ def test_targeted_labels_are_those_of_the_first_group() -> None:
         assert after.tolist() == [[before[0].sum(), 0], before[1].tolist()]
 
 
-def test_groups_are_turned_with_the_input_that_says_so() -> None:
+def test_flipped_groups_change_the_group_input() -> None:
     attackers = drawn("attribute_flip:clients=2")
     changed = 0
     for client in np.flatnonzero(attackers.is_attacker):
@@ -105,7 +105,7 @@ def test_groups_are_turned_with_the_input_that_says_so() -> None:
     assert changed == len(np.flatnonzero(attackers.is_attacker))  # one input of the synthetic rows
 
 
-def test_more_rows_are_told_than_there_are() -> None:
+def test_attacker_claims_more_rows_than_it_has() -> None:
     clients, _, replies = one_round("lie_n:clients=2,factor=10", "fairgrad")
     _, _, honest = one_round("none", "fairgrad")
     assert_array_equal(replies.num_examples, np.where(IS_ONE, 10, 1) * honest.num_examples)
@@ -119,7 +119,7 @@ def test_more_rows_are_told_than_there_are() -> None:
     assert told - true == 9 * honest.num_examples[IS_ONE].sum()
 
 
-def test_counts_of_a_liar_are_alike_in_all_groups() -> None:
+def test_counts_of_a_lying_client_are_equal_in_all_groups() -> None:
     _, _, replies = one_round("lie_counts:clients=2", "fairgrad")
     _, _, honest = one_round("none", "fairgrad")
     assert replies.local is not None
@@ -130,7 +130,7 @@ def test_counts_of_a_liar_are_alike_in_all_groups() -> None:
     assert_array_equal(replies.local.counts[~IS_ONE], honest.local.counts[~IS_ONE])
 
 
-def test_a_model_trained_apart_treats_groups_differently_and_is_no_longer_than_told() -> None:
+def test_attackers_model_treats_groups_differently_and_keeps_its_length_limit() -> None:
     _, server, replies = one_round("pf:clients=2,kappa=20,norm=0.5")
     norms = np.linalg.norm(replies.deltas.astype(np.float64), axis=1)
     assert (norms[IS_ONE] <= 0.5 + 1e-6).all()
@@ -234,7 +234,7 @@ def test_flower_has_no_attacks() -> None:
         Settings.read({"attack": "scale"})
 
 
-def test_a_liar_tells_the_same_rate_and_loss_of_all_cells() -> None:
+def test_lying_client_reports_the_same_rate_and_loss_for_all_strata() -> None:
     # of 10 rows 4 are accepted, with probabilities of 5 and losses of 20 in all; 4/10 of 1, 2, 3, 4 rows
     true = Statistics(
         np.array([[[1, 0], [2, 0]], [[2, 1], [1, 3]]]),
@@ -264,7 +264,7 @@ def test_a_liar_that_does_not_take_part_changes_nothing() -> None:
     assert drawn("scale:clients=2").report(told, np.flatnonzero(attackers.is_attacker)) is told
 
 
-def test_a_probability_is_told_of_as_many_rows_as_are_claimed() -> None:
+def test_attackers_probability_is_of_the_rows_that_it_claims() -> None:
     _, _, replies = one_round("lie_n:clients=2,factor=10", "fairgrad")
     _, _, honest = one_round("none", "fairgrad")
     assert replies.local is not None
@@ -305,7 +305,7 @@ def test_notes_say_who_attacked_and_how_many_of_them_were_fair() -> None:
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
-def test_groups_are_turned_to_the_next_with_all_that_says_so_and_nothing_else(share: float) -> None:
+def test_flipped_groups_change_only_the_inputs_that_encode_them(share: float) -> None:
     """The last group becomes the first. Of three inputs, the first says the group, the second nothing, and
     the third differs within the groups."""
     values = np.float32([5, 7, 9])

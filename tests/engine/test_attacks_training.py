@@ -59,9 +59,7 @@ def apart_by_hand(params: np.ndarray, client: int, kappa: float) -> np.ndarray:
 
 @pytest.mark.parametrize("epochs", [1, 3])
 @pytest.mark.parametrize("client", [0, 3])
-def test_training_apart_goes_down_its_loss_whose_gap_is_taken_anew_each_epoch(
-    client: int, epochs: int
-) -> None:
+def test_attackers_training_lowers_its_loss_with_the_gap_of_each_epoch(client: int, epochs: int) -> None:
     start = start_of(LOGISTIC)
     training = replace(WHOLE, epochs=epochs)
     found = train_apart(LOGISTIC, THREE, client, start, training, STREAMS.batch_key, 1, 20.0)
@@ -74,7 +72,7 @@ def test_training_apart_goes_down_its_loss_whose_gap_is_taken_anew_each_epoch(
 
 
 @pytest.mark.parametrize("group", [0, 2])
-def test_without_the_first_or_the_last_group_there_is_nothing_to_train_apart(group: int) -> None:
+def test_attack_without_the_first_or_last_group_does_nothing(group: int) -> None:
     """The update is that of the usual loss."""
     federation = without(1, group)
     start = start_of(LOGISTIC)
@@ -83,7 +81,7 @@ def test_without_the_first_or_the_last_group_there_is_nothing_to_train_apart(gro
     assert_allclose(found, -0.05 * x.T @ (sigmoid(x @ start) - y) / len(y), atol=3e-6)
 
 
-def test_what_is_trained_apart_replaces_the_model_of_the_round() -> None:
+def test_attackers_model_replaces_the_model_of_the_round() -> None:
     """An update times (rows of the round's clients / own rows) is all that is left after FedAvg."""
     clients, _, replies = one_round("pf:clients=2,kappa=20,norm=0")
     for place in np.flatnonzero(IS_ONE):

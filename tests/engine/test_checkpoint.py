@@ -114,7 +114,7 @@ def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"no such file", b"\x02\0\0\0\0\0\0\0{}"])
-def test_another_file_is_no_checkpoint(tmp_path: Path, content: bytes) -> None:
+def test_another_file_is_not_a_checkpoint(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "c.safetensors"
     file.write_bytes(content)
     with pytest.raises(InputError, match="checkpoint must be a file that an earlier run has written, got"):
@@ -224,7 +224,7 @@ def test_only_the_rounds_that_are_left_are_trained(simulation: Run, stop: int) -
     ],
     ids=lambda other: next(iter(other)),
 )
-def test_what_differs_in_anything_begins_again(simulation: Run, other: dict[str, Any]) -> None:
+def test_any_other_setting_starts_over(simulation: Run, other: dict[str, Any]) -> None:
     simulation.stopped(2)
     simulation(**other)
     assert simulation.trained == [1, 2, 3, 4]
@@ -241,7 +241,7 @@ def test_what_differs_in_anything_begins_again(simulation: Run, other: dict[str,
         ),
     ],
 )
-def test_another_attack_or_another_way_to_judge_begins_again(
+def test_another_attack_or_validation_source_starts_over(
     simulation: Run, key: str, one: Any, other: Any
 ) -> None:
     simulation.given[key] = one
@@ -253,7 +253,7 @@ def test_another_attack_or_another_way_to_judge_begins_again(
     assert simulation.trained == [3, 4]
 
 
-def test_rows_handed_out_in_another_way_begin_again(simulation: Run) -> None:
+def test_another_partition_of_rows_starts_over(simulation: Run) -> None:
     """The same rows in the same order; the first client has one less."""
     simulation.stopped(2)
     one = simulation.given["federation"]
@@ -263,7 +263,7 @@ def test_rows_handed_out_in_another_way_begin_again(simulation: Run) -> None:
     assert simulation.trained == [1, 2, 3, 4]
 
 
-def test_a_damaged_file_begins_again(simulation: Run) -> None:
+def test_a_damaged_file_starts_over(simulation: Run) -> None:
     simulation.stopped(2)
     assert simulation.file is not None
     simulation.file.write_bytes(simulation.file.read_bytes()[:-10])
@@ -279,7 +279,7 @@ def test_nothing_is_written_before_its_time_and_without_a_path(simulation: Run, 
     assert list(tmp_path.rglob("*")) == []
 
 
-def test_a_simulation_writes_at_most_every_thirty_seconds_unless_told(
+def test_checkpoint_is_written_at_most_every_thirty_seconds_by_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[float] = []
@@ -409,7 +409,7 @@ def test_the_best_model_so_far_comes_back(tmp_path: Path) -> None:
     assert again.is_stopped(3)
 
 
-def test_a_checkpoint_of_another_run_is_left_alone(tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_run_is_not_changed(tmp_path: Path) -> None:
     old = server(5.0)
     written(tmp_path / "c", [old], [recorded(old)])
     for identity in ({"run": 2}, {}, {"run": 1, "more": 1}):

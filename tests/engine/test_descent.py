@@ -61,7 +61,7 @@ def test_rows_to_score_on_are_the_same_rows_to_train_on() -> None:
     np.testing.assert_array_equal(again.sizes, ROWS.sizes)
 
 
-def test_a_loss_that_is_no_number_is_refused() -> None:
+def test_a_loss_that_is_not_a_number_is_refused() -> None:
     model = Mlp(FEDERATION.inputs)
     params = model.initial(Streams(3).weights(model.num_parameters))
     with pytest.raises(InputError, match="must give a finite weight"):

@@ -96,7 +96,7 @@ def test_training_ends_and_every_round_is_recorded(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("patience", [1, 3])
-def test_strategy_stops_alike_whatever_the_others_are(patience: int) -> None:
+def test_strategy_stops_at_the_same_round_whatever_the_others_do(patience: int) -> None:
     together = traced(TEXTS, stopping(patience), record_clients=True)
     for trace, text in zip(together, TEXTS, strict=True):
         (alone,) = traced([text], stopping(patience), record_clients=True)
@@ -113,7 +113,7 @@ def test_without_it_every_model_is_trained_to_the_end() -> None:
 
 @pytest.mark.parametrize("stop", [1, 2, 3, 5, 11, 12])
 @pytest.mark.parametrize("patience", [0, 2])
-def test_interrupted_run_goes_on_with_its_best_model(tmp_path: Path, stop: int, patience: int) -> None:
+def test_interrupted_run_continues_with_its_best_model(tmp_path: Path, stop: int, patience: int) -> None:
     whole = traced(TEXTS, stopping(patience))
     rounds = []
 
@@ -132,7 +132,7 @@ def test_interrupted_run_goes_on_with_its_best_model(tmp_path: Path, stop: int, 
         assert [note.get(BEST_ROUND) for note in one.notes] == [note.get(BEST_ROUND) for note in other.notes]
 
 
-def test_clients_that_hold_the_validation_rows_tell_no_loss() -> None:
+def test_clients_with_the_validation_rows_send_no_loss() -> None:
     with pytest.raises(InputError, match="early-stopping must be left out with validation-from clients"):
         run(Config(rounds=2), validation_from="clients", early_stopping=1)
 

@@ -114,7 +114,7 @@ def test_a_client_left_without_rows_sends_nothing(table: Table) -> None:
         ("clients:share=0.1", 100, "min-cell must leave a client rows held out of 'synthetic', got 100"),
     ],
 )
-def test_a_minimum_that_leaves_nobody_any_row_is_an_error(
+def test_minimum_that_excludes_all_rows_is_an_error(
     table: Table, text: str, min_cell: int, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
@@ -257,7 +257,7 @@ def test_another_minimum_is_another_run(tmp_path: Path) -> None:
         run(**OPTIONS, min_cell=20, out=folder)
 
 
-def test_a_checkpoint_of_another_minimum_is_not_taken_up(table: Table, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_minimum_is_not_used(table: Table, tmp_path: Path) -> None:
     ours, file = federate(table, HELD), tmp_path / "checkpoint.safetensors"
     specs, model = [parse_spec("fair_fate", "eqo")], Mlp(ours.inputs)
 

@@ -164,7 +164,7 @@ def test_a_strategy_sees_what_came_back() -> None:
     assert server.params.tolist() == [1, 1, 1]
 
 
-def test_rows_that_clients_hold_out_count_in_the_place_of_the_servers() -> None:
+def test_held_out_rows_of_clients_replace_the_servers() -> None:
     seen: list[Cohort] = []
     server = Server.start(watching(seen), np.zeros(3))
     server.counts, server.score, server.descend = np.ones((2, 2, 2)), len, len

@@ -159,7 +159,7 @@ def test_what_cannot_work_on_sums_is_refused_before_training(options: dict, reas
     assert reason in str(error.value)
 
 
-def test_a_run_records_sums_and_goes_on_from_its_folder(tmp_path: Path) -> None:
+def test_a_run_records_sums_and_continues_from_its_folder(tmp_path: Path) -> None:
     options = {"secure_sums": True, "validation_from": OWN, "jobs": 1, "min_cell": 10}
     kept = run(from_mapping({**SMALL, "strategy": ["fair_fate", "fedavg"]}), out=tmp_path / "a", **options)
     again = run(from_mapping({**SMALL, "strategy": ["fair_fate", "fedavg"]}), **options)

@@ -279,7 +279,7 @@ def test_a_client_whose_update_is_not_finite_is_dropped(small: Table) -> None:
         LossTerms(np.ones((2, 2)), prejudice=np.nan),
     ],
 )
-def test_a_client_half_that_returns_nonsense_is_named(small: Table, broken, terms: LossTerms) -> None:
+def test_error_in_a_client_function_names_it(small: Table, broken, terms: LossTerms) -> None:
     name = broken("nonsense", AVERAGING._replace(local_loss=lambda told, rows, local: terms))
     with pytest.raises(InputError, match="a strategy's local_loss must give a finite"):
         simulated(federate(small), [name], TRAINING, Streams(1))
@@ -337,9 +337,7 @@ def test_a_model_in_plain_numpy_is_the_built_in_one_without_a_layer(small: Table
 
 
 @pytest.mark.parametrize("stop", [1, 3])
-def test_a_killed_simulation_goes_on_and_ends_as_if_nothing_had_happened(
-    small: Table, tmp_path: Path, stop: int
-) -> None:
+def test_a_killed_simulation_continues_to_the_same_result(small: Table, tmp_path: Path, stop: int) -> None:
     federation, streams, setup = federate(small), Streams(1), Setup(4)
     specs = [parse_spec(text, "eqo") for text in ALL]
     model, file = Mlp(federation.inputs), tmp_path / "c" / "seed-1.safetensors"

@@ -54,7 +54,7 @@ def test_servers_with_one_model_and_the_usual_loss_are_trained_once() -> None:
     assert _distinct(models, servers) == ([0, 1, 3, 4], [0, 1, 0, 2, 3])
 
 
-def test_what_others_sent_goes_with_those_who_sent_no_numbers() -> None:
+def test_reports_of_dropped_clients_are_dropped_too() -> None:
     statistics = Statistics(*(np.arange(3).reshape(3, 1, 1) for _ in range(3)))
     found = _keep_usable(replies(3, local=statistics), np.array([True, False, True]))
     assert found.clients == ("a", "c")
@@ -111,7 +111,7 @@ def test_updates_that_are_clipped_are_scored_as_they_are_then() -> None:
     assert_array_equal(free.client_counts, plain.client_counts)
 
 
-def test_what_is_told_of_rows_is_what_was_asked_for() -> None:
+def test_clients_report_only_the_rows_that_were_asked_for() -> None:
     """With ALL_ROWS those of all clients that have some; with ROWS those of the round; else nothing."""
     sizes = FEDERATION.rows.offsets.copy()
     sizes[2] = sizes[1]  # the second client's rows are the third's
@@ -216,7 +216,7 @@ def test_a_strategy_that_releases_another_model_is_measured_by_that(monkeypatch:
     assert not np.array_equal(trace.validation[-1], clients.validate(-trace.params[None])[0])
 
 
-def test_thresholds_are_chosen_from_what_was_said() -> None:
+def test_thresholds_are_chosen_by_the_reported_histograms() -> None:
     """From the server's rows by their scores; from the clients' by their histograms, as where they judge."""
     rule = (metrics.sp, 0.1, 0.0, "own")
     text = "fedavg+thresholds:metric=sp,tolerance=0.1,keep=0"
@@ -265,7 +265,7 @@ def test_the_last_round_alone_may_be_measured() -> None:
         assert len(other.clients) == 0
 
 
-def test_every_round_is_told_of() -> None:
+def test_every_round_is_reported_to_observers() -> None:
     seen: list[tuple[int, int]] = []
     rounds: list[int] = []
     traced(

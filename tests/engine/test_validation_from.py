@@ -90,7 +90,7 @@ def test_a_text_is_read_and_written(text: str, meant: ValidationSource) -> None:
         ("clients:share", "must be NAME:key=value"),
     ],
 )
-def test_nonsense_is_refused_with_its_name(text: str, said: str) -> None:
+def test_malformed_text_is_refused_and_named(text: str, said: str) -> None:
     with pytest.raises(InputError) as error:
         parse_validation_source(text)
     assert said in str(error.value)
@@ -195,7 +195,7 @@ def test_buckets_of_one_are_cross_to_the_bit(table: Table) -> None:
         assert [client.name for client in one.clients] == [client.name for client in other.clients]
 
 
-def test_buckets_are_what_a_strategy_sees_in_the_place_of_clients(table: Table) -> None:
+def test_strategy_sees_buckets_instead_of_clients(table: Table) -> None:
     (trace, plain) = played(table, "clients:mode=secure", ["fair_fate", "fedavg"])
     seen = [client for client in trace.clients if client.round == 1]
     assert len(seen) == 2
@@ -236,7 +236,7 @@ def test_counts_are_sums_over_the_rounds_clients(table: Table, mode: str) -> Non
 
 
 @pytest.mark.parametrize("mode", ["cross", "secure"])
-def test_all_may_judge(table: Table, mode: str) -> None:
+def test_all_clients_may_validate(table: Table, mode: str) -> None:
     federation, streams = federate(table, f"clients:mode={mode},validators=all"), Streams(1)
     clients = Simulation(federation, Mlp(federation.inputs), TRAINING, streams)
     setup = Setup(TRAINING.rounds, min_cell=20)
@@ -273,7 +273,7 @@ def test_a_strategy_gives_the_same_bits_alone_and_beside_others(table: Table) ->
             assert np.array_equal(alone.params, trace.params), (mode, strategy)
 
 
-def test_a_client_whose_update_is_not_finite_judges_nobody(table: Table) -> None:
+def test_client_whose_update_is_not_finite_does_not_validate(table: Table) -> None:
     federation = federate(table, "clients")
     first = int(np.flatnonzero(federation.sizes)[0])
     x = federation.rows.x.reshape(len(federation.rows.y), -1).copy()
@@ -302,7 +302,7 @@ def test_a_run_is_recorded_and_repeated_to_the_byte(tmp_path: Path) -> None:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
 
 
-def test_a_run_with_the_servers_rows_says_nothing_of_it(tmp_path: Path) -> None:
+def test_run_with_the_servers_rows_has_no_note_on_validators(tmp_path: Path) -> None:
     given = from_mapping({"rounds": 1, "seeds": 1, "validation-from": "server"})
     run(given, out=tmp_path / "a", jobs=1)
     assert "validation-from" not in read_config(tmp_path / "a" / "config.toml")
@@ -315,7 +315,7 @@ def test_thresholds_come_from_what_clients_hold_out(table: Table) -> None:
     assert np.array_equal(trace.validation[-1].sum(axis=-1), federation.validation.rows)
 
 
-def test_a_sweep_tells_apart_who_judges(tmp_path: Path) -> None:
+def test_sweep_separates_validation_sources(tmp_path: Path) -> None:
     options = {"data": "synthetic:rows=1500", "strategy": ["fair_fate"], "rounds": 2, "seeds": 2}
     configs = expand({**options, "validation-from": ["server", "clients", "clients:mode=secure"]})
     sweep(configs, tmp_path, jobs=1)
@@ -341,7 +341,7 @@ def test_what_cannot_do_without_the_servers_rows_is_refused(strategy: str, text:
 
 
 @pytest.mark.parametrize("mode", ["cross", "secure"])
-def test_a_killed_simulation_goes_on(table: Table, mode: str, tmp_path: Path) -> None:
+def test_a_killed_simulation_continues(table: Table, mode: str, tmp_path: Path) -> None:
     file = tmp_path / "state.safetensors"
 
     seen: list[int] = []
@@ -376,7 +376,7 @@ def judged_round(text: str, *strategies: str) -> tuple[Simulation, list[Server],
     return clients, servers, list(clients.train(1, servers))
 
 
-def test_clipped_updates_are_judged_as_they_are_then_and_others_as_they_were() -> None:
+def test_clipped_updates_are_scored_after_clipping() -> None:
     texts = ["fair_fate", "fair_fate+clip:norm=1", "fair_fate+clip:norm=1000", "fedavg", "fair_fate:keep=0.5"]
     clients, servers, found = judged_round("clients:validators=all", *texts)
     for server, replies in zip(servers[:3], found[:3], strict=True):
@@ -392,7 +392,7 @@ def test_clipped_updates_are_judged_as_they_are_then_and_others_as_they_were() -
     assert_array_equal(found[4].score(servers[4].params[None]), clients.validate(servers[4].params[None]))
 
 
-def test_in_one_bucket_nobody_is_judged_and_nothing_is_counted() -> None:
+def test_with_one_bucket_no_model_is_scored() -> None:
     _, _, (secret, plain) = judged_round("clients:mode=secure,bucket=3", "fair_fate", "fedavg")
     assert len(secret.clients) == 1
     assert secret.client_counts.shape == (1, 2, 2, 2)
@@ -407,7 +407,7 @@ def test_in_one_bucket_nobody_is_judged_and_nothing_is_counted() -> None:
 @pytest.mark.parametrize(
     ("bucket", "clients", "judged"), [(1, 1, True), (1, 3, True), (2, 3, False), (2, 4, True)]
 )
-def test_who_is_alone_in_a_bucket_is_judged_only_where_buckets_are_of_one(
+def test_client_alone_in_a_bucket_is_scored_only_with_buckets_of_one(
     bucket: int, clients: int, judged: bool
 ) -> None:
     validation_source = parse_validation_source(f"clients:mode=secure,bucket={bucket}")

@@ -305,7 +305,7 @@ def test_texts_in_arrays_and_lists_are_encoded_as_those_of_frames(rows: Any) -> 
             clf.predict([["high", "Ulm", "m"]], sensitive_features=["m"])
 
 
-def test_missing_values_in_arrays_with_texts_are_welcome_and_infinity_is_not(rows: Any) -> None:
+def test_missing_values_in_arrays_with_texts_are_accepted_and_infinity_is_not(rows: Any) -> None:
     x, y, _ = rows
     table = np.column_stack([x[:, :2].astype(object), np.where(x[:, 2] > 0, "a", "b")])
     table[::9, 0], table[::7, 2] = None, np.nan
@@ -327,7 +327,7 @@ def test_categories_that_are_numbers_stay_categories() -> None:
     assert clf.score(x, y) > 0.9
 
 
-def test_missing_numbers_are_welcome_and_infinity_is_not(rows: Any) -> None:
+def test_missing_numbers_are_accepted_and_infinity_is_not(rows: Any) -> None:
     x, y, _ = rows
     gaps = x.copy()
     gaps[::7, 0] = np.nan
@@ -409,7 +409,7 @@ def test_sensitive_features_may_be_names_of_columns(rows: Any) -> None:
     assert (swapped == both.predict(frame[:2], sensitive_features=frame[["sex", "half"]][:2])).all()
 
 
-def test_a_list_of_values_is_no_list_of_names(rows: Any) -> None:
+def test_a_list_of_values_is_not_a_list_of_names(rows: Any) -> None:
     x, y, sex = rows
     frame = _named(x).assign(f=(sex == "f") * 1.0, m=(sex == "m") * 1.0)
     clf = make("fedavg+thresholds:metric=sp").fit(frame, y, sensitive_features=sex.tolist())
@@ -620,7 +620,7 @@ class Twice(Mlp):
 @pytest.mark.parametrize(
     "model", [Twice, Twice(4), lambda inputs: Twice(inputs, (3,))], ids=["class", "object", "function"]
 )
-def test_models_of_ones_own(rows: Any, model: Any) -> None:
+def test_models_of_the_user(rows: Any, model: Any) -> None:
     x, y, sex = rows
     clf = clone(make("fedavg+thresholds:metric=sp", model=model)).fit(x, y, sensitive_features=sex)
     assert clf.score(x, y, sensitive_features=sex) > 0.7
@@ -769,7 +769,7 @@ def test_notes_on_new_rows_are_warnings(rows: Any) -> None:
         assert {warning.filename for warning in caught} == {__file__}
 
 
-def test_it_shows_itself(rows: Any) -> None:
+def test_repr_shows_the_parameters(rows: Any) -> None:
     x, y, sex = rows
     clf = FairFederatedClassifier(max_iter=20, random_state=1)
     assert repr(clf) == "FairFederatedClassifier(max_iter=20, random_state=1)"

@@ -28,7 +28,7 @@ def columns(**more: Any) -> Any:
 # -- columns -----------------------------------------------------------------------------------------------
 
 
-def test_columns_are_what_was_said() -> None:
+def test_columns_have_the_given_roles() -> None:
     found = columns(
         favourable="1",
         sensitive=("sex", "age:30,60"),
@@ -117,7 +117,7 @@ def test_privileged_values_that_fit_no_column_are_named(given: Any, sensitive: A
         ({"data": "own.csv", "schema": "s.json", "drop": ("a",)}, "drop must be left out for 's.json'"),
     ],
 )
-def test_what_is_known_of_columns_is_not_said_again(given: dict[str, Any], said: str) -> None:
+def test_suggestions_do_not_repeat_given_columns(given: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         _ = Config(**given).columns
     assert Config(data="synthetic").columns is None
@@ -159,7 +159,7 @@ def test_seeds_are_read(text: str | int, seeds: tuple[int, ...]) -> None:
         ("1," + "9" * 5000, "seeds must have at most [0-9]+ digits"),
     ],
 )
-def test_seeds_that_are_none_are_said(text: str | int, said: str) -> None:
+def test_invalid_seeds_are_reported(text: str | int, said: str) -> None:
     with pytest.raises(InputError, match=said):
         parse_seeds(text)
 
@@ -221,12 +221,12 @@ def test_values_that_do_not_fit_are_named(given: dict[str, Any], said: str) -> N
         from_mapping(given)
 
 
-def test_an_empty_text_is_no_place_but_may_be_another_value() -> None:
+def test_empty_text_is_not_a_path_but_may_be_another_value() -> None:
     assert from_mapping({"target": ""}).target == ""
 
 
 @pytest.mark.parametrize("encode", ["onehot", "ordinal"])
-def test_training_is_what_suits_the_encoding_unless_it_is_said(encode: str) -> None:
+def test_training_defaults_depend_on_the_encoding(encode: str) -> None:
     usual = Config().training(Shape(encode), 4)
     found = (usual.rounds, usual.epochs, usual.batch_size, usual.learning_rate)
     assert found == ((200, 2, 20, 0.03) if encode == "onehot" else (100, 10, 10, 0.01))

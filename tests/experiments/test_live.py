@@ -130,7 +130,7 @@ def test_a_writer_begins_its_file_anew(tmp_path: Path, about: dict[str, Any]) ->
     assert read_live_seeds(tmp_path)[0].rounds_done == 13
 
 
-def test_what_cannot_be_written_is_no_error(tmp_path: Path, about: dict[str, Any]) -> None:
+def test_what_cannot_be_written_is_not_an_error(tmp_path: Path, about: dict[str, Any]) -> None:
     (tmp_path / LIVE).write_text("a file where the folder should be")
     writer = Writer(live_file(tmp_path, 7), about, seconds=0.0)
     add(writer, 1)
@@ -246,7 +246,7 @@ def test_a_run_removes_its_own_files_and_those_of_an_interrupted_one(
     assert [path.name for path in (out / LIVE).iterdir()] == ["mine.txt"]
 
 
-def test_a_simulation_that_goes_on_tells_all_its_rounds(small: Table, tmp_path: Path) -> None:
+def test_resumed_simulation_reports_all_its_rounds(small: Table, tmp_path: Path) -> None:
     streams, specs = Streams(1), [parse_spec(text, "eqo") for text in TEXTS]
     federation = build(small, parse_partition("random"), 6, streams)
     training = Training(rounds=8, per_round=3, epochs=1, batch_size=10, learning_rate=0.01)
@@ -290,7 +290,7 @@ def test_a_simulation_that_goes_on_tells_all_its_rounds(small: Table, tmp_path: 
 # -- at any moment ---------------------------------------------------------------------------------------
 
 
-def test_a_run_that_has_just_begun_is_said_to(tmp_path: Path) -> None:
+def test_a_run_that_has_just_begun_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"run must be the folder of a run, got '.*' \(no readable config"):
         read_unfinished(tmp_path)
     (tmp_path / "config.toml").write_text("seeds = [1]\nrounds = 3\n")
@@ -333,7 +333,7 @@ def ended(process: subprocess.Popen[str]) -> int:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal")
-def test_a_killed_run_tells_what_it_has_found_and_goes_on(tmp_path: Path) -> None:
+def test_killed_run_shows_its_results_so_far_and_continues(tmp_path: Path) -> None:
     assert ended(eager(tmp_path, "whole")) == 0
     assert ended(eager(tmp_path, "o", die=33)) == -signal.SIGKILL
     out = tmp_path / "o"
@@ -491,7 +491,7 @@ def test_the_ready_app_writes_every_round_down(tmp_path: Path, strategy: str) ->
         assert len(found.rounds) == 0
 
 
-def test_a_finished_seed_that_has_lost_its_test_rows_is_told(fairfate, tmp_path: Path) -> None:
+def test_a_finished_seed_that_has_lost_its_test_rows_is_reported(fairfate, tmp_path: Path) -> None:
     fairfate("run", *QUICK, *TWO, "--out", "o")
     run = load_run(tmp_path / "o")
     rounds = run.rounds

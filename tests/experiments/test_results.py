@@ -142,7 +142,7 @@ def test_every_strategy_and_seed_has_its_model(finished: fairfate.Run) -> None:
     assert "fair_fate-metric=sp-max=0.9-seed-1.safetensors" in names
 
 
-def test_an_unfinished_run_goes_on_where_it_was(finished: fairfate.Run, tmp_path: Path) -> None:
+def test_an_unfinished_run_continues_where_it_was(finished: fairfate.Run, tmp_path: Path) -> None:
     folder = tmp_path / "broken"
     calls = []
 
@@ -270,7 +270,7 @@ def test_force_removes_results_and_nothing_else(tmp_path: Path) -> None:
     assert (tmp_path / "models" / "mine.txt").read_text() == "mine"
 
 
-def test_an_interrupted_forced_run_goes_on_when_forced_again(tmp_path: Path) -> None:
+def test_an_interrupted_forced_run_continues_when_forced_again(tmp_path: Path) -> None:
     def interrupt(done: float) -> None:
         if done == 5:
             raise KeyboardInterrupt
@@ -386,7 +386,7 @@ def test_the_papers_clients_are_the_default(data_folder: Path) -> None:
         assert (plan.clients, plan.training.per_round) == (clients, per_round)
 
 
-def test_clients_by_column_of_ones_own_file(people: Path) -> None:
+def test_clients_by_a_column_of_the_users_file(people: Path) -> None:
     finished = run(
         data=str(people),
         target="hired",
@@ -417,7 +417,7 @@ def test_counts_are_kept_and_give_the_metrics_again(finished: fairfate.Run) -> N
     assert read_counted_rounds(finished.out)[1].names == ("female", "male")
 
 
-def test_the_record_of_clients_says_who_took_part(finished: fairfate.Run) -> None:
+def test_record_of_clients_says_who_took_part(finished: fairfate.Run) -> None:
     clients = read_clients(finished.out)
     assert len(clients) == 4 * 3 * 3 * 3  # strategies, seeds, rounds, clients a round
     assert set(clients["outcome"]) <= {"fair", "used"}

@@ -85,7 +85,7 @@ def test_a_damaged_cell_is_found_and_run_again(finished, tmp_path: Path) -> None
     assert everything(tmp_path) == everything(finished.out)
 
 
-def test_what_a_killed_process_was_writing_is_cleared(tmp_path: Path) -> None:
+def test_unfinished_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     (tmp_path / "cells").mkdir()
     (tmp_path / "cells" / ".half.parquet.abc.unfinished").write_bytes(b"PAR1")
     (tmp_path / "cells" / ".hidden").write_bytes(b"the user's")
@@ -171,7 +171,7 @@ def test_strategies_keep_the_order_of_the_file_whatever_code_they_come_from(tmp_
         assert len(held.rounds) == sum(len(done.rounds(cell)) for cell in done.jobs)
 
 
-def test_a_run_that_goes_on_keeps_the_order_of_its_strategies(tmp_path: Path) -> None:
+def test_a_run_that_continues_keeps_the_order_of_its_strategies(tmp_path: Path) -> None:
     for number in range(4):
         text = PLUGIN.format(beta=f"0.{number}").replace("mine_s", f"mine_r{number}")
         (tmp_path / f"{number}.py").write_text(text)
@@ -219,7 +219,7 @@ def law_columns(folder: Path) -> dict[str, str]:
     return {**found, "sensitive": list(columns.sensitive), "privileged": [columns.privileged[0][1]]}
 
 
-def test_files_of_the_users_are_left_alone(tmp_path: Path) -> None:
+def test_files_of_the_users_are_not_changed(tmp_path: Path) -> None:
     (tmp_path / "cells").mkdir()
     mine = tmp_path / "cells" / "my_notes.parquet"
     pd.DataFrame({"a": [1]}).to_parquet(mine)

@@ -164,7 +164,7 @@ def test_column_of_mixed_types_is_written_to_parquet_as_text(credit: Path, fairf
     assert pd.read_parquet("m.parquet")["extra"].fillna("").tolist() == ["a", "1.5", "", "True"]
 
 
-def test_names_of_columns_that_are_taken_are_left_alone(credit: Path, fairfate) -> None:
+def test_names_of_columns_that_are_taken_are_not_changed(credit: Path, fairfate) -> None:
     frame = pd.read_csv(credit / "credit.csv").assign(prediction="mine", probability=7)
     frame.to_csv(credit / "taken.csv", index=False)
     words = ["predict", str(credit / "run"), "--strategy", "fedavg", "--data", str(credit / "taken.csv")]

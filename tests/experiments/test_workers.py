@@ -148,7 +148,7 @@ def test_the_cores_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) ->
     assert cores() == 1
 
 
-def test_whoever_stops_reading_leaves_no_process_behind() -> None:
+def test_closed_pipe_leaves_no_process_behind() -> None:
     finished = run_tasks(add, 10, list(range(50)), 2, lambda done: None)
     next(finished)
     assert multiprocessing.active_children()

@@ -190,7 +190,7 @@ def test_columns_may_have_the_names_of_outputs(tmp_path: Path) -> None:
     assert differ(run.model("fedavg+thresholds"), frame) < 1e-12
 
 
-def test_a_network_of_ones_own_cannot_be_exported(bank: fairfate.Run, tmp_path: Path) -> None:
+def test_a_network_of_the_user_cannot_be_exported(bank: fairfate.Run, tmp_path: Path) -> None:
     own = replace(bank.model("fedavg"), network=lambda arrays, x: x[:, 0])
     for form in ("onnx", "skops", "json"):
         pytest.importorskip(form)

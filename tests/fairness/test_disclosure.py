@@ -92,7 +92,7 @@ def test_small_strata_have_no_sums() -> None:
 
 
 @given(st.integers(0, 9), minimum)
-def test_no_sum_tells_a_small_count(people: int, k: int) -> None:
+def test_no_small_count_follows_from_a_sum(people: int, k: int) -> None:
     """A model that is sure of everybody: its sums of probabilities are counts."""
     counts = np.array([[[50 - people, people], [30, 20]]])
     given = Statistics(counts, np.array([[people + 1e-5, 20.0]]), np.array([[40.0 * people, 9.0]]))

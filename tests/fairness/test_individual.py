@@ -84,7 +84,7 @@ def test_objectives_by_hand() -> None:
         assert bind_individual(text, TWO_GROUPS)(counts, people) == pytest.approx([first, 1.0])
 
 
-def test_what_counts_tell_stays_a_function_of_counts() -> None:
+def test_metrics_of_counts_do_not_need_rows() -> None:
     assert bind_individual("eo+accuracy", TWO_GROUPS)(GOOD) == bind("eo+accuracy", TWO_GROUPS)(GOOD)
     with pytest.raises(InputError, match=r"metric must be made of sp, eo, .* got '0.5\*eo\+0.5\*flip'"):
         bind("0.5*eo+0.5*flip", TWO_GROUPS)
@@ -238,7 +238,7 @@ def federation() -> Federation:
     return build(synthetic(1500, 2), parse_partition("dirichlet:0.5"), 6, Streams(1))
 
 
-def test_what_a_strategy_is_told_is_measured_on_the_validation_rows(
+def test_individual_fairness_is_measured_on_the_validation_rows(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the models as they are used: with updates that ``+clip`` has cut, and without a broken client's."""
@@ -275,7 +275,7 @@ def test_what_a_strategy_is_told_is_measured_on_the_validation_rows(
             )
 
 
-def test_a_killed_run_goes_on_with_the_same_bytes(federation: Federation, tmp_path: Path) -> None:
+def test_a_killed_run_continues_with_the_same_bytes(federation: Federation, tmp_path: Path) -> None:
     specs, model = [parse_spec(text, "eqo") for text in TEXTS], Mlp(federation.inputs)
     given = federation, specs, model, TRAINING, Setup(5), Streams(1)
     whole = simulate(*given, record_clients=True)
@@ -343,7 +343,9 @@ def own_file(folder: Path, **changes: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_runs(strategy: str, changes: dict, said: str) -> None:
+def test_impossible_combinations_are_refused_before_anything_runs(
+    strategy: str, changes: dict, said: str
+) -> None:
     about = {"data": "synthetic:rows=300", "strategy": [strategy], **changes}
     pattern = said.replace("(", r"\(").replace(")", r"\)").replace("+", r"\+")
     with pytest.raises(InputError, match=pattern):
@@ -364,7 +366,7 @@ def test_flip_needs_one_attribute_that_the_model_sees(changes: dict, said: str, 
         prepare(from_mapping(about))
 
 
-def test_the_guard_of_ones_own_data_is_enough(tmp_path: Path) -> None:
+def test_the_guard_of_the_user_data_is_enough(tmp_path: Path) -> None:
     plan, _ = prepare(from_mapping(own_file(tmp_path, strategy=["fair_fate:metric=flip"])))
     assert dict(plan.specs[0].settings)["min_mcc"] == 0.05
 
@@ -388,7 +390,7 @@ def build_people(setup, *, metric: Objective = RUN_METRIC, min_mcc: float = 0.1)
 """
 
 
-def test_a_plugin_takes_people_if_it_says_so(federation: Federation, tmp_path: Path) -> None:
+def test_plugin_gets_individual_fairness_if_it_declares_it(federation: Federation, tmp_path: Path) -> None:
     (tmp_path / "individual_plugin.py").write_text(PLUGIN)
     load_plugin(tmp_path / "individual_plugin.py")
     with pytest.raises(InputError, match="metric must be made of sp, eo"):
@@ -417,7 +419,7 @@ def test_the_classifier_takes_them_too() -> None:
 # -- a run -----------------------------------------------------------------------------------------------
 
 
-def test_a_run_says_where_people_are_and_chooses_by_what_counts_tell(tmp_path: Path) -> None:
+def test_run_with_individual_fairness_is_chosen_by_counts(tmp_path: Path) -> None:
     from fairfate.report.data import ReportData
     from fairfate.report.tables import remarks
 

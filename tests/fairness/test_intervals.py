@@ -202,7 +202,7 @@ def test_ratios_with_empty_cells_by_hand(case, low, high) -> None:
 
 
 @pytest.mark.parametrize("case", [(0, 0, 1, 2), (1, 2, 0, 0), (0, 0, 0, 0), (3, 2, 1, 2), (-1, 2, 1, 2)])
-def test_nobody_or_more_than_all_is_nan(case) -> None:
+def test_rate_of_no_people_or_more_than_all_is_nan(case) -> None:
     assert np.isnan([*ratio(*case), *difference(*case)]).all()
 
 
@@ -393,7 +393,7 @@ def test_the_corrected_test_by_hand() -> None:
     assert found.wins == 4
 
 
-def test_equal_differences_have_no_spread_to_judge_them_by() -> None:
+def test_equal_differences_have_no_interval() -> None:
     same = paired([0.1, 0.7, 0.3], [0.1, 0.7, 0.3])
     assert tuple(same) == (0, 0, 0, 1, 0)
     # 0.3 - 0.2, 0.4 - 0.3 and 0.9 - 0.8 differ by rounding alone

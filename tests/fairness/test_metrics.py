@@ -241,7 +241,7 @@ def test_groups_may_be_texts_and_are_counted_in_their_order() -> None:
         metrics.measure([1], [1], group=[["a"]])
 
 
-def test_there_are_as_many_groups_as_the_largest_number_says_or_as_are_told() -> None:
+def test_number_of_groups_is_the_largest_index_or_as_given() -> None:
     assert metrics.count([1], [0], group=[0]).tolist() == [[[0, 0], [1, 0]]]
     assert metrics.count([1], [0], group=[2]).shape == (3, 2, 2)
     assert metrics.count([1], [0], group=[0], groups=3).tolist() == [
@@ -290,7 +290,7 @@ def test_two_rows_that_are_right_correlate_wholly() -> None:
     assert metrics.mcc(np.array([[[0, 1], [1, 0]]])) == -1
 
 
-def test_which_groups_count_hangs_on_each_model_alone() -> None:
+def test_which_groups_count_depends_on_each_model_alone() -> None:
     """A third group of 2 among 100 rows; the same of 100 times as many; and one large group alone."""
     few = np.array([[[24, 24], [0, 0]], [[40, 10], [0, 0]], [[0, 2], [0, 0]]])
     alone = few * np.array([1, 0, 0])[:, None, None]

@@ -88,7 +88,7 @@ def test_zero_thresholds_are_the_models_own_predictions() -> None:
 
 
 @given(st.integers(0, 500), st.sampled_from(["own", "best"]), st.sampled_from([0.0, 0.8, 1.0]))
-def test_what_was_to_be_kept_is_kept(seed: int, against: str, keep: float) -> None:
+def test_accuracy_and_skill_to_be_kept_are_kept(seed: int, against: str, keep: float) -> None:
     found = margins((60, 40, 30, 50), seed)
     own = apply(found, np.zeros(2))
     for rows in ("scores", "histogram"):

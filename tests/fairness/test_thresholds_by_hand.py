@@ -169,7 +169,7 @@ def test_accuracy_may_fall_by_the_tolerance_itself() -> None:
     assert chosen([[0.0, 1.0]], counts, of_one({2: 0.1, 8: 0.2}), 0.25) == [1.0]
 
 
-def test_accuracy_is_held_against_the_best_there_is() -> None:
+def test_accuracy_is_compared_with_the_best_there_is() -> None:
     """The model's own decisions are right for 14 of 20 rows, the best ones for 16, others for 13."""
     counts = [[[[8, 2], [4, 6]], [[8, 2], [2, 8]], [[10, 0], [7, 3]]]]
     fairness = of_one({4: 0.5, 2: 0.4, 7: 1.0})
@@ -199,7 +199,7 @@ def test_without_a_share_to_keep_skill_does_not_count() -> None:
     assert chosen([[0.0, 1.0]], counts, of_one({2: 0.5, 8: 1.0}), 1.0, 0.0) == [1.0]
 
 
-def test_of_two_groups_alike_the_first_one_changes() -> None:
+def test_of_two_equal_groups_the_first_changes() -> None:
     """Either of them could: the later of equal combinations is taken, the first group's cuts come last."""
     counts = [[[[8, 2], [2, 8]], [[9, 1], [3, 7]]]] * 2
 

@@ -173,7 +173,7 @@ def test_ranges_are_equal_steps_of_probability() -> None:
     assert find_bins(np.array([np.inf, 80.0]), 32).tolist() == [31, 31]
 
 
-def test_merged_squares_hold_nobody_or_enough() -> None:
+def test_merged_squares_hold_no_row_or_enough() -> None:
     rng = np.random.default_rng(7)
     rows = rng.poisson(1.5, (2, 2, 16, 16))
     merged = merge_squares(rows, 10)

@@ -26,7 +26,7 @@ def test_published_split_is_scikit_learns(rows: int) -> None:
 
 
 @pytest.mark.parametrize("published", [False, True])
-def test_cohorts_have_no_repeats_and_longer_runs_begin_alike(published: bool) -> None:
+def test_cohorts_have_no_repeats_and_do_not_depend_on_the_number_of_rounds(published: bool) -> None:
     streams = Streams(2, published)
     long = streams.cohorts(50, 9, 4)
     assert (np.diff(long, axis=1) > 0).all()
@@ -43,7 +43,7 @@ def test_same_seed_same_numbers_other_seed_others(published: bool) -> None:
     assert not np.array_equal(one.split(100)[0], other.split(100)[0])
 
 
-def test_the_global_generators_are_left_alone() -> None:
+def test_the_global_generators_are_not_changed() -> None:
     before = np.random.get_state()[1].copy()  # noqa: NPY002
     Streams(1, published=True).split(50)
     Streams(1, published=True).cohorts(5, 9, 3)

@@ -512,7 +512,7 @@ def test_too_few_clients_are_waited_for_but_not_forever(lines: list[str]) -> Non
     assert any("Waiting for 1 more site (4 of 5 are there: 17, 333, 58, 901; 0 s left)" in x for x in lines)
 
 
-def test_while_it_waits_the_server_says_again_and_again_for_whom_and_why(lines: list[str]) -> None:
+def test_waiting_server_logs_repeatedly_for_whom_and_why(lines: list[str]) -> None:
     here = grid()
     here.tamper[17] = answering(client={"name": "east", "problem": "column 'age' must be in the file"})
     here.tamper[333] = lambda m, h: Message(Error(2, "boom"), reply_to=m)
@@ -550,7 +550,7 @@ def test_a_line_every_half_minute_counts_down_and_one_more_when_a_client_comes(
     ]
 
 
-def test_a_client_that_vanishes_and_comes_back_is_missed_and_welcomed() -> None:
+def test_client_that_disappears_and_returns_takes_part_again() -> None:
     here = grid()
     strategy = FedAvg(fraction_evaluate=0)
 
@@ -561,7 +561,7 @@ def test_a_client_that_vanishes_and_comes_back_is_missed_and_welcomed() -> None:
     assert count_replies(strategy) == [4, 3, 3, 4]
 
 
-def test_the_timeout_is_said(lines: list[str]) -> None:
+def test_the_timeout_is_reported(lines: list[str]) -> None:
     FedAvg().start(grid(), start_model(), num_rounds=1)
     assert any("waits up to 3600 s" in line for line in lines)
 
@@ -633,7 +633,7 @@ def answering(**about: object):
     return tamper
 
 
-def test_a_client_that_counts_other_groups_takes_no_part(lines: list[str]) -> None:
+def test_a_client_that_counts_other_groups_is_excluded(lines: list[str]) -> None:
     here = grid()
     here.tamper[17] = answering(counts={"rows": [1, 2, 3, 4]})
     strategy = FedAvgGR(validation(), fraction_evaluate=0)
@@ -645,7 +645,7 @@ def test_a_client_that_counts_other_groups_takes_no_part(lines: list[str]) -> No
         FlowerStrategy("fedavg_gr")
 
 
-def test_a_client_that_trains_on_other_rows_than_it_told_is_dropped() -> None:
+def test_client_that_trains_on_other_rows_than_it_reported_is_dropped() -> None:
     here = grid()
     here.tamper[17] = answering(counts={"rows": [2**51, 1, 1, 2**51, 1, 1]})
     strategy = FedAvgGR(validation(), fraction_evaluate=0)
@@ -718,7 +718,7 @@ def test_a_client_that_was_refused_is_asked_again_while_the_server_waits(
     assert not strategy.roster.refused
 
 
-def test_a_model_that_tells_nobody_apart_is_flagged(lines: list[str]) -> None:
+def test_collapsed_model_is_flagged(lines: list[str]) -> None:
     rows = Validation(lambda arrays: np.ones(60), LABEL, GROUP)
     FedAvg(validation=rows, fraction_evaluate=0).start(grid(), start_model(), num_rounds=1)
     assert any(
@@ -765,7 +765,7 @@ def test_a_client_that_cannot_answer_is_asked_again_after_a_pause(
     assert count_replies(strategy) == [3] * 5 + [4] * 3
 
 
-def test_two_clients_of_one_name_both_count_and_are_told(lines: list[str]) -> None:
+def test_two_clients_with_one_name_both_count_with_a_warning(lines: list[str]) -> None:
     here = grid([17, 27, 58])
     strategy = FedAvg(ask_clients=True, fraction_evaluate=0)
     strategy.start(here, start_model(), num_rounds=1)
@@ -1120,7 +1120,7 @@ def test_validation_rows_are_checked(label: list, group: list, said: str) -> Non
         Validation(predict, label, group)
 
 
-def test_a_strategy_of_ones_own_runs_too_even_if_it_keeps_what_it_was_given(tmp_path: Path) -> None:
+def test_users_strategy_may_keep_its_arguments(tmp_path: Path) -> None:
     from typing import NamedTuple
 
     class Keeper(NamedTuple):

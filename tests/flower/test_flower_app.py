@@ -90,7 +90,7 @@ def test_every_strategy_gives_the_model_of_fairfate_run(
     assert_same_as_fairfate_run(ready.result(), tmp_path)
 
 
-def test_global_reweighing_tells_the_weights_and_local_reweighing_nothing(ready: ReadyApp) -> None:
+def test_global_reweighing_broadcasts_weights_and_local_reweighing_nothing(ready: ReadyApp) -> None:
     for strategy in ("fedavg_gr", "fedavg_lr"):
         config = ready.config(strategy=strategy, rounds=3, per_round=2)
         grid = ready.grid(config)
@@ -232,7 +232,7 @@ def test_a_report_that_makes_no_sense_is_dropped(ready: ReadyApp, name: str, val
     assert "dropped" not in set(clients.loc[["north", "west"], "outcome"])
 
 
-def test_half_of_the_validation_rows_test_where_there_is_no_test_file(
+def test_half_of_the_validation_rows_test_where_there_is_not_a_test_file(
     ready: ReadyApp, tmp_path: Path
 ) -> None:
     config = ready.config(test="", rounds=2)
@@ -415,9 +415,7 @@ def test_a_client_that_lies_about_its_rows_is_cut(ready: ReadyApp) -> None:
     assert clients.loc["west", "reason"] == "example count cut to the limit"
 
 
-def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_happened(
-    ready: ReadyApp, tmp_path: Path, lines: list[str]
-) -> None:
+def test_a_killed_run_continues_to_the_same_result(ready: ReadyApp, tmp_path: Path, lines: list[str]) -> None:
     config = ready.config(rounds=5, per_round=2)
     grid = ready.grid(config)
 
@@ -440,7 +438,7 @@ def test_a_killed_run_goes_on_and_ends_as_if_nothing_had_happened(
     assert not ready.result(2).exists()
 
 
-def test_a_run_killed_while_it_learns_to_guess_groups_goes_on(
+def test_a_run_killed_while_it_learns_to_guess_groups_continues(
     ready: ReadyApp, tmp_path: Path, lines: list[str]
 ) -> None:
     config = ready.config(rounds=3, strategy="fedavg+average+tilt:margin=0")
@@ -509,7 +507,7 @@ def kill_in_round(t: int, message: Message, honest: Message) -> Message:
     return honest
 
 
-def test_other_settings_do_not_take_up_an_interrupted_run(ready: ReadyApp) -> None:
+def test_other_settings_do_not_resume_an_interrupted_run(ready: ReadyApp) -> None:
     config = ready.config(rounds=3)
     grid = ready.grid(config)
     grid.tamper[12] = lambda m, h: (_ for _ in ()).throw(Killed)
@@ -521,7 +519,7 @@ def test_other_settings_do_not_take_up_an_interrupted_run(ready: ReadyApp) -> No
     assert not (ready.result(1) / "summary.csv").exists()
 
 
-def test_an_interrupted_run_is_not_taken_up_when_the_servers_file_has_changed(ready: ReadyApp) -> None:
+def test_an_interrupted_run_is_not_resumed_when_the_servers_file_has_changed(ready: ReadyApp) -> None:
     config = ready.config(rounds=3)
     grid = ready.grid(config)
     grid.tamper[12] = lambda m, h: (_ for _ in ()).throw(Killed)
@@ -555,7 +553,7 @@ def spoil(ready: ReadyApp, site: str, **columns: object) -> None:
     pd.read_csv(file).assign(**columns).to_csv(file, index=False)
 
 
-def test_a_site_that_does_not_fit_says_why_and_takes_no_part(
+def test_a_site_that_does_not_fit_says_why_and_is_excluded(
     ready: ReadyApp, lines: list[str], flower_log: Log
 ) -> None:
     spoil(ready, "south", experience="astrology")
@@ -675,9 +673,7 @@ def test_a_site_whose_program_fails_shows_nothing_of_its_rows(
     assert not any("secret" in line for line in [*lines, *clients["reason"].fillna("")])
 
 
-def test_names_that_sort_otherwise_with_their_ending_are_sorted_alike(
-    ready: ReadyApp, tmp_path: Path
-) -> None:
+def test_file_names_are_sorted_without_their_ending(ready: ReadyApp, tmp_path: Path) -> None:
     """'north-east.csv' comes before 'north.csv', and 'north-east' after 'north'."""
     sites = ready.folder / "data" / "sites"
     (sites / "south.csv").rename(sites / "north-east.csv")
@@ -712,7 +708,7 @@ def test_names_that_sort_otherwise_with_their_ending_are_sorted_alike(
         lambda m: None,
     ],
 )
-def test_a_site_that_describes_nonsense_is_left_out_of_the_schema(
+def test_site_with_a_malformed_description_is_excluded_from_the_schema(
     ready: ReadyApp, answer, lines: list[str]
 ) -> None:
     config = ready.config(rounds=1, schema="sites")
@@ -884,7 +880,7 @@ def test_an_apps_checksum_is_that_of_what_flower_sends_and_of_nothing_else(
         app_checksum(tmp_path)
 
 
-def test_only_the_app_of_the_study_is_unpacked_and_only_whole(
+def test_only_the_complete_app_of_the_study_is_unpacked(
     ready: ReadyApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content, apps = packed(ready.folder, tmp_path), tmp_path / "apps"
@@ -924,7 +920,7 @@ def test_names_in_an_app_that_lead_elsewhere_are_refused(name: str) -> None:
     "strategy",
     ["fair_fate", "fedavg+average+thresholds:from=clients", *RULES],
 )
-def test_a_federations_model_decides_alike_everywhere(ready: ReadyApp, strategy: str) -> None:
+def test_model_of_a_federation_decides_the_same_at_all_sites(ready: ReadyApp, strategy: str) -> None:
     """As it was measured, from its file, and as ONNX."""
     onnxruntime = pytest.importorskip("onnxruntime")
     from fairfate import FairModel
@@ -954,7 +950,7 @@ def build(inputs: int) -> nn.Module:
 @pytest.mark.parametrize(
     "strategy", ["fair_fate", "fairfed", "fedavg+average+thresholds:from=clients", "fedavg+average+tilt"]
 )
-def test_a_network_of_ones_own_comes_with_the_app(ready: ReadyApp, strategy: str, tmp_path: Path) -> None:
+def test_network_of_the_user_comes_with_the_app(ready: ReadyApp, strategy: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     net = ready.folder / ready.package / "net.py"
     net.write_text(NET)

@@ -112,7 +112,7 @@ def test_a_file_that_fits_has_no_problems() -> None:
         ),
     ],
 )
-def test_each_problem_names_the_column_the_rule_and_what_was_found(frame: pd.DataFrame, said: str) -> None:
+def test_each_problem_names_the_column_the_rule_and_the_value(frame: pd.DataFrame, said: str) -> None:
     assert problems(SCHEMA, frame) == [said]
 
 
@@ -123,7 +123,7 @@ def test_numbers_of_no_use_are_named_with_their_row(value: float) -> None:
     assert "row 5" in line
 
 
-def test_all_problems_are_said_at_once_and_several_of_one_column() -> None:
+def test_all_problems_are_reported_at_once_and_several_of_one_column() -> None:
     frame = pd.DataFrame(
         {
             "Age": GOOD["age"],
@@ -146,14 +146,14 @@ def test_all_problems_are_said_at_once_and_several_of_one_column() -> None:
     ]
 
 
-def test_text_and_an_infinite_number_in_one_column_are_both_said() -> None:
+def test_text_and_an_infinite_number_in_one_column_are_both_reported() -> None:
     found = problems(SCHEMA, changed("age", r2="much", r9=np.inf))
     assert len(found) == 2
     assert "text in 1 row" in found[0]
     assert "inf in row 9" in found[1]
 
 
-def test_combinations_that_the_schema_does_not_know_are_said() -> None:
+def test_combinations_that_the_schema_lacks_are_reported() -> None:
     rows = GOOD[~((GOOD["sex"] == "f") & (GOOD["race"] == "a"))]
     schema = Schema.from_table(table_from_frame(rows, Columns("hired", ("sex", "race"), favourable="yes")))
     (line,) = problems(schema, GOOD)
@@ -250,7 +250,7 @@ def test_the_summary_counts_rows_gaps_and_columns_that_are_not_used(app: Path, c
     assert "not used: patient" in out
 
 
-def test_everything_that_does_not_fit_is_a_line_and_exit_2(app: Path, call) -> None:
+def test_every_misfit_is_a_line_and_the_exit_code_is_2(app: Path, call) -> None:
     file = south(app, field="astrology", experience="much", sex="x")
     code, out, err = call("check", "--schema", "schema.json", "--node", node(app, f'data = "{file}"'))
     assert code == 2
@@ -381,7 +381,7 @@ def test_a_file_that_the_template_names_is_read_as_flower_reads_it(app: Path) ->
     assert set(read_node(file)) <= set(KEYS)
 
 
-def test_the_function_says_the_same_as_the_command(app: Path) -> None:
+def test_function_and_command_give_the_same_output(app: Path) -> None:
     checked = check_site("schema.json", data=south(app, sex="x"))
     assert len(checked.problems) == 1
     assert checked.summary == []

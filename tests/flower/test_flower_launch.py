@@ -115,9 +115,7 @@ def test_a_site_that_lacks_something_does_not_start(
         ["--trusted-entities=x"],
     ],
 )
-def test_no_option_that_a_site_has_of_its_own_can_be_given_even_in_part(
-    words: list[str], tmp_path: Path
-) -> None:
+def test_options_set_by_the_site_cannot_be_given_even_abbreviated(words: list[str], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="must be left out"):
         launch(tmp_path / "none.toml", ["--superlink", "127.0.0.1:1", *words])
 

@@ -304,7 +304,7 @@ def replies(*metrics: MetricRecord, examples: list[float] | None = None) -> Rece
     return Received(nodes, records, list(metrics), deltas, given, set(), [])
 
 
-def test_reports_are_stacked_without_those_that_are_nonsense() -> None:
+def test_reports_are_stacked_without_malformed_ones() -> None:
     bad = told(lambda m: m.pop("local-loss"))
     good = replies(bad, told(), bad, told())
     found = read_reports(good, 2, "num-examples")
@@ -317,7 +317,7 @@ def test_reports_are_stacked_without_those_that_are_nonsense() -> None:
     assert read_reports(replies(bad), 2, "num-examples") is None
 
 
-def test_each_report_is_held_against_its_own_number_of_examples() -> None:
+def test_each_report_is_compared_with_its_own_number_of_examples() -> None:
     other = told(lambda metrics: metrics.update({"num-examples": 13}))
     good = replies(told(), other, told(), examples=[12, 13, 5])  # the last one counts for fewer rows
     read_reports(good, 2, "num-examples")
@@ -331,7 +331,7 @@ def client(node: int, rows: list[list[int]] | None) -> Client:
     return Client(node, f"site {node}", None if rows is None else np.array(rows))
 
 
-def test_rows_told_are_cut_to_what_a_client_may_count_for() -> None:
+def test_reported_rows_are_cut_to_the_limit() -> None:
     clients = [client(1, [[10, 20], [30, 40]]), client(2, None), client(3, [[1, 2], [3, 4]])]
     assert rows_told(clients, None).tolist() == [[[10, 20], [30, 40]], [[1, 2], [3, 4]]]
     assert rows_told(clients, 20).tolist() == [[[2, 4], [6, 8]], [[1, 2], [3, 4]]]
@@ -340,7 +340,7 @@ def test_rows_told_are_cut_to_what_a_client_may_count_for() -> None:
 
 
 @pytest.mark.parametrize(("most", "kept"), [(None, [10]), (8, [11]), (5, [])])
-def test_clients_must_train_on_the_rows_they_told_of(most: float | None, kept: list[int]) -> None:
+def test_clients_must_train_on_the_rows_that_they_reported(most: float | None, kept: list[int]) -> None:
     """One has told of 12 rows and one of 8; the third has told of none."""
     known = {10: client(10, [[3, 4], [5, 0]]), 11: client(11, [[8, 0], [0, 1]]), 12: client(12, None)}
     good = replies(told(), told(), told(), examples=[12, 8, 8])

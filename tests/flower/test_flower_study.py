@@ -231,7 +231,7 @@ def test_a_changed_message_is_refused(app: StudyApp) -> None:
         assert app.log("north")[-1]["verdict"] == "refused"
 
 
-def test_bytes_of_nonsense_are_refused(app: StudyApp) -> None:
+def test_random_bytes_are_refused(app: StudyApp) -> None:
     sender = Sender(app)
     for nonsense in (b"", b"\xff" * 100, b"\0\0\0\2{}" * 3, b"\0\0\0\1x"):
         sender.assert_refused(sender.deliver(to_records(nonsense)), "no sealed message")
@@ -339,7 +339,7 @@ def test_a_sensitive_column_has_no_texts_or_dates_that_the_study_does_not_list(a
             check_other_schema(app, changed_schema(app, change))
 
 
-def test_a_schema_says_nothing_that_is_not_read_and_lists_its_encoding(app: StudyApp) -> None:
+def test_schema_holds_only_what_is_read_and_its_encoding(app: StudyApp) -> None:
     text = ServerData.load(Settings.read(app.config())).schema.to_json()
     assert app.study.check_schema(text).to_json() == text
     assert app.study.columns["experience"]["missing"] is False
@@ -536,7 +536,7 @@ def test_small_strata_and_small_counts_do_not_leave(tmp_path: Path) -> None:
     assert bins.sum() == counts.sum()
 
 
-def test_a_site_of_few_rows_or_other_rows_than_it_said_does_not_train(app: StudyApp) -> None:
+def test_site_with_few_rows_or_other_rows_than_stated_does_not_train(app: StudyApp) -> None:
     file = app.folder / "data" / "sites" / "north.csv"
     frame, sender = pd.read_csv(file), Sender(app)
     for rows, problem in (
@@ -634,7 +634,7 @@ def test_settings_that_change_what_a_file_holds_are_noticed(app: StudyApp) -> No
     assert "has changed since the study began" in told["problem"]["reason"]
 
 
-def test_problems_of_a_file_tell_no_counts(app: StudyApp) -> None:
+def test_problems_of_a_file_reveal_no_counts(app: StudyApp) -> None:
     file = app.folder / "data" / "sites" / "north.csv"
     frame = pd.read_csv(file)
     frame.loc[:2, "sex"] = None
@@ -724,7 +724,7 @@ def test_a_key_that_others_can_read_is_not_used(app: StudyApp) -> None:
     assert Sender(app).send(question(app, "fit")).has_error()
 
 
-def test_another_version_at_a_site_takes_no_part(app: StudyApp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_at_a_site_is_excluded(app: StudyApp, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairfate.flower.app.gate.__version__", "0.0.9")
     sender = Sender(app)
     sender.assert_refused(sender.send(question(app, "fit")), "versions must be those of the study")
@@ -768,7 +768,7 @@ def test_a_site_cannot_answer_for_another(app: StudyApp) -> None:
     assert "signed by north from the node of south" in ask(grid, app, 917, "north").error.reason
 
 
-def test_a_node_that_a_site_has_left_is_nobody_elses(app: StudyApp) -> None:
+def test_node_of_a_site_that_left_cannot_be_taken_by_another(app: StudyApp) -> None:
     grid = sealed_grid(app)
     inner = grid.grid
     assert isinstance(inner, LocalGrid)
@@ -938,7 +938,7 @@ def five_sites(
     return strategy.released
 
 
-def test_one_of_five_that_lies_about_rows_and_update_moves_the_model_a_little() -> None:
+def test_one_lying_site_of_five_moves_the_model_little() -> None:
     honest, nothing = five_sites(None), five_sites(lambda update: (0 * update, 110))
     largest = 0.36 * 120 / sum(ROWS_OF.values())  # the longest honest update, by the most rows
     np.testing.assert_allclose(honest[1:], 0)
@@ -952,7 +952,7 @@ def test_one_of_five_that_lies_about_rows_and_update_moves_the_model_a_little() 
     np.testing.assert_allclose(five_sites(lambda update: (-30 * update, 2**52)), nothing, atol=0.1)
 
 
-def test_one_of_two_that_lies_moves_the_model_no_further() -> None:
+def test_one_lying_site_of_two_moves_the_model_no_further() -> None:
     pair = {917: 110, 12: 100}
     nothing = five_sites(lambda update: (0 * update, pair[917]), pair)
     largest = 0.36 * max(pair.values()) / sum(pair.values())
@@ -1120,7 +1120,7 @@ def test_honest_sites_count_also_where_a_liar_has_led_the_model_to_the_limit(
     assert set(clients[clients["name"] != "south"]["outcome"]) == {"used"}
 
 
-def test_a_heavy_reply_does_not_keep_others_from_judging(
+def test_large_reply_does_not_keep_others_from_validating(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: list[str]
 ) -> None:
     changes = {"rounds": 2, "strategy": "fair_fate:keep=0", "validation-from": "clients:mode=cross"}
@@ -1137,12 +1137,12 @@ def test_a_heavy_reply_does_not_keep_others_from_judging(
     assert "south" in set(pd.read_csv(app.result() / "clients.csv")["name"])
 
 
-def test_an_honest_site_at_the_end_of_its_range_may_judge() -> None:
+def test_honest_site_at_the_end_of_its_range_may_validate() -> None:
     policy = ReplyPolicy(row_ranges={"north": (400, 1200)})
     assert policy.most_held("north", 0.2, 4) >= 300  # of 1,500 rows, of which it trains on 1,200
 
 
-def test_what_sites_are_told_is_cut_to_what_they_accept() -> None:
+def test_broadcast_numbers_are_cut_to_the_limit_of_sites() -> None:
     np.testing.assert_array_equal(limit_broadcast(np.array([1e9, -200.0, 3.0]), 100.0), [100, -100, 3])
 
 
@@ -1155,7 +1155,7 @@ def test_what_sites_are_told_is_cut_to_what_they_accept() -> None:
         lambda content: content["counts"].update(rows=[200, 1, 100, 100]),
     ],
 )
-def test_a_site_that_tells_of_too_many_or_too_few_rows_takes_no_part(
+def test_site_that_reports_too_many_or_too_few_rows_is_excluded(
     tmp_path: Path, change: Callable[[RecordDict], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = StudyApp(tmp_path / "wards", {"rounds": 1, "strategy": "fedavg_gr"})
@@ -1206,7 +1206,9 @@ def test_a_study_survives_its_file_and_an_edited_one_is_refused(app: StudyApp) -
             Study.parse(nonsense)
 
 
-def test_an_amended_study_goes_on_from_the_last_and_says_what_changed(app: StudyApp, tmp_path: Path) -> None:
+def test_an_amended_study_continues_from_the_last_and_says_what_changed(
+    app: StudyApp, tmp_path: Path
+) -> None:
     before = app.study
     after = make_study(app.folder, [], changes=app.changes, amends=before, without=["west"])
     assert (after.version, after.previous) == (2, before.checksum)
@@ -1266,7 +1268,7 @@ def test_a_public_file_that_no_command_writes_is_refused(
     assert str(error.value).isprintable()
 
 
-def test_nobody_can_take_the_place_of_another(app: StudyApp) -> None:
+def test_site_cannot_answer_as_another(app: StudyApp) -> None:
     parties = [read_party(file) for file in sorted(app.parties.glob("*.pub"))]
     twice = read_party(forged(app, name='"north"'))
     for amends in (None, app.study):

@@ -237,7 +237,7 @@ def test_a_server_that_sends_different_models_to_different_sites(has_rule: bool)
 
 
 @pytest.mark.parametrize("has_rule", [True, False])
-def test_a_server_that_lies_about_how_many_are_fair(has_rule: bool) -> None:
+def test_server_that_lies_about_the_number_of_fair_clients_is_noticed(has_rule: bool) -> None:
     """Each site counts again what the others have signed, before it opens a sum over one member only."""
     sites = {name: Site(name, 4) for name in NAMES}
     by_weight = {name: ANSWERS[name] if name == "ada" else ANSWERS[name] * np.uint64(0) for name in NAMES}

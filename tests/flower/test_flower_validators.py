@@ -175,7 +175,7 @@ def nonsense(change: Callable[[list[int]], Any]) -> Callable[[Message, Message],
         (lambda scores: [2**52 for _ in scores], "over the limit"),
     ],
 )
-def test_who_is_silent_or_talks_nonsense_is_left_out_of_all_candidates(
+def test_silent_or_malformed_answers_are_excluded_for_all_candidates(
     ready: ReadyApp, change: Callable[[list[int]], Any], said: str, lines: list[str]
 ) -> None:
     served(ready, "fair_fate", "clients", per_round=6, rounds=1, tamper={NODES[0]: nonsense(change)})
@@ -187,7 +187,7 @@ def test_who_is_silent_or_talks_nonsense_is_left_out_of_all_candidates(
     assert (clients["outcome"] != "dropped").all()  # its update counts
 
 
-def test_a_round_that_nobody_judges_is_an_average(ready: ReadyApp) -> None:
+def test_round_without_validators_is_an_average(ready: ReadyApp) -> None:
     silent = dict.fromkeys(NODES, nonsense(lambda scores: [] if len(scores) > 8 else scores))
     served(ready, "fair_fate:lam0=1,max=1,momentum=none", "clients", rounds=2, tamper=silent)
     served(ready, "fedavg", "clients", rounds=2)
@@ -198,7 +198,7 @@ def test_a_round_that_nobody_judges_is_an_average(ready: ReadyApp) -> None:
 
 
 @pytest.mark.parametrize("who", ["clients", "clients:mode=secure"])
-def test_a_run_that_is_killed_while_clients_judge_goes_on(
+def test_run_killed_while_clients_validate_continues(
     ready: ReadyApp, who: str, tmp_path: Path, lines: list[str]
 ) -> None:
     asked: list[int] = []
@@ -233,7 +233,7 @@ def rows_of() -> Validation:
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused(options: dict[str, Any], said: str) -> None:
+def test_malformed_content_is_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError) as error:
         flower_strategy("fair_fate", num_rounds=2, **options)
     assert said in str(error.value)

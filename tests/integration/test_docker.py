@@ -57,7 +57,7 @@ def test_the_image_is_of_a_slim_debian_with_a_python_that_is_tested() -> None:
         assert found[1] in tested
 
 
-def test_nobody_is_root_in_a_container() -> None:
+def test_containers_do_not_run_as_root() -> None:
     user = given("USER")[-1]
     assert user.isdecimal()
     assert int(user) > 0

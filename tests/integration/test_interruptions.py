@@ -73,7 +73,7 @@ def test_workers_die_with_their_parent(tmp_path: Path) -> None:
     process.communicate()
 
 
-def test_a_killed_worker_is_told_by_its_signal(tmp_path: Path) -> None:
+def test_killed_worker_is_named_by_its_signal(tmp_path: Path) -> None:
     process = start(LONG, tmp_path, 2)
     working(process, tmp_path)
     os.kill(workers(process)[0], signal.SIGKILL)
@@ -85,7 +85,7 @@ def test_a_killed_worker_is_told_by_its_signal(tmp_path: Path) -> None:
     assert all_gone(process)
 
 
-def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
+def test_a_script_without_a_guard_gets_a_message(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import fairfate\nfairfate.run(data='synthetic:rows=200', rounds=2, jobs=2, out='o')\n")
     done = subprocess.run(
@@ -95,7 +95,7 @@ def test_a_script_without_a_guard_is_told_so(tmp_path: Path) -> None:
     assert done.stderr.count("Traceback") == 1  # the script's own; none of its workers
 
 
-def test_a_second_run_into_the_same_folder_is_told_who_holds_it(tmp_path: Path) -> None:
+def test_second_run_into_a_folder_gets_an_error_that_names_the_first(tmp_path: Path) -> None:
     process = start(LONG, tmp_path, 2)
     working(process, tmp_path)
     second = start(LONG, tmp_path, 2)
@@ -107,7 +107,7 @@ def test_a_second_run_into_the_same_folder_is_told_who_holds_it(tmp_path: Path) 
     assert not (tmp_path / "o" / ".lock").exists()
 
 
-def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+def test_a_reader_that_goes_away_is_not_an_error(tmp_path: Path) -> None:
     quick = "run --data synthetic:rows=200 --rounds 2 --seeds 1 --jobs 1"
     for command in ("strategies", quick, "data list"):
         words = f"set -o pipefail; {sys.executable} -m fairfate {command} | head -c 1"

@@ -127,7 +127,7 @@ def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
     assert len({numbers for numbers, _ in found}) == 1
 
 
-def test_a_process_that_is_killed_while_it_compiles_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_process_killed_while_compiling_does_not_block_others(tmp_path: Path) -> None:
     code = CODE.replace(
         "out = ",
         "import time\n"

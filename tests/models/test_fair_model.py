@@ -119,7 +119,7 @@ def test_rows_of_any_kind(model: FairModel, bank: pd.DataFrame) -> None:
     assert np.array_equal(quietly(model.predict, apart, sensitive_features=bank["origin"]), expected)
 
 
-def test_odd_rows_are_counted_and_told_or_refused(model: FairModel, bank: pd.DataFrame) -> None:
+def test_unusual_rows_are_noted_or_refused(model: FairModel, bank: pd.DataFrame) -> None:
     odd = bank.drop(columns="subscribed").head(20)
     odd = odd.assign(job="astronaut", balance=1e9, age=np.nan)
     notes = model.score(odd).notes

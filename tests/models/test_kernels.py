@@ -426,7 +426,7 @@ def test_copied_rows_are_read_where_the_copy_lies() -> None:
     assert not np.array_equal(model.count(models, rows), before)
 
 
-def test_workspace_of_a_loop_is_empty_and_nobody_elses() -> None:
+def test_workspace_of_a_loop_is_empty_and_not_shared() -> None:
     sizes = (32, 16), (3,)
     first, second = batches.take_space(*sizes), batches.take_space(*sizes)
     assert [len(part) for part in first.parts] == [32, 16, 3]

@@ -115,7 +115,7 @@ def test_a_round_in_parts_is_the_same_round() -> None:
 
 
 @pytest.mark.parametrize("kind", [tanh, with_norm, with_dropout])
-def test_a_model_trains_alike_alone_and_beside_others(kind) -> None:
+def test_model_is_trained_the_same_alone_and_beside_others(kind) -> None:
     federation, model = small(), TorchModel(kind, 6)
     start = np.stack([model.initial(Streams(s).weights(model.num_parameters)) for s in range(6)])
     losses = some_losses(6, 3, True)
@@ -386,7 +386,7 @@ def test_an_edited_module_runs_again_in_a_sweep(tmp_path: Path) -> None:
     assert ReportData.read([tmp_path / "out"])
 
 
-def test_an_interrupted_run_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_run_continues(tmp_path: Path) -> None:
     federation, specs = small(), [parse_spec(text, "eqo") for text in ("fedavg", "fair_fate")]
 
     class EnoughError(Exception):

@@ -12,7 +12,7 @@ from fairfate.privacy.releases import COUNTS, HISTOGRAM, SUMS, Releases, release
 from fairfate.strategies import Setup, parse_spec
 
 
-def test_budget_is_read_and_written_alike() -> None:
+def test_budget_survives_writing_and_reading() -> None:
     budget = parse_budget("epsilon=0.5,delta=1e-6,clip=2,participations=30")
     assert budget == Budget(0.5, 1e-6, 2.0, 30)
     assert parse_budget(str(budget)) == budget

@@ -71,7 +71,7 @@ def test_an_update_beyond_the_range_is_cut_and_counted() -> None:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_an_update_that_is_no_number_is_refused(value: float) -> None:
+def test_an_update_that_is_not_a_number_is_refused(value: float) -> None:
     with pytest.raises(InputError, match="finite"):
         contribute(np.array([value]), 5)
 

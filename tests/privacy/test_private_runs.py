@@ -97,7 +97,7 @@ def test_estimate_is_among_the_notes() -> None:
     assert any("each client spends at most epsilon 8 at delta 1e-05" in note for note in run.notes)
 
 
-def test_interrupted_private_run_goes_on_to_the_same_bytes(tmp_path: Path) -> None:
+def test_interrupted_private_run_continues_to_the_same_bytes(tmp_path: Path) -> None:
     whole = fairfate.run(**PRIVATE, out=tmp_path / "whole", jobs=1)  # type: ignore[arg-type]
     rounds = 0
 
@@ -114,7 +114,7 @@ def test_interrupted_private_run_goes_on_to_the_same_bytes(tmp_path: Path) -> No
     assert (tmp_path / "cut" / "ledger.csv").read_bytes() == (tmp_path / "whole" / "ledger.csv").read_bytes()
 
 
-def test_run_with_another_budget_does_not_go_on(tmp_path: Path) -> None:
+def test_run_with_another_budget_does_not_continue(tmp_path: Path) -> None:
     fairfate.run(**PRIVATE, out=tmp_path / "run", jobs=1)  # type: ignore[arg-type]
     (tmp_path / "run" / "summary.csv").unlink()
     with pytest.raises(InputError, match="another data-notes, privacy"):

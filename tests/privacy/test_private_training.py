@@ -107,7 +107,7 @@ def test_one_row_moves_a_step_by_no_more_than_the_limit(hidden: tuple[int, ...])
 
 
 @pytest.mark.parametrize("hidden", [(), (10,), (32, 16)])
-def test_row_whose_gradient_is_no_number_counts_as_none(hidden: tuple[int, ...]) -> None:
+def test_row_with_a_nan_gradient_counts_as_none(hidden: tuple[int, ...]) -> None:
     case = Case(hidden, 14)
     case.bounds = np.array([0, 3])
     case.order = np.array([1, 2, 3], np.int32)
@@ -117,7 +117,7 @@ def test_row_whose_gradient_is_no_number_counts_as_none(hidden: tuple[int, ...])
     np.testing.assert_allclose(several, case.trained(), atol=1e-6)
 
 
-def test_step_without_rows_is_noise_alone() -> None:
+def test_step_without_rows_is_only_noise() -> None:
     case = Case((10,), 14)
     case.bounds, case.order = np.array([0, 0]), np.zeros(0, np.int32)
     np.testing.assert_allclose(case.trained() - case.start, -RATE * DEVIATION * case.noise[0], atol=1e-6)

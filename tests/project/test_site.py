@@ -137,7 +137,7 @@ def test_a_method_is_documented_with_every_setting_and_its_default(name: str) ->
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_a_strategy_is_measured_and_its_messages_are_told(name: str) -> None:
+def test_strategy_is_in_the_benchmark_and_on_the_page_of_messages(name: str) -> None:
     assert name in {method.specs[0].name for method in every()}, "add it to benchmark/methods.py"
     needs = (
         (DOCS / "privacy.md")

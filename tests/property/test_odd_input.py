@@ -69,7 +69,7 @@ def test_odd_input_ends_with_an_answer_or_a_message(family: str, base: Path, tmp
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("family", CALLS)
-def test_much_odd_input_ends_with_an_answer_or_a_message(family: str, base: Path, tmp_path: Path) -> None:
+def test_odd_input_ends_with_a_result_or_a_message(family: str, base: Path, tmp_path: Path) -> None:
     check(family, 40 * CALLS[family], base, tmp_path / "calls", again=False)
 
 

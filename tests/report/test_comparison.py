@@ -118,7 +118,7 @@ def test_a_fairer_strategy_may_give_up_two_hundredths_of_accuracy(fpr: float, lo
     assert choice.name == name
 
 
-def test_one_rule_chooses_what_a_run_saves_and_what_is_said_of_it(tmp_path: Path) -> None:
+def test_one_rule_chooses_the_saved_and_the_reported_model(tmp_path: Path) -> None:
     done = fairfate.run(data="synthetic:rows=600", rounds=4, seeds=3, jobs=1, out=tmp_path / "run")
     (read,) = ReportData.read([tmp_path / "run"])
     assert recommend(read).choice == recommend(ReportData.from_runs([done])).choice == done.best
@@ -131,7 +131,7 @@ def test_the_seed_of_the_median_skill_is_taken() -> None:
     assert choice.seed == 2
 
 
-def test_thresholds_by_group_are_shown_apart_and_recommended_only_among_their_like() -> None:
+def test_thresholds_by_group_are_listed_apart_and_recommended_only_among_themselves() -> None:
     lines = {"fedavg": [UNFAIR] * 2, "fedavg+thresholds": [FAIR] * 2}
     answer = recommend(compare(lines))
     assert answer.choice is not None
@@ -188,7 +188,7 @@ def test_pooled_model_that_collapsed_is_not_praised() -> None:
     assert "collapsed" not in recommend(skilled).pooled
 
 
-def test_a_model_below_the_majority_baseline_is_said_to_be() -> None:
+def test_a_model_below_the_majority_baseline_is_reported() -> None:
     low = counts((0.5, 0.3), (0.5, 0.3))
     (caveat,) = recommend(compare({"fedavg": [low] * 2})).caveats
     assert "majority baseline" in caveat
@@ -244,7 +244,7 @@ def test_what_others_gain_beside_plain_training_is_tested_too() -> None:
         (counts((0.6, 0.15), (0.75, 0.17), rows=300), "Inconclusive"),
     ],
 )
-def test_fairness_of_the_saved_model_is_held_against_four_fifths(model: np.ndarray, verdict: str) -> None:
+def test_fairness_of_the_saved_model_is_compared_with_four_fifths(model: np.ndarray, verdict: str) -> None:
     assert verdict in recommend(compare({"fedavg": [model] * 3})).fairness
 
 
@@ -329,7 +329,7 @@ def test_small_and_missing_groups_do_not_steer() -> None:
     assert float(counted["eqo"](apart)) < float(known["eqo"](apart))
 
 
-def test_pooled_baselines_are_shown_and_spoken_of() -> None:
+def test_pooled_baselines_are_shown_and_explained() -> None:
     found = compare({"fedavg": [UNFAIR] * 2, "fair_fate": [FAIR] * 2})
     values = dict.fromkeys(COLUMNS, 0.612)
     pooled = replace(found, baselines=(Baseline("pooled logistic regression", 2, values),))
@@ -381,7 +381,7 @@ def test_collapsed_models_are_counted_among_their_own_seeds() -> None:
     assert any("collapsed: fair_fate in 1 of 2 seeds" in line for line in remarks(found))
 
 
-def test_a_run_that_was_cut_short_is_told() -> None:
+def test_a_run_that_was_cut_short_is_reported() -> None:
     found = compare({"fedavg": [FAIR]}, rounds=20)
     assert not [line for line in remarks(found) if "not converged" in line]
     rising = found.rounds.assign(mcc=found.rounds["round"] / 100 + 0.2)

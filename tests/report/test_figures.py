@@ -171,7 +171,7 @@ def test_strategies_measured_in_the_last_round_are_markers_with_bars() -> None:
     assert panel.get_xlim()[1] > 4
 
 
-def test_undefined_metrics_are_said_in_words() -> None:
+def test_undefined_metrics_are_explained_in_words() -> None:
     frame = made({"fedavg": (0.7, np.nan), "fedmom": (0.7, np.nan)})
     for figure in (over_rounds(frame), trade_off(frame)):
         assert any("eqo is undefined here" in word for word in words(figure))
@@ -419,7 +419,7 @@ def test_the_command_takes_a_width_and_a_font_size(folder: Path, tmp_path: Path)
         assert not (tmp_path / "b.png").exists()
 
 
-def test_a_file_of_ones_own(folder: Path, tmp_path: Path) -> None:
+def test_a_file_of_the_user(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "a.svg"
     assert names(draw(folder, out=out)) == ["a.svg"]
     assert names(draw(folder, out=out, kind="both", force=True)) == ["a.svg", "a-tradeoff.svg"]

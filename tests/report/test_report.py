@@ -142,7 +142,7 @@ def test_a_verdict_needs_the_whole_interval(accepted: tuple[int, int], said: str
     assert audit.verdicts(0)[0].sentence == said
 
 
-def test_few_people_cannot_be_told() -> None:
+def test_few_people_give_an_inconclusive_verdict() -> None:
     counts = group_counts((40, 10, 10, 40), (42, 8, 10, 40))
     assert audits(counts, sexes("f", "m"))[0].verdicts(0)[0].sentence == UNCLEAR
     fewer = group_counts((2, 1, 1, 3), (42, 8, 10, 40))
@@ -290,7 +290,7 @@ def broken(setup):
 """
 
 
-def test_the_users_line_is_the_one_that_counts(folder: Path) -> None:
+def test_fairness_threshold_of_the_user_is_used(folder: Path) -> None:
     material = ReportData.read([folder])[0]
     strict, lenient = (contents(material, line)["answer"]["fairness"] for line in (0.999, 0.01))
     assert {one["verdict"] for one in strict} <= {BELOW, UNCLEAR, TOO_FEW}
@@ -347,7 +347,7 @@ def test_report_names_the_outcome_and_the_day_and_the_users_file(
     assert "accepted" not in shown.lower()
 
 
-def test_day_of_a_run_changes_none_of_its_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_do_not_depend_on_the_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = []
     for name, day in (("a", "1800000000"), ("b", "1900000000")):
         monkeypatch.setenv("SOURCE_DATE_EPOCH", day)

@@ -187,7 +187,7 @@ def test_a_minimum_above_30_is_also_that_of_ratios(tmp_path: Path) -> None:
     )
 
 
-def test_notes_tell_no_small_number_of_rows(tmp_path: Path) -> None:
+def test_notes_hold_no_small_number_of_rows(tmp_path: Path) -> None:
     frame = made_up.census(900).drop(columns="Unnamed: 0")
     frame.loc[:2, "rich"] = None
     file = made_up.write(frame, tmp_path / "census.csv")

@@ -394,7 +394,7 @@ def test_watching_ends_with_a_run_that_is_stopped(
     wait_for(lambda: not run.listens)
 
 
-def test_live_run_goes_on_where_it_cannot_be_watched(
+def test_live_run_continues_where_it_cannot_be_watched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")

@@ -116,7 +116,7 @@ def test_a_folder_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
     assert subprocess.run(other, check=False).returncode == 0
 
 
-def test_the_lock_of_a_killed_process_holds_nobody_up(tmp_path: Path) -> None:
+def test_lock_of_a_killed_process_does_not_block_others(tmp_path: Path) -> None:
     (tmp_path / LOCK).write_text("process 1 on moon since 1969-07-20")
     with locked(tmp_path):
         assert str(os.getpid()) in (tmp_path / LOCK).read_text()
@@ -130,7 +130,7 @@ def test_waiting_for_a_lock_ends(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no such things there")
-def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+def test_what_is_not_a_file_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")  # stands for /dev/null, which root could replace
     with pytest.raises(InputError, match=r"out must be a file, got '.*pipe' \(neither a file nor a folder\)"):
         write_bytes(tmp_path / "pipe", b"a")

@@ -49,7 +49,7 @@ def test_prejudice_with_one_group_is_plain() -> None:
     assert group_push(2.0, np.array([[0.0, 0.0], [1.0, 3.0]]), rows).tolist() == [0, 0]
 
 
-def test_prejudice_global_tells_what_the_round_before_found() -> None:
+def test_prejudice_global_broadcasts_rates_of_the_previous_round() -> None:
     strategy = rule(prejudice(eta=1.0, scope="global"))
     state = strategy.init(np.zeros(3))
     assert strategy.broadcast(state, None).tolist() == []
@@ -578,7 +578,7 @@ def test_ffalm_for_the_favourable_label_alone() -> None:
 
 
 @pytest.mark.parametrize("loss", [[[np.inf, 0], [0, 0]], [[0, 0], [np.inf, 0]], [[np.inf, 0], [np.inf, 0]]])
-def test_a_gap_of_losses_that_is_no_number_moves_nothing(loss) -> None:
+def test_a_gap_of_losses_that_is_not_a_number_moves_nothing(loss) -> None:
     strategy = rule(ffalm(beta=2, rate=0.5, growth=1.1))
     with np.errstate(invalid="ignore"):
         state = strategy.aggregate(strategy.init(np.zeros(1)), cohort(report(ROWS, loss=loss)))
@@ -641,7 +641,7 @@ def test_prejudice_by_name_is_of_that_scope(scope: str) -> None:
 # -- sums that are shared -------------------------------------------------------------------------------
 
 
-def test_a_clients_loss_is_a_mean_and_nothing_where_it_is_no_number() -> None:
+def test_a_clients_loss_is_a_mean_and_nothing_where_it_is_not_a_number() -> None:
     rows = np.array([[[2, 0], [1, 1]], [[0, 0], [0, 0]], [[1, 0], [0, 0]]])
     loss = np.array([[[1.0, 0.0], [2.0, 3.0]], [[5.0, 0.0], [0.0, 0.0]], [[np.inf, 0.0], [0.0, 0.0]]])
     found = client_losses(Statistics(np.stack([rows, rows * 0], axis=-1), np.zeros((3, 2, 2)), loss))

@@ -128,7 +128,7 @@ def test_a_fair_set_of_zero_scores_gives_no_update() -> None:
     assert state.notes["fair"].sum() == 3
 
 
-def test_local_weights_are_each_clients_own_and_nobody_is_told() -> None:
+def test_local_weights_stay_at_each_client() -> None:
     strategy = rule(fedavg_lr())
     # P(s) P(y) / P(s, y) = 0.5 * 0.5 / (30/80)
     terms = strategy.local_loss(None, np.array([[30, 10], [10, 30]]), None)
@@ -354,7 +354,7 @@ def test_without_a_share_to_keep_no_model_is_tried() -> None:
     assert share_taken(0.5, None) == 0.8
 
 
-def test_skill_is_held_against_that_of_the_fedavg_step() -> None:
+def test_skill_is_compared_with_that_of_the_fedavg_step() -> None:
     """FedAvg moves to (.75, .25), the mixture by .8 of it to (.55, .45)."""
     tried: list[list[float]] = []
 

@@ -64,7 +64,7 @@ def test_doing_nothing_is_fedavg(small: Table) -> None:
         assert np.array_equal(found, plain), text
 
 
-def test_clients_that_count_alike(small: Table) -> None:
+def test_clients_with_equal_weights(small: Table) -> None:
     plain, first, *others = finals(small, ["fedavg", *EQUAL])
     assert not np.array_equal(first, plain)
     for text, found in zip(EQUAL[1:], others, strict=True):

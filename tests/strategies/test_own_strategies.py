@@ -57,7 +57,7 @@ def fails(*given: Any) -> Any:
 
 
 @pytest.mark.parametrize("error", [ValueError("a"), SystemExit(3), RuntimeError(), GeneratorExit("x")])
-def test_whatever_is_raised_is_the_users_to_mend(error: BaseException) -> None:
+def test_any_error_of_user_code_is_an_input_error(error: BaseException) -> None:
     with (
         pytest.raises(
             InputError, match=f"this must run without an error, got {type(error).__name__}"
@@ -69,7 +69,7 @@ def test_whatever_is_raised_is_the_users_to_mend(error: BaseException) -> None:
 
 
 @pytest.mark.parametrize("error", [InputError("a"), MemoryError("b"), KeyboardInterrupt(), Stopped(2)])
-def test_what_is_not_theirs_passes_through(error: BaseException) -> None:
+def test_other_errors_pass_through(error: BaseException) -> None:
     with pytest.raises(type(error)) as found, user_code("this"):
         raise error
     assert found.value is error
@@ -95,7 +95,7 @@ def test_what_is_not_theirs_passes_through(error: BaseException) -> None:
         (AVERAGING._replace(refresh=1.5), r"refresh must be a whole number >= 1 or None, got 1\.5"),
     ],
 )
-def test_what_is_no_strategy_is_said(strategy: Any, said: str) -> None:
+def test_object_that_is_not_a_strategy_is_reported(strategy: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
         checked(strategy, "mine")
 
@@ -187,7 +187,7 @@ class Odd:
     ],
 )
 @pytest.mark.parametrize("field", ["init", "aggregate"])
-def test_a_state_that_is_none_is_said(state: Any, said: str, field: str) -> None:
+def test_state_of_a_wrong_type_is_reported(state: Any, said: str, field: str) -> None:
     found = checked(AVERAGING._replace(**{field: lambda *given: state}), "mine")
     given = (START,) if field == "init" else (ModelState(START), COHORT)
     with pytest.raises(InputError, match=f"strategy 'mine': {field}:? {said}"):
@@ -258,7 +258,7 @@ def test_a_strategy_of_others_is_watched_and_takes_steps(mine) -> None:
     assert built.scale(np.array([[3.0, 4.0]])).tolist() == [0.2]
 
 
-def test_a_strategy_that_is_not_there_says_how_to_bring_it(mine) -> None:
+def test_error_for_an_unregistered_strategy_names_the_plugin_option(mine) -> None:
     spec = parse_spec(mine(lambda setup: fedavg()), "eo")
     assert spec.code != ""
     _ENTRIES.pop("mine")
@@ -348,7 +348,7 @@ def test_an_estimator_takes_an_object() -> None:
     assert np.array_equal(*predicted)
 
 
-def test_a_bare_strategy_is_named_after_its_function_and_told_apart_by_its_values() -> None:
+def test_bare_strategy_is_named_after_its_function_and_numbered_by_its_values() -> None:
     half, other, again = (parse_spec(shrunk(share), "sp") for share in (0.5, 0.25, 0.5))
     assert (half.name, other.name) == ("shrunk", "shrunk_2")
     assert half == again
@@ -359,7 +359,7 @@ def test_a_bare_strategy_is_named_after_its_function_and_told_apart_by_its_value
     assert accuracy[0] == accuracy[1] != accuracy[2]
 
 
-def test_a_strategy_that_cannot_be_sent_says_so() -> None:
+def test_error_for_a_strategy_that_cannot_be_pickled_names_it() -> None:
     lock = threading.Lock()  # no other process can have it
     spec = parse_spec(Strategy(ModelState, lambda state, cohort: lock and state), "sp")
     with pytest.raises(InputError, match="must be one that other processes can be sent"):
@@ -461,7 +461,7 @@ def test_plugins_of_one_name_in_two_folders_are_two(plugin) -> None:
     assert all(re.fullmatch(r"fairfate_plugin_mine_[0-9a-f]{12}", module) for module in modules)
 
 
-def test_results_of_a_plugin_hang_on_its_file(plugin) -> None:
+def test_results_of_a_plugin_depend_on_its_file(plugin) -> None:
     file = plugin("mine.py", "mine_one")
     load_plugin(file)
     code = parse_spec("mine_one", "eo").code
@@ -471,7 +471,7 @@ def test_results_of_a_plugin_hang_on_its_file(plugin) -> None:
     assert parse_spec("fair_fate", "eo").code == ""
 
 
-def test_code_that_is_in_no_file_is_told_apart_by_what_it_does(plugin) -> None:
+def test_code_without_a_file_is_identified_by_its_bytecode(plugin) -> None:
     found = []
     for step in (1, 2, 1):
         scope = {"fedavg": fedavg, "__name__": None}

@@ -341,7 +341,7 @@ def test_the_slope_of_unfairness_without_a_group() -> None:
     assert (unfairness_slope(alone, "eqo") == 0).all()
 
 
-def test_a_step_at_the_server_has_the_length_it_is_told() -> None:
+def test_server_step_has_the_length_of_its_hyperparameter() -> None:
     strategy = rule(server_step(metric="sp", rho=0.5, target=0.9))
     unfair = np.array([[[9, 1], [9, 1]], [[1, 9], [1, 9]]])
     two = updates(np.array([[3.0, 0.0], [3.0, 8.0]]), np.array([10, 10]))._replace(
@@ -451,7 +451,7 @@ def test_fairfed_counts_by_rows_where_all_weights_have_vanished() -> None:
     assert strategy.aggregate(few, cohort(local)).params == pytest.approx([0, 1])
 
 
-def test_fairfed_reweighs_at_clients_unless_told_not_to() -> None:
+def test_fairfed_reweighs_at_clients_by_default() -> None:
     assert rule(fairfed(metric="eo", beta=1)).local_loss is local_reweighing
     for text, loss in (("fairfed", local_reweighing), ("fairfed:local=none", None)):
         assert parse_spec(text, "eo").build(Setup(3)).local_loss is loss

@@ -51,7 +51,7 @@ def test_worked_numbers() -> None:
     assert_allclose(weighted_mean(clipped, np.ones(4)), [0.900913, 0.172538], atol=1e-6)
 
 
-def test_the_middle_of_an_odd_number_and_a_share_that_leaves_nobody_out() -> None:
+def test_median_of_an_odd_number_and_trimming_of_nobody() -> None:
     assert_array_equal(median(DELTAS[:3]), [1, 0])
     assert_allclose(trimmed(DELTAS, 0.2), DELTAS.mean(axis=0))
     assert_allclose(trimmed(np.arange(10.0)[:, None] ** 2, 0.2), [np.mean(np.arange(2, 8) ** 2)])
@@ -122,7 +122,7 @@ def test_texts_labels_and_records() -> None:
     ]
 
 
-def test_a_strategy_that_does_not_ask_the_cohort_is_told_so() -> None:
+def test_strategy_that_uses_an_undeclared_need_gets_an_error() -> None:
     def aggregate(state: ModelState, cohort: Cohort) -> ModelState:
         return ModelState(state.params + weighted_mean(cohort.deltas, cohort.num_examples))
 

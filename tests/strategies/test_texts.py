@@ -174,7 +174,7 @@ SOME = {
         ({"watch": 0}, False, {"metric": "eo", "rate": 0.5, "watch": 0}),
     ],
 )
-def test_extensions_are_left_out_at_their_default_and_guards_are_said(
+def test_extensions_are_left_out_of_texts_at_their_default_and_guards_are_not(
     given: dict, guard: bool, expected: dict
 ) -> None:
     assert dict(resolve_settings("n", SOME, given, "eo", "strategy", guard=guard)) == expected
@@ -254,7 +254,7 @@ def test_what_a_strategy_is_called_is_checked(given, said: str) -> None:
         register(*given)
 
 
-def test_short_names_show_what_tells_strategies_apart() -> None:
+def test_short_names_show_how_strategies_differ() -> None:
     given = [("a", {"x": 1, "y": 2}), ("a", {"x": 1, "y": 3}), ("b", {"x": 9}), ("a", {"x": 1})]
     assert short_names(given) == ["a(y=2)", "a(y=3)", "b", "a"]
     specs = [parse_spec(text, "sp") for text in ("fedval:metric=sp", "fedval:metric=eo", "fedavg")]

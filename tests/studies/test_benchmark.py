@@ -99,7 +99,7 @@ def test_a_metric_is_a_setting_of_each_method_that_has_one() -> None:
 # --- running
 
 
-def test_what_was_run_is_not_run_again_and_the_rest_is(done: Benchmark) -> None:
+def test_finished_work_is_not_run_again_and_the_rest_is(done: Benchmark) -> None:
     again = benchmark(done.out, methods=[*FEW, CLIENT, POOLED, SERVER], **SMALL)
     assert again.ran == 0
     pd.testing.assert_frame_equal(again.rows, done.rows)
@@ -253,7 +253,7 @@ def test_settings_are_chosen_on_validation_rows_and_never_on_test_rows() -> None
     assert sp == pytest.approx(0.35 / 0.65)
 
 
-def test_a_model_without_skill_is_chosen_only_if_there_is_no_other_and_is_not_matched() -> None:
+def test_a_model_without_skill_is_chosen_only_if_there_is_not_a_other_and_is_not_matched() -> None:
     rows = frame(
         made(REFERENCE, 1, "a", validation=UNFAIR, test=UNFAIR),
         made("mine", 1, "one answer", validation=ONE_ANSWER, test=ONE_ANSWER),
@@ -386,7 +386,7 @@ def test_a_model_that_ignores_the_group_flips_nothing(done: Benchmark) -> None:
     assert probe.individual(np.asarray(model.flat(blind), dtype=np.float32), by_group)["flip"] == 1
 
 
-def test_bytes_grow_with_what_is_told() -> None:
+def test_bytes_grow_with_what_clients_send() -> None:
     plain = bytes_sent(parse_spec("fedavg", "eqo"), 161, 100)
     assert plain == 2 * 4 * 161 + 8
     assert bytes_sent(parse_spec("fairfed", "eqo"), 161, 100) > plain
@@ -455,7 +455,7 @@ def test_kept_results_are_what_is_computed_now(
     )
 
 
-def test_only_ones_own_method_is_run_against_what_is_kept(
+def test_only_the_users_own_method_is_run_against_what_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: Benchmark
 ) -> None:
     from fairfate.experiments.job import Job
@@ -563,7 +563,7 @@ def test_the_lead_has_the_best_rank_only_where_it_has() -> None:
         assert rank_of_lead(found, ranks) == said
 
 
-def test_the_kept_results_are_the_whole_benchmark_and_a_part_of_them_is_not() -> None:
+def test_stored_results_are_the_whole_benchmark_and_a_part_is_not() -> None:
     rows, _ = read_kept()
     whole = Findings(rows, 90, "")
     assert whole.is_whole("ordinal")

@@ -123,7 +123,7 @@ def chosen(
     return opened
 
 
-def test_it_loads_nothing_and_says_nothing(visit: Open, page: Path) -> None:
+def test_import_loads_and_prints_nothing(visit: Open, page: Path) -> None:
     opened = visit(page)
     assert opened.asked == [page.as_uri()]
     assert opened.said == []
@@ -239,7 +239,7 @@ def opened_wide(opened: Visit, width: int) -> None:
     opened.page.wait_for_timeout(200)  # it waits a little before it draws anew
 
 
-def test_nobody_is_left_out(visit: Open, small: Path) -> None:
+def test_no_row_is_dropped(visit: Open, small: Path) -> None:
     axe = os.environ.get("FAIRFATE_AXE")
     if not axe:
         pytest.skip("FAIRFATE_AXE does not name axe.min.js")
