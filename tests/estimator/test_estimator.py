@@ -169,6 +169,23 @@ def test_it_learns_and_thresholds_make_it_fairer(rows: Any) -> None:
     assert fair.score(x, y, sensitive_features=sex) > 0.7
 
 
+@pytest.mark.parametrize("rule", ["tilt", "common_threshold"])
+def test_a_rule_for_everybody_is_fairer_and_needs_no_group_to_predict(unequal: Any, rule: str) -> None:
+    x, y, sex = unequal
+    texts = "fedavg+average", f"fedavg+average+{rule}:metric=sp,tolerance=0.1"
+    plain, fair = (make(text, max_iter=40).fit(x, y, sensitive_features=sex) for text in texts)
+    before, after = (
+        fairfate.measure(y, clf.predict(x), group=(sex == "m") * 1)["sp"] for clf in (plain, fair)
+    )
+    assert after > before + 0.05
+    assert ((fair.decision_function(x) > 0) == (fair.predict(x) == fair.classes_[1])).all()
+    assert (fair.predict_proba(x) == plain.predict_proba(x)).all()
+    assert not fair.model_.needs_groups
+    assert fair.history_["stage"].iloc[-1] == "final"
+    none = make(texts[1], max_iter=5, validation_fraction=0).fit(x, y, sensitive_features=sex)
+    assert set(none.predict(x)) <= set(none.classes_)
+
+
 def test_attributes_and_history(rows: Any) -> None:
     x, y, sex = rows
     clf = make("fair_fate+average", metric="sp").fit(x, y, sensitive_features=sex)

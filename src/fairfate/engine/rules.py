@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fairfate.engine.loop import Clients, Round, run_rounds
 from fairfate.engine.server import Server
-from fairfate.fairness.metrics import Counts, Metric, Values
+from fairfate.fairness.intervals import bootstrap
+from fairfate.fairness.metrics import Counts, Metric, Values, eo_diff, eqo_diff, sp_diff
 from fairfate.fairness.thresholds import (
+    EDGES,
     Margins,
     apply,
     apply_to_histogram,
     choose_from_histogram,
     choose_from_scores,
 )
-from fairfate.fairness.tilt import Guard, Tilt, choose_common, choose_tilt, joint_histogram
+from fairfate.fairness.tilt import Guard, Tilt, choose_common, choose_tilt, joint_histogram, plain_rule
 from fairfate.models.model import Model, Models
 from fairfate.models.rows import PackedRows
-from fairfate.strategies import COMMON, THRESHOLDS, Average, Setup, Step
+from fairfate.strategies import THRESHOLDS, TILT, Average, Setup, Step
 from fairfate.strategies.fedavg import AVERAGING
-from fairfate.strategies.steps import asked_bins
+from fairfate.strategies.steps import asked_bins, asks_clients
+
+DIFFERENCES: Mapping[str, Metric] = {"sp": sp_diff, "eo": eo_diff, "eqo": eqo_diff}
+"""Fairness as differences of rates; 0 is fair."""
 
 
 class ScoredRows(Protocol):
@@ -77,6 +84,11 @@ class Rule:
     about: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """What users are told of it."""
 
+    @property
+    def counts(self) -> list[str]:
+        """Which of that are numbers of rows, by the model's own decision and the rule's."""
+        return [key for key in ("changes", "guessed") if key in self.about]
+
 
 PLAIN = Rule()
 """By the model's own score."""
@@ -112,67 +124,202 @@ def choose_rule(step: Step, setup: Setup, rows: ScoredRows, params: Models, shar
     params : the released model
     share : of the rounds whose models are averaged, for the model that guesses the group
     """
-    fairness = replace(setup, min_cell=0).fairness(str(step["metric"]))
-    if step.name == THRESHOLDS:
-        return _choose_by_group(step, fairness, rows, params)
-    if step.name == COMMON:
-        return _choose_common(step, fairness, len(setup.groups), rows, params)
-    return _choose_tilt(step, fairness, rows, params, share)
+    fairness = _fairness(step, replace(setup, min_cell=0))
+    if step.name == TILT:
+        return _choose_tilt(step, fairness, rows, params, share)
+    validation = rows.held_histograms(params) if rows.at_clients else None
+    if not asks_clients(step):
+        return _choose_on_validation(step, fairness, rows, params, validation)
+    counted = rows.histograms(params)
+    guard = guard_of(step)
+
+    def choose(bound: float, slack: float) -> Values:
+        if step.name == THRESHOLDS:
+            settings = float(step["tolerance"]), float(step["keep"]), str(step["against"])
+            return choose_from_histogram(counted, fairness, *settings, bound)
+        cut = choose_common(counted, fairness, guard._replace(bound=bound, slack=slack))
+        return np.full(len(counted), cut)
+
+    def count_validation(thresholds: Values) -> Counts:
+        return _count_validation(thresholds, rows, params, validation)
+
+    chosen, reached = reach_bound(
+        step, choose, partial(apply_to_histogram, counted), count_validation, fairness
+    )
+    plain = np.zeros(len(counted))
+    changes = _changes(counted, _accepted(plain), _accepted(chosen))
+    undefined = bool(np.isnan(fairness(apply_to_histogram(counted, plain))))
+    about = {**_describe(step, undefined, changes), **reached}
+    return Decided(Rule(chosen, about=about), count_validation(chosen), _count_test(chosen, rows, params))
 
 
 def guard_of(step: Step) -> Guard:
     """What the rule of a step must keep."""
-    given = dict(step.settings)
-    return Guard(float(step["tolerance"]), float(step["keep"]), float(given.get("margin", Guard().margin)))
+    margin = 0.0 if step.name == THRESHOLDS else float(step.get("margin"))
+    return Guard(float(step["tolerance"]), float(step["keep"]), margin)
 
 
-def _choose_by_group(step: Step, fairness: Metric, rows: ScoredRows, params: Models) -> Decided:
+def _fairness(step: Step, setup: Setup) -> Metric:
+    """What a rule is chosen by; as a difference, 1 less the gap, so that 1 is fair."""
+    metric = str(step["metric"])
+    if step.get("measure") == "ratio":
+        return setup.fairness(metric)
+    gap = setup.gap(metric, DIFFERENCES)
+    return lambda counts: 1 - gap(counts)
+
+
+def _choose_on_validation(
+    step: Step, fairness: Metric, rows: ScoredRows, params: Models, validation: NDArray[np.int64] | None
+) -> Decided:
+    """Thresholds by group from the validation rows, which have them measured too."""
     settings = float(step["tolerance"]), float(step["keep"]), str(step["against"])
-    validation_rows = rows.held_histograms(params) if rows.at_clients else None
-    if step["from"] == "clients":
-        chosen = choose_from_histogram(rows.histograms(params), fairness, *settings)
-    elif validation_rows is not None:
-        chosen = choose_from_histogram(validation_rows, fairness, *settings)
+    if validation is not None:
+        chosen = choose_from_histogram(validation, fairness, *settings)
     else:
         margins = rows.margins(params, "validation")
         assert margins is not None
         chosen = choose_from_scores(margins, fairness, *settings)
-    return _measure(chosen, rows, params, validation_rows)
+    counts = _count_validation(chosen, rows, params, validation)
+    return Decided(Rule(chosen), counts, _count_test(chosen, rows, params))
 
 
-def _choose_common(step: Step, fairness: Metric, groups: int, rows: ScoredRows, params: Models) -> Decided:
-    validation_rows = rows.held_histograms(params) if rows.at_clients else None
-    cut = choose_common(rows.histograms(params), fairness, guard_of(step))
-    return _measure(np.full(groups, cut), rows, params, validation_rows)
+def _count_validation(
+    thresholds: Values, rows: ScoredRows, params: Models, validation: NDArray[np.int64] | None
+) -> Counts:
+    """Decisions on the validation rows, of which the scores alone are known where clients hold them."""
+    if validation is not None:
+        return apply_to_histogram(validation, thresholds)
+    margins = rows.margins(params, "validation")
+    assert margins is not None
+    return apply(margins, thresholds)
 
 
-def _measure(
-    thresholds: Values, rows: ScoredRows, params: Models, validation_rows: NDArray[np.int64] | None
-) -> Decided:
-    """Thresholds on the validation rows, by score where clients hold them, and on the test rows."""
-    if validation_rows is not None:
-        validation = apply_to_histogram(validation_rows, thresholds)
-    else:
-        margins = rows.margins(params, "validation")
-        assert margins is not None
-        validation = apply(margins, thresholds)
+def _count_test(thresholds: Values, rows: ScoredRows, params: Models) -> Counts | None:
     test = rows.margins(params, "test")
-    return Decided(Rule(thresholds), validation, None if test is None else apply(test, thresholds))
+    return None if test is None else apply(test, thresholds)
 
 
 def _choose_tilt(step: Step, fairness: Metric, rows: ScoredRows, params: Models, share: float) -> Decided:
-    bins = asked_bins(step)
+    bins, guard, family = asked_bins(step), guard_of(step), str(step["metric"])
     guess = rows.guess_groups(share)
     counted = rows.joint_histograms(params, guess, bins)
-    tilt = choose_tilt(counted, fairness, str(step["metric"]), guard_of(step))
     if rows.at_clients:
-        validation_rows: NDArray[np.int64] | None = rows.joint_histograms(params, guess, bins, held_out=True)
+        validation: NDArray[np.int64] | None = rows.joint_histograms(params, guess, bins, held_out=True)
     else:
-        validation_rows = rows.joint_rows(params, guess, bins, "validation")
-    assert validation_rows is not None
+        validation = rows.joint_rows(params, guess, bins, "validation")
+    assert validation is not None
+
+    def choose(bound: float, slack: float) -> Tilt:
+        return choose_tilt(counted, fairness, family, guard._replace(bound=bound, slack=slack))
+
+    tilt, reached = reach_bound(
+        step, choose, lambda rule: rule.counts(counted), lambda rule: rule.counts(validation), fairness
+    )
+    plain = plain_rule(bins)
+    guessed = np.swapaxes(counted.sum(axis=0), -1, -2).reshape(2, 2, bins // 2, bins).swapaxes(0, 1)
+    by_guess = [table.T.reshape(2, bins // 2, bins) for table in (plain.table, tilt.table)]
+    undefined = bool(np.isnan(fairness(plain.counts(counted))))
+    about = {
+        **_describe(step, undefined, _changes(counted, plain.table, tilt.table)),
+        **reached,
+        "guessed": _changes(guessed, *by_guess).tolist(),
+        "prices": list(tilt.prices),
+        "threshold": tilt.threshold,
+    }
     test = rows.joint_rows(params, guess, bins, "test")
-    rule = Rule(tilt=tilt, group_params=guess)
-    return Decided(rule, tilt.counts(validation_rows), None if test is None else tilt.counts(test))
+    rule = Rule(tilt=tilt, group_params=guess, about=about)
+    return Decided(rule, tilt.counts(validation), None if test is None else tilt.counts(test))
+
+
+# -- bounds ----------------------------------------------------------------------------------------------
+
+
+SURE, FINER = 0.95, 0.01
+"""How sure a bound must be reached on rows held out, and by how much less fair each next rule may be."""
+
+Kind = TypeVar("Kind")
+
+
+def reach_bound(
+    step: Step,
+    choose: Callable[[float, float], Kind],
+    count: Callable[[Kind], Counts],
+    count_validation: Callable[[Kind], Counts],
+    fairness: Metric,
+) -> tuple[Kind, dict[str, Any]]:
+    """The rule that reaches a step's bound at the least cost in accuracy, and what is known of it.
+
+    Rules are tested from the fairest on, each cheaper than the one before, on rows by which none was chosen;
+    the first that is not surely fair enough ends it. In such a fixed sequence of tests the chance to release
+    a rule that does not reach the bound stays 5 %. Without a bound, or where it is not reached, the fairest
+    rule is released.
+
+    Parameters
+    ----------
+    step : with its bound
+    choose : the rule for a bound, or for none, and a slack
+    count, count_validation : what a rule decides on the rows that it is chosen by, and on rows held out
+    fairness : what is to reach the bound
+    """
+    given, usual = float(step.get("bound")), Guard().slack
+    fairest = choose(math.inf, usual)
+    if not given:
+        return fairest, {}
+    bound = given if step.get("measure") == "ratio" else 1 - given
+    top = float(fairness(count(choose(math.inf, 0.0))))
+    is_possible = top >= bound
+    levels = [top - FINER * k for k in range(math.ceil((top - bound) / FINER))] if is_possible else []
+    chosen, is_reached = fairest, False
+    for level in [*levels, *([bound] if is_possible else [])]:
+        rule = choose(level, 0.0)
+        if not lower_limit(count_validation(rule), fairness) >= bound:
+            break
+        chosen, is_reached = rule, True
+    limit = lower_limit(count_validation(chosen), fairness)
+    about = {"bound": given, "reached": is_reached, "possible": is_possible}
+    if math.isnan(limit):
+        return chosen, {**about, "limit": None}
+    return chosen, {**about, "limit": limit if step.get("measure") == "ratio" else 1 - limit}
+
+
+def lower_limit(counts: Counts, fairness: Metric) -> float:
+    """What fairness exceeds with one-sided 95 % confidence, over people; NaN where it is undefined."""
+    values = fairness(bootstrap(counts))
+    return float(np.quantile(values, 1 - SURE)) if np.isfinite(values).all() else math.nan
+
+
+# -- what users are told ---------------------------------------------------------------------------------
+
+
+def _accepted(thresholds: Values) -> NDArray[np.bool_]:
+    """(groups, bins) which scores are accepted."""
+    return np.asarray(np.array([-math.inf, *EDGES.tolist()]) >= thresholds[:, None])
+
+
+def _changes(
+    rows: NDArray[np.int64], own: NDArray[np.bool_], accepted: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """(groups, 2, 2) rows by the own decision and by the rule's, from (groups, 2, ...) rows by score."""
+    fields, axes = rows.sum(axis=1), tuple(range(1, rows.ndim - 1))
+    counts = [
+        [(fields * (before & after)).sum(axis=axes) for after in (~accepted, accepted)]
+        for before in (~own, own)
+    ]
+    return np.moveaxis(np.array(counts, dtype=np.int64), -1, 0)
+
+
+def _describe(step: Step, undefined: bool, changes: NDArray[np.int64]) -> dict[str, Any]:
+    """What users are told of a rule: what it changes is counted on the clients' training rows."""
+    return {
+        "kind": step.name,
+        "metric": str(step["metric"]),
+        "measure": str(step.get("measure")),
+        "undefined": undefined,
+        "changes": changes.tolist(),
+    }
+
+
+# -- the model that guesses the group --------------------------------------------------------------------
 
 
 def train_average(clients: Clients, start: Models, rounds: int, share: float) -> Models:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fairfate._version import __version__
@@ -16,6 +17,7 @@ from fairfate.engine.record import clients_frame
 from fairfate.engine.recorder import Trace
 from fairfate.engine.simulate import simulate
 from fairfate.experiments.plan import Plan
+from fairfate.fairness.disclosure import MIN_CELL, round_counts
 from fairfate.fairness.metrics import METRICS
 from fairfate.fairness.objective import metrics_by
 from fairfate.federation.seeds import Streams
@@ -187,6 +189,10 @@ def model_of_trace(
     tilt = None
     if rule.tilt is not None and rule.group_params is not None:
         tilt = TiltedScore(rule.tilt, model.arrays(rule.group_params))
+    if rule.about:
+        counts = {key: round_counts(np.array(rule.about[key]), MIN_CELL).tolist() for key in rule.counts}
+        inputs = [name for name in schema.sensitive if name in schema.features]
+        about = {**about, "rule": {**rule.about, **counts, "group-inputs": inputs}}
     return FairModel(model.arrays(trace.params), schema, thresholds, about, network, tilt)
 
 

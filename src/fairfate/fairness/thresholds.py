@@ -63,9 +63,17 @@ def choose_from_scores(
 
 
 def choose_from_histogram(
-    rows: NDArray[np.int64], fairness: Metric, tolerance: float, keep: float, against: str
+    rows: NDArray[np.int64],
+    fairness: Metric,
+    tolerance: float,
+    keep: float,
+    against: str,
+    bound: float = math.inf,
 ) -> Values:
-    """(groups,) the thresholds, from how many rows of each (group, label) have which score."""
+    """(groups,) the thresholds, from how many rows of each (group, label) have which score.
+
+    Of those that reach a bound of fairness, the most accurate are taken.
+    """
     groups = len(rows)
     each = round((BINS + 1) ** (2 / groups if groups <= GRID else 1)) - 3
     ends = np.concatenate([[-np.inf], EDGES.astype(np.float64), [np.inf]])
@@ -77,7 +85,7 @@ def choose_from_histogram(
         cuts.append(ends[indices])
         rejected = below[:, indices].T
         counts.append(np.stack([rejected, group_rows.sum(axis=1) - rejected], axis=-1))
-    return _choose(cuts, counts, fairness, tolerance, keep, against)
+    return _choose(cuts, counts, fairness, tolerance, keep, against, bound)
 
 
 def apply(margins: Margins, thresholds: Values) -> Counts:
@@ -101,7 +109,13 @@ def apply_to_histogram(rows: NDArray[np.int64], thresholds: Values) -> Counts:
 
 
 def _choose(
-    cuts: list[Values], counts: list[Counts], fairness: Metric, tolerance: float, keep: float, against: str
+    cuts: list[Values],
+    counts: list[Counts],
+    fairness: Metric,
+    tolerance: float,
+    keep: float,
+    against: str,
+    bound: float = math.inf,
 ) -> Values:
     """The fairest combination whose accuracy and skill suffice; of equally fair ones, the most accurate.
 
@@ -124,6 +138,7 @@ def _choose(
     def best(picks: Picks) -> Picks:
         together = counted(picks)
         accuracies, scores = accuracy(together), np.nan_to_num(fairness(together), nan=-1.0)
+        scores = np.minimum(scores, bound)
         good = accuracies >= reference - tolerance
         if keep > 0:
             good &= ~(balanced_accuracy(together) - 0.5 < keep * skill - 1e-12)

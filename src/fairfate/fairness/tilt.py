@@ -49,8 +49,8 @@ class Guard(NamedTuple):
     """Standard errors of the accuracy given up that must lie within the tolerance too."""
     slack: float = 0.01
     """Of rules that are less fair than the fairest by this at most, the most accurate is taken."""
-    bound: float | None = None
-    """Fairness to reach at the least cost in accuracy, in place of the largest."""
+    bound: float = math.inf
+    """Fairness to reach at the least cost in accuracy; as much as there is where it cannot be reached."""
 
 
 class Candidates(NamedTuple):
@@ -79,10 +79,8 @@ def select(candidates: Candidates, plain: Counts, fairness: Metric, guard: Guard
     scores = np.where(allowed, np.nan_to_num(fairness(candidates.counts), nan=-1.0), -2.0)
     if scores.max() < 0:
         return None
-    eligible = scores >= scores.max() - guard.slack
-    if guard.bound is not None and scores.max() >= guard.bound:
-        eligible = scores >= guard.bound
-    numbers = np.flatnonzero(eligible)
+    most = scores.max()
+    numbers = np.flatnonzero(scores >= (guard.bound if most >= guard.bound else most - guard.slack))
     keys = [key[numbers] for key in (drop, *candidates.ties)]
     return int(numbers[np.lexsort(keys[::-1])[0]])
 

@@ -30,6 +30,7 @@ from fairfate.report.audit import (
 )
 from fairfate.report.data import FLAWS, ReportData, finite, interval
 from fairfate.report.recommendation import paired_tests, recommend
+from fairfate.report.rule import describe_rule
 from fairfate.report.tables import LEGEND, methods, remarks
 from fairfate.results.summary import RATES, crossings
 from fairfate.results.tables import counts_of, is_untrained
@@ -88,6 +89,7 @@ def contents(data: ReportData, line: float = FOUR_FIFTHS) -> dict[str, Any]:
         "audit": [_audited(audit, data, line) for audit in data.audits],
         "clients": _clients(data),
         "thresholds": _thresholds(data),
+        "rule": describe_rule(data),
         "notes": _notes(data),
         "settings": [_settings(config, data.min_cell) for config in data.configs],
         "folders": _folders(data),

@@ -29,6 +29,7 @@ from fairfate.results.folder import BEST, CONFIG, MODELS, ROUNDS, is_sweep
 from fairfate.results.recommendation import Candidate, Choice, assess, headline_metric, pick
 from fairfate.results.summary import crossings, group_rates, line_numbers, row_names, summarise
 from fairfate.results.tables import STRATEGY, counts_of, histograms_of, is_untrained
+from fairfate.strategies import RULES
 
 LEAST_SEEDS = 3
 """For an interval over seeds."""
@@ -79,6 +80,8 @@ class ReportData:
     """The least count that a report shows; 0 for all."""
     run: Run | None = None
     """The only finished one, which knows its candidates and rates by itself."""
+    rules: Mapping[tuple[str, int], Mapping[str, Any]] = field(default_factory=dict)
+    """What is known of rules that were chosen after training, by the strategy's name and the seed."""
 
     def __post_init__(self) -> None:
         """Have one value of SP, EO and EQO wherever they are shown: see `reported_fairness`."""
@@ -121,6 +124,7 @@ class ReportData:
             begun=None if compared is rounds else rounds,
             min_cell=min_cell,
             run=only if compared is rounds else None,
+            rules=_read_rules(runs, added),
         )
 
     @classmethod
@@ -445,6 +449,16 @@ def _compared(run: Run) -> pd.DataFrame:
     if not len(compared):
         compared = rounds[rounds["round"] <= min(rounds.groupby("seed")["round"].max())]
     return measured(compared, Path(str(run.out)))
+
+
+def _read_rules(runs: Sequence[Run], added: Sequence[str]) -> dict[tuple[str, int], Mapping[str, Any]]:
+    """What the models' files say of rules that were chosen after training."""
+    return {
+        (f"{name}{text}", seed): run.models[name, seed].about["rule"]
+        for run, text in zip(runs, added, strict=True)
+        for name, seed in run.models
+        if any(f"+{rule}" in name for rule in RULES) and "rule" in run.models[name, seed].about
+    }
 
 
 def _told_apart(runs: Sequence[Run]) -> list[str]:

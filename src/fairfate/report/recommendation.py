@@ -19,6 +19,7 @@ from fairfate.fairness.metrics import COLLAPSED, FAIRNESS
 from fairfate.fairness.selection import KEEP, TOLERANCE
 from fairfate.report.audit import ABOVE, BELOW, FOUR_FIFTHS, UNCLEAR, Audit, Verdict, audits
 from fairfate.report.data import ReportData
+from fairfate.report.rule import PROXY
 from fairfate.results.recommendation import (
     COLLAPSE,
     MIN_GAIN,
@@ -27,6 +28,7 @@ from fairfate.results.recommendation import (
     Candidate,
     Choice,
 )
+from fairfate.strategies import TILT
 
 SIGNIFICANT = 0.05
 """The level of the paired tests."""
@@ -126,6 +128,7 @@ def recommend(data: ReportData) -> Recommendation:
                     _majority(data, choice),
                     _trade_off(data, choice, candidates),
                     _by_group(data, choice, candidates),
+                    PROXY if f"+{TILT}" in data.names[choice.line] else "",
                 ),
             )
         ),

@@ -15,8 +15,9 @@ from fairfate.errors import check, listing, shown
 from fairfate.fairness.metrics import FAIRNESS
 from fairfate.fairness.objective import MIN_PEOPLE, individual_terms, small_groups
 from fairfate.report.data import FLAWS, ReportData
+from fairfate.report.rule import bound_sentence
 from fairfate.results.recommendation import decides_by_group
-from fairfate.strategies import STEPS, THRESHOLDS, entries
+from fairfate.strategies import STEPS, THRESHOLDS, TILT, entries
 
 FORMATS = ("terminal", "latex", "markdown", "csv")
 DIGITS = 3
@@ -237,6 +238,13 @@ def remarks(data: ReportData) -> list[str]:
     lines = list(data.notes)
     if any(f"+{THRESHOLDS}" in str(label) for label in data.summary["strategy"]):
         lines.append("strategies with +thresholds need the group of each person at prediction time")
+    if any(f"+{TILT}" in str(label) for label in data.summary["strategy"]):
+        lines.append(
+            "strategies with +tilt decide by a guess of the group, which the law may treat as a use of it"
+        )
+    for (name, seed), about in data.rules.items():
+        text = bound_sentence(about)
+        lines += [f"{name}, seed {seed}: {text}"] if text else []
     objectives = sorted({label for label in data.summary["metric"] if isinstance(label, str)})
     lines += [line for objective in objectives for line in small_groups(objective)]
     terms = sorted({term for objective in objectives for term in individual_terms(objective)})

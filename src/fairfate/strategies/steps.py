@@ -57,6 +57,18 @@ class StepEntry(NamedTuple):
     settings: Mapping[str, Setting]
 
 
+_BOUND: dict[str, Setting] = {
+    "bound": Number(
+        0.0, "fairness to reach at the least cost in accuracy; 0 for as fair as it can be", extension=True
+    ),
+    "measure": Choice(
+        "ratio",
+        "how rates are compared: a ratio is to reach the bound, a difference not to exceed it",
+        ("ratio", "difference"),
+        extension=True,
+    ),
+}
+
 _GUARDED: dict[str, Setting] = {
     "metric": ObjectiveSetting("fairness it looks at", counted=True),
     "tolerance": Number(0.02, "accuracy that may be given up"),
@@ -67,6 +79,7 @@ _GUARDED: dict[str, Setting] = {
         high=10.0,
         extension=True,
     ),
+    **_BOUND,
 }
 """What a rule for everybody must keep of the model's own."""
 
@@ -115,6 +128,7 @@ STEPS: dict[str, StepEntry] = {
                 "the server's rows, or the clients' score histograms",
                 ("validation", "clients"),
             ),
+            **_BOUND,
         },
     ),
     COMMON: StepEntry(
@@ -157,10 +171,14 @@ class Step:
     def __getitem__(self, key: str) -> Any:
         return dict(self.settings)[key]
 
+    def get(self, key: str) -> Any:
+        """A setting that is left out at its default."""
+        return dict(self.settings).get(key, STEPS[self.name].settings[key].default)
+
 
 def asked_bins(step: Step) -> int:
     """Into how many ranges a tilted score's two probabilities are counted."""
-    return int(dict(step.settings).get("bins", BINS))
+    return int(step.get("bins"))
 
 
 def asks_clients(step: Step) -> bool:
@@ -201,6 +219,11 @@ def parse_steps(texts: Sequence[str], metric: str) -> tuple[Step, ...]:
             raise unknown("step", name, STEPS)
         given = read_settings(rest, text, "step")
         steps.append(Step(name, resolve_settings(name, STEPS[name].settings, given, metric, "step")))
+        if name in RULES and steps[-1].get("bound") and not asks_clients(steps[-1]):
+            raise InputError(
+                f"{name}: from must be clients with a bound, which is tested on the validation rows, got"
+                " validation"
+            )
     names = [step.name for step in steps]
     order = [_ORDER[name] for name in names]
     if sorted(order) != order or len(set(order)) < len(order):
