@@ -447,7 +447,43 @@ STEP_METHODS = {
             ),
         ),
         "Decisions then need each person's group. `from=clients`: from histograms of scores by group and label that each"
-        " client sends once, after training.",
+        " client sends once, after training. With `bound` see [bounds](strategies.md#bounds).",
+    ),
+    "common_threshold": Method(
+        "One threshold for everybody",
+        "one threshold for all groups: Corbett-Davies, Pierson, Feller, Goel, Huq: Algorithmic Decision Making and the Cost"
+        " of Fairness, KDD 2017; its choice from clients' sums under a guard: ours",
+        (
+            ("ŷ = 1 where logit p > c", "for everybody"),
+            (
+                "d + `margin` sqrt((m − d^2) / N) ≤ `tolerance`",
+                "d: the accuracy given up; m: the share of rows decided otherwise; N: all rows",
+            ),
+            ("B ≥ 1/2 + `keep` (B_0 − 1/2)", "balanced accuracy is kept"),
+            ("c = argmax F", "the fairest of 257; of those within 0.01 of it, the most accurate"),
+        ),
+        "No group is needed at decisions. Clients send the histogram that `+thresholds:from=clients` asks for.",
+    ),
+    "tilt": Method(
+        "The tilted score: one rule for everybody",
+        "form: Menon, Williamson: The Cost of Fairness in Binary Classification, FAT* 2018; Chen, Klochkov, Liu, arXiv"
+        " 2310.05725. From clients' sums, with the guard and the table: ours",
+        (
+            (
+                "e = P(y = 1 | x), g = P(s = 1 | x)",
+                "the released model, and a second one trained by as many rounds of `fedavg+average` on the group",
+            ),
+            ("r = e + a g", "for `sp`"),
+            ("r = e (1 + a g)", "for `eo`"),
+            ("r = e (1 + a_1 g) + (1 − e) a_0 g", "for `eqo` and every other objective"),
+            ("ŷ = 1 where r ≥ t", "for everybody, by the ranges (1/`bins` wide) that e and g are in"),
+            (
+                "a, t = argmax F",
+                "under the guard of `+common_threshold`, from one joint histogram of e and g that clients send",
+            ),
+        ),
+        "No group is needed at decisions, and none may be an input (`--drop`). The second model guesses a protected attribute:"
+        " [what that means](fairness.md#one-rule-for-everybody). For two groups.",
     ),
 }
 

@@ -50,6 +50,17 @@ STEP_TELLS = {
         "no",
         "yes",
     ),
+    "common_threshold": (
+        "once: a histogram of scores, 256 bins for each group and label",
+        "no",
+        "yes",
+    ),
+    "tilt": (
+        "each round: an update of a second model, of the group; once: a histogram of both models' scores,"
+        " 32 x 32 bins for each group and label",
+        "no",
+        "yes",
+    ),
 }
 
 
