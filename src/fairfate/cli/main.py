@@ -14,6 +14,7 @@ from fairfate._version import __version__
 from fairfate.cli import data, flower
 from fairfate.cli.models import evaluate, export, predict
 from fairfate.cli.parameters import ClickError, Command
+from fairfate.cli.privacy import privacy
 from fairfate.cli.run import plot, report, run, show, strategies
 from fairfate.cli.screen import console, say
 from fairfate.cli.studies import benchmark, reproduce, sweep
@@ -53,7 +54,7 @@ app = typer.Typer(cls=Commands, no_args_is_help=True, pretty_exceptions_enable=F
 for _command in (
     *(run, show, report, watch, plot),
     *(predict, evaluate, export),
-    *(strategies, sweep, reproduce, benchmark),
+    *(privacy, strategies, sweep, reproduce, benchmark),
 ):
     app.command(cls=Command)(_command)
 app.add_typer(data.app, name="data")

@@ -106,6 +106,8 @@ def run(
         if tracking is not None:
             messages.append(f"Logged to {tracking.shown} (run {tracking.log(results)})")
 
+    if plan.budget is not None:
+        say(f"Note: {plan.notes[-1]}")  # before it is spent
     total = len(plan.config.seeds) * plan.training.rounds
     try:
         with (

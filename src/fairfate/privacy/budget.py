@@ -62,3 +62,25 @@ def parse_budget(text: str | None) -> Budget | None:
     values = {key: _SETTINGS[key].parse(value, f"privacy: {key}") for key, value in given.items()}
     participations = values.pop("participations", None)
     return Budget(participations=None if participations is None else int(participations), **values)
+
+
+OUTSIDE = (
+    "Outside of the guarantee: the number of a client's rows; means, deviations and texts by which columns"
+    " are encoded, where these were learned from training rows; the server's own validation and test rows and"
+    " all that was measured on them; models of pooled rows; the choice among seeds and strategies and any"
+    " tuning, which train on the same rows again; and that noise is of floating-point numbers."
+)
+
+
+def describe_guarantee(budget: Budget) -> list[str]:
+    """The guarantee of a run in sentences, for reports and model cards."""
+    return [
+        f"Differential privacy of single rows: epsilon {budget.epsilon:g}, delta {budget.delta:g}, for each"
+        " client, and for each strategy and seed by itself.",
+        "It holds for all that a client sends: whoever sees every message, and the released model, learns"
+        " hardly more of any one row than if an empty one stood in its place.",
+        "How: each row's gradient is clipped and Gaussian noise is added in every step, on batches that rows"
+        " join by chance; counts, sums and histograms have noise of their own. All are added up as Rényi"
+        " differential privacy.",
+        OUTSIDE,
+    ]

@@ -16,6 +16,9 @@ LEDGER = "ledger.csv"
 """The file of it in a run's folder."""
 
 
+_WORDS = {"update": "steps", "counts": "counts", "sums": "sums", "histogram": "histogram"}
+
+
 class Entry(NamedTuple):
     """A number of releases of one client that are alike."""
 
@@ -49,6 +52,28 @@ def ledger_frame(entries: Iterable[tuple[str, Entry]], seed: int) -> pd.DataFram
         {"seed": seed, "strategy": strategy, **entry._asdict()} for strategy, entry in entries
     ]
     return pd.DataFrame(lines, columns=["seed", "strategy", *Entry._fields])
+
+
+def spending(ledger: pd.DataFrame, delta: float) -> pd.DataFrame:
+    """What each client has spent with each strategy and seed: epsilon, and its releases in words."""
+    import pandas as pd
+
+    lines: list[dict[str, Any]] = []
+    for (seed, strategy, client), own in ledger.groupby(["seed", "strategy", "client"], sort=False):
+        entries = entries_of(own)
+        lines.append(
+            {
+                "seed": seed,
+                "strategy": strategy,
+                "client": client,
+                "rows": entries[0].rows,
+                "releases": ", ".join(f"{entry.times:,} {_WORDS[entry.release]}" for entry in entries),
+                "noise": " / ".join(f"{entry.noise:.2f}" for entry in entries),
+                "epsilon": spent(entries, delta),
+            }
+        )
+    columns = ["seed", "strategy", "client", "rows", "releases", "noise", "epsilon"]
+    return pd.DataFrame(lines, columns=columns)
 
 
 def read_ledger(file: Path) -> pd.DataFrame:

@@ -17,6 +17,7 @@ from fairfate.fairness.disclosure import HIDDEN
 from fairfate.fairness.intervals import bootstrap, wilson
 from fairfate.fairness.metrics import COLLAPSED, METRICS
 from fairfate.fairness.objective import fairness_by
+from fairfate.privacy.budget import describe_guarantee, parse_budget
 from fairfate.report.audit import (
     ABOVE,
     BELOW,
@@ -90,6 +91,7 @@ def contents(data: ReportData, line: float = FOUR_FIFTHS) -> dict[str, Any]:
         "clients": _clients(data),
         "thresholds": _thresholds(data),
         "rule": describe_rule(data),
+        "privacy": _privacy(data),
         "notes": _notes(data),
         "settings": [_settings(config, data.min_cell) for config in data.configs],
         "folders": _folders(data),
@@ -289,6 +291,13 @@ def _shown(min_cell: int) -> str:
         f" hidden, those beside it are rounded to multiples of {min_cell}. Rates and ratios are those of the"
         " exact counts, so where rows are few, counts can be worked out from them."
     )
+
+
+def _privacy(data: ReportData) -> list[str]:
+    """The guarantee of differential privacy, where all runs have the same one; empty without."""
+    texts = {config.get("privacy") for config in data.configs}
+    budget = parse_budget(texts.pop()) if len(texts) == 1 else None
+    return [] if budget is None else describe_guarantee(budget)
 
 
 def _notes(data: ReportData) -> list[str]:
