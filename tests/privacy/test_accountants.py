@@ -34,7 +34,7 @@ OPACUS: list[tuple[list[tuple[float, float, int]], float, float]] = [
     ([(0.0833, 9.16, 8800)], 1e-5, 3.9651),
 ]
 """(rate, noise, times) of releases, delta, and epsilon by Opacus 1.6.0: ``compute_rdp`` and
-``get_privacy_spent`` of ``opacus.accountants.analysis.rdp``, orders 1.1 to 10.9 and 12 to 63 (its default)."""
+``get_privacy_spent`` of ``opacus.accountants.analysis.rdp``, orders 1.1 to 10.9 and 12 to 63."""
 
 
 @pytest.mark.parametrize(("costs", "delta", "epsilon"), OPACUS)
