@@ -168,3 +168,15 @@ def check(condition: bool, rule: str, value: object) -> None:
         error = InputError(f"{rule}, got {value}")
         error.argument, error.rule, error.value = argument, broken, str(value)
         raise error
+
+
+def hide_examples(note: str) -> str:
+    """A note without values of somebody's, which are for the owner's screen and not for a file.
+
+    >>> hide_examples("2 groups of few rows, such as 'Tuvalu'")
+    '2 groups of few rows'
+    """
+    return _EXAMPLE.sub("", note)
+
+
+_EXAMPLE = re.compile(r",? (such as|got) '.*'( = [^\s,;]+)?")

@@ -126,6 +126,6 @@ def test_commands_are_listed_as_a_newcomer_needs_them() -> None:
     panel = ask("--help", COLUMNS="100").stdout.partition(" Commands ")[2].splitlines()[1:]
     names = [line.split()[1] for line in panel if line.startswith("│ ") and line[2] != " "]
     assert names == [
-        *("run", "show", "report", "watch", "plot", "predict", "evaluate", "export", "strategies", "sweep"),
-        *("reproduce", "benchmark", "data", "flower"),
+        *("run", "show", "report", "watch", "plot", "predict", "evaluate", "export", "privacy"),
+        *("strategies", "sweep", "reproduce", "benchmark", "data", "flower"),
     ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -16,7 +15,7 @@ from fairfate.data.groups import Groups
 from fairfate.data.readers import list_folder
 from fairfate.engine.attack import Attack, parse_attack
 from fairfate.engine.secure_sums import SecureSums
-from fairfate.errors import InputError, check
+from fairfate.errors import InputError, check, hide_examples
 from fairfate.experiments.config import HIDDEN, Config, Shape, config_text
 from fairfate.fairness.objective import parse_objective
 from fairfate.federation.partition import Partition, parse_partition
@@ -168,7 +167,7 @@ def resolve(config: Config, table: Table) -> Plan:
     )
     budget = parse_budget(config.privacy)
     if budget is not None:
-        _check_private(config, validation_source, attack)
+        check_private(config, validation_source, attack)
     resolved = replace(
         config,
         privacy=None if budget is None else str(budget),
@@ -271,8 +270,9 @@ def dump_config(plan: Plan, table: Table) -> str:
         provenance[f"plugin {plugin}" if name in provenance else name] = f"sha256:{digest}"
     if plan.network is not None:
         provenance["model"] = f"sha256:{plan.network.digest}"
-    notes = [*(_EXAMPLE.sub("", note) for note in table.notes), *plan.notes]
-    return config_text(plan.config, {**provenance, "data-notes": notes})
+    return config_text(
+        plan.config, {**provenance, "data-notes": [*map(hide_examples, table.notes), *plan.notes]}
+    )
 
 
 def _file_checksums(config: Config) -> dict[str, str]:
@@ -290,10 +290,6 @@ def _software() -> str:
     return ", ".join([f"Python {platform.python_version()}", *packages])
 
 
-_EXAMPLE = re.compile(r",? (such as|got) '.*'( = [^\s,;]+)?")
-"""Values of somebody's, which are for the screen and not for the file."""
-
-
 def changes(provenance: Mapping[str, Any], table: Table, file: Path | None) -> list[str]:
     """In what the data differ from those that a config file was written for."""
     differences = []
@@ -308,7 +304,7 @@ def changes(provenance: Mapping[str, Any], table: Table, file: Path | None) -> l
     return differences
 
 
-def _check_private(config: Config, validation_source: ValidationSource, attack: Attack | None) -> None:
+def check_private(config: Config, validation_source: ValidationSource, attack: Attack | None) -> None:
     """InputError for what has no guarantee under differential privacy."""
     refused = (
         ("model", config.model, "which clips each row's gradient in the built-in model only"),

@@ -11,7 +11,7 @@ import numpy as np
 
 from fairfate._version import __version__
 from fairfate.data.columns import OTHERS
-from fairfate.errors import listing
+from fairfate.errors import hide_examples, listing
 from fairfate.experiments.config import PROVENANCE
 from fairfate.fairness.disclosure import HIDDEN
 from fairfate.fairness.intervals import bootstrap, wilson
@@ -303,7 +303,8 @@ def _privacy(data: ReportData) -> list[str]:
 def _notes(data: ReportData) -> list[str]:
     """What a reader should know; flaws of strategies are told apart."""
     apart = tuple(f"{flaw}: " for flaw in FLAWS)
-    notes = [_without_small(note, data.min_cell) for note in remarks(data) if not note.startswith(apart)]
+    told = [hide_examples(note) for note in remarks(data) if not note.startswith(apart)]
+    notes = [_without_small(note, data.min_cell) for note in told]
     if OTHERS in data.groups.names:
         notes.append(f"{OTHERS}: everybody whose value is not the one that was set against the others")
     return notes
