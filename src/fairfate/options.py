@@ -381,7 +381,6 @@ class Options(Checked):
         suggestions=("epsilon=1", "epsilon=3", "epsilon=8"),
         is_joined=True,
         is_axis=True,
-        on_flower=False,
     )
     strategies: tuple[str, ...] = option(
         (),

@@ -92,6 +92,15 @@ def write_bytes(path: str | Path, content: bytes) -> None:
         temporary.write_bytes(content)
 
 
+def sync_folder(path: Path) -> None:
+    """Have files that were renamed in a folder survive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def spreadsheet_text(text: str) -> str:
     """A text that no spreadsheet takes for a formula: what could begin one gets an apostrophe in front.
 
@@ -178,6 +187,19 @@ def locked(folder: Path, what: str = "out", seconds: float = 0.0) -> Iterator[No
         with suppress(OSError):  # something was written, or the folder was there before
             if made:
                 folder.rmdir()
+
+
+@contextmanager
+def held(file: Path) -> Iterator[None]:
+    """Wait for a lock file, and hold it; it stays when this ends. Where nothing can be locked, nothing is."""
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    with file.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _take(file: Path, what: str, end: float) -> int | None:

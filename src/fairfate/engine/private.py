@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,7 +15,8 @@ from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation
 from fairfate.models.mlp import Mlp
 from fairfate.models.model import Models
-from fairfate.models.private import NoisySteps
+from fairfate.models.private import NoisySteps, Randomness
+from fairfate.models.rows import PackedRows
 from fairfate.models.training import Training
 from fairfate.privacy.budget import Budget
 from fairfate.privacy.calibration import Calibration, Exposure, calibrate
@@ -41,6 +44,53 @@ def participations_of(
     before = np.cumsum(asked, axis=0)
     limit = max(1, int(before[-1].max(initial=1))) if most is None else most
     return (asked > 0) & (before <= limit), limit
+
+
+class PrivateClient:
+    """One client's releases, with the noise that its budget asks for.
+
+    Parameters
+    ----------
+    budget : the most that they may tell of a row
+    calibration : the noise
+    randomness : of a kind of release in a round, where its chance comes from
+    """
+
+    def __init__(
+        self, budget: Budget, calibration: Calibration, randomness: Callable[[str, int], Randomness]
+    ) -> None:
+        self.budget, self.calibration, self._randomness = budget, calibration, randomness
+
+    def steps(self, t: int) -> NoisySteps:
+        """How it trains in a round."""
+        return NoisySteps(self.budget.clip, self.calibration.update, self._randomness(UPDATE, t))
+
+    def rows(self, exact: CellRows) -> CellRows:
+        """(groups, 2) its rows by group and label, with noise.
+
+        Where neither it nor the server uses them, the public number of rows stands there in equal parts.
+        """
+        if COUNTS not in self.calibration.releases.once:
+            return np.full(exact.shape, self.calibration.exposure.rows // exact.size, dtype=np.int64)
+        return noisy_counts(exact, self._deviation(COUNTS), self._randomness(COUNTS, 0))
+
+    def report(self, t: int, model: Mlp, params: Models, rows: PackedRows) -> Statistics:
+        """A model on its rows, as it is told in a round: losses clipped, and with noise."""
+        exact = model.clipped_statistics(params, rows, self.budget.loss)
+        return noisy_statistics(exact, self._deviation(SUMS), self._randomness(SUMS, t))
+
+    def histogram(self, model: Mlp, params: Models, rows: PackedRows) -> NDArray[np.int64]:
+        """(groups, 2, private bins) its rows by the score of a model, with noise."""
+        exact = histogram(model.margins(params, rows))
+        return noisy_histogram(exact, self._deviation(HISTOGRAM), self._randomness(HISTOGRAM, 0))
+
+    def _deviation(self, kind: str) -> float:
+        return self.calibration.other * sensitivity(kind, self.budget)
+
+
+def seeded(seed: int, server: str, kind: str, client: int, t: int) -> Seeded:
+    """The chance of a client's release in an experiment; ``server`` is from `name_server`."""
+    return Seeded(seed, server, kind, client, t)
 
 
 class PrivateClients:
@@ -74,47 +124,33 @@ class PrivateClients:
         assert calibration is not None  # found out before anything was trained
         return calibration
 
+    def _client(self, server: Server, client: int) -> PrivateClient:
+        """A client, with noise of its own for every strategy: of shared noise, one tells of another."""
+
+        def randomness(kind: str, t: int) -> Randomness:
+            return seeded(self.seed, server.name, kind, client, t)
+
+        return PrivateClient(self.budget, self.calibration(client, server.releases), randomness)
+
     def steps(self, t: int, server: Server, clients: NDArray[np.int64]) -> list[NoisySteps]:
         """How each client of a round trains a server's model."""
-        return [
-            NoisySteps(
-                self.budget.clip,
-                self.calibration(client, server.releases).update,
-                self._randomness(server, UPDATE, client, t),
-            )
-            for client in clients.tolist()
-        ]
+        return [self._client(server, client).steps(t) for client in clients.tolist()]
 
     def rows(self, server: Server, clients: NDArray[np.int64]) -> CellRows:
-        """(clients, groups, 2) rows by group and label as a server's clients tell them: once, with noise.
+        """(clients, groups, 2) rows by group and label as a server's clients tell them: once, with noise."""
+        return np.stack([self._rows_of(server, client) for client in clients.tolist()])
 
-        Where neither they nor the server use them, the public number of rows stands there in equal parts.
-        """
-        if COUNTS not in server.releases.once:
-            shape = self.federation.client_cells.shape[1:]
-            each = self.federation.sizes[clients] // (shape[0] * shape[1])
-            return np.broadcast_to(each[:, None, None], (len(clients), *shape))
-        return np.stack([self._noisy_counts(server, client) for client in clients.tolist()])
-
-    def _noisy_counts(self, server: Server, client: int) -> CellRows:
+    def _rows_of(self, server: Server, client: int) -> CellRows:
         key = server.name, client
         if key not in self._counts:
-            self._counts[key] = noisy_counts(
-                self.federation.client_cells[client],
-                self._deviation(server, COUNTS, client),
-                self._randomness(server, COUNTS, client),
-            )
+            self._counts[key] = self._client(server, client).rows(self.federation.client_cells[client])
         return self._counts[key]
 
     def report(self, t: int, server: Server, model: Mlp, clients: NDArray[np.int64]) -> Statistics:
         """A server's model on each client's rows, as clients report it: losses clipped, and with noise."""
         params = server.params.astype(np.float32)
         each = [
-            noisy_statistics(
-                model.clipped_statistics(params, self.federation.local[client], self.budget.loss),
-                self._deviation(server, SUMS, client),
-                self._randomness(server, SUMS, client, t),
-            )
+            self._client(server, client).report(t, model, params, self.federation.local[client])
             for client in clients.tolist()
         ]
         return Statistics(*(np.stack(values) for values in zip(*each, strict=True)))
@@ -122,22 +158,11 @@ class PrivateClients:
     def histograms(self, server: Server, model: Mlp, params: Models) -> NDArray[np.int64]:
         """(groups, 2, bins) all clients' rows by the score of a model: sums of noisy histograms."""
         each = [
-            noisy_histogram(
-                histogram(model.margins(params, rows)),
-                self._deviation(server, HISTOGRAM, client),
-                self._randomness(server, HISTOGRAM, client),
-            )
+            self._client(server, client).histogram(model, params, rows)
             for client, rows in self.federation.local.items()
         ]
         self._histograms.add(server.name)
         return smooth_histogram(np.asarray(np.sum(each, axis=0)))
-
-    def _deviation(self, server: Server, kind: str, client: int) -> float:
-        return self.calibration(client, server.releases).other * sensitivity(kind, self.budget)
-
-    def _randomness(self, server: Server, kind: str, client: int, t: int = 0) -> Seeded:
-        """Noise of its own for every strategy: of shared noise, one could be computed from another."""
-        return Seeded(self.seed, server.name, kind, client, t)
 
     def entries(self, server: Server, rounds: int) -> list[Entry]:
         """What every client has released to a server in so many rounds."""

@@ -34,6 +34,7 @@ from fairfate.flower.messages import (
     PART,
     ROUND,
     SCORES,
+    SPEC,
     Layout,
     MismatchError,
     blame,
@@ -55,6 +56,7 @@ from fairfate.flower.replies import (
 from fairfate.flower.roster import Client, Roster, ask_counts, read_counts
 from fairfate.flower.validation import BuiltIn, Measured, ServerRows
 from fairfate.models.model import Models
+from fairfate.privacy.mechanism import PRIVATE_BINS, smooth_histogram
 from fairfate.strategies import Loss, Need, Strategy, Vector
 
 
@@ -240,6 +242,8 @@ class FlowerClients:
 
     grid: Grid
     """Flower's way to the nodes, set before the first round."""
+    spec: str | None = None
+    """Under differential privacy, the strategy with its steps."""
     guess: Callable[[float], Models]
     """Trains a model of who is in the second group, given the share of rounds whose models are averaged."""
 
@@ -312,7 +316,7 @@ class FlowerClients:
         cohort = [clients[position] for position in chosen]
         names = listing(client.name for client in cohort)
         log(INFO, "configure_train: %d of %d clients: %s", size, len(clients), names)
-        common = {**self.config, ROUND: t, **self.local_half, **self.about_sum(cohort)}
+        common = {**self.config, ROUND: t, **self.local_half, **self.about_noise, **self.about_sum(cohort)}
         broadcast = self._broadcast(cohort) if cohort else None
         self._sent = []
         for client in cohort:
@@ -324,6 +328,11 @@ class FlowerClients:
             content = RecordDict(dict(zip(self.keys, (arrays, config), strict=True)))
             self._sent.append(Message(content, client.node, MessageType.TRAIN))
         return self._sent
+
+    @property
+    def about_noise(self) -> dict[str, str]:
+        """What clients' noise depends on, under differential privacy."""
+        return {} if self.spec is None else {SPEC: self.spec}
 
     def about_sum(self, cohort: Sequence[Client]) -> dict[str, Any]:
         """What clients must know of the others, where their answers are summed under masks."""
@@ -354,11 +363,11 @@ class FlowerClients:
         buffer = self._memory(len(asked))
         good = read_replies(asked, list(messages), layout, model, policy, self.late, buffer, self.roster.name)
         del messages  # as soon as a model is of no more use, so is its room
-        if self.roster.groups:
+        if self.roster.groups and not policy.noise:
             check_rows(good, self.roster.known, policy.max_examples)
         local = None
         if self.rows.grouping is not None and server.needs(Need.REPORTS):
-            local = read_reports(good, self.rows.groups, policy.weighted_by_key, policy.min_cell)
+            local = read_reports(good, self.rows.groups, policy)
         scale_updates(good, server.strategy.scale, layout, model)
         scored, own = self._score(good, len(asked))
         if len(good.nodes) < min(self.cohorts.min_replies, len(asked)):
@@ -496,7 +505,9 @@ class FlowerClients:
 
     def histograms(self, params: Models) -> NDArray[np.int64]:
         """(groups, 2, bins) the clients' training rows by score: sums."""
-        return self._ask_histograms([params], {})
+        if self.spec is None:
+            return self._ask_histograms([params], {})
+        return smooth_histogram(self._ask_histograms([params], {}, (PRIVATE_BINS,)))
 
     def held_histograms(self, params: Models) -> NDArray[np.int64]:
         """(groups, 2, bins) the rows that clients hold out by score: sums."""
@@ -531,14 +542,15 @@ class FlowerClients:
 
         def question(client: Client) -> RecordDict:
             asked = {**self.about_held(client), **about, ASK: HISTOGRAM, "groups": self.rows.groups}
+            asked |= self.about_noise
             return RecordDict({**arrays, "config": ConfigRecord(asked)})
 
         def read(reply: Message, name: str) -> NDArray[np.int64]:
-            return read_counts(reply, HISTOGRAM, shape, most(name), self.policy.min_cell)
+            return read_counts(reply, HISTOGRAM, shape, most(name), self.policy.min_cell, self.policy.noise)
 
         counts = ask_counts(self.grid, self._everybody(), question, read, self.timeout)
         total = np.asarray(sum(counts, np.zeros(shape, dtype=np.int64)))
-        empty = np.flatnonzero(total.sum(axis=tuple(range(1, total.ndim))) == 0)
+        empty = np.flatnonzero(total.sum(axis=tuple(range(1, total.ndim))) <= 0)
         if len(empty):
             raise InputError(
                 f"thresholds from clients must have rows of every group, got none of group {empty[0]}"

@@ -44,6 +44,9 @@ HELD_SHARE, HELD_SEED = "held-share", "held-seed"
 PART, HELD = "part", "held"
 """In a query for a histogram: of the rows that are held out, and not of the others."""
 
+SPEC = "spec"
+"""In a question under differential privacy: the strategy with its steps, which its noise depends on."""
+
 COHORT, ATTEMPT = "cohort", "attempt"
 """In a question under secure sums: the names of all who are asked, in order, and how often they were."""
 UNMASK, QUESTION, SUM_PART, SURVIVORS = "unmask", "question", "sum", "survivors"

@@ -51,6 +51,8 @@ class ReplyPolicy:
     of more than twice that is dropped (honest training from a model at the limit may exceed it)."""
     min_cell: int = 0
     """A client that sends a smaller count, other than 0, is dropped."""
+    noise: float = 0.0
+    """Of counts and sums under differential privacy: the farthest that they may be from what is true."""
     max_told: float | None = None
     """Largest number that is sent to clients beside the model; others are cut to it."""
     row_ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -74,12 +76,12 @@ class ReplyPolicy:
         return self.row_ranges.get(name, nobody)
 
     def most_rows(self, name: str) -> float:
-        """How many rows a client may have."""
-        return self.row_range(name)[1]
+        """How many rows a client may tell of."""
+        return self.row_range(name)[1] + self.noise
 
     def most_counted(self, name: str) -> float:
         """How many rows a client may count."""
-        return min(self.most_rows(name), self.max_examples or math.inf)
+        return min(self.most_rows(name), (self.max_examples or math.inf) + self.noise)
 
     def most_held(self, name: str, share: float, strata: int) -> float:
         """How many rows a client may hold out beside those that it trains on, rounded up in each stratum."""
@@ -223,10 +225,13 @@ def report_metrics(local: Statistics) -> dict[str, list[int] | list[float]]:
     }
 
 
-def read_report(metrics: MetricRecord, groups: int, examples: float, min_cell: int = 0) -> Statistics:
+def read_report(
+    metrics: MetricRecord, groups: int, examples: float, min_cell: int = 0, noise: float = 0.0
+) -> Statistics:
     """The inverse of `report_metrics`; MismatchError if it makes no sense.
 
-    With a minimum cell count, losses are those of a stratum's mean probability, which say nothing new.
+    With a minimum cell count, losses are those of a stratum's mean probability, which say nothing new. With
+    noise, all may be so far from what is true.
     """
     reports = []
     for name, size in (("counts", 4 * groups), ("probability", 2 * groups), ("loss", 2 * groups)):
@@ -237,7 +242,8 @@ def read_report(metrics: MetricRecord, groups: int, examples: float, min_cell: i
         reports.append(values)
     whole = reports[0] == np.floor(reports[0])
     # Before they are integers, whose sum could wrap around
-    if not whole.all() or (reports[0] > examples).any() or reports[0].sum() != examples or examples < 1:
+    is_other = abs(reports[0].sum() - examples) > noise
+    if not whole.all() or (reports[0] > examples + noise).any() or is_other or examples < 1:
         raise MismatchError(f"'{LOCAL}counts' are not its {examples:g} rows")
     counts = reports[0].astype(np.int64).reshape(groups, 2, 2)
     probability, loss = reports[1].reshape(groups, 2), reports[2].reshape(groups, 2)
@@ -247,7 +253,7 @@ def read_report(metrics: MetricRecord, groups: int, examples: float, min_cell: i
     rows = counts.sum(axis=-1)
     if min_cell > 1 and not np.allclose(loss, loss_of_mean(probability, rows), rtol=1e-6, atol=1e-6):
         raise MismatchError(f"'{LOCAL}loss' is not that of its '{LOCAL}probability'")
-    if (loss > MOST_LOSS * rows + 1e-6).any():
+    if (loss > MOST_LOSS * rows + noise + 1e-6).any():
         raise MismatchError(f"'{LOCAL}loss' is more than {MOST_LOSS:.4g} a row")
     return Statistics(counts, probability, loss)
 
@@ -311,7 +317,7 @@ def check_rows(good: Received, known: Mapping[int, Client], max_examples: float 
             good.drop(position, f"{claimed:g} examples, but it had reported {reported:g} rows")
 
 
-def read_reports(good: Received, groups: int, weight_key: str, min_cell: int = 0) -> Statistics | None:
+def read_reports(good: Received, groups: int, policy: ReplyPolicy) -> Statistics | None:
     """What the clients tell of the model on their own rows; those who tell nonsense are dropped.
 
     It is of all rows that they claim, also where they count for fewer.
@@ -320,7 +326,8 @@ def read_reports(good: Received, groups: int, weight_key: str, min_cell: int = 0
     for metrics in list(good.metrics):
         position = len(reports)
         try:
-            reports.append(read_report(metrics, groups, example_count(metrics, weight_key), min_cell))
+            examples = example_count(metrics, policy.weighted_by_key)
+            reports.append(read_report(metrics, groups, examples, policy.min_cell, policy.noise))
         except MismatchError as error:
             good.drop(position, one_line(error))
     return Statistics(*(np.stack(values) for values in zip(*reports, strict=True))) if reports else None

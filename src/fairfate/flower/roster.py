@@ -253,7 +253,12 @@ def ask_counts(
 
 
 def read_counts(
-    reply: Message, kind: str, shape: tuple[int, ...], most: float, min_cell: int = 0
+    reply: Message,
+    kind: str,
+    shape: tuple[int, ...],
+    most: float,
+    min_cell: int = 0,
+    noise: float = 0.0,
 ) -> NDArray[np.int64]:
     """Counts of rows in a reply; MismatchError if they make no sense.
 
@@ -264,6 +269,7 @@ def read_counts(
     shape : of the counts; scores are of the same rows for each model
     most : how many rows the client may have
     min_cell : clients tell of no fewer rows, but may of none
+    noise : how far below 0 a count may be
     """
     if reply.has_error():
         raise MismatchError(f"error {reply.error.code}: {reply.error.reason}")
@@ -271,8 +277,8 @@ def read_counts(
     given, size = None if record is None else record.get(kind), math.prod(shape)
     if not isinstance(given, list) or len(given) != size:
         raise MismatchError(f"'{kind}' is not {size} numbers")
-    if not all(isinstance(number, int) and 0 <= number < MOST_EXAMPLES for number in given):
-        raise MismatchError(f"'{kind}' is not whole numbers >= 0")
+    if not all(isinstance(number, int) and -noise <= number < MOST_EXAMPLES for number in given):
+        raise MismatchError(f"'{kind}' is not whole numbers >= {-noise:g}")
     counts, models = np.array(given, dtype=np.int64).reshape(shape), shape[0] if kind == SCORES else 1
     if kind == SCORES and (counts.sum(axis=-1) != counts[0].sum(axis=-1)).any():
         raise MismatchError(f"'{kind}' is not of the same rows for all models")

@@ -33,11 +33,20 @@ from fairfate.federation.seeds import Streams
 from fairfate.federation.validation_source import AT_SERVER, parse_validation_source
 from fairfate.flower.clients import Cohorts, FlowerClients, FlowerServer
 from fairfate.flower.logs import RoundSummary, log, one_line, run_summary
-from fairfate.flower.messages import GROUP, HELD_SHARE, LEARNING_RATE, ROUND, TARGET, MismatchError
+from fairfate.flower.messages import (
+    GROUP,
+    HELD_SHARE,
+    LEARNING_RATE,
+    ROUND,
+    SPEC,
+    TARGET,
+    MismatchError,
+)
 from fairfate.flower.replies import ReplyPolicy, TooFewRepliesError, example_count, mean_metrics
 from fairfate.flower.roster import Roster
 from fairfate.flower.validation import BuiltIn, Measure, ServerRows
 from fairfate.models.model import Models
+from fairfate.privacy.budget import Budget
 from fairfate.strategies import Need, Setup, Spec, StrategyLike, parse_spec
 from fairfate.strategies.fedavg import AVERAGING
 from fairfate.strategies.registry import TWO_GROUPS
@@ -71,6 +80,7 @@ class FlowerStrategy(Base):
     arrayrecord_key, configrecord_key : as in Flower's FedAvg
     study : checksum of what the clients have agreed to; a checkpoint of another study is not continued
     secure_sums : the rule by which clients' answers are summed under masks, in the ready app only
+    privacy : the budget of differential privacy that clients keep to, in the ready app only
     on_record : called by `start` after every round, once the checkpoint is written, with the round's number
         and the record so far
 
@@ -100,6 +110,7 @@ class FlowerStrategy(Base):
         configrecord_key: str = "config",
         study: str = "",
         secure_sums: SecureSums | None = None,
+        privacy: Budget | None = None,
         on_record: Callable[[int, Sequence[Trace]], None] = lambda t, traces: None,
     ) -> None:
         check(num_rounds is None or num_rounds >= 1, "num_rounds must be >= 1", num_rounds)
@@ -113,7 +124,7 @@ class FlowerStrategy(Base):
         self.cohorts, self.policy = cohorts or Cohorts(), replies or ReplyPolicy()
         self.checkpoint = None if checkpoint is None else Path(checkpoint)
         self.keys = arrayrecord_key, configrecord_key
-        self.study, self.on_record, self.secure_sums = study, on_record, secure_sums
+        self.study, self.on_record, self.secure_sums, self.privacy = study, on_record, secure_sums, privacy
         self.needs = _check_rows(self.spec, self.rows, self._setup(num_rounds or 1), secure_sums)
         self.roster = self._make_roster()
         self.trace = Trace(self.spec)
@@ -132,8 +143,9 @@ class FlowerStrategy(Base):
         asks = must_ask if self.cohorts.ask_clients is None else self.cohorts.ask_clients
         if must_ask and not asks:
             raise InputError(f"ask_clients must be left out or True for {self.spec.name}, got False")
-        share = {HELD_SHARE: source.share} if source.at_clients else {}
-        question = ConfigRecord({**(self.cohorts.query_config or {}), **share, "wants-rows": told_rows})
+        about: dict[str, Any] = {HELD_SHARE: source.share} if source.at_clients else {}
+        about |= {} if self.privacy is None else {SPEC: self.spec.text}
+        question = ConfigRecord({**(self.cohorts.query_config or {}), **about, "wants-rows": told_rows})
         return Roster(
             question if asks else None,
             self.rows.groups if told_rows else 0,
@@ -251,6 +263,7 @@ class FlowerStrategy(Base):
         about = self.cohorts, self.policy, self.streams, self.roster, local_half, self.keys
         if self.secure_sums is None:
             self._clients = FlowerClients(server, rounds, *about)
+            self._clients.spec = None if self.privacy is None else self.spec.text
             return self._clients
         from fairfate.flower.secure_clients import SecureClients  # needs cryptography
 
@@ -357,6 +370,7 @@ class FlowerStrategy(Base):
             "limits": [self.policy.max_norm, self.policy.max_examples],
             **({} if not self.study else {"study": self.study}),
             **({} if self.secure_sums is None else {"secure_sums": list(self.secure_sums)}),
+            **({} if self.privacy is None else {"privacy": str(self.privacy)}),
             **({} if self.learning_rate is None else {"learning_rate": self.learning_rate}),
             **({} if self.rows.source == AT_SERVER else {"validation_from": str(self.rows.source)}),
             "rows": [rows.checksum for rows in self.rows.given],

@@ -20,6 +20,7 @@ from fairfate.data import Schema
 from fairfate.data.encoder import ONEHOT
 from fairfate.errors import InputError, check, listing
 from fairfate.flower.sealing import PublicKey
+from fairfate.privacy.budget import Budget, parse_budget
 
 FIT, ROWS, TRAIN, SCORES, HISTOGRAM, UNMASK = "fit", "rows", "train", "scores", "histogram", "unmask"
 KINDS = {
@@ -186,6 +187,7 @@ class Limits:
     public: str = _line(
         str, "then: checksum of the file on which every site scores its model, if there is one"
     )
+    privacy: str = _line(str, "differential privacy of a site's rows: its budget for a run; empty for none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,6 +212,11 @@ class Study:
     checksum: str = field(default="", compare=False)
 
     # -- files ---------------------------------------------------------------------------------------------
+
+    @property
+    def budget(self) -> Budget | None:
+        """What a run may tell of a row; None without differential privacy."""
+        return parse_budget(self.limits.privacy or None)
 
     @classmethod
     def read(cls, path: str | Path) -> Study:

@@ -70,14 +70,9 @@ class Calibration(NamedTuple):
 def calibrate(budget: Budget, exposure: Exposure, releases: Releases) -> Calibration | None:
     """The least noise within a budget; None for a client that is too small for it."""
     epsilon, delta = budget.epsilon, budget.delta
-    times, other = releases.times(exposure.participations), 0.0
-    if times:
-        least = least_noise(
-            lambda noise: [Cost(1.0, noise, times)], budget.share * epsilon, delta, _MOST_OTHER
-        )
-        if least is None:
-            return None
-        other = least
+    other = other_noise(budget, releases.times(exposure.participations))
+    if other is None:
+        return None
     update = least_noise(
         lambda noise: exposure.costs(exposure.participations, noise, releases, other),
         epsilon,
@@ -87,6 +82,14 @@ def calibrate(budget: Budget, exposure: Exposure, releases: Releases) -> Calibra
     return None if update is None else Calibration(exposure, releases, update, other)
 
 
+def other_noise(budget: Budget, times: int) -> float | None:
+    """The noise of so many releases other than updates, within their share; None if none suffices."""
+    if not times:
+        return 0.0
+    share = budget.share * budget.epsilon
+    return least_noise(lambda noise: [Cost(1.0, noise, times)], share, budget.delta, _MOST_OTHER)
+
+
 def is_affordable(budget: Budget, exposure: Exposure, releases: Releases) -> bool:
     """Whether a client is large enough for its budget; quicker than `calibrate`."""
     return least_epsilon(budget, exposure, releases) <= budget.epsilon
@@ -94,15 +97,8 @@ def is_affordable(budget: Budget, exposure: Exposure, releases: Releases) -> boo
 
 def least_epsilon(budget: Budget, exposure: Exposure, releases: Releases) -> float:
     """The epsilon of a client with the most noise that its steps may have."""
-    times, other = releases.times(exposure.participations), 0.0
-    if times:
-        least = least_noise(
-            lambda noise: [Cost(1.0, noise, times)],
-            budget.share * budget.epsilon,
-            budget.delta,
-            _MOST_OTHER,
-        )
-        other = _MOST_OTHER if least is None else least
+    given = other_noise(budget, releases.times(exposure.participations))
+    other = _MOST_OTHER if given is None else given
     return epsilon_of(exposure.costs(exposure.participations, budget.noise, releases, other), budget.delta)
 
 

@@ -54,6 +54,7 @@ from fairfate.flower.messages import (
     ROUND,
     SHARES,
     SIGNATURES,
+    SPEC,
     SUM_PART,
     SURVIVORS,
     TARGET,
@@ -104,6 +105,8 @@ _KEYS = {
 """What the config of each kind of question may hold."""
 _SUM_KEYS = (COHORT, ATTEMPT)
 """Beside these, under secure sums."""
+_PRIVATE_KINDS = (FIT, ROWS, TRAIN, HISTOGRAM)
+"""Questions that there are under differential privacy: each is for a strategy."""
 _MOST_NAMES = 20
 """Of what is in a message, in a line of the log."""
 
@@ -245,12 +248,15 @@ class Gate:
         config = dict(content["config"])
         study = self.study
         is_summed = study.limits.secure_sums and kind in SUMMED
-        known = (*_KEYS[kind], *(_SUM_KEYS if is_summed else ()))
+        is_private = study.budget is not None
+        known = (*_KEYS[kind], *(_SUM_KEYS if is_summed else ()), *((SPEC,) if is_private else ()))
         strange = [key for key in config if key not in known]
         if strange:
             raise NotInStudyError(f"unknown '{one_line(strange[0], 40)}'")
         if is_summed and not set(_SUM_KEYS) <= set(config):
             raise NotInStudyError("nothing of the sum that the answer is for")
+        if is_private and (kind not in _PRIVATE_KINDS or config.get(SPEC) not in study.training.strategies):
+            raise NotInStudyError("no strategy of the study, which noise is for")
         if kind == UNMASK:
             check_question(config, study)
         text = str(config[SCHEMA]) if SCHEMA in config else self.folder.read_schema(study.checksum)
@@ -348,7 +354,7 @@ class Gate:
             if kind == UNMASK:
                 key = sum_key(run, str(config[QUESTION]), config)
                 open_part(state.sums, key, config, self.name, run, self.study)
-            for name in {"client", "seed", HELD_SEED} & set(config):
+            for name in {"client", "seed", HELD_SEED, SPEC} & set(config):
                 if state.fixed.setdefault(f"{run}/{name}", config[name]) != config[name]:
                     raise NotInStudyError(f"another {name} than earlier in the run")
             if kind in (TRAIN, SCORES):
@@ -363,13 +369,9 @@ class Gate:
 
     def _count_attempt(self, state: State, number: str, question: Question) -> None:
         """A round may be repeated a few times, with the same models and settings."""
-        settings = [item for item in sorted(question.config.items()) if item[0] not in _SUM_KEYS]
-        digest = hashlib.sha256(repr(settings).encode())
-        for layers in question.models:
-            for name in sorted(layers):
-                digest.update(np.ascontiguousarray(layers[name]).tobytes())
-        tried, first = state.attempts.get(number, (0, digest.hexdigest()))
-        if first != digest.hexdigest():
+        digest = question_digest(question)
+        tried, first = state.attempts.get(number, (0, digest))
+        if first != digest:
             raise NotInStudyError("another model or setting in a repeated round")
         if tried >= self.study.limits.attempts:
             raise NotInStudyError(f"more than {self.study.limits.attempts} attempts at one round")
@@ -400,6 +402,17 @@ class Gate:
             if state.file not in ("", checksum):
                 raise InputError("another question has been answered by another file meanwhile")
             state.file = checksum
+
+
+def question_digest(question: Question) -> str:
+    """A checksum of what is asked, whoever else is and how often."""
+    passing = (*_SUM_KEYS, SCHEMA)
+    settings = [item for item in sorted(question.config.items()) if item[0] not in passing]
+    digest = hashlib.sha256(repr(settings).encode())
+    for layers in question.models:
+        for name in sorted(layers):
+            digest.update(np.ascontiguousarray(layers[name]).tobytes())
+    return digest.hexdigest()
 
 
 def read_study(config: NodeConfig) -> Study:

@@ -19,7 +19,7 @@ from fairfate.fairness.disclosure import MIN_CELL
 from fairfate.federation.validation_source import PUBLIC
 from fairfate.flower.app.guard import app_checksum
 from fairfate.flower.app.node import check_keys, data_file, name_of, read_node, reading_of
-from fairfate.flower.app.settings import NEEDS_FIXED, SITES, Settings, schema_of, settings_of
+from fairfate.flower.app.settings import NEEDS_FIXED, SITES, Settings, schema_of, settings_of, study_budget
 from fairfate.flower.sealing import PrivateKey, PublicKey
 from fairfate.flower.study import (
     FIT,
@@ -39,6 +39,7 @@ from fairfate.flower.study import (
     check_parties,
     columns_of,
 )
+from fairfate.privacy.releases import releases_of
 from fairfate.storage import sha256_of, write_bytes
 from fairfate.strategies import TILT, Need, Setup, parse_spec
 from fairfate.strategies.steps import asks_clients
@@ -192,6 +193,7 @@ def make_study(
     check(settings.schema != SITES, NEEDS_FIXED, f"'{SITES}'")
     schema, _ = schema_of(settings)
     limits = replace(_limits(amends, min_cell, min_rows, max_weight), **_sums(settings))
+    limits = _private_limits(limits, settings, strategies, min_cell)
     server, sites = _parties(parties, amends, without)
     if limits.secure_sums:
         check(len(sites) >= limits.min_sum, "a study must have min-sum sites with secure-sums", len(sites))
@@ -248,7 +250,8 @@ def _run_config(amends: Study | None) -> dict[str, Any]:
     if amends is None:
         return {}
     training = {name.replace("_", "-"): value for name, value in vars(amends.training).items()}
-    training |= {"secure-sums": amends.limits.secure_sums, "min-sum": amends.limits.min_sum}
+    limits = amends.limits
+    training |= {"secure-sums": limits.secure_sums, "min-sum": limits.min_sum, "privacy": limits.privacy}
     return {"strategy": training.pop("strategies")[0], "seed": training.pop("seeds")[0], **training}
 
 
@@ -256,7 +259,7 @@ def _limits(
     amends: Study | None, min_cell: int | None, min_rows: int | None, max_weight: float | None
 ) -> Limits:
     """Those of an amended study, or the defaults, but for what is given."""
-    usual = Limits(MIN_CELL, MIN_ROWS, MAX_WEIGHT, MAX_TOLD, ATTEMPTS, False, 3, "")
+    usual = Limits(MIN_CELL, MIN_ROWS, MAX_WEIGHT, MAX_TOLD, ATTEMPTS, False, 3, "", "")
     known = usual if amends is None else amends.limits
     limits = replace(
         known,
@@ -268,6 +271,19 @@ def _limits(
     check(limits.min_rows >= 1, "min-rows must be >= 1", limits.min_rows)
     check(0 < limits.max_weight < math.inf, "max-weight must be > 0", limits.max_weight)
     return limits
+
+
+def _private_limits(
+    limits: Limits, settings: Settings, strategies: Sequence[str], min_cell: int | None
+) -> Limits:
+    """What the study says of differential privacy, under which no count is hidden by what it truly is."""
+    privacy = study_budget(settings)
+    if not privacy:
+        return replace(limits, privacy="")
+    check(not min_cell, "min-cell must be left out with privacy, whose noise hides small counts", min_cell)
+    for text in strategies:
+        releases_of(parse_spec(text, settings.config.metric, guard=True), settings.setup)
+    return replace(limits, privacy=privacy, min_cell=0)
 
 
 def _sums(settings: Settings) -> dict[str, Any]:

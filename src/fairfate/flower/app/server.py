@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from fairfate.errors import InputError, check, listing
 from fairfate.federation.individual import IndividualRows
 from fairfate.federation.split import held_out, pack
 from fairfate.flower.app.gate import SCHEMA
-from fairfate.flower.app.settings import NEEDS_FIXED, SITES, Settings
+from fairfate.flower.app.settings import NEEDS_FIXED, SITES, Settings, study_budget
 from fairfate.flower.app.site import DESCRIBE, model_of
 from fairfate.flower.clients import Cohorts
 from fairfate.flower.logs import log, one_line
@@ -33,11 +34,16 @@ from fairfate.flower.strategy import FlowerStrategy
 from fairfate.flower.study import NotInStudyError, Study
 from fairfate.flower.validation import BuiltIn, built_in_arrays
 from fairfate.models.model import Model
+from fairfate.privacy.calibration import other_noise
+from fairfate.privacy.releases import SUMS, releases_of, sensitivity
+from fairfate.strategies import parse_spec
 
 SERVER_KEY = "FAIRFATE_SERVER_KEY"
 """The environment variable that names the file with the server's private key."""
 ATTEMPTS = 3
 """At a round, without a study that says how many."""
+_MOST_STRATA = 4096
+"""Numbers that may be added up, of which each has noise of its own."""
 LONGEST = 1_000_000
 """Characters of a site's description."""
 
@@ -153,6 +159,9 @@ def open_study(settings: Settings) -> tuple[Settings, Study | None]:
         study.check_settings(settings.sgd)
     except NotInStudyError as error:
         raise InputError(f"run must be one of study '{settings.study}', got {error}") from None
+    privacy = study_budget(settings)
+    check(privacy == study.limits.privacy, f"privacy must be the study's, '{study.limits.privacy}'", privacy)
+    settings = replace(settings, config=replace(settings.config, privacy=privacy or None))
     least = study.limits.min_cell
     check(
         settings.config.min_cell in (0, least),
@@ -194,6 +203,16 @@ def _check_simulated(grid: Grid, key: str | None) -> None:
     log(INFO, "No study: this is a simulation")
 
 
+def most_noise(settings: Settings) -> float:
+    """How far counts and sums may be from what is true: honest noise is that far once in 10^20 times."""
+    if settings.budget is None:
+        return 0.0
+    spec = parse_spec(settings.strategy, settings.config.metric)
+    releases, budget = releases_of(spec, settings.setup), settings.budget
+    times = releases.times(budget.participations or settings.training.rounds)
+    return 10 * sensitivity(SUMS, budget) * (other_noise(budget, times) or 0.0) * math.sqrt(_MOST_STRATA)
+
+
 def make_strategy(
     settings: Settings,
     data: ServerData,
@@ -220,6 +239,7 @@ def make_strategy(
         max_weight=None if limits is None else limits.max_weight,
         min_cell=settings.config.min_cell,
         max_told=None if limits is None else limits.max_told,
+        noise=most_noise(settings),
         row_ranges={} if study is None else {name: site.rows for name, site in study.sites.items()},
         averaged=(),  # everything is in the strategy's vector, as in the simulator
     )
@@ -242,5 +262,6 @@ def make_strategy(
         secure_sums=SecureSums(settings.config.min_sum, settings.config.min_cell)
         if settings.config.secure_sums
         else None,
+        privacy=settings.budget,
         on_record=on_record,
     )

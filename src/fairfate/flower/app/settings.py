@@ -22,6 +22,7 @@ from fairfate.data import (
 )
 from fairfate.errors import InputError, check, unknown
 from fairfate.experiments.config import HIDDEN, Config, Shape, from_mapping
+from fairfate.experiments.plan import check_private
 from fairfate.fairness.objective import parse_objective
 from fairfate.federation.seeds import Streams
 from fairfate.federation.validation_source import (
@@ -33,7 +34,9 @@ from fairfate.federation.validation_source import (
 from fairfate.models.mlp import parse_hidden
 from fairfate.models.training import Training
 from fairfate.options import Checked, keys_of, option, options_of, read_options
-from fairfate.strategies import parse_spec
+from fairfate.privacy.budget import Budget, parse_budget
+from fairfate.privacy.releases import releases_of
+from fairfate.strategies import Setup, parse_spec
 
 VALIDATION, SITES = "validation", "sites"
 """Where a schema comes from, unless from a file."""
@@ -123,8 +126,28 @@ class Settings(Checked):
         for name, file in list(paths.items())[:2]:
             if file and not Path(file).is_file():
                 raise InputError(f"{name} must be a file, got '{file}' (no such file)")
+        self._check_privacy()
         for checked in ("strategy", "training", "validation_source"):
             getattr(self, checked)  # raises
+
+    def _check_privacy(self) -> None:
+        """InputError for what has no guarantee under differential privacy."""
+        if self.budget is not None:
+            check_private(self.config, self.validation_source, None)
+            releases_of(parse_spec(self.strategy, self.config.metric), self.setup)
+
+    @property
+    def setup(self) -> Setup:
+        """By which the strategy is built, wherever its groups do not matter."""
+        training = self.training
+        return Setup(
+            training.rounds, self.config.protocol == "published", learning_rate=training.learning_rate
+        )
+
+    @property
+    def budget(self) -> Budget | None:
+        """Of differential privacy, for each site's rows and run; None without."""
+        return parse_budget(self.config.privacy)
 
     @property
     def strategy(self) -> str:
@@ -217,6 +240,14 @@ def settings_of(app: str | Path, changes: Mapping[str, Any] | None = None) -> Se
         raise
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"app must have a run config in pyproject.toml, got {error} in '{file}'") from None
+
+
+def study_budget(settings: Settings) -> str:
+    """What a study says of differential privacy, with the rounds that a site takes part in; "" for none."""
+    budget = settings.budget
+    if budget is None:
+        return ""
+    return str(replace(budget, participations=budget.participations or settings.training.rounds))
 
 
 def schema_of(settings: Settings) -> tuple[Schema, bool]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from logging import INFO, WARNING
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -35,6 +35,7 @@ from fairfate.data.readers import list_folder, stem
 from fairfate.engine import local
 from fairfate.errors import InputError
 from fairfate.fairness.disclosure import large_strata, merge_bins, round_counts, round_statistics
+from fairfate.fairness.metrics import CellRows
 from fairfate.fairness.thresholds import histogram
 from fairfate.fairness.tilt import joint_histogram, merge_squares
 from fairfate.federation.seeds import Streams
@@ -68,10 +69,14 @@ from fairfate.flower.study import FIT, HISTOGRAM, ROWS, SCORES, TRAIN
 from fairfate.flower.validation import built_in_arrays
 from fairfate.models.mlp import Mlp, parse_hidden
 from fairfate.models.model import Model
+from fairfate.models.private import NoisySteps
 from fairfate.models.training import Training
 from fairfate.models.user_network import Network
 from fairfate.strategies import Need, Strategy
 from fairfate.strategies.fedavg import AVERAGING
+
+if TYPE_CHECKING:
+    from fairfate.flower.app.private_site import SitePrivacy
 
 DESCRIBE = "describe"
 """In a query of a simulation: what the columns of a site hold."""
@@ -136,19 +141,27 @@ class Site:
     min_cell: int = 0
     rows: tuple[int, float] = (0, math.inf)
     """How many training rows it must have, at least and at most."""
+    privacy: SitePrivacy | None = None
+    """Under differential privacy, its terms and where noise and budget come from."""
 
     @classmethod
     def simulated(cls, context: Context) -> Site:
         """A node of a simulation: nobody's rows are behind it, and nothing is sealed."""
+        from fairfate.flower.app.private_site import simulated_privacy  # which needs us
+
         file, min_cell = file_of(context), int(context.run_config.get("min-cell") or 0)
-        return cls(context, stem(file), file_checksum(file, context.node_config), min_cell)
+        checksum, privacy = file_checksum(file, context.node_config), simulated_privacy(context)
+        return cls(context, stem(file), checksum, min_cell, privacy=privacy)
 
     @classmethod
     def of_study(cls, context: Context, gate: Gate, checksum: str) -> Site:
         """A site of a federation, as its study has it."""
         limits, (low, high) = gate.study.limits, gate.study.sites[gate.name].rows
+        from fairfate.flower.app.private_site import study_privacy  # which needs us
+
         min_cell = 0 if limits.secure_sums else limits.min_cell  # which then applies to the opened sum
-        return cls(context, gate.name, checksum, min_cell, (max(low, limits.min_rows), high))
+        rows = max(low, limits.min_rows), high
+        return cls(context, gate.name, checksum, min_cell, rows, study_privacy(context, gate))
 
     def frame(self, schema: Schema) -> pd.DataFrame:
         """The site's rows, with its own column names replaced by the schema's."""
@@ -310,6 +323,10 @@ def _describe(site: Site, schema: Schema) -> RecordDict:
 
 def answer(question: Question, site: Site, network: str | None = None) -> RecordDict:
     """What the site tells: the smallest answer that the question can have, under its minimum cell count."""
+    if site.privacy is not None:
+        from fairfate.flower.app.private_site import PrivateSite  # which needs us
+
+        return PrivateSite(question, site, site.privacy).answer()
     kind, config = question.kind, question.config
     if kind == TRAIN:
         layers, metrics = _train(question, site, network)
@@ -381,8 +398,14 @@ def _train(question: Question, site: Site, network: str | None) -> tuple[Layers,
     return built_in_arrays(trained.params, model), metrics
 
 
-def train_model(question: Question, site: Site, network: str | None, min_cell: int = 0) -> TrainedModel:
-    """Train exactly as `fairfate run` does."""
+def train_model(
+    question: Question,
+    site: Site,
+    network: str | None,
+    min_cell: int = 0,
+    private: tuple[NoisySteps, CellRows] | None = None,
+) -> TrainedModel:
+    """Train exactly as `fairfate run` does; under differential privacy by noisy steps and counts."""
     config, schema = question.config, question.schema
     table = site.table(schema)
     trained, _ = site.parts(table, config)
@@ -394,6 +417,7 @@ def train_model(question: Question, site: Site, network: str | None, min_cell: i
     strategy = strategy_of(config, schema.grouping, min_cell) if "strategy" in config else AVERAGING
     start = np.asarray(model.flat(dict(question.models[0])), dtype=np.float32)
     broadcast = np.array(config[BROADCAST], dtype=np.float64) if BROADCAST in config else None
+    steps, cells = (None, clients.client_cells[number]) if private is None else private
     params = local.train(
         model,
         [strategy],
@@ -401,11 +425,12 @@ def train_model(question: Question, site: Site, network: str | None, min_cell: i
         [broadcast],
         clients.rows,
         np.array([number]),
-        clients.client_cells[number][None],
+        cells[None],
         clients.local,
         training_of(config),
         Streams(int(config["seed"]), config.get("protocol") == "published").batch_key,
         int(config[ROUND]),
+        None if steps is None else [steps],
     )[0, 0]
     return TrainedModel(model, strategy, start, params, clients, number)
 

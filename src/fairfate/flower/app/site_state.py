@@ -5,7 +5,6 @@ It is written, and safe on the disk, before an answer leaves.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -16,10 +15,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fairfate.errors import InputError
-from fairfate.storage import write_bytes
+from flwr.app import RecordDict
 
-LOG, LOCK = "answers.log", ".lock"
+from fairfate.errors import InputError
+from fairfate.flower.sealing import pack, unpack
+from fairfate.flower.study import TRAIN
+from fairfate.storage import LOCK, held, sync_folder, write_bytes
+
+LOG = "answers.log"
 ANSWERED, REFUSED = "answered", "refused"
 NO_STUDY = "none"
 """In the place of a study's checksum: the site's settings lead to no study."""
@@ -39,8 +42,8 @@ class State:
     """How many questions of each kind."""
     attempts: dict[str, tuple[int, str]] = field(default_factory=dict)
     """How often each round of each run was trained, and the checksum of what with."""
-    fixed: dict[str, int] = field(default_factory=dict)
-    """What stays the same in each run: the site's number and the seeds."""
+    fixed: dict[str, int | str] = field(default_factory=dict)
+    """What stays the same in each run: the site's number, the seeds, the strategy."""
     file: str = ""
     """The checksum of the site's file at the first answer."""
     refused: int = 0
@@ -79,13 +82,12 @@ class SiteFolder:
     @contextmanager
     def state(self, study: str) -> Iterator[State]:
         """The state of a study, for this process alone; changes are kept unless an error is raised."""
-        with (self.path / LOCK).open("a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with held(self.path / LOCK):
             file = self.path / f"study-{study[:32]}.json"
             state = State.read(file.read_text("utf-8")) if os.path.lexists(file) else State()
             yield state
             write_bytes(file, json.dumps(vars(state)).encode())
-            _sync_folder(self.path)
+            sync_folder(self.path)
 
     def keep_schema(self, study: str, text: str) -> None:
         """Keep a study's schema, which comes with the first question only; call once it has been checked."""
@@ -160,13 +162,41 @@ class SiteFolder:
         return entries
 
 
-def _sync_folder(path: Path) -> None:
-    """Have a file that was renamed there survive a power cut."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+class AnswerStore:
+    """Answers with noise that a site keeps, since the same question must get the same noise.
+
+    Parameters
+    ----------
+    folder : the site's own
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def read(self, kind: str, question: str) -> RecordDict | None:
+        """The answer to a question, if there was one."""
+        try:
+            return unpack(self._file(kind, question).read_bytes())
+        except FileNotFoundError:
+            return None
+        except (ValueError, LookupError, TypeError) as error:
+            raise InputError(
+                f"state must be what this site has written, got a damaged answer ({error})"
+            ) from None
+
+    def keep(self, kind: str, question: str, answer: RecordDict) -> None:
+        """Keep an answer; of what was trained only the last one, since no earlier round is repeated."""
+        file = self._file(kind, question)
+        write_bytes(file, pack(answer))
+        sync_folder(self.folder)
+        if kind == TRAIN:
+            for other in self.folder.glob(f"answer-{kind}-*"):
+                if other != file:
+                    other.unlink(missing_ok=True)
+
+    def _file(self, kind: str, question: str) -> Path:
+        digest = hashlib.sha256(question.encode("utf-8", "surrogatepass")).hexdigest()
+        return self.folder / f"answer-{kind}-{digest[:32]}"
 
 
 def file_checksum(path: Path, config: Mapping[str, Any]) -> str:

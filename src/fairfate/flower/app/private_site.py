@@ -1,0 +1,249 @@
+"""What a site answers under differential privacy: with noise, within its budget, and the same to the same.
+
+What a release costs is in the site's ledger, safe on the disk, before it is made. A question that comes again
+gets the answer that it got: noise drawn twice could be averaged out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord, RecordDict
+
+from fairfate.data import Table
+from fairfate.engine.private import PrivateClient, name_server, seeded
+from fairfate.fairness.metrics import CellRows
+from fairfate.federation.split import pack
+from fairfate.flower.app.gate import Gate, Question, question_digest
+from fairfate.flower.app.node import NodeConfig, NodeError, data_file
+from fairfate.flower.app.settings import Settings
+from fairfate.flower.app.site import Site, train_model
+from fairfate.flower.app.site_state import AnswerStore
+from fairfate.flower.messages import CLIENT, COUNTS, NAME, ROUND, SPEC
+from fairfate.flower.replies import report_metrics
+from fairfate.flower.study import HISTOGRAM, ROWS, TRAIN
+from fairfate.flower.validation import built_in_arrays
+from fairfate.models.mlp import Mlp
+from fairfate.models.private import Randomness
+from fairfate.models.training import Training
+from fairfate.privacy import releases
+from fairfate.privacy.budget import Budget
+from fairfate.privacy.calibration import Exposure, calibrate
+from fairfate.privacy.ledger import Account, Entry, Posting, SpentError
+from fairfate.privacy.mechanism import Secure
+from fairfate.strategies import Need, Setup, parse_spec
+
+LEDGER = "ledger"
+"""The end of the name of the file that says what of another file's rows was released."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a run's noise depends on, beside the strategy and the number of a site's rows."""
+
+    budget: Budget
+    training: Training
+    metric: str
+    protocol: str
+
+    @property
+    def participations(self) -> int:
+        """The most rounds that a site takes part in."""
+        return self.budget.participations or self.training.rounds
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Where a simulation's noise comes from: the run's seed, as in the simulator."""
+
+    seed: int
+    number: int
+    """Of the site among all."""
+
+    def randomness(self, server: str) -> Callable[[str, int], Randomness]:
+        """Of a kind of release in a round."""
+        return lambda kind, t: seeded(self.seed, server, kind, self.number, t)
+
+    def spend(self, strategy: str, entries: Sequence[Entry], delta: float) -> None:
+        """Nothing to write down."""
+
+    def read(self, kind: str, question: str) -> RecordDict | None:
+        """Nothing is kept."""
+        return None
+
+    def keep(self, kind: str, question: str, answer: RecordDict) -> None:
+        """Nothing to keep."""
+
+
+@dataclass(frozen=True)
+class AtSite:
+    """At a site of a federation: noise of the system's secure source, a ledger, answers that are kept."""
+
+    account: Account
+    """Of the site's file, over all runs."""
+    answers: AnswerStore
+    study: str
+    """The study's checksum."""
+
+    def randomness(self, server: str) -> Callable[[str, int], Randomness]:
+        """Of a kind of release in a round: nobody else can know or repeat it."""
+        return lambda kind, t: Secure()
+
+    def spend(self, strategy: str, entries: Sequence[Entry], delta: float) -> None:
+        """Write down what an answer costs; NodeError if there is not enough left for it."""
+        try:
+            self.account.spend([Posting(self.study[:16], strategy, entry) for entry in entries], delta)
+        except SpentError as error:
+            public = "this site's budget of differential privacy does not allow another answer"
+            raise NodeError(public, str(error)) from None
+
+    def read(self, kind: str, question: str) -> RecordDict | None:
+        """What was answered to the same question."""
+        return self.answers.read(kind, f"{self.study} {question}")
+
+    def keep(self, kind: str, question: str, answer: RecordDict) -> None:
+        """Keep an answer, for when the question comes again."""
+        self.answers.keep(kind, f"{self.study} {question}", answer)
+
+
+@dataclass(frozen=True)
+class SitePrivacy:
+    """Under what terms a site answers, and what it does it with."""
+
+    terms: Terms
+    place: Simulated | AtSite
+
+
+def simulated_privacy(context: Context) -> SitePrivacy | None:
+    """Of a node of a simulation, by the run config."""
+    if not context.run_config.get("privacy"):
+        return None
+    settings = Settings.read(context.run_config)
+    assert settings.budget is not None
+    config = settings.config
+    terms = Terms(settings.budget, settings.training, config.metric, config.protocol)
+    return SitePrivacy(terms, Simulated(settings.seed, int(context.node_config["partition-id"])))
+
+
+def study_privacy(context: Context, gate: Gate) -> SitePrivacy | None:
+    """Of a site, by its study and its own settings."""
+    study, config = gate.study, context.node_config
+    budget, training = study.budget, study.training
+    if budget is None:
+        return None
+    sgd = Training(
+        rounds=training.rounds,
+        per_round=1,
+        epochs=training.epochs,
+        batch_size=training.batch_size,
+        learning_rate=training.learning_rate,
+        l2=training.l2,
+    )
+    place = AtSite(open_account(config, budget), AnswerStore(gate.folder.path), study.checksum)
+    return SitePrivacy(Terms(budget, sgd, training.metric, training.protocol), place)
+
+
+def open_account(config: NodeConfig, budget: Budget) -> Account:
+    """The ledger of a site's file: where its settings say, or beside the file."""
+    file, given = data_file(config), str(config.get("ledger") or "")
+    ledger = Path(given).expanduser() if given else file.with_name(f"{file.name}.{LEDGER}")
+    most = config.get("epsilon", budget.epsilon)
+    if isinstance(most, bool) or not isinstance(most, int | float) or not 0 < most < math.inf:
+        raise NodeError("node-config epsilon must be a number > 0, got another")
+    if not ledger.is_absolute():
+        raise NodeError("node-config must name data and ledger by full paths with differential privacy")
+    return Account(ledger, float(most))
+
+
+class PrivateSite:
+    """A site, for one question."""
+
+    def __init__(self, question: Question, site: Site, privacy: SitePrivacy) -> None:
+        self.question, self.site, self.place = question, site, privacy.place
+        terms = privacy.terms
+        table = self.table
+        site.check_rows(len(table))
+        self.spec = parse_spec(str(question.config[SPEC]), terms.metric)
+        setup = Setup(
+            terms.training.rounds,
+            terms.protocol == "published",
+            question.schema.grouping,
+            terms.training.learning_rate,
+        )
+        self.releases = releases.releases_of(self.spec, setup)
+        exposure = Exposure.of_training(len(table), terms.training, terms.participations)
+        calibration = calibrate(terms.budget, exposure, self.releases)
+        if calibration is None:
+            raise NodeError("this site has too few rows for the budget of differential privacy")
+        randomness = self.place.randomness(name_server(self.spec, self.releases))
+        self.client, self._delta = PrivateClient(terms.budget, calibration, randomness), terms.budget.delta
+
+    @property
+    def table(self) -> Table:
+        """All of its rows."""
+        return self.site.table(self.question.schema)
+
+    def answer(self) -> RecordDict:
+        """What it tells."""
+        kind = self.question.kind
+        if kind in (TRAIN, HISTOGRAM):
+            digest = question_digest(self.question)
+            kept = self.place.read(kind, digest)
+            if kept is None:
+                kept = self._train() if kind == TRAIN else self._histogram()
+                self.place.keep(kind, digest, kept)
+            return kept
+        result = RecordDict({CLIENT: ConfigRecord({NAME: self.site.name})})
+        if kind == ROWS:
+            result[COUNTS] = MetricRecord({ROWS: [int(number) for number in self._rows().ravel()]})
+        return result
+
+    def _rows(self) -> CellRows:
+        """(groups, 2) its rows by group and label: told once, with noise."""
+        table = self.table
+        exact = np.bincount(table.cell, minlength=2 * table.groups).reshape(-1, 2)
+        if releases.COUNTS not in self.releases.once:
+            return self.client.rows(exact)
+        kept = self.place.read(ROWS, self.spec.text)
+        if kept is None:
+            self._spend(0, releases.COUNTS)
+            numbers = self.client.rows(exact)
+            kept = RecordDict({COUNTS: MetricRecord({ROWS: [int(number) for number in numbers.ravel()]})})
+            self.place.keep(ROWS, self.spec.text, kept)
+        return np.array(kept[COUNTS][ROWS], dtype=np.int64).reshape(-1, 2)
+
+    def _train(self) -> RecordDict:
+        """An update by noisy steps, and what the strategy needs beside it."""
+        rows = self._rows()
+        self._spend(1)
+        t = int(self.question.config[ROUND])
+        trained = train_model(self.question, self.site, None, private=(self.client.steps(t), rows))
+        metrics: dict[str, Any] = {"num-examples": len(self.table)}
+        if Need.REPORTS in trained.strategy.needs:
+            model = trained.model
+            assert isinstance(model, Mlp)
+            own = trained.clients.local[trained.number]
+            metrics |= report_metrics(self.client.report(t, model, trained.start, own))
+        layers = built_in_arrays(trained.params, trained.model)
+        sent = ArrayRecord({name: Array(layer) for name, layer in layers.items()})
+        return RecordDict({"arrays": sent, "metrics": MetricRecord(metrics)})
+
+    def _histogram(self) -> RecordDict:
+        """Its rows by the score of the released model."""
+        self._spend(0, releases.HISTOGRAM)
+        layers, schema = dict(self.question.models[0]), self.question.schema
+        model, table = Mlp.from_arrays(layers), self.table
+        params = np.asarray(model.flat(layers), dtype=np.float32)
+        rows = pack(table, np.arange(len(table)), schema.encoder)
+        counts = [int(number) for number in self.client.histogram(model, params, rows).ravel()]
+        about = ConfigRecord({NAME: self.site.name})
+        return RecordDict({CLIENT: about, COUNTS: MetricRecord({HISTOGRAM: counts})})
+
+    def _spend(self, rounds: int, *once: str) -> None:
+        entries = self.client.calibration.entries(self.site.name, rounds, once)
+        self.place.spend(self.spec.text, entries, self._delta)
