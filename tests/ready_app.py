@@ -54,9 +54,11 @@ class ReadyApp:
         numbered = {n: {"partition-id": i, "num-partitions": len(nodes)} for i, n in enumerate(nodes)}
         return LocalGrid(app, numbered, config)
 
-    def serve(self, grid: LocalGrid, config: dict[str, Any]) -> None:
-        """Run its ServerApp."""
-        context = Context(1, 1, {}, RecordDict(), config)
+    def serve(self, grid: LocalGrid, config: dict[str, Any], number: int = 1) -> None:
+        """Run its ServerApp, as Flower's run of that number."""
+        for at_node in grid.contexts.values():
+            at_node.run_id = number
+        context = Context(number, 1, {}, RecordDict(), config)
         self.module(f"{self.package}/server_app.py").app(grid, context)
 
     def result(self, number: int = 1) -> Path:
@@ -135,10 +137,10 @@ class StudyApp(ReadyApp):
         known = {node: self.node_config(name) for name, node in self.NODES.items()}
         return LocalGrid(app, known, config)
 
-    def serve(self, grid: LocalGrid, config: dict[str, Any]) -> None:
+    def serve(self, grid: LocalGrid, config: dict[str, Any], number: int = 1) -> None:
         os.environ["FAIRFATE_SERVER_KEY"] = str(self.parties / "server-study.key")
         try:
-            super().serve(grid, config)
+            super().serve(grid, config, number)
         finally:
             del os.environ["FAIRFATE_SERVER_KEY"]
 

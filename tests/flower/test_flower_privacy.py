@@ -6,14 +6,23 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 pytest.importorskip("flwr")
 pytest.importorskip("dp_accounting")
 
+from flwr.app import Message
+
+from fairfate import InputError
+from fairfate.cli import main as cli
 from fairfate.engine.private import seeded
 from fairfate.flower.app import private_site
 from fairfate.flower.app.private_site import AtSite
+from fairfate.flower.sealing import Envelope, PrivateKey, from_records, pack
+from fairfate.models.private import steps_of
+from fairfate.privacy.ledger import Entry, read_ledger, spent
+from fairfate.results.tables import read_clients
 from ready_app import ReadyApp, StudyApp, assert_same_as_fairfate_run
 
 PRIVATE = {"privacy": "epsilon=8", "rounds": 3, "epochs": 1, "per-round": 0}
@@ -55,3 +64,147 @@ def test_sites_give_the_bits_of_the_simulator_with_its_streams(
     config = app.config()
     app.serve(app.grid(config), config)
     assert_same_as_fairfate_run(app.result(), tmp_path)
+
+
+def study_app(folder: Path, strategy: str = "fedavg_gr", **changes: Any) -> StudyApp:
+    return StudyApp(folder / "clinics", {**PRIVATE, "strategy": strategy, **changes})
+
+
+def run(app: StudyApp, number: int = 1, **changes: Any) -> None:
+    config = app.config(**changes)
+    app.serve(app.grid(config), config, number)
+
+
+def reasons(app: StudyApp, name: str) -> set[str]:
+    return {str(entry.get("reason", "")) for entry in app.log(name)}
+
+
+def test_a_site_writes_down_what_it_releases_and_stops_within_its_budget(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = study_app(tmp_path)
+    run(app)
+    lines = ledger(app, "north")
+    assert {line["release"]: line["times"] for line in lines} == {
+        "counts": 1,
+        "update": 3 * steps(app, "north"),
+    }
+    entries = [Entry(**{name: line[name] for name in Entry._fields}) for line in lines]
+    assert 7 < spent(entries, 1e-5) <= 8 * (1 + 1e-6)
+    assert read_ledger(app.result() / "ledger.csv")["times"].sum() == sum(
+        line["times"] for name in app.NODES for line in ledger(app, name)
+    )
+    node = app.folder / "node.toml"
+    node.write_text(
+        "".join(f"{key} = {json.dumps(value)}\n" for key, value in app.node_config("north").items())
+    )
+    monkeypatch.setattr("sys.argv", ["fairfate", "privacy", str(node)])
+    assert cli.run_command() in (0, None)
+    out = capsys.readouterr().out
+    assert "1 counts" in out
+    assert "of 8 at delta 1e-05" in out
+    with pytest.raises(InputError, match="round 1 failed"):
+        run(app, 2)
+    assert any("budget of differential privacy does not allow" in reason for reason in reasons(app, "north"))
+    assert ledger(app, "north") == lines
+
+
+def steps(app: StudyApp, name: str) -> int:
+    rows = len(pd.read_csv(app.node_config(name)["data"]))
+    size = app.study.training.batch_size
+    return steps_of(rows, app.study.training.epochs, size)
+
+
+def test_a_site_with_a_larger_budget_of_its_own_takes_part_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = study_app(tmp_path)
+    settings = app.node_config
+    monkeypatch.setattr(app, "node_config", lambda name: {**settings(name), "epsilon": 16.0})
+    run(app)
+    run(app, 2)
+    first, second = (read_clients(app.result(number)) for number in (1, 2))
+    assert first["outcome"].tolist() == second["outcome"].tolist()
+    assert {line["release"]: line["times"] for line in ledger(app, "north")}["update"] == 6 * steps(
+        app, "north"
+    )
+    (one,), (two,) = ((app.result(number) / "models").iterdir() for number in (1, 2))
+    assert one.read_bytes() != two.read_bytes()  # noise is secret, and no seed's
+
+
+def test_a_question_that_comes_again_gets_the_same_answer_and_costs_nothing(tmp_path: Path) -> None:
+    """A server that asks twice could otherwise take the mean of two answers."""
+    app = study_app(tmp_path, **{"min-replies": 3})
+    config = app.config()
+    grid, answers, lost = app.grid(config), [], []
+    key = PrivateKey.read(app.parties / "server-study.key")
+
+    def lose(question: Message, reply: Message) -> Message | None:
+        if question.metadata.message_type != "train":
+            return reply
+        envelope = Envelope.read(from_records(reply.content, 1 << 28))
+        answers.append(pack(envelope.open("server", key)))
+        if len(answers) == 2 and not lost:
+            lost.append(reply)
+            return None
+        return reply
+
+    grid.tamper[app.NODES["north"]] = lose
+    app.serve(grid, config)
+    assert len(answers) == 4
+    assert answers[1] == answers[2]
+    assert len(set(answers)) == 3
+    times = {line["release"]: line["times"] for line in ledger(app, "north")}
+    assert times == {"counts": 1, "update": 3 * steps(app, "north")}
+
+
+@pytest.mark.parametrize("damage", ["", "[]x", '[{"study": "a"}]', "7"])
+def test_a_site_whose_ledger_is_damaged_answers_nothing(tmp_path: Path, damage: str) -> None:
+    app = study_app(tmp_path)
+    file = Path(app.node_config("north")["data"])
+    file.with_name(f"{file.name}.ledger").write_text(damage)
+    run(app)
+    clients = read_clients(app.result())
+    assert set(clients[clients["outcome"] == "used"]["name"]) == {"south", "west"}
+
+
+def test_sites_that_are_too_small_for_the_budget_do_not_take_part(tmp_path: Path) -> None:
+    app = study_app(tmp_path, **{"privacy": "epsilon=0.001", "max-wait": 1.0})
+    with pytest.raises(InputError, match="too few rows for the budget of differential privacy"):
+        run(app)
+    assert not any(entry.get("kind") == "train" for name in app.NODES for entry in app.log(name))
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "reason"),
+    [
+        ({"privacy": "epsilon=0"}, {}, "privacy: epsilon must be"),
+        ({"strategy": "ffalm"}, {}, "no noise is defined for"),
+        ({"strategy": "fedavg+average+tilt"}, {}, "it trains a second model"),
+        ({"secure-sums": True}, {}, "secure-sums must be left out with privacy"),
+        ({"validation-from": "clients"}, {}, "validation-from must be server with privacy"),
+        ({"min-cell": 10}, {}, "min-cell must be left out with privacy"),
+        ({}, {"min_cell": 10}, "min-cell must be left out with privacy"),
+        ({}, {"strategies": ["prejudice"]}, "no noise is defined for"),
+    ],
+)
+def test_a_study_of_what_has_no_guarantee_is_not_made(
+    tmp_path: Path, changes: dict[str, Any], options: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(InputError, match=reason):
+        StudyApp(tmp_path / "clinics", {**PRIVATE, "strategy": "fedavg", **changes}, **options)
+
+
+def test_a_site_answers_only_for_a_strategy_of_its_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fairfate.flower.clients import FlowerClients
+
+    app = study_app(tmp_path, "fedavg", **{"min-replies": 2})
+    for spec in ("fedavg_lr", None):
+        about = {} if spec is None else {"spec": spec}
+        monkeypatch.setattr(FlowerClients, "about_noise", property(lambda clients, about=about: about))
+        with pytest.raises(InputError, match="round 1 failed"):
+            run(app)
+        assert "no strategy of the study, which noise is for" in reasons(app, "north")
+    assert not (app.folder / "data" / "sites" / "north.csv.ledger").exists()

@@ -34,7 +34,7 @@ class Site:
     """An honest site: the protocol behind the rules that a site's gate keeps in its state."""
 
     def __init__(self, name: str, min_sum: int, directory: dict[str, PublicKey] | None = None) -> None:
-        self.name, self.sums, self.rules = name, {}, True
+        self.name, self.sums, self.opened, self.rules = name, {}, {}, True
         pinned = {other: key.public for other, key in KEYS.items()}
         self.keys = directory or pinned
         self.study: Any = SimpleNamespace(
@@ -64,7 +64,7 @@ class Site:
         config = {SUM_PART: part, SURVIVORS: survivors, SHARES: [""] * len(survivors), **about}
         entry = self.sums["1/train/1//1"]
         if self.rules:
-            sum_state.open_part(self.sums, "1/train/1//1", config, self.name, 1, self.study)
+            sum_state.open_part(self.sums, self.opened, "1/train/1//1", config, self.name, 1, self.study)
         parts = [ROWS] if entry["member"] is None else [ROWS, WEIGHTS]
         return self.party(entry).reveal(part, parts, survivors, packets)
 
@@ -144,11 +144,21 @@ def test_a_server_that_asks_twice(has_rule: bool) -> None:
     assert attack.succeeds() != has_rule
 
 
-@pytest.mark.parametrize(("min_sum", "succeeds"), [(4, False), (3, True)])
-def test_a_server_that_drops_clients_on_purpose(min_sum: int, succeeds: bool) -> None:
-    """The sum over one honest site and two corrupt ones is the honest one's answer: min-sum stops it."""
+@pytest.mark.parametrize(
+    ("min_sum", "least", "is_answered", "succeeds"),
+    [(4, None, False, False), (3, None, True, False), (3, 3, True, True)],
+)
+def test_a_server_that_drops_clients_on_purpose(
+    min_sum: int, least: int | None, is_answered: bool, succeeds: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sum over one honest site and two corrupt ones is the honest one's answer.
+
+    Min-sum stops it, and so do shares of which more than two thirds are needed.
+    """
+    if least is not None:
+        monkeypatch.setattr(masked_sums, "threshold", lambda clients, min_sum: least)
     attack = Attack(min_sum)
-    assert attack.ask("ada", ["ada", *CORRUPT]) == succeeds
+    assert attack.ask("ada", ["ada", *CORRUPT]) == is_answered
     assert attack.succeeds() == succeeds
 
 

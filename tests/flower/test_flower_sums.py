@@ -149,7 +149,7 @@ def test_a_site_that_drops_out_later_is_in_the_sum_all_the_same(
     assert withheld != is_whole  # who has a weight could not be counted: the update of the fair ones is 0
 
 
-def test_an_attempt_whose_sum_cannot_be_opened_is_repeated(tmp_path: Path) -> None:
+def test_an_attempt_whose_sum_cannot_be_opened_is_repeated_with_the_same_sites(tmp_path: Path) -> None:
     """One drops out before and another after its answer: the masks between them stay."""
     app = summed(tmp_path, "fedavg", rounds=1)
     serve(
@@ -158,8 +158,55 @@ def test_an_attempt_whose_sum_cannot_be_opened_is_repeated(tmp_path: Path) -> No
             (name, *phase(content)) in [("hills", "train", 1, 1), ("coast", "open rows", 1, 1)]
         ),
     )
-    assert read_clients(app.result())["name"].tolist() == ["sum of 5 clients"]
-    assert_same_as_fairfate_run(app.result(), tmp_path)
+    assert read_clients(app.result())["name"].tolist() == ["sum of 4 clients"]
+
+
+@pytest.mark.parametrize("has_rule", [True, False])
+def test_a_server_that_calls_an_attempt_failed_learns_no_difference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_rule: bool
+) -> None:
+    """It opens a sum over five sites, and the same again without one: the difference is that one's update."""
+    from fairfate.flower import secure_clients
+    from fairfate.flower.app import masking, sum_state
+
+    own: list[np.ndarray] = []
+    totals: list[np.ndarray] = []
+    contribute, opening = masking.contribute, secure_clients._Sum.open
+
+    def contributed(*given: Any) -> Any:
+        part = contribute(*given)
+        own.append(part.parts["rows"].copy())
+        return part
+
+    def lie(self: Any, part: str, about: Any = None) -> Any:
+        opened = opening(self, part, about)
+        totals.append(opened[0])
+        if len(totals) == 1:
+            self.clients.opens_over = ()
+            raise secure_clients.SumError("a lie")
+        return opened
+
+    monkeypatch.setattr(masking, "contribute", contributed)
+    monkeypatch.setattr(secure_clients._Sum, "open", lie)
+    if not has_rule:
+        opened = sum_state.open_part
+        monkeypatch.setattr(
+            "fairfate.flower.app.gate.open_part", lambda sums, known, *given: opened(sums, {}, *given)
+        )
+    app = summed(tmp_path, "fedavg", rounds=1)
+
+    def without_west(name: str, content: RecordDict) -> bool:
+        return name == "west" and phase(content)[0] == "train" and phase(content)[2] > 1
+
+    if has_rule:
+        with pytest.raises(InputError, match="given up after 3 attempts"):
+            serve(app, without_west)
+        assert len(totals) == 1
+        reasons = {entry.get("reason") for entry in app.log("north")}
+        assert "a sum of the same model over other sites than before" in reasons
+    else:
+        serve(app, without_west)
+        assert any(np.array_equal(totals[0] - totals[1], each) for each in own)
 
 
 def test_too_few_sites_open_nothing(tmp_path: Path) -> None:

@@ -313,9 +313,9 @@ class FlowerClients:
         clients = self.roster.clients(self.grid, self.cohorts.least)
         size = self.cohorts.size(len(clients))
         chosen = self.streams.cohort(t, len(clients), size).tolist() if size else []
-        cohort = [clients[position] for position in chosen]
+        cohort = self.limit([clients[position] for position in chosen])
         names = listing(client.name for client in cohort)
-        log(INFO, "configure_train: %d of %d clients: %s", size, len(clients), names)
+        log(INFO, "configure_train: %d of %d clients: %s", len(cohort), len(clients), names)
         common = {**self.config, ROUND: t, **self.local_half, **self.about_noise, **self.about_sum(cohort)}
         broadcast = self._broadcast(cohort) if cohort else None
         self._sent = []
@@ -333,6 +333,10 @@ class FlowerClients:
     def about_noise(self) -> dict[str, str]:
         """What clients' noise depends on, under differential privacy."""
         return {} if self.spec is None else {SPEC: self.spec}
+
+    def limit(self, cohort: list[Client]) -> list[Client]:
+        """Those of a cohort who are asked."""
+        return cohort
 
     def about_sum(self, cohort: Sequence[Client]) -> dict[str, Any]:
         """What clients must know of the others, where their answers are summed under masks."""

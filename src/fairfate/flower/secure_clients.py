@@ -50,6 +50,10 @@ from fairfate.privacy.fixed_point import MOST_CLIENTS, ROWS, WEIGHTS, NoSumError
 from fairfate.privacy.masked_sums import Revealed, SumError, count_members, open_part
 
 TRAIN = "train"
+_SAME = (
+    "; sites open what they made from one model over the same sites only, so all that were in an interrupted"
+    " sum must be there"
+)
 _HEX = 2
 
 
@@ -74,6 +78,12 @@ class SecureClients(FlowerClients):
 
     rule = SecureSums()
     _attempt = 1
+    opens_over: Sequence[str] = ()
+    """Over whom an earlier attempt was to be opened, as what is made from one model must be."""
+
+    def limit(self, cohort: list[Client]) -> list[Client]:
+        """Those who are still to be in the sum."""
+        return [client for client in cohort if client.name in self.opens_over] if self.opens_over else cohort
 
     def about_sum(self, cohort: Sequence[Client]) -> dict[str, Any]:
         """Who else is asked, in order, and how often."""
@@ -85,7 +95,7 @@ class SecureClients(FlowerClients):
         """A round, repeated while its sum cannot be opened, but not too often."""
         log(INFO, "")
         log(INFO, "[ROUND %s/%s]", t, self.rounds)
-        problem, attempts = "", self.cohorts.attempts
+        problem, attempts, self.opens_over = "", self.cohorts.attempts, ()
         for attempt in range(1, attempts + 1):
             self._attempt = attempt
             messages = self.ask(t, self.server.record)
@@ -94,7 +104,7 @@ class SecureClients(FlowerClients):
             except (SumError, NoSumError) as error:
                 problem = str(error)
                 log(WARNING, "\t> attempt %d of %d at round %d: %s", self._attempt, attempts, t, problem)
-        raise InputError(f"round {t} was given up after {attempts} attempts: {problem}")
+        raise InputError(f"round {t} was given up after {attempts} attempts: {problem}{_SAME}")
 
     def _sum_updates(self, t: int, messages: Sequence[Message]) -> Replies:
         """The opened sums of one attempt."""
@@ -178,10 +188,10 @@ class SecureClients(FlowerClients):
         shape: tuple[int, ...],
     ) -> NDArray[np.int64]:
         """The sum of all sites' counts; InputError if it cannot be opened in some attempts."""
-        problem = ""
+        problem, self.opens_over = "", ()
         for attempt in range(1, self.cohorts.attempts + 1):
             self._attempt = attempt
-            clients = self._everybody()
+            clients = self.limit(self._everybody())
             messages = [
                 Message(
                     RecordDict(
@@ -203,7 +213,9 @@ class SecureClients(FlowerClients):
             except SumError as error:
                 problem = str(error)
                 log(WARNING, "\t> attempt %d at a sum of counts: %s", self._attempt, problem)
-        raise InputError(f"a sum of counts was given up after {self.cohorts.attempts} attempts: {problem}")
+        raise InputError(
+            f"a sum of counts was given up after {self.cohorts.attempts} attempts: {problem}{_SAME}"
+        )
 
 
 class _Sum:
@@ -227,6 +239,7 @@ class _Sum:
         largest = sum(8 * size for size in self.sizes.values()) * _HEX + (1 << 20)
         read = self._ask(self.messages, largest, self._read_masked)
         self.answers = {name: read[name] for name in self.nodes if name in read}
+        least = max(least, len(self.clients.opens_over))
         if len(self.answers) < least:
             missing = "; ".join(f"{gone.client}: {gone.reason}" for gone in self.dropped)
             raise SumError(f"{len(self.answers)} sites have answered, {least} must ({missing})")
@@ -234,7 +247,7 @@ class _Sum:
 
     def open(self, part: str, about: Mapping[str, Any] | None = None) -> tuple[Ring, dict[str, OpenAnswer]]:
         """A part of the sum, and what sites have revealed of it; SumError if it stays closed."""
-        survivors = list(self.answers)
+        survivors = self.clients.opens_over = list(self.answers)
         messages = []
         for name in survivors:
             config = {ASK: UNMASK, **self.question, SUM_PART: part, SURVIVORS: survivors, **(about or {})}

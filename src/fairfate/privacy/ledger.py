@@ -19,7 +19,7 @@ LEDGER = "ledger.csv"
 """The file of it in a run's folder."""
 
 
-_WORDS = {"update": "steps", "counts": "counts", "sums": "sums", "histogram": "histogram"}
+WORDS = {"update": "steps", "counts": "counts", "sums": "sums", "histogram": "histogram"}
 
 
 class Entry(NamedTuple):
@@ -70,7 +70,7 @@ def spending(ledger: pd.DataFrame, delta: float) -> pd.DataFrame:
                 "strategy": strategy,
                 "client": client,
                 "rows": entries[0].rows,
-                "releases": ", ".join(f"{entry.times:,} {_WORDS[entry.release]}" for entry in entries),
+                "releases": ", ".join(f"{entry.times:,} {WORDS[entry.release]}" for entry in entries),
                 "noise": " / ".join(f"{entry.noise:.2f}" for entry in entries),
                 "epsilon": spent(entries, delta),
             }
@@ -174,7 +174,7 @@ def _posting(line: dict[str, Any]) -> Posting:
     """The inverse; ValueError for anything else."""
     entry = Entry(**{name: line[name] for name in Entry._fields})
     kinds = [type(value) for value in entry]
-    is_known = kinds == [str, int, str, float, float, int] and entry.release in _WORDS
+    is_known = kinds == [str, int, str, float, float, int] and entry.release in WORDS
     if not is_known or not 0 < entry.rate <= 1 or not 0 < entry.noise < math.inf or entry.times < 1:
         raise ValueError("a line that is no release")
     return Posting(str(line["study"]), str(line["strategy"]), entry)

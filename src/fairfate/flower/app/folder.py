@@ -11,6 +11,8 @@ from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from fairfate.data import FILE, Schema
 from fairfate.engine.checkpoint import read_checkpoint
 from fairfate.engine.record import FAIR, USED
@@ -24,6 +26,9 @@ from fairfate.flower.app.settings import Settings
 from fairfate.flower.logs import log, one_line
 from fairfate.flower.strategy import FlowerStrategy, group_checkpoint
 from fairfate.flower.study import Study
+from fairfate.privacy.calibration import Exposure, calibrate
+from fairfate.privacy.ledger import LEDGER, Entry, ledger_frame
+from fairfate.privacy.releases import releases_of
 from fairfate.results.details import Final, Released, score_table
 from fairfate.results.folder import CONFIG, MODELS, SUMMARY, model_file
 from fairfate.results.summary import write_csv
@@ -92,11 +97,14 @@ class RunFolder:
             final=Final(score_table(data.model, released, data.test.rows, len(grouping), seed)),
             notes=tuple(notes.get("data-notes", ())),
             outcome=f"{data.schema.target} = {data.schema.labels[1]}",
+            ledger=ledger_frame([(name, entry) for entry in _released(settings, clients)], seed),
         )
         model.save(self.path / MODELS / model_file(name, seed))
         plain = clients.drop(columns=["strategy", "metric", "settings", "seed"], errors="ignore")
         write_bytes(self.path / CLIENTS, csv_text(plain).encode())
         write_results(run, self.path)
+        if settings.budget is not None:
+            write_csv(self.path / LEDGER, run.ledger)
         write_csv(self.path / SUMMARY, run.summary)
         write_bytes(self.path / CONFIG, text.encode())
         for file in (self.checkpoint, group_checkpoint(self.checkpoint)):
@@ -109,6 +117,22 @@ class RunFolder:
             log(INFO, "Report: %s", run.report())
         except Exception as error:  # the run has its results; the report can be written again from them
             log(WARNING, "The report was not written (fairfate report %s): %s", self.path, one_line(error))
+
+
+def _released(settings: Settings, clients: pd.DataFrame) -> list[Entry]:
+    """What sites have released to this run, by its messages; their own ledgers hold all runs."""
+    budget, training = settings.budget, settings.training
+    if budget is None:
+        return []
+    releases = releases_of(parse_spec(settings.strategy, settings.config.metric), settings.setup)
+    entries: list[Entry] = []
+    for name, rounds in clients[clients["outcome"].isin((USED, FAIR))].groupby("name"):
+        rows = int(rounds["examples"].max())
+        exposure = Exposure.of_training(rows, training, budget.participations or training.rounds)
+        calibration = calibrate(budget, exposure, releases)
+        if calibration is not None:  # as at the site itself
+            entries += calibration.entries(str(name), len(rounds), releases.once)
+    return entries
 
 
 def _config(settings: Settings, folder: Path, per_round: int | None) -> Config:

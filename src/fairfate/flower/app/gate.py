@@ -353,7 +353,7 @@ class Gate:
                 raise NotInStudyError(f"more than {most} questions of this kind")
             if kind == UNMASK:
                 key = sum_key(run, str(config[QUESTION]), config)
-                open_part(state.sums, key, config, self.name, run, self.study)
+                open_part(state.sums, state.opened, key, config, self.name, run, self.study)
             for name in {"client", "seed", HELD_SEED, SPEC} & set(config):
                 if state.fixed.setdefault(f"{run}/{name}", config[name]) != config[name]:
                     raise NotInStudyError(f"another {name} than earlier in the run")

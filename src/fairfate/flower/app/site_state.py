@@ -50,6 +50,8 @@ class State:
     """How many messages were refused."""
     sums: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Secure sums that the site has masked for, and what of them it has opened."""
+    opened: dict[str, list[str]] = field(default_factory=dict)
+    """Over which sites it has opened what was made from which model."""
 
     @classmethod
     def read(cls, text: str) -> State:

@@ -1,7 +1,8 @@
 """What a site remembers of secure sums, and by that refuses: it is on the disk before an answer leaves.
 
 A site masks once for each question, round and attempt; it opens each part of that sum once, and always over
-the same sites. A restart changes nothing of it.
+the same sites. What was made from one model is opened over the same sites in every attempt, round and run: of
+two sums over others, the difference would be a single site's answer. A restart changes nothing of it.
 """
 
 from __future__ import annotations
@@ -77,13 +78,29 @@ def begin(
 
 
 def open_part(
-    sums: dict[str, Entry], key: str, config: Mapping[str, Any], name: str, run: int, study: Study
+    sums: dict[str, Entry],
+    opened: dict[str, list[str]],
+    key: str,
+    config: Mapping[str, Any],
+    name: str,
+    run: int,
+    study: Study,
 ) -> None:
-    """Write down that this site opens a part of a sum; NotInStudyError unless it may, once."""
+    """Write down that this site opens a part of a sum; NotInStudyError unless it may, once.
+
+    Parameters
+    ----------
+    sums : that the site has masked for
+    opened : over which sites it has opened what was made from a model
+    key, config : of this sum
+    name : the site's
+    run, study : of the question
+    """
     entry = sums.get(key)
     if entry is None:
         raise NotInStudyError("a sum that this site has not masked for")
     part, survivors = config.get(SUM_PART), _texts(config, SURVIVORS)
+    made_from = f"{key.split('/')[1]}/{entry['content']}"
     parts = (ROWS,) if entry["member"] is None else (ROWS, WEIGHTS)
     if part not in parts:
         raise NotInStudyError("a part that the sum does not have")
@@ -93,13 +110,15 @@ def open_part(
             raise SumError("a part of a sum that was opened before")
         if entry["survivors"] and entry["survivors"] != survivors:
             raise SumError("a sum over other sites than before")
+        if opened.get(made_from, survivors) != survivors:
+            raise SumError("a sum of the same model over other sites than before")
         if len(_texts(config, SHARES)) != len(survivors):
             raise SumError("shares of others than the sum is over")
         if part == WEIGHTS:
             _check_members(config, transcript_of(entry, key, run, study), survivors, study)
     except (SumError, KeyMismatchError) as error:
         raise NotInStudyError(str(error)) from None
-    entry["survivors"] = survivors
+    opened[made_from] = entry["survivors"] = survivors
     entry["opened"] = [*entry["opened"], part]
 
 
