@@ -54,7 +54,20 @@ def sweep(
     for comparison in ReportData.read([folder]):
         show_run(console(), comparison)
     screen = console(soft_wrap=True)
+    if len({config.privacy for config in configs}) > 1:
+        screen.print(f"\nAgainst epsilon: {_draw_budgets(folder)}")
     screen.print(f"\n{finished.ran} runs done now, {len(finished.jobs)} jobs in all. Saved to {folder}/")
+
+
+def _draw_budgets(folder: Path) -> Path:
+    """The picture of a sweep over budgets of differential privacy."""
+    import pandas as pd
+
+    from fairfate.report.budgets import over_budgets
+    from fairfate.report.figures import save
+    from fairfate.results.folder import SUMMARY
+
+    return save(over_budgets(pd.read_csv(folder / SUMMARY)), folder / "privacy.png")
 
 
 def reproduce(

@@ -11,6 +11,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -21,6 +22,7 @@ from fairfate.experiments.job import Job, run_job
 from fairfate.experiments.plan import Plan, dump_config
 from fairfate.experiments.prepare import prepare_all
 from fairfate.experiments.runner import Task, check_request, run_jobs
+from fairfate.experiments.runs import SWEPT
 from fairfate.experiments.store import Store
 from fairfate.experiments.workers import Progress, Report
 from fairfate.results.folder import CELLS, CONFIG, CONFIGS, ROUNDS, SUMMARY
@@ -149,11 +151,25 @@ def run_specs(task: Task, table: Table, report: Report) -> pd.DataFrame:
 
 
 def _write_summary(finished: Sweep) -> None:
-    """Mean and standard deviation over seeds, one plan after another so that memory stays small."""
+    """Mean and standard deviation over seeds, one plan after another so that memory stays small.
+
+    What differs between the plans stands beside the partition.
+    """
     store = Store(finished.out / CELLS)
     store.index()
+    values = [_swept(plan) for plan in finished.plans]
+    varied = [name for name in SWEPT if len({str(each[name]) for each in values}) > 1]
     parts = []
-    for plan in finished.plans:
+    for plan, own in zip(finished.plans, values, strict=True):
         own_rounds = [store.read(job) for job in finished.jobs if job.plan == plan]
-        parts.append(summarise(pd.concat(own_rounds, ignore_index=True)))
+        part = summarise(pd.concat(own_rounds, ignore_index=True))
+        for name in reversed(varied):
+            part.insert(list(part.columns).index("partition") + 1, name, own[name])
+        parts.append(part)
     write_csv(finished.out / SUMMARY, pd.concat(parts, ignore_index=True))
+
+
+def _swept(plan: Plan) -> dict[str, Any]:
+    """What a plan has of all that may differ in a sweep."""
+    given = {name: getattr(plan.config, name.replace("-", "_")) for name in SWEPT}
+    return {**given, **{name: "none" for name, value in given.items() if value is None}}
