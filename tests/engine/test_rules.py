@@ -14,7 +14,7 @@ from fairfate.fairness.metrics import sp
 from fairfate.models.fair_model import FairModel
 from fairfate.report.data import ReportData
 from fairfate.report.page import report
-from fairfate.report.rule import describe_rule
+from fairfate.report.rule import bound_sentence, describe_rule
 from fairfate.report.tables import remarks
 from fairfate.storage import read_arrays, write_arrays
 from fairfate.strategies import parse_spec
@@ -113,9 +113,9 @@ def test_sensitive_column_among_the_inputs_is_said(run: fairfate.Run) -> None:
 
 
 def counts(first: float, second: float, people: int = 1000) -> np.ndarray:
-    """Two groups of whom such shares are accepted, half of them rightly."""
-    rows = [[[round(people * (1 - rate)), round(people * rate)]] * 2 for rate in (first, second)]
-    return np.array(rows)
+    """Two groups of whom such shares are accepted, three quarters of them rightly."""
+    shares = [[0.5 * rate, 1.5 * rate] for rate in (first, second)]
+    return np.array([[[round(people * (1 - s)), round(people * s)] for s in each] for each in shares])
 
 
 def ladder(shown: list[float], held_out: list[float]):
@@ -188,6 +188,45 @@ def test_bound_is_reached_or_the_run_says_so(step: str) -> None:
     assert "The bound of 1 (SP) is not reached" in remarked
     if low["reached"]:
         assert low["limit"] >= 0.2
+
+
+def test_one_answer_for_everybody_reaches_no_bound() -> None:
+    nobody = np.array([[[1000, 0], [1000, 0]]] * 2)
+
+    def surely_fair(given: np.ndarray) -> np.ndarray:
+        return np.ones(given.shape[:-3])
+
+    _, about = reach_bound(
+        STEP, *ladder([0.99, 0.92], [0.99, 0.92])[:2], lambda number: nobody, lambda c: np.ones(c.shape[:-3])
+    )
+    assert (about["reached"], about["collapsed"]) == (False, True)
+    assert "one answer to everybody" in bound_sentence({**about, "metric": "sp", "measure": "ratio"})
+
+
+def test_bound_is_reached_at_less_cost_than_all_fairness() -> None:
+    tilt = "fedavg+average+tilt:metric=sp,tolerance=0.1"
+    run = fairfate.run(
+        data="synthetic:rows=6000", strategies=(f"{tilt},bound=0.6", tilt), rounds=20, seeds=(1,), jobs=1
+    )
+    bounded, _ = (model.about["rule"] for model in run.models.values())
+    assert bounded["reached"]
+    assert bounded["limit"] >= 0.6
+    (fairness, most), (accuracy, least) = (run.summary[f"{name}_last_mean"] for name in ("sp", "accuracy"))
+    assert 0.6 <= fairness < most
+    assert accuracy > least
+
+
+@pytest.mark.parametrize(
+    ("base", "options", "reason"),
+    [("fair_fate", {}, "is trained by"), ("fedavg+average", {"early_stopping": 3}, "stops early by")],
+)
+def test_bound_is_not_tested_on_rows_that_have_chosen_the_model(
+    base: str, options: dict[str, int], reason: str
+) -> None:
+    with pytest.raises(InputError, match=f"bound must be left out for .*{reason} the validation rows"):
+        fairfate.run(
+            data="synthetic:rows=300", strategies=(f"{base}+common_threshold:bound=0.8",), rounds=3, **options
+        )
 
 
 def test_bound_needs_rows_that_no_rule_was_chosen_by() -> None:

@@ -18,12 +18,16 @@ from rich.console import Console
 
 from browser import Visit, lacking, started
 from command import Outcome
+from fairfate.engine.rules import Rule, decide_rows
+from fairfate.engine.simulate import simulate
 from fairfate.errors import InputError
 from fairfate.experiments.config import Config
 from fairfate.experiments.prepare import prepare
 from fairfate.experiments.store import Store
 from fairfate.fairness.individual import attribute_flip_rate, consistency, gower_neighbours
 from fairfate.fairness.metrics import eqo
+from fairfate.federation.seeds import Streams
+from fairfate.federation.split import assign_rows, encode
 from fairfate.strategies import entries, parse_spec
 from fairfate.studies.benchmark import baselines, pictures
 from fairfate.studies.benchmark import findings as rule
@@ -362,9 +366,6 @@ def test_a_model_that_ignores_the_group_flips_nothing(done: Benchmark) -> None:
         Config(data="synthetic:rows=400", partition="random", strategies=("fedavg",), rounds=1, seeds=(1,))
     )
 
-    from fairfate.federation.seeds import Streams
-    from fairfate.federation.split import assign_rows, encode
-
     assignment = assign_rows(table, plan.partition, plan.clients, Streams(1))
     federation = encode(table, assignment, Streams(1))
     model = plan.model(federation.inputs)
@@ -381,9 +382,9 @@ def test_a_model_that_ignores_the_group_flips_nothing(done: Benchmark) -> None:
     for place, name in enumerate(names):
         if name.partition("=")[0] in table.sensitive:
             blind["w1"][place] = 0
-    assert probe.individual(np.asarray(model.flat(blind), dtype=np.float32), None)["flip"] == 0
+    assert probe.individual(np.asarray(model.flat(blind), dtype=np.float32), Rule())["flip"] == 0
     by_group = np.array([-50.0, 50.0])  # all of one group, and nobody of the other
-    assert probe.individual(np.asarray(model.flat(blind), dtype=np.float32), by_group)["flip"] == 1
+    assert probe.individual(np.asarray(model.flat(blind), dtype=np.float32), Rule(by_group))["flip"] == 1
 
 
 def test_bytes_grow_with_what_clients_send() -> None:
@@ -392,6 +393,35 @@ def test_bytes_grow_with_what_clients_send() -> None:
     assert bytes_sent(parse_spec("fairfed", "eqo"), 161, 100) > plain
     clients = bytes_sent(parse_spec(LEAD, "eqo"), 161, 100)
     assert clients == pytest.approx(plain + 2 * 2 * 256 * 8 / 100)
+    common = bytes_sent(parse_spec("fedavg+common_threshold", "eqo"), 161, 100)
+    assert common == pytest.approx(plain + 2 * 2 * 256 * 8 / 100)
+    tilt = bytes_sent(parse_spec("fedavg+tilt:bins=16", "eqo"), 161, 100)
+    assert tilt == pytest.approx(2 * plain + 2 * 2 * 16 * 16 * 8 / 100)
+
+
+def test_rules_are_measured_at_each_client_and_not_the_plain_model() -> None:
+    """Each client by its own rows, decided one by one, as those who deploy the model would."""
+    texts = ("fedavg", "fedavg+tilt:metric=sp,margin=0,tolerance=0.2", "fedavg+common_threshold:metric=sp")
+    config = Config(data="synthetic:rows=3000", partition="random", strategies=texts, rounds=8, clients=4)
+    plan, table = prepare(config)
+    streams = Streams(1)
+    assignment = assign_rows(table, plan.partition, plan.clients, streams)
+    federation = encode(table, assignment, streams)
+    model = plan.model(federation.inputs)
+    specs = plan.specs
+    traces = simulate(federation, specs, model, plan.training, plan.setup(table), streams, last_only=True)
+    probe = Probe(table, assignment.test, federation, model)
+    measured = probe.measure(np.stack([t.params for t in traces]), [t.rule for t in traces])
+    assert len({each["worst_sp"] for each in measured}) == 3
+    assert len({each["consistency"] for each in measured}) == 3
+    for trace, each in zip(traces[1:], measured[1:], strict=True):
+        at_clients = []
+        for rows in federation.local.values():
+            groups = np.repeat(np.arange(4) // 2, rows.sizes)
+            decided = decide_rows(model, trace.params, trace.rule, rows, groups)
+            rates = [decided[groups == group].mean() for group in (0, 1)]
+            at_clients.append(min(rates) / max(rates) if min(np.bincount(groups)) >= 20 else np.nan)
+        assert each["worst_sp"] == pytest.approx(np.nanmin(at_clients))
 
 
 # --- the kept results, and a method of one's own

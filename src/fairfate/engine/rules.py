@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from fairfate.engine.loop import Clients, Round, run_rounds
 from fairfate.engine.server import Server
 from fairfate.fairness.intervals import bootstrap
-from fairfate.fairness.metrics import Counts, Metric, Values, eo_diff, eqo_diff, sp_diff
+from fairfate.fairness.metrics import COLLAPSED, Counts, Metric, Values, eo_diff, eqo_diff, mcc, sp_diff
 from fairfate.fairness.thresholds import (
     EDGES,
     Margins,
@@ -102,6 +102,16 @@ def count_decisions(model: Model, params: Models, rule: Rule, rows: PackedRows) 
         return rule.tilt.counts(joint_histogram(margins, guessed, rule.tilt.bins))
     assert rule.thresholds is not None
     return apply(margins, rule.thresholds)
+
+
+def decide_rows(
+    model: Model, params: Models, rule: Rule, rows: PackedRows, groups: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """(rows,) what a rule decides about packed rows of these groups, in their order."""
+    margins = np.concatenate(model.margins(params, rows))
+    if rule.tilt is not None and rule.group_params is not None:
+        return rule.tilt.decide(margins, np.concatenate(model.margins(rule.group_params, rows)))
+    return np.asarray(margins > (0.0 if rule.thresholds is None else rule.thresholds[groups]))
 
 
 class Decided(NamedTuple):
@@ -251,8 +261,8 @@ def reach_bound(
 
     Rules are tested from the fairest on, each cheaper than the one before, on rows by which none was chosen;
     the first that is not surely fair enough ends it. In such a fixed sequence of tests the chance to release
-    a rule that does not reach the bound stays 5 %. Without a bound, or where it is not reached, the fairest
-    rule is released.
+    a rule that does not reach the bound stays 5 %. One answer for everybody reaches none. Without a bound,
+    or where it is not reached, the fairest rule is released.
 
     Parameters
     ----------
@@ -272,11 +282,14 @@ def reach_bound(
     chosen, is_reached = fairest, False
     for level in [*levels, *([bound] if is_possible else [])]:
         rule = choose(level, 0.0)
-        if not lower_limit(count_validation(rule), fairness) >= bound:
+        counted = count_validation(rule)
+        if not (lower_limit(counted, fairness) >= bound and mcc(counted) >= COLLAPSED):
             break
         chosen, is_reached = rule, True
-    limit = lower_limit(count_validation(chosen), fairness)
-    about = {"bound": given, "reached": is_reached, "possible": is_possible}
+    counted = count_validation(chosen)
+    limit = lower_limit(counted, fairness)
+    is_collapsed = not mcc(counted) >= COLLAPSED
+    about = {"bound": given, "reached": is_reached, "possible": is_possible, "collapsed": is_collapsed}
     if math.isnan(limit):
         return chosen, {**about, "limit": None}
     return chosen, {**about, "limit": limit if step.get("measure") == "ratio" else 1 - limit}

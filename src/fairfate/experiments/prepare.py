@@ -33,6 +33,7 @@ from fairfate.privacy.fixed_point import MOST_CLIENTS
 from fairfate.privacy.releases import Releases, releases_of
 from fairfate.strategies import THRESHOLDS, Need, Needs, Setup, Spec, Strategy
 from fairfate.strategies.steps import CLIP, KRUM, MEDIAN, TILT, TRIMMED
+from fairfate.strategies.strategy import ON_VALIDATION
 
 
 def load_table(config: Config) -> Table:
@@ -80,6 +81,7 @@ def checked(config: Config, table: Table) -> Plan:
         check_individual(spec, plan.validation_source)
         own_needs = spec.build(setup).needs
         check_validation_source(spec, own_needs, plan.validation_source)
+        check_bound(spec, own_needs, plan.training.early_stopping)
         if plan.secure_sums is not None:
             check_secure_sums(spec, spec.build(setup), plan.validation_source)
         needs |= own_needs
@@ -281,6 +283,18 @@ def _check_sums(plan: Plan) -> None:
     least, clients = plan.secure_sums.min_sum, plan.training.per_round
     check(clients >= least, f"per-round must be >= the {least} clients of min-sum", clients)
     check(clients <= MOST_CLIENTS, f"per-round must be <= {MOST_CLIENTS} with secure-sums", clients)
+
+
+def check_bound(spec: Spec, needs: Needs, early_stopping: int = 0) -> None:
+    """InputError where a bound would be tested on rows by which the model was chosen."""
+    if spec.rule is None or not spec.rule.get("bound"):
+        return
+    reason = "stops early by" if early_stopping else "is trained by" if needs & ON_VALIDATION else ""
+    if reason:
+        raise InputError(
+            f"bound must be left out for {spec.label}, which {reason} the validation rows: on rows that have"
+            f" chosen the model no bound can be tested, got {spec.rule['bound']}"
+        )
 
 
 def check_validation_source(spec: Spec, needs: Needs, validation_source: ValidationSource) -> None:

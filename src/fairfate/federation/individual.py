@@ -5,8 +5,8 @@ It scores models, so it stands after them; `fairness.individual` has the metrics
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from functools import cached_property
+from collections.abc import Callable, Collection
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,8 @@ from fairfate.models.rows import PackedRows
 MAX_COMPARED = 2000
 """Consistency is measured on the first so many rows: every pair of them is compared."""
 Decisions = NDArray[np.bool_]
+Decide = Callable[[PackedRows, NDArray[np.int64]], Decisions]
+"""What is decided about packed rows of these groups, in their order."""
 
 
 class IndividualRows:
@@ -51,41 +53,29 @@ class IndividualRows:
         """For each term of individual fairness, (models,) its values; 1 is fair."""
         values = {term: np.empty(len(models)) for term in terms}
         for index, params in enumerate(models):
-            accepted = self.accepted(model, params)
+            decide = partial(_decide, model, params)
+            accepted = self.accepted(decide)
             if CONSISTENCY in terms:
                 values[CONSISTENCY][index] = self.consistency(accepted)
             if FLIP in terms:
-                values[FLIP][index] = 1 - self.flip_rate(model, params, accepted)
+                values[FLIP][index] = 1 - self.flip_rate(decide, accepted)
         return values
 
-    def accepted(self, model: Model, params: Models, thresholds: Values | None = None) -> Decisions:
+    def accepted(self, decide: Decide) -> Decisions:
         """(rows,) decisions, in the order of the packed rows."""
-        return self._decide(model, params, thresholds, self._group, self.rows)
+        return decide(self.rows, self._group)
 
     def consistency(self, accepted: Decisions) -> float:
         """Of decisions about these rows."""
         rows, neighbours = self._neighbours
         return consistency(accepted[rows], neighbours)
 
-    def flip_rate(
-        self, model: Model, params: Models, accepted: Decisions, thresholds: Values | None = None
-    ) -> float:
+    def flip_rate(self, decide: Decide, accepted: Decisions) -> float:
         """Share of rows decided otherwise in another group; NaN if the group is no input of the model."""
         if not self._other_groups:
             return np.nan
-        flipped = [self._decide(model, params, thresholds, *other) for other in self._other_groups]
+        flipped = [decide(rows, group) for group, rows in self._other_groups]
         return attribute_flip_rate(accepted, np.stack(flipped))
-
-    @staticmethod
-    def _decide(
-        model: Model,
-        params: Models,
-        thresholds: Values | None,
-        group: NDArray[np.int64],
-        rows: PackedRows,
-    ) -> Decisions:
-        cuts = 0.0 if thresholds is None else thresholds[group]
-        return np.asarray(np.concatenate(model.margins(params, rows)) > cuts)
 
     @cached_property
     def _order(self) -> NDArray[np.int64]:
@@ -118,6 +108,11 @@ class IndividualRows:
             x = self.encoder.transform(features)
             others.append((group[self._order], PackedRows.pack(x, table.cell[self.numbers], table.groups)))
         return others
+
+
+def _decide(model: Model, params: Models, rows: PackedRows, groups: NDArray[np.int64]) -> Decisions:
+    """By the model's own score."""
+    return np.asarray(np.concatenate(model.margins(params, rows)) > 0)
 
 
 def insensitive(table: Table) -> list[int]:

@@ -27,7 +27,12 @@ from fairfate.engine.recorder import Recorder, Trace
 from fairfate.engine.secure_sums import SecureSums
 from fairfate.errors import InputError, check, plain
 from fairfate.experiments.job import trace_frame
-from fairfate.experiments.prepare import check_individual, check_secure_sums, check_validation_source
+from fairfate.experiments.prepare import (
+    check_bound,
+    check_individual,
+    check_secure_sums,
+    check_validation_source,
+)
 from fairfate.fairness.objective import parse_objective
 from fairfate.federation.seeds import Streams
 from fairfate.federation.validation_source import AT_SERVER, parse_validation_source
@@ -517,6 +522,7 @@ def _check_rows(spec: Spec, rows: ServerRows, setup: Setup, secure_sums: SecureS
     strategy = spec.build(setup)
     needs = strategy.needs
     check_validation_source(spec, needs, source)
+    check_bound(spec, needs)
     if secure_sums is not None:
         check_secure_sums(spec, strategy, source)
     elif source.is_local:

@@ -68,6 +68,11 @@ def bound_sentence(about: Mapping[str, Any]) -> str:
     measured = f"on rows held out it is {least} with 95 % confidence"
     if about["reached"]:
         return f"The bound of {bound:g} ({name}) is reached: {measured}."
+    if about["collapsed"]:
+        return (
+            f"The bound of {bound:g} ({name}) is not reached: the model gives nearly one answer to everybody,"
+            " which is of no use however fair it looks."
+        )
     why = (
         "rules that reach it on the clients' rows do not reach it surely on rows held out"
         if about["possible"]

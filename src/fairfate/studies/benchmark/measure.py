@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from fairfate.data import Schema, Table
+from fairfate.engine.rules import Rule, count_decisions, decide_rows
 from fairfate.engine.simulate import simulate
 from fairfate.experiments.plan import Plan
 from fairfate.fairness.metrics import FAIRNESS, Counts, Values
-from fairfate.fairness.thresholds import Margins, apply
 from fairfate.federation.individual import IndividualRows
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, assign_rows, encode
@@ -59,7 +60,7 @@ def run_methods(
         start = time.process_time()
         traces = simulate(federation, specs, model, plan.training, plan.setup(table), streams, last_only=True)
         seconds = (time.process_time() - start) / len({spec.base for spec in specs})
-        measured = probe.measure(np.stack([trace.params for trace in traces]), [t.thresholds for t in traces])
+        measured = probe.measure(np.stack([trace.params for trace in traces]), [t.rule for t in traces])
         values = {
             spec: {**_counted(trace.validation[-1], trace.test[-1]), **probed}
             for spec, trace, probed in zip(specs, traces, measured, strict=True)
@@ -75,7 +76,9 @@ def run_methods(
         seconds = (time.process_time() - start) / max(len(trained), 1)
         for base in trained:
             about = {"method": name, "setting": base.setting, "metric": base.metric, "part": base.part}
-            probed = [{}] if base.params is None else probe.measure(base.params[None], [base.thresholds])
+            probed = (
+                [{}] if base.params is None else probe.measure(base.params[None], [Rule(base.thresholds)])
+            )
             counted = _counted(base.validation, base.test)
             rows.append({**about, "code": "", **counted, **probed[0], "seconds": seconds})
         on_method(1)
@@ -103,29 +106,30 @@ class Probe:
         self.federation, self.model = federation, model
         self._individual = IndividualRows(table, test, federation.test, federation.encoder)
 
-    def measure(self, models: Models, thresholds: list[Values | None]) -> list[dict[str, Any]]:
+    def measure(self, models: Models, rules: Sequence[Rule]) -> list[dict[str, Any]]:
         """For each model, fairness at the client where it is least fair, and individual fairness."""
-        worst = self.worst(models, thresholds)
+        worst = self.worst(models, rules)
         return [
             {
                 **{f"worst_{name}": values[number] for name, values in worst.items()},
-                **self.individual(models[number], thresholds[number]),
+                **self.individual(models[number], rules[number]),
             }
             for number in range(len(models))
         ]
 
-    def individual(self, params: Models, thresholds: Values | None) -> dict[str, float]:
+    def individual(self, params: Models, rule: Rule) -> dict[str, float]:
         """Individual fairness: consistency, and the share of decisions that flip with the group."""
-        accepted = self._individual.accepted(self.model, params, thresholds)
-        flip = self._individual.flip_rate(self.model, params, accepted, thresholds)
+        decide = partial(decide_rows, self.model, params, rule)
+        accepted = self._individual.accepted(decide)
+        flip = self._individual.flip_rate(decide, accepted)
         return {"consistency": self._individual.consistency(accepted), "flip": flip}
 
-    def worst(self, models: Models, thresholds: list[Values | None]) -> dict[str, Values]:
+    def worst(self, models: Models, rules: Sequence[Rule]) -> dict[str, Values]:
         """For each metric, (models,) the fairness of each model at the client where it is least fair.
 
         On the clients' own training rows; clients with too few of a group are excluded.
         """
-        each = [self._at(rows, models, thresholds) for rows in self.federation.local.values()]
+        each = [self._at(rows, models, rules) for rows in self.federation.local.values()]
         counts = np.stack(each, axis=1)
         least_fair = {}
         for name, metric in FAIRNESS.items():
@@ -137,10 +141,9 @@ class Probe:
             least_fair[name] = np.where(np.isinf(least), np.nan, least)
         return least_fair
 
-    def _at(self, rows: PackedRows, models: Models, thresholds: list[Values | None]) -> Counts:
+    def _at(self, rows: PackedRows, models: Models, rules: Sequence[Rule]) -> Counts:
         counts = self.model.count(models, rows)
-        for index, chosen in enumerate(thresholds):
-            if chosen is not None:
-                margins: Margins = self.model.margins(models[index], rows)
-                counts[index] = apply(margins, chosen)
+        for index, rule in enumerate(rules):
+            if rule.thresholds is not None or rule.tilt is not None:
+                counts[index] = count_decisions(self.model, models[index], rule, rows)
         return counts

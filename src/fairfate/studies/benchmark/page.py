@@ -19,7 +19,8 @@ from fairfate.fairness.selection import KEEP, TOLERANCE
 from fairfate.fairness.thresholds import BINS
 from fairfate.report.page import asset, json_script
 from fairfate.storage import write_bytes
-from fairfate.strategies import THRESHOLDS, Need, Setup, Spec
+from fairfate.strategies import TILT, Need, Setup, Spec
+from fairfate.strategies.steps import asked_bins, asks_clients
 from fairfate.studies.benchmark.baselines import BASELINES, CLIENT, POOLED, SERVER
 from fairfate.studies.benchmark.findings import CELL, DATASETS, LEVEL, ROUNDS, Findings
 from fairfate.studies.benchmark.methods import LEAD, METRICS, MOST_SETTINGS, REFERENCE, every
@@ -263,8 +264,10 @@ def bytes_sent(spec: Spec, parameters: int, rounds: int, groups: int = 2) -> flo
     if Need.REPORTS in strategy.needs:
         sent += _SUMS * groups * _DOUBLE
     once = 2 * groups * _DOUBLE if strategy.needs & {Need.ROWS, Need.ALL_ROWS} else 0
-    step = spec.step(THRESHOLDS)
-    if step is not None and step["from"] == "clients":
+    if spec.rule is not None and spec.rule.name == TILT:
+        sent *= 2  # the model that guesses the group
+        once += 2 * groups * asked_bins(spec.rule) ** 2 * _DOUBLE
+    elif spec.rule is not None and asks_clients(spec.rule):
         once += 2 * groups * BINS * _DOUBLE
     return sent + once / rounds
 
