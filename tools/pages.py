@@ -19,6 +19,7 @@ import methods_page
 import needs_table
 import options_page
 import performance_tables
+import privacy_tables
 import validation_tables
 
 from fairfate.studies.reproduce.findings import read
@@ -35,7 +36,8 @@ WHOLE: dict[str, Callable[[], str]] = {
     "reproduction.md": lambda: reproduction_page(read(ROOT / "reproduce" / "results"), "images/reproduction"),
 }
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
-    "privacy.md": {"needs": needs_table.table},
+    "privacy.md": {"needs": needs_table.table} | privacy_tables.ATTACK_TABLES,
+    "privacy-cost.md": privacy_tables.COST_TABLES,
     "choosing.md": choosing_tables.TABLES,
     "attacks.md": attacks_page.TABLES,
     "validation.md": validation_tables.TABLES,

@@ -413,16 +413,28 @@ class Options(Checked):
         is_axis=True,
     )
     rounds: int | None = option(
-        None, "rounds", "training", default_text="100; 200 for files", low=1, high=10_000_000, is_axis=True
+        None,
+        "rounds",
+        "training",
+        default_text="100; 200 for files; 30 with privacy",
+        low=1,
+        high=10_000_000,
+        is_axis=True,
     )
     epochs: int | None = option(
-        None, "local epochs", "training", default_text="10; 2 for files", low=1, high=10_000, is_axis=True
+        None,
+        "local epochs",
+        "training",
+        default_text="10; 2 for files; 3 with privacy",
+        low=1,
+        high=10_000,
+        is_axis=True,
     )
     batch_size: int | None = option(
         None,
         "rows in a batch",
         "training",
-        default_text="10; 20 or more for files",
+        default_text="10; 20 or more for files; 128 with privacy",
         low=1,
         high=MOST_BATCH,
         is_axis=True,
@@ -431,7 +443,7 @@ class Options(Checked):
         None,
         "of the clients' SGD",
         "training",
-        default_text="0.01; 0.03 for files",
+        default_text="0.01; 0.03 for files; 2 or 0.5 with privacy",
         low=0,
         is_above=True,
         is_axis=True,

@@ -29,6 +29,10 @@ USUAL = (
     Training(rounds=200, per_round=1, epochs=2, batch_size=20, learning_rate=0.03),
 )
 """The clients' SGD by default: the paper's, and for one-hot inputs."""
+PRIVATE = tuple(
+    Training(rounds=30, per_round=1, epochs=3, batch_size=128, learning_rate=rate) for rate in (2.0, 0.5)
+)
+"""The same under differential privacy: few, large steps, since clipping makes them short and each has noise."""
 HIDDEN = "10"
 """The layers of the built-in model by default."""
 LEAST_ROWS = 20
@@ -52,6 +56,7 @@ class Shape:
     """Training rows of all clients; 0 where the server does not know."""
     columns: int = 0
     clients: int = 1
+    is_private: bool = False
 
     @property
     def is_wide(self) -> bool:
@@ -65,8 +70,8 @@ class Shape:
 
     def training(self, *, is_deep: bool) -> Training:
         """What suits the encoding and, on one-hot inputs, the numbers of columns and of rows."""
-        usual = USUAL[self.encode == ONEHOT]
-        if self.encode != ONEHOT:
+        usual = (PRIVATE if self.is_private else USUAL)[self.encode == ONEHOT]
+        if self.encode != ONEHOT or self.is_private:
             return usual
         rate = usual.learning_rate
         if is_deep and self.columns > MANY_COLUMNS and not self.is_wide:

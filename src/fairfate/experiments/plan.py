@@ -154,7 +154,8 @@ def resolve(config: Config, table: Table) -> Plan:
     if attack is not None:
         number = int(attack["clients"])
         check(number <= clients, f"attack must be by <= the {clients} clients", number)
-    shape = Shape(table.encode, train_rows, table.features.shape[1], clients)
+    budget = parse_budget(config.privacy)
+    shape = Shape(table.encode, train_rows, table.features.shape[1], clients, budget is not None)
     hidden = parse_hidden(shape.hidden if config.hidden is None else config.hidden)
     is_deep = bool(hidden) or config.model is not None
     training = config.training(shape, per_round, is_deep=is_deep)
@@ -165,7 +166,6 @@ def resolve(config: Config, table: Table) -> Plan:
         "early-stopping must be left out with validation-from clients, who tell no loss",
         training.early_stopping,
     )
-    budget = parse_budget(config.privacy)
     if budget is not None:
         check_private(config, validation_source, attack)
     resolved = replace(
@@ -212,6 +212,14 @@ def _shape_notes(config: Config, shape: Shape, *, is_deep: bool) -> tuple[str, .
             f"the model has no hidden layer (logistic regression), the default for {shape.rows:,} training"
             f" rows of {shape.columns:,} columns; --hidden {HIDDEN} adds one"
         )
+    if shape.is_private:
+        own = shape.training(is_deep=is_deep)
+        notes.append(
+            f"with privacy training has by default {own.rounds} rounds, {own.epochs} epochs, batches of"
+            f" {own.batch_size} rows and a learning rate of {own.learning_rate:g}: few, large steps bear noise"
+            " best"
+        )
+        return tuple(notes)
     usual, chosen = (each.training(is_deep=is_deep) for each in (Shape(shape.encode), shape))
     if config.learning_rate == chosen.learning_rate != usual.learning_rate:
         notes.append(

@@ -161,7 +161,9 @@ class Settings(Checked):
     def training(self) -> Training:
         """The clients' SGD."""
         encode = ONEHOT if self.config.encode == AUTO else self.config.encode
-        return self.config.training(Shape(encode), self.config.per_round or 1)
+        return self.config.training(
+            Shape(encode, is_private=self.budget is not None), self.config.per_round or 1
+        )
 
     @property
     def sgd(self) -> dict[str, str | int | float]:
