@@ -14,7 +14,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from fairfate.privacy.budget import parse_budget
+from fairfate.privacy.budget import Budget, parse_budget
+from fairfate.privacy.calibration import Exposure, calibrate
+from fairfate.privacy.releases import Releases
 from fairfate.report.budgets import over_budgets
 from fairfate.report.canvas import Style
 from fairfate.report.figures import save
@@ -24,7 +26,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 ATTACKS, COSTS = DOCS / "measurements" / "privacy-attacks.json", DOCS / "measurements" / "privacy-cost.csv"
 TITLES = {"compas": "COMPAS", "adult": "Adult", "law": "Law School", "dutch": "Dutch"}
 KEPT = ("accuracy", "mcc", "eqo")
-COLLAPSED = 0.05
+EPSILONS, ROWS = (1.0, 3.0, 8.0), (30, 100, 300, 1000, 3000, 10_000)
 
 
 def attacks() -> str:
@@ -84,6 +86,21 @@ def by_dataset() -> str:
     return "\n".join(lines) + "\n"
 
 
+def noise() -> str:
+    """The noise of a step in the released mean gradient, by a client's rows."""
+    lines = [
+        f"| rows of a client | {' | '.join(f'ε = {e:g}' for e in EPSILONS)} |",
+        "| ---: | ---: | ---: | ---: |",
+    ]
+    for rows in ROWS:
+        exposure, cells = Exposure(rows, 3, 128, 30), []
+        for epsilon in EPSILONS:
+            calibration = calibrate(Budget(epsilon), exposure, Releases())
+            cells.append("–" if calibration is None else f"{calibration.update / min(rows, 128):.3f}")
+        lines.append(f"| {rows:,} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
 def _code(strategy: str) -> str:
     first, *steps = strategy.split("+")
     return " ".join([f"`{first}`", *(f"`+{step}`" for step in steps)])
@@ -94,6 +111,7 @@ COST_TABLES = {
     "alike": partial(cost, "random"),
     "skewed": partial(cost, "dirichlet:0.5"),
     "datasets": by_dataset,
+    "noise": noise,
 }
 
 

@@ -32,7 +32,7 @@ USUAL = (
 PRIVATE = tuple(
     Training(rounds=30, per_round=1, epochs=3, batch_size=128, learning_rate=rate) for rate in (2.0, 0.5)
 )
-"""The same under differential privacy: few, large steps, since clipping makes them short and each has noise."""
+"""The same under differential privacy: few, large steps, since clipping shortens them and each has noise."""
 HIDDEN = "10"
 """The layers of the built-in model by default."""
 LEAST_ROWS = 20

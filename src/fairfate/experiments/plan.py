@@ -216,8 +216,8 @@ def _shape_notes(config: Config, shape: Shape, *, is_deep: bool) -> tuple[str, .
         own = shape.training(is_deep=is_deep)
         notes.append(
             f"with privacy training has by default {own.rounds} rounds, {own.epochs} epochs, batches of"
-            f" {own.batch_size} rows and a learning rate of {own.learning_rate:g}: few, large steps bear noise"
-            " best"
+            f" {own.batch_size} rows and a learning rate of {own.learning_rate:g}: few, large steps bear"
+            " noise best"
         )
         return tuple(notes)
     usual, chosen = (each.training(is_deep=is_deep) for each in (Shape(shape.encode), shape))

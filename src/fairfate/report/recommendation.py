@@ -394,12 +394,12 @@ def _fairness(data: ReportData, choice: Choice) -> str:
     accuracy = data.per_seed("accuracy", choice.line)[index]
     model = f"The saved model (seed {choice.seed})" if data.seed_count > 1 else "It"
     saved = f"{model} has {numbers}"
-    if verdict.sentence not in VERDICTS:
-        return f"{saved}, of too few people for an interval, and accuracy {accuracy:.3f} on the test rows."
     metric = name_of(data.objective)
+    ends = _ends(verdict) if verdict.sentence in VERDICTS else "too few people for an interval"
+    reached = VERDICTS.get(verdict.sentence, "Too few people to tell").format(line=FOUR_FIFTHS)
     text = (
-        f"{saved} ({_ends(verdict)}) and accuracy {accuracy:.3f} on the test rows."
-        f" Is {metric} at least {FOUR_FIFTHS}? {VERDICTS[verdict.sentence].format(line=FOUR_FIFTHS)}."
+        f"{saved} ({ends}) and accuracy {accuracy:.3f} on the test rows. Is {metric} at least {FOUR_FIFTHS}?"
+        f" {reached}."
     )
     selection = _lowest(alone, "sp")
     if data.objective == "sp" or selection.sentence not in VERDICTS:
@@ -467,7 +467,7 @@ def _by_group(data: ReportData, choice: Choice, candidates: Sequence[Candidate])
 
 
 def _trade_off(data: ReportData, choice: Choice, candidates: Sequence[Candidate]) -> str:
-    """A much fairer strategy that is less accurate than the rule allows: for the reader to weigh."""
+    """A much fairer strategy that the rule does not let in: for the reader to weigh."""
     chosen, metric = candidates[choice.line], data.objective
     fairer = [
         line
@@ -480,7 +480,7 @@ def _trade_off(data: ReportData, choice: Choice, candidates: Sequence[Candidate]
     best = max(fairer, key=lambda line: candidates[line].fairness)
     changes = _changes(data, best, choice.line, (metric, "accuracy", "balanced_accuracy"))
     return (
-        f"A trade-off to weigh: {data.names[best]} is fairer and less accurate than the rule allows. From"
+        f"A trade-off to weigh: {data.names[best]}, not recommended, is fairer on the validation rows. From"
         f" {choice.name} to it, on the test rows{_means(data)}: {changes}."
     )
 
@@ -510,7 +510,11 @@ def paired_tests(data: ReportData, reference: int) -> dict[str, Any]:
 def _test(data: ReportData, line: int, reference: int, metric: str) -> dict[str, Any]:
     own, other = data.per_seed(metric, line), data.per_seed(metric, reference)
     test = paired(own, other, data.test_to_train)
-    ends = {name: float(value) for name, value in zip(("value", "low", "high"), test[:3], strict=True)}
+    widest = 2.0 if metric == "mcc" else 1.0  # no difference is larger
+    ends = {
+        name: min(max(float(value), -widest), widest)
+        for name, value in zip(("value", "low", "high"), test[:3], strict=True)
+    }
     return {
         "strategy": data.names[line],
         "line": line,
