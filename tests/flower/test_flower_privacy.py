@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 pytest.importorskip("flwr")
 pytest.importorskip("dp_accounting")
 
+import dp_accounting as dp
+import dp_accounting.rdp
 from flwr.app import Message
 
 from fairfate import InputError
@@ -156,6 +159,42 @@ def test_a_question_that_comes_again_gets_the_same_answer_and_costs_nothing(tmp_
     assert len(set(answers)) == 3
     times = {line["release"]: line["times"] for line in ledger(app, "north")}
     assert times == {"counts": 1, "update": 3 * steps(app, "north")}
+
+
+def test_ledgers_are_what_the_messages_hold(tmp_path: Path) -> None:
+    """Rebuilt from what reaches the server, by the study and another accountant's sums."""
+    app = study_app(tmp_path, "fairgrad+average+thresholds:from=clients", rounds=4)
+    config, kinds, rows = app.config(), {name: Counter[str]() for name in app.NODES}, {}
+    grid, key = app.grid(config), PrivateKey.read(app.parties / "server-study.key")
+    for name, node in app.NODES.items():
+
+        def keep(question: Message, reply: Message, name: str = name) -> Message:
+            content = Envelope.read(from_records(reply.content, 1 << 28)).open("server", key)
+            metrics = dict(content.metric_records.get("metrics") or {})
+            counts = dict(content.metric_records.get("counts") or {})
+            if metrics:
+                rows[name] = int(metrics["num-examples"])
+            told = ["update"] * ("arrays" in content) + ["sums"] * ("local-counts" in metrics)
+            kinds[name].update([*told, *("histogram" for kind in counts if kind == "histogram")])
+            return reply
+
+        grid.tamper[node] = keep
+    app.serve(grid, config)
+    training, budget = app.study.training, app.study.budget
+    assert budget is not None
+    for name, times in kinds.items():
+        assert times == {"update": 4, "sums": 4, "histogram": 1}
+        size = min(training.batch_size, rows[name])
+        steps = -(-rows[name] * training.epochs // size)
+        noise = {line["release"]: line["noise"] for line in ledger(app, name)}
+        accountant = dp.rdp.RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_SPECIAL)
+        update = dp.PoissonSampledDpEvent(size / rows[name], dp.GaussianDpEvent(noise["update"]))
+        accountant.compose(update, times["update"] * steps)
+        accountant.compose(dp.GaussianDpEvent(noise["sums"]), times["sums"])
+        accountant.compose(dp.GaussianDpEvent(noise["histogram"]), times["histogram"])
+        entries = [Entry(**{field: line[field] for field in Entry._fields}) for line in ledger(app, name)]
+        assert spent(entries, budget.delta) == pytest.approx(accountant.get_epsilon(budget.delta), rel=0.02)
+        assert spent(entries, budget.delta) <= budget.epsilon * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("damage", ["", "[]x", '[{"study": "a"}]', "7"])

@@ -14,7 +14,7 @@ from fairfate.models.kernels.batches import batch_order
 from fairfate.models.mlp import Mlp
 from fairfate.models.private import draw_batches
 from fairfate.privacy.accounting import Cost, epsilon_of
-from fairfate.privacy.mechanism import Seeded
+from fairfate.privacy.mechanism import Secure, Seeded
 
 TRIALS, ROWS, INPUTS, CLIP, NOISE, DELTA = 10_000, 20, 3, 0.5, 1.5, 1e-5
 MODEL = Mlp(INPUTS, ())
@@ -95,11 +95,17 @@ def epsilon_of_distance(apart: float) -> float:
 
 
 def is_poisson(order: NDArray[np.int32], bounds: NDArray[np.int64], rows: int, rate: float) -> bool:
-    """Whether rows join batches independently: sizes are binomial, and so are the times that a row joins."""
+    """Whether rows join batches independently.
+
+    Sizes are binomial, so are the times that a row joins, and those that each two neighbours join together.
+    """
     sizes, steps = np.diff(bounds), len(bounds) - 1
     times = np.bincount(order, minlength=rows)
-    for values, trials in ((sizes, rows), (times, steps)):
-        spread = ((values - trials * rate) ** 2).sum() / (trials * rate * (1 - rate))
+    joins = np.zeros((steps, rows), dtype=bool)
+    joins[np.repeat(np.arange(steps), sizes), order] = True
+    both = (joins[:, ::2][:, : rows // 2] & joins[:, 1::2]).sum(axis=0)
+    for values, trials, share in ((sizes, rows, rate), (times, steps, rate), (both, steps, rate**2)):
+        spread = ((values - trials * share) ** 2).sum() / (trials * share * (1 - share))
         chance = stats.chi2.cdf(spread, len(values))
         if not 1e-4 < chance < 1 - 1e-4:
             return False
@@ -131,8 +137,11 @@ def test_audit_catches_clipping_after_averaging() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rows", "rate"), [(100, 0.1), (1000, 0.03), (37, 0.5)])
-def test_batches_are_poisson_samples(rows: int, rate: float) -> None:
-    assert is_poisson(*draw_batches(Seeded(4, rows), rows, rate, 5000), rows, rate)
+@pytest.mark.parametrize("is_secret", [False, True])
+def test_batches_are_poisson_samples(rows: int, rate: float, is_secret: bool) -> None:
+    randomness = Secure() if is_secret else Seeded(4, rows)  # at a site, and in experiments
+    tries = [is_poisson(*draw_batches(randomness, rows, rate, 5000), rows, rate) for _ in range(3)]
+    assert sum(tries) >= 2  # a secret one fails by chance once in 1,700 tries
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fairfate
+from fairfate.cli import main as cli
 from fairfate.errors import InputError
 from fairfate.privacy.ledger import entries_of, spent
 
@@ -119,3 +120,22 @@ def test_run_with_another_budget_does_not_continue(tmp_path: Path) -> None:
     (tmp_path / "run" / "summary.csv").unlink()
     with pytest.raises(InputError, match="another data-notes, privacy"):
         fairfate.run(**{**PRIVATE, "privacy": "epsilon=9,noise=500"}, out=tmp_path / "run", jobs=1)  # type: ignore[arg-type]
+
+
+def test_report_card_and_command_state_the_guarantee_and_what_is_outside_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = fairfate.run(**PRIVATE, out=tmp_path / "run", jobs=1)  # type: ignore[arg-type]
+    page = Path(run.report(tmp_path / "report.html")).read_text()
+    monkeypatch.setattr("sys.argv", ["fairfate", "privacy", str(tmp_path / "run"), "--seed", "2"])
+    assert cli.run_command() in (0, None)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Spent of epsilon 8 at delta 1e-05, seed 2" in printed
+    for text in (" ".join(page.split()), printed):
+        assert "Differential privacy of single rows: epsilon 8, delta 1e-05" in text
+        assert "Outside of the guarantee: the number of a client" in text
+    plain = fairfate.run(**{**PRIVATE, "privacy": None}, out=tmp_path / "plain", jobs=1)  # type: ignore[arg-type]
+    assert "Outside of the guarantee" not in Path(plain.report(tmp_path / "plain.html")).read_text()
+    monkeypatch.setattr("sys.argv", ["fairfate", "privacy", str(tmp_path / "plain")])
+    assert cli.run_command() == 2
+    assert "which has no budget" in " ".join(capsys.readouterr().err.split())
