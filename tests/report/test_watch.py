@@ -292,6 +292,28 @@ def test_last_page_is_served_while_the_next_is_made(server: WatchServer, rendere
     assert renderer.versions == [1, 2]
 
 
+def test_server_does_not_end_while_it_answers(
+    tmp_path: Path, renderer: Renderer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LEAST", 2.0)
+    (tmp_path / "summary.csv").touch()
+    renderer.wait.clear()
+    answers: list[Answer] = []
+    with WatchServer(LivePage(tmp_path), "127.0.0.1") as server:
+        browser = threading.Thread(target=lambda: answers.append(ask(server)))
+        browser.start()
+        server.serve(until=lambda: bool(renderer.versions))
+        server.last_asked = -100.0  # nobody has asked for long
+        ending = threading.Thread(target=server.serve_last_page)
+        ending.start()
+        ending.join(0.5)
+        assert ending.is_alive()
+        renderer.wait.set()
+        browser.join()
+        ending.join()
+    assert [answer.body for answer in answers] == [b"<p>version 1</p>"]
+
+
 def test_stamp_passes_over_folders_and_files_that_vanish_meanwhile(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     ended = threading.Event()

@@ -6,7 +6,7 @@ import atexit
 import os
 import signal
 import sys
-import time
+import threading
 import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,11 +33,14 @@ def watch(
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Show a run in the browser while it goes on; nothing is written, and the run goes first."""
-    from fairfate.report.watch import LEAST, LivePage, WatchServer
+    from fairfate.report.watch import LivePage, WatchServer
 
     if not run.is_dir() and (run.exists() or (parent is None and not run.absolute().parent.is_dir())):
         raise InputError(f"run must be a folder, or one to come in a folder that exists, got '{run}'")
 
+    has_ended = threading.Event()
+    if parent is not None:
+        signal.signal(signal.SIGTERM, lambda *_: has_ended.set())  # from `watched`; cuts off no answer
     with WatchServer(LivePage(run), host, port or 0, allow_remote) as server, TemporaryDirectory() as private:
         console(soft_wrap=True).print(f"Watching {run} at {server.url}  (Ctrl-C ends watching, not the run)")
         sys.stdout.flush()
@@ -46,13 +49,12 @@ def watch(
             file.write_text(f'<!DOCTYPE html><meta http-equiv="refresh" content="0; url={server.url}">')
             webbrowser.open(file.as_uri())
         try:
-            server.serve(until=lambda: parent is not None and os.getppid() != parent)
+            server.serve(until=lambda: has_ended.is_set() or (parent is not None and os.getppid() != parent))
         except Stopped as stopped:
             if stopped.number != signal.SIGINT and parent is None:
                 raise
-            if stopped.number == signal.SIGTERM:  # the run has ended: let browsers fetch its last page
-                end = time.monotonic() + 10 * LEAST
-                server.serve(until=lambda: time.monotonic() > min(end, server.last_asked + 3 * LEAST))
+        if has_ended.is_set():
+            server.serve_last_page()
 
 
 @contextmanager

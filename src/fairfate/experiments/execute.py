@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -11,9 +12,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from fairfate.data import Table
+from fairfate.data import ONEHOT, Table
 from fairfate.data.groups import Groups
 from fairfate.engine.recorder import Trace
 from fairfate.errors import InputError
@@ -332,13 +334,23 @@ def _live(folder: Path, job: Job, table: Table) -> Callable[[int, Sequence[Trace
 
 def _jobs(plan: Plan, table: Table, seeds: int) -> int:
     """As many processes as there are cores, or one where starting more would take longer than the work."""
-    visits = plan.visits(len(table)) * len(plan.specs) * seeds
-    seconds = _SECONDS_PER_VISIT if plan.network is None else _TORCH_SECONDS_PER_VISIT
-    return 1 if visits * seconds < _WORTH_PROCESSES else cores()
+    return 1 if _expected_seconds(plan, table, seeds) < _WORTH_PROCESSES else cores()
 
 
-_SECONDS_PER_VISIT = 4e-8
-"""Roughly, for one model and one row."""
+def _expected_seconds(plan: Plan, table: Table, seeds: int) -> float:
+    """Roughly, of so many seeds: their models' training, and their rows' splitting and encoding."""
+    inputs = int(np.maximum(table.slots, 1).sum()) if plan.config.encode == ONEHOT else len(table.slots)
+    widths = [inputs, *plan.hidden, 1]
+    weights = sum(first * second for first, second in itertools.pairwise(widths))
+    visit = max(1.0, weights / _USUAL_WEIGHTS) * _SECONDS_PER_VISIT
+    visit = visit if plan.network is None else _TORCH_SECONDS_PER_VISIT
+    training = plan.visits(len(table)) * len(plan.specs) * visit
+    return seeds * (training + len(table) * inputs * _SECONDS_PER_VALUE)
+
+
+_SECONDS_PER_VISIT, _USUAL_WEIGHTS = 4e-8, 161
+"""Of one model and one row: of the built-in model on Adult, and its weights."""
+_SECONDS_PER_VALUE = 5e-8
 _TORCH_SECONDS_PER_VISIT = 5e-6
 _WORTH_PROCESSES = 5.0
 

@@ -20,6 +20,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from socketserver import ThreadingTCPServer
+from typing import Any
 
 from fairfate.errors import InputError, check
 
@@ -68,8 +69,8 @@ class LivePage:
         from fairfate.report.page import render  # loads much: not before somebody watches
 
         version = self.shown[0] + 1
-        if version > 1 and hasattr(os, "nice"):
-            os.nice(19)  # this thread (elsewhere than on Linux, this process) lets the run go first
+        if version > 1 and not finished and hasattr(os, "nice"):
+            os.nice(10)  # this thread (elsewhere than on Linux, this process) lets the run go first
         try:
             self.shown = version, finished, render([self.folder], live=version).encode("utf-8", "replace")
         except Exception as error:  # the last page stays; a bug of ours ends neither the run nor the watching
@@ -110,6 +111,8 @@ class WatchServer(ThreadingTCPServer):
         except OSError as error:
             raise InputError(f"port must be free at {address}, got {port} ({error.strerror})") from None
         self.page, self.token, self.last_asked = page, secrets.token_urlsafe(24), 0.0
+        self.answering = 0
+        self._count = threading.Lock()
         self.port = int(self.server_address[1])
         name = _bracketed(socket.gethostname() if own.is_unspecified else str(address))
         self.names = {"localhost", host.lower(), name.lower()}
@@ -122,6 +125,30 @@ class WatchServer(ThreadingTCPServer):
         """Answer until a condition holds, or until an exception such as `Stopped`."""
         while not until():
             self.handle_request()
+
+    def serve_last_page(self) -> None:
+        """Answer until browsers that ask have had the page of the finished run."""
+        end = time.monotonic() + 30 * LEAST
+
+        def until() -> bool:
+            now = time.monotonic()
+            return now > end or (not self.answering and now > self.last_asked + 3 * LEAST)
+
+        self.serve(until)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread."""
+        with self._count:
+            self.answering += 1
+        super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer in this thread."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            with self._count:
+                self.answering -= 1
 
 
 def _bracketed(host: str) -> str:
