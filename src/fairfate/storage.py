@@ -190,7 +190,7 @@ def locked(folder: Path, what: str = "out", seconds: float = 0.0) -> Iterator[No
 
 
 @contextmanager
-def held(file: Path) -> Iterator[None]:
+def hold(file: Path) -> Iterator[None]:
     """Wait for a lock file, and hold it; it stays when this ends. Where nothing can be locked, nothing is."""
     try:
         import fcntl

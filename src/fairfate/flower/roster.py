@@ -278,7 +278,7 @@ def read_counts(
     if not isinstance(given, list) or len(given) != size:
         raise MismatchError(f"'{kind}' is not {size} numbers")
     if not all(isinstance(number, int) and -noise <= number < MOST_EXAMPLES for number in given):
-        raise MismatchError(f"'{kind}' is not whole numbers >= {-noise:g}")
+        raise MismatchError(f"'{kind}' is not whole numbers >= {0 - noise:g}")
     counts, models = np.array(given, dtype=np.int64).reshape(shape), shape[0] if kind == SCORES else 1
     if kind == SCORES and (counts.sum(axis=-1) != counts[0].sum(axis=-1)).any():
         raise MismatchError(f"'{kind}' is not of the same rows for all models")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fairfate.errors import InputError
 from fairfate.privacy.accounting import Cost, epsilon_of
-from fairfate.storage import LOCK, held, sync_folder, write_bytes
+from fairfate.storage import LOCK, hold, sync_folder, write_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -140,7 +140,7 @@ class Account:
 
     def spend(self, postings: Sequence[Posting], delta: float) -> None:
         """Write releases down before they are made; SpentError, and nothing is written, beyond the most."""
-        with held(self.file.with_name(f".{self.file.name}{LOCK}")):
+        with hold(self.file.with_name(f".{self.file.name}{LOCK}")):
             lines = self.read()
             for posting in postings:
                 _add(lines, posting)

@@ -44,12 +44,12 @@ def over_budgets(
     rows = summary.assign(name=row_names(summary), epsilon=[_epsilon(text) for text in summary["privacy"]])
     budgets = sorted(set(rows["epsilon"]))
     names = list(dict.fromkeys(rows["name"]))
-    places = list(rows.groupby(["dataset", "partition"], sort=False))
+    parts = list(rows.groupby(["dataset", "partition"], sort=False))
     scale = style.scale
-    figure = Canvas(_WIDTH * len(metrics) * scale, _HEIGHT * len(places) * scale, style)
-    panels = figure.subplots(len(places), len(metrics), squeeze=False)
+    figure = Canvas(_WIDTH * len(metrics) * scale, _HEIGHT * len(parts) * scale, style)
+    panels = figure.subplots(len(parts), len(metrics), squeeze=False)
     colours = {name: f"C{number}" for number, name in enumerate(names)}
-    for line, ((dataset, partition), part) in zip(panels, places, strict=True):
+    for line, ((dataset, partition), part) in zip(panels, parts, strict=True):
         for panel, metric in zip(line, metrics, strict=True):
             for number, name in enumerate(names):
                 own = part[part["name"] == name].set_index("epsilon").reindex(budgets)

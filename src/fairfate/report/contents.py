@@ -303,8 +303,8 @@ def _privacy(data: ReportData) -> list[str]:
 def _notes(data: ReportData) -> list[str]:
     """What a reader should know; flaws of strategies are told apart."""
     apart = tuple(f"{flaw}: " for flaw in FLAWS)
-    told = [hide_examples(note) for note in remarks(data) if not note.startswith(apart)]
-    notes = [_without_small(note, data.min_cell) for note in told]
+    shown = [hide_examples(note) for note in remarks(data) if not note.startswith(apart)]
+    notes = [_without_small(note, data.min_cell) for note in shown]
     if OTHERS in data.groups.names:
         notes.append(f"{OTHERS}: everybody whose value is not the one that was set against the others")
     return notes

@@ -116,7 +116,7 @@ class SitePrivacy:
     """Under what terms a site answers, and what it does it with."""
 
     terms: Terms
-    place: Simulated | AtSite
+    source: Simulated | AtSite
 
 
 def simulated_privacy(context: Context) -> SitePrivacy | None:
@@ -144,8 +144,8 @@ def study_privacy(context: Context, gate: Gate) -> SitePrivacy | None:
         learning_rate=training.learning_rate,
         l2=training.l2,
     )
-    place = AtSite(open_account(config, budget), AnswerStore(gate.folder.path), study.checksum)
-    return SitePrivacy(Terms(budget, sgd, training.metric, training.protocol), place)
+    source = AtSite(open_account(config, budget), AnswerStore(gate.folder.path), study.checksum)
+    return SitePrivacy(Terms(budget, sgd, training.metric, training.protocol), source)
 
 
 def open_account(config: NodeConfig, budget: Budget) -> Account:
@@ -164,7 +164,7 @@ class PrivateSite:
     """A site, for one question."""
 
     def __init__(self, question: Question, site: Site, privacy: SitePrivacy) -> None:
-        self.question, self.site, self.place = question, site, privacy.place
+        self.question, self.site, self.source = question, site, privacy.source
         terms = privacy.terms
         table = self.table
         site.check_rows(len(table))
@@ -180,7 +180,7 @@ class PrivateSite:
         calibration = calibrate(terms.budget, exposure, self.releases)
         if calibration is None:
             raise NodeError("this site has too few rows for the budget of differential privacy")
-        randomness = self.place.randomness(name_server(self.spec, self.releases))
+        randomness = self.source.randomness(name_server(self.spec, self.releases))
         self.client, self._delta = PrivateClient(terms.budget, calibration, randomness), terms.budget.delta
 
     @property
@@ -193,10 +193,10 @@ class PrivateSite:
         kind = self.question.kind
         if kind in (TRAIN, HISTOGRAM):
             digest = question_digest(self.question)
-            kept = self.place.read(kind, digest)
+            kept = self.source.read(kind, digest)
             if kept is None:
                 kept = self._train() if kind == TRAIN else self._histogram()
-                self.place.keep(kind, digest, kept)
+                self.source.keep(kind, digest, kept)
             return kept
         result = RecordDict({CLIENT: ConfigRecord({NAME: self.site.name})})
         if kind == ROWS:
@@ -209,12 +209,12 @@ class PrivateSite:
         exact = np.bincount(table.cell, minlength=2 * table.groups).reshape(-1, 2)
         if releases.COUNTS not in self.releases.once:
             return self.client.rows(exact)
-        kept = self.place.read(ROWS, self.spec.text)
+        kept = self.source.read(ROWS, self.spec.text)
         if kept is None:
             self._spend(0, releases.COUNTS)
             numbers = self.client.rows(exact)
             kept = RecordDict({COUNTS: MetricRecord({ROWS: [int(number) for number in numbers.ravel()]})})
-            self.place.keep(ROWS, self.spec.text, kept)
+            self.source.keep(ROWS, self.spec.text, kept)
         return np.array(kept[COUNTS][ROWS], dtype=np.int64).reshape(-1, 2)
 
     def _train(self) -> RecordDict:
@@ -246,4 +246,4 @@ class PrivateSite:
 
     def _spend(self, rounds: int, *once: str) -> None:
         entries = self.client.calibration.entries(self.site.name, rounds, once)
-        self.place.spend(self.spec.text, entries, self._delta)
+        self.source.spend(self.spec.text, entries, self._delta)

@@ -20,7 +20,7 @@ from flwr.app import RecordDict
 from fairfate.errors import InputError
 from fairfate.flower.sealing import pack, unpack
 from fairfate.flower.study import TRAIN
-from fairfate.storage import LOCK, held, sync_folder, write_bytes
+from fairfate.storage import LOCK, hold, sync_folder, write_bytes
 
 LOG = "answers.log"
 ANSWERED, REFUSED = "answered", "refused"
@@ -84,7 +84,7 @@ class SiteFolder:
     @contextmanager
     def state(self, study: str) -> Iterator[State]:
         """The state of a study, for this process alone; changes are kept unless an error is raised."""
-        with held(self.path / LOCK):
+        with hold(self.path / LOCK):
             file = self.path / f"study-{study[:32]}.json"
             state = State.read(file.read_text("utf-8")) if os.path.lexists(file) else State()
             yield state
