@@ -307,20 +307,20 @@ def replies(*metrics: MetricRecord, examples: list[float] | None = None) -> Rece
 def test_reports_are_stacked_without_malformed_ones() -> None:
     bad = told(lambda m: m.pop("local-loss"))
     good = replies(bad, told(), bad, told())
-    found = read_reports(good, 2, "num-examples")
+    found = read_reports(good, 2, ReplyPolicy())
     assert found is not None
     assert found.counts.tolist() == [COUNTS.tolist()] * 2
     assert good.nodes == [11, 13]
     assert good.deltas.tolist() == [[3, 4, 5], [9, 10, 11]]
     assert [gone.node for gone in good.dropped] == [10, 12]
     assert {gone.reason for gone in good.dropped} == {"'local-loss' is not 4 numbers >= 0"}
-    assert read_reports(replies(bad), 2, "num-examples") is None
+    assert read_reports(replies(bad), 2, ReplyPolicy()) is None
 
 
 def test_each_report_is_compared_with_its_own_number_of_examples() -> None:
     other = told(lambda metrics: metrics.update({"num-examples": 13}))
     good = replies(told(), other, told(), examples=[12, 13, 5])  # the last one counts for fewer rows
-    read_reports(good, 2, "num-examples")
+    read_reports(good, 2, ReplyPolicy())
     assert good.nodes == [10, 12]
 
 
