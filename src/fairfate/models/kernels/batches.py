@@ -9,7 +9,7 @@ import numpy as np
 from numba import float64, int32, int64, uint64
 from numpy.typing import NDArray
 
-from fairfate.models.kernels.compile import inner, kernel, read, write
+from fairfate.models.kernels.compile import has_avx512, inner, kernel, read, write
 from fairfate.models.kernels.simd import add, fill, fma, load, log_odds, mul, prefetch, store, sub
 from fairfate.models.rows import LANES, ClientRows
 
@@ -20,8 +20,9 @@ Schedule = tuple[int, int, int]
 
 _F = np.float32
 _ZERO, _HALF = np.float32(0), np.float32(0.5)
-ROWS = 5
-"""Rows of a batch that go through a layer together: what the registers hold."""
+ROWS = 10 if has_avx512() else 5
+"""Rows of a batch that go through a layer together: what the registers hold. AVX-512 has 32 of sixteen lanes;
+AVX2 has 16 of eight, where ten rows take 1.2 times as long as five (docs/performance.md)."""
 FAR = 100_000  # rows from which on they are not in the caches when a batch needs them
 _MOST_SPACES = 8
 

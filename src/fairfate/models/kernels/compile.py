@@ -19,6 +19,7 @@ import llvmlite
 import numba
 from numba import types
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+from numba.core.codegen import get_host_cpu_features
 from numba.core.runtime import rtsys
 
 from fairfate.errors import InputError
@@ -32,6 +33,12 @@ COMPILED: list[str] = []
 
 if numba.config.DISABLE_JIT:
     raise InputError("NUMBA_DISABLE_JIT must be unset, since the kernels run compiled only, got 1")
+
+
+def has_avx512() -> bool:
+    """Whether the loops are compiled for a CPU with 32 registers of sixteen lanes."""
+    features = numba.config.CPU_FEATURES or get_host_cpu_features()
+    return "+avx512f" in features.split(",")
 
 
 def read(dtype: Any, dimensions: int, layout: str = "C") -> Any:

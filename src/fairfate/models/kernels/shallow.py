@@ -38,7 +38,7 @@ from fairfate.models.kernels.batches import (
     sixteens,
     take_space,
 )
-from fairfate.models.kernels.compile import inline, inner, kernel, read, write
+from fairfate.models.kernels.compile import has_avx512, inline, inner, kernel, read, write
 from fairfate.models.kernels.simd import (
     add,
     add_products,
@@ -70,6 +70,7 @@ _NEAR = 64  # rows whose hidden units stay in the nearest cache
 _WIDEST = 32
 """Hidden units from which on sixteen models at once do not fit the caches."""
 _FEW_INPUTS, _MANY_INPUTS = 32, 64
+_HAS_MANY = has_avx512()
 
 
 @inline
@@ -106,6 +107,13 @@ def step_inputs(
     zero = fill(_ZERO)
     for begin in range(0, size, _NEAR):
         j = 0
+        if _HAS_MANY:
+            while j + 15 <= inputs or j + 10 == inputs:
+                _step_group(repeat(zero, 10), x, at, j, h, k, stride, begin, size, model, p, step, sums)
+                j += 10
+            while j + 14 <= inputs or j + 7 == inputs:
+                _step_group(repeat(zero, 7), x, at, j, h, k, stride, begin, size, model, p, step, sums)
+                j += 7
         while j + 5 <= inputs:
             _step_group(repeat(zero, 5), x, at, j, h, k, stride, begin, size, model, p, step, sums)
             j += 5
@@ -401,10 +409,10 @@ def least_lanes(inputs: int, hidden: int) -> int:
 
     One model alone is trained a multiple of sixteen hidden units wide, however few of them there are.
     """
-    if hidden > _WIDEST:
+    if hidden > _WIDEST or (hidden > LANES and inputs > _MANY_INPUTS):
         return LANES + 1
-    most = 8 if inputs <= _FEW_INPUTS and hidden <= LANES else 13 if inputs <= _MANY_INPUTS else 16
-    return max(2, most * hidden // sixteens(hidden))
+    most = 12 if inputs > _FEW_INPUTS else 9 if _HAS_MANY else 11
+    return max(2, -(-most * hidden // sixteens(hidden)))
 
 
 def train(
