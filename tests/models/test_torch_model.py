@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -422,3 +423,13 @@ def test_a_factory_may_ask_for_the_schema(tmp_path: Path) -> None:
         wide = "inputs" if name == "inputs" else f"len({name}.features)"
         file.write_text(f"from torch import nn\ndef build({head}): return nn.Linear({wide}, 1)\n")
         assert Network.read(str(file)).model(Schema.from_table(table)).num_parameters == 7
+
+
+def test_a_worker_without_the_file_has_what_was_read(tmp_path: Path) -> None:
+    table, file = synthetic(rows=100), tmp_path / "net.py"
+    file.write_text("from torch import nn\ndef build(inputs): return nn.Linear(inputs, 1)\n")
+    network = pickle.loads(pickle.dumps(Network.read(str(file))))
+    file.unlink()
+    sys.modules.pop(next(name for name in sys.modules if name.startswith("fairfate_model_net_")))
+    schema = Schema.from_table(table)
+    assert network.model(schema).num_parameters == schema.encoder.inputs + 1

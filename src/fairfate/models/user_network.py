@@ -7,7 +7,8 @@ import inspect
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -29,8 +30,13 @@ class Network:
 
     path: str
     function: str
-    digest: str
-    """SHA-256 of the file, on which results depend."""
+    content: bytes = field(repr=False)
+    """Of the file when the run was planned; workers elsewhere do not have it."""
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the file, on which results depend."""
+        return hashlib.sha256(self.content).hexdigest()
 
     @classmethod
     def read(cls, text: str) -> Network:
@@ -45,7 +51,7 @@ class Network:
             raise InputError(f"model must be a Python file, got '{path}' (no such file)")
         if find_spec("torch") is None:
             raise InputError(f"model '{text}' needs PyTorch: pip install \"fairfate[torch]\"")
-        network = cls(path, function, hashlib.sha256(Path(path).read_bytes()).hexdigest())
+        network = cls(path, function, Path(path).read_bytes())
         network._load()
         return network
 
@@ -88,14 +94,11 @@ class Network:
     def _load(self) -> Callable[..., Any]:
         """The function, from the file as it was when the run was planned."""
         file = Path(self.path)
-        content = file.read_bytes() if file.is_file() else b""
-        if hashlib.sha256(content).hexdigest() != self.digest:
-            raise InputError(f"model must not change during a run, got another '{file}'")
         # files in other folders may have the same name
         origin = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]
         name = f"fairfate_model_{re.sub(r'[^A-Za-z0-9_]', '_', file.stem)}_{origin}_{self.digest[:12]}"
         if name not in sys.modules:
-            _run(content, file, name)
+            _run(self.content, file, name)
         build = getattr(sys.modules[name], self.function, None)
         if not callable(build):
             functions = [key for key, value in vars(sys.modules[name]).items() if inspect.isfunction(value)]
