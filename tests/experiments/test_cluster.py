@@ -6,14 +6,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from command import Outcome
-from fairfate.errors import InputError
+from fairfate.errors import InputError, ProcessDiedError
 from fairfate.experiments.cluster import DaskExecutor, check_address, check_versions
 from fairfate.experiments.config import expand
 from fairfate.experiments.sweep import sweep
@@ -132,3 +133,18 @@ def test_command_without_dask_says_what_to_install(
     assert outcome.code == 2
     assert 'pip install "fairfate[cluster]"' in outcome.err
     assert not Path("run").exists()
+
+
+class _Broken(ThreadPoolExecutor):
+    """Its workers die with the first job, as a pool's do for want of memory."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_exception(BrokenProcessPool("a process was killed"))
+        return future
+
+
+def test_a_pool_whose_workers_die_ends_the_sweep_in_one_sentence(tmp_path: Path) -> None:
+    values = {"data": "synthetic:rows=300", "strategy": "fedavg", "rounds": 2, "seeds": [1]}
+    with _Broken(1) as executor, pytest.raises(ProcessDiedError, match="Finished work is kept"):
+        sweep(expand(values), tmp_path / "out", executor=executor)

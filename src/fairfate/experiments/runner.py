@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError, Executor, as_completed
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, wait
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fairfate.data import Table
-from fairfate.errors import InputError, check, is_utf8
+from fairfate.errors import InputError, ProcessDiedError, check, is_utf8
 from fairfate.experiments.job import Job
 from fairfate.experiments.workers import Progress, Report, cores, end_if_imported, run_tasks
 from fairfate.strategies import load_plugin
@@ -100,20 +100,24 @@ def _run_elsewhere(executor: Executor, shared: Shared, tasks: Sequence[Task], pr
     waiting = {executor.submit(_measured, sent, task): number for number, task in enumerate(tasks)}
     try:
         while waiting:
-            future = next(as_completed(waiting))
-            number = waiting.pop(future)
-            try:
-                result = future.result()
-            except (CancelledError, *getattr(executor, "lost", ())):
-                failures[number] += 1
-                if failures[number] == ATTEMPTS:
-                    raise
-                sent = share(shared)
-                waiting[executor.submit(_measured, sent, tasks[number])] = number
-                continue
-            finished += tasks[number].work
-            progress(finished)
-            yield number, result
+            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                number = waiting.pop(future)
+                try:
+                    result = future.result()
+                except BrokenExecutor as error:
+                    raise ProcessDiedError(
+                        f"the executor's workers are gone ({error}). Finished work is kept"
+                    ) from error
+                except (CancelledError, *getattr(executor, "lost", ())):
+                    failures[number] += 1
+                    if failures[number] == ATTEMPTS:
+                        raise
+                    sent = share(shared)
+                    waiting[executor.submit(_measured, sent, tasks[number])] = number
+                    continue
+                finished += tasks[number].work
+                progress(finished)
+                yield number, result
     finally:
         for future in waiting:
             future.cancel()
