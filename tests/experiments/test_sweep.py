@@ -238,3 +238,10 @@ def test_a_sweep_does_not_write_into_a_run_nor_a_run_into_a_sweep(finished, tmp_
     with pytest.raises(InputError, match="out must not be the folder of a sweep"):
         run(data="synthetic:rows=100", rounds=1, seeds=(1,), jobs=1, out=finished.out, force=True)
     assert not (finished.out / ".lock").exists()
+
+
+def test_configs_that_are_the_same_for_the_data_run_once(tmp_path: Path) -> None:
+    values = {**VALUES, "partition": "random", "strategy": "fedavg", "encode": ["ordinal", "onehot"]}
+    finished = sweep(expand(values), tmp_path, jobs=1)  # made-up data have one encoding
+    assert (finished.ran, finished.repeated) == (2, 1)
+    assert len(pd.read_csv(tmp_path / "summary.csv")) == len(list((tmp_path / "configs").iterdir())) == 1

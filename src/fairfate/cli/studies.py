@@ -51,6 +51,8 @@ def sweep(
         )
     for name in finished.damaged:
         say(f"Note: {name} was damaged and has been run again")
+    if finished.repeated:
+        say(f"Note: {finished.repeated} of the configs are the same as others for these data and run once")
     for comparison in ReportData.read([folder]):
         show_run(console(), comparison)
     screen = console(soft_wrap=True)

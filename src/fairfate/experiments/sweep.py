@@ -6,7 +6,7 @@ settings later runs only what is missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -40,6 +40,8 @@ class Sweep:
     ran: int
     """How many runs (strategy, setting, seed) this call had to do."""
     damaged: tuple[str, ...]
+    repeated: int = 0
+    """How many configs were the same as another one, once all that depends on the data was decided."""
 
     def rounds(self, job: Job) -> pd.DataFrame:
         """The rows of one job, as in ``rounds.parquet``."""
@@ -73,12 +75,14 @@ def sweep(
         raise InputError("out must be a folder, got none")
     prepared = prepare_all(configs)
     check(len(prepared) > 0, "sweep must have at least one job", "none")
+    by_config = {dump_config(plan, table): (plan, table) for plan, table in prepared}
     for name in (CONFIG, ROUNDS):
         if (folder / name).exists():
             raise InputError(f"out must be new or the folder of a sweep, got '{folder}' with {name} of a run")
     with locked(folder):
         try:
-            return _sweep(prepared, folder, jobs, executor, progress, on_plan)
+            repeated = len(prepared) - len(by_config)
+            return _sweep(by_config, repeated, folder, jobs, executor, progress, on_plan)
         except InputError:
             if not Store(folder / CELLS).files:
                 _clear_configs(folder)  # nothing has come of them
@@ -86,7 +90,8 @@ def sweep(
 
 
 def _sweep(
-    prepared: list[tuple[Plan, Table]],
+    by_config: Mapping[str, tuple[Plan, Table]],
+    repeated: int,
     folder: Path,
     jobs: int | None,
     executor: Executor | None,
@@ -94,7 +99,8 @@ def _sweep(
     on_plan: Progress,
 ) -> Sweep:
     remove_unfinished(folder, folder / CONFIGS)
-    _write_configs(folder, prepared)
+    _write_configs(folder, [*by_config])
+    prepared = [*by_config.values()]
     store = Store(folder / CELLS)
     damaged = store.repair()
     store.index()
@@ -123,17 +129,18 @@ def _sweep(
         tuple(job for job, _ in planned),
         sum(len(task.items) for task in tasks),
         tuple(damaged),
+        repeated,
     )
     _write_summary(finished)
     return finished
 
 
-def _write_configs(folder: Path, prepared: list[tuple[Plan, Table]]) -> None:
+def _write_configs(folder: Path, texts: Sequence[str]) -> None:
     for file in (folder / CONFIGS).glob("[0-9][0-9][0-9]*.toml"):
-        if file.stem.isdigit() and int(file.stem) > len(prepared):
+        if file.stem.isdigit() and int(file.stem) > len(texts):
             file.unlink()  # of a longer sweep before this one
-    for number, (plan, table) in enumerate(prepared, start=1):
-        write_bytes(folder / CONFIGS / f"{number:03}.toml", dump_config(plan, table).encode())
+    for number, text in enumerate(texts, start=1):
+        write_bytes(folder / CONFIGS / f"{number:03}.toml", text.encode())
 
 
 def _clear_configs(folder: Path) -> None:
