@@ -38,7 +38,7 @@ from fairfate.experiments.prepare import check_metric
 from fairfate.fairness.metrics import Metric, acceptance
 from fairfate.fairness.objective import FAIRNESS, bind, individual_terms, metrics_by, parse_objective
 from fairfate.federation.individual import check_measurable
-from fairfate.federation.partition import Partition, parse_partition
+from fairfate.federation.partition import FORMS, Partition, parse_partition
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, RowAssignment, assign, encode
 from fairfate.federation.weights import copies
@@ -74,8 +74,9 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         as in ``fedavg+average+thresholds``, `predict` decides by the group and needs ``sensitive_features``
     metric : the fairness objective, where the strategy names none
     pos_label : the favourable outcome; the second of ``classes_`` if None
-    partition : how rows are dealt out to clients, unless ``clients`` says who holds them: ``random``, or
-        ``dirichlet:SIGMA`` for clients that differ
+    partition : how rows are dealt out to clients, unless ``clients`` says who holds them: ``random``,
+        ``dirichlet:SIGMA`` for clients that differ, ``value-biased:STRENGTH`` or
+        ``attribute-biased:STRENGTH`` for clients that are each biased against others
     n_clients : how many clients there are, likewise
     per_round : how many of them train in a round; a third if None
     max_iter : rounds
@@ -302,8 +303,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         partition = parse_partition(self.partition)
         if partition.kind == "column":
             raise InputError(
-                f"partition must be random or dirichlet:SIGMA (who holds a row is fit's clients), got"
-                f" '{self.partition}'"
+                f"partition must be {FORMS} (who holds a row is fit's clients), got '{self.partition}'"
             )
         return partition
 

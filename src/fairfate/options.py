@@ -318,10 +318,10 @@ class Options(Checked):
     )
     partition: str | None = option(
         None,
-        "random | dirichlet:SIGMA | column:NAME",
+        "random | dirichlet:SIGMA | value-biased:STRENGTH | attribute-biased:STRENGTH | column:NAME",
         "federation",
         default_text="random; dirichlet:0.5 for public data",
-        suggestions=("random", "dirichlet:0.5", "column:"),
+        suggestions=("random", "dirichlet:0.5", "value-biased:0.5", "attribute-biased:0.5", "column:"),
         is_axis=True,
         on_flower=False,
     )

@@ -827,7 +827,7 @@ def test_what_needs_fit_says_so() -> None:
         ({"strategy": 3}, {}, "'strategy' parameter .* must be an instance of"),
         ({"metric": "nonsense"}, {}, "unknown name in metric 'nonsense'"),
         ({"partition": "nonsense"}, {}, "partition must be random"),
-        ({"partition": "column:x"}, {}, "partition must be random or dirichlet:SIGMA"),
+        ({"partition": "column:x"}, {}, "partition must be random, dirichlet:SIGMA, .* fit's clients"),
         ({"partition": "dirichlet:-1"}, {}, "sigma must be > 0"),
         ({"n_clients": 601}, {}, "n_clients must be <= the 600 rows, got 601"),
         ({"n_clients": 0}, {}, "'n_clients' parameter .* must be an int in the range"),

@@ -209,7 +209,15 @@ def test_bad_input_with_force_loses_nothing(finished: fairfate.Run) -> None:
         ({"seeds": (1, 1)}, "seeds must differ, got 1,1"),
         ({"seeds": (-1,)}, r"each seed must be in \[0, 2\*\*32\), got -1"),
         ({"strategies": ()}, "strategy must be given at least once"),
-        ({"partition": "column:site"}, "partition must be random or dirichlet:SIGMA for 'synthetic'"),
+        ({"partition": "column:site"}, "partition must be random, dirichlet:SIGMA, .* for 'synthetic'"),
+        (
+            {"partition": "attribute-biased:1"},
+            "partition attribute-biased must have two or more sensitive columns in 'synthetic', got sex",
+        ),
+        (
+            {"partition": "value-biased:1", "clients": 1},
+            "clients must be >= 2 with partition value-biased, got 1",
+        ),
         ({"target": "hired"}, "target must be left out for 'synthetic', whose columns are known"),
         ({"jobs": 0}, "jobs must be >= 1, got 0"),
     ],

@@ -18,7 +18,8 @@ from fairfate.engine.secure_sums import SecureSums
 from fairfate.errors import InputError, check, hide_examples
 from fairfate.experiments.config import HIDDEN, Config, Shape, config_text
 from fairfate.fairness.objective import parse_objective
-from fairfate.federation.partition import Partition, parse_partition
+from fairfate.federation.bias import check_biased
+from fairfate.federation.partition import FORMS, Partition, parse_partition
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import RowAssignment, assign_rows
 from fairfate.federation.validation_source import AT_SERVER, ValidationSource, parse_validation_source
@@ -135,6 +136,8 @@ def resolve(config: Config, table: Table) -> Plan:
         f"clients must be <= the {train_rows} training rows of '{table.name}'",
         clients,
     )
+    if partition.strength is not None:
+        check_biased(table, partition, clients)
     _check_seeds(config.seeds, config.protocol == "published")
     for plugin in config.plugins:
         load_plugin(plugin)
@@ -260,7 +263,7 @@ def _partition(config: Config, table: Table) -> Partition:
         return parse_partition("random" if table.is_own else "dirichlet:0.5")
     partition = parse_partition(config.partition)
     if partition.kind == "column" and table.client is None:
-        raise InputError(f"partition must be random or dirichlet:SIGMA for '{table.name}', got '{partition}'")
+        raise InputError(f"partition must be {FORMS} for '{table.name}', got '{partition}'")
     return partition
 
 

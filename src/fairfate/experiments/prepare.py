@@ -141,7 +141,7 @@ def _simulated_note(plan: Plan, table: Table) -> str | None:
     """A note that clients are simulated, where a user may think of sites of her own."""
     if plan.partition.kind == "column" or not table.is_own:
         return None
-    how = "at random" if plan.partition.sigma is None else f"unevenly ({plan.partition})"
+    how = "at random" if plan.partition.kind == "random" else f"unevenly ({plan.partition})"
     return (
         f"clients are simulated: rows are dealt {how} to {plan.clients} of them; if a column says which site"
         " holds a row, name it with --client-column"

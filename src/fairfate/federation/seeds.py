@@ -97,6 +97,10 @@ class Streams:
         """Row numbers in another order, for one column and repetition."""
         return self._rng(_PERMUTED, column, repeat).permutation(rows)
 
+    def against(self, targets: int, clients: int) -> RowNumbers:
+        """(clients,) which target each client is biased against; each target has as many, or one more."""
+        return np.resize(self.partition().permutation(targets), clients)
+
     def partition(self) -> np.random.Generator | np.random.RandomState:
         """The generator of the Dirichlet shares."""
         if self.published:

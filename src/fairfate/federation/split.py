@@ -13,8 +13,9 @@ from fairfate.data import SOURCES, TEST, TRAINING, VALIDATION, Encoder, Table
 from fairfate.errors import InputError, check
 from fairfate.fairness.disclosure import large_strata
 from fairfate.fairness.metrics import CellRows
+from fairfate.federation.bias import draw_targets
 from fairfate.federation.individual import IndividualRows
-from fairfate.federation.partition import Partition, dirichlet, random
+from fairfate.federation.partition import Partition, biased, dirichlet, random
 from fairfate.federation.seeds import Streams
 from fairfate.federation.validation_source import AT_SERVER, ValidationSource
 from fairfate.models.rows import ClientRows, PackedRows
@@ -120,11 +121,15 @@ def assign(
             raise InputError(f"partition must name a column of '{table.name}', got '{partition}'")
         return table.client[train], table.client_names
     names = tuple(f"client {number + 1}" for number in range(clients))
+    cell = table.cell[train]
+    if partition.strength is not None:
+        chosen = draw_targets(table, train, partition, clients, streams)
+        against = np.stack([target.groups for target in chosen])
+        names = tuple(f"{name} (against {target.name})" for name, target in zip(names, chosen, strict=True))
+        return biased(cell, against, partition.strength), names
     if partition.sigma is None:
         return random(len(train), clients), names
-    source = streams.partition()
-    cell = table.cell[train]
-    return dirichlet(cell, clients, partition.sigma, source, groups=table.groups), names
+    return dirichlet(cell, clients, partition.sigma, streams.partition(), groups=table.groups), names
 
 
 def split_rows(

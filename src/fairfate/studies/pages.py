@@ -55,7 +55,9 @@ def count(number: int, noun: str) -> str:
 def split_name(partition: str) -> str:
     """The name of a split on a page.
 
-    >>> split_name("random"), split_name("dirichlet:0.5")
-    ('random split', 'σ = 0.5')
+    >>> split_name("random"), split_name("dirichlet:0.5"), split_name("value-biased:0.8")
+    ('random split', 'σ = 0.5', 'value-biased 0.8')
     """
-    return "random split" if partition == "random" else f"σ = {partition.partition(':')[2]}"
+    kind, _, number = partition.partition(":")
+    named = {"random": "random split", "dirichlet": f"σ = {number}"}
+    return named.get(kind, f"{kind} {number}")
