@@ -249,9 +249,10 @@ class Options(Checked):
 
     data: str = option(
         "synthetic",
-        "synthetic[:rows=N,seed=S], adult, compas, law, dutch, a file (CSV, Parquet...), or a folder of them",
+        "synthetic[:rows=N,seed=S], adult, compas, law, dutch, acs_income, a file (CSV, Parquet...), or a"
+        " folder of them",
         "data",
-        suggestions=("synthetic", "adult", "compas", "law", "dutch"),
+        suggestions=("synthetic", "adult", "compas", "law", "dutch", "acs_income"),
         is_path=True,
         is_axis=True,
         on_flower=False,

@@ -95,13 +95,33 @@ def describe(
 @app.command(cls=Command)
 def fetch(
     name: Annotated[
-        str, typer.Argument(help="adult, compas, law or dutch", autocompletion=complete(*_DATASETS[1:]))
+        str,
+        typer.Argument(
+            help="adult, compas, law, dutch or acs_income", autocompletion=complete(*_DATASETS[1:])
+        ),
     ],
     to: Annotated[Path | None, option("folder (default: the cache)")] = None,
+    states: Annotated[str | None, option("of acs_income, such as CA,TX (default: all)")] = None,
+    year: Annotated[int | None, option("of acs_income, 2014 to 2018 (default: 2018)", whole)] = None,
 ) -> None:
-    """Download a dataset from its public home, check it and bring it into the documented form."""
+    """Download a dataset from its public home, check it and bring it into the documented form.
+
+    No checksums of acs_income are published: those of the files that came are shown and kept, and later
+    downloads are compared with them.
+    """
     from fairfate import data
+    from fairfate.data.acs import checksum_file, read_checksums
 
     if name not in data.SOURCES:
         raise unknown("dataset", name, data.SOURCES)
-    console(soft_wrap=True).print(f"Saved {data.fetch_dataset(name, to)}")
+    file = data.fetch_dataset(name, to, states=states, year=year)
+    screen = console(soft_wrap=True)
+    if data.SOURCES[name].sha256 is None:
+        for raw, digest in read_checksums(file).items():
+            screen.print(f"{digest}  {raw}", highlight=False)
+        screen.print(
+            "No checksums of these files are published, so they were trusted as they came. Theirs are kept in"
+            f" {checksum_file(file)}, and later downloads are compared with them.",
+            highlight=False,
+        )
+    screen.print(f"Saved {file}")

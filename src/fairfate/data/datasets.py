@@ -1,4 +1,4 @@
-"""The paper's four datasets, where each comes from and how it is prepared, and an invented one."""
+"""Public datasets, where each comes from and how it is prepared, and an invented one."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ import numpy as np
 import pandas as pd
 import platformdirs
 
+from fairfate.data import acs
+from fairfate.data.acs import ACS_INCOME
 from fairfate.data.columns import Columns
 from fairfate.data.groups import Groups
 from fairfate.data.table import Table
 from fairfate.errors import InputError, check
-from fairfate.storage import write_bytes
+from fairfate.storage import sha256_of, write_bytes
 
 ADULT_COLUMNS = (
     "age,workclass,fnlwgt,education,educational-num,marital-status,occupation,relationship,race,"
@@ -84,11 +86,13 @@ class Source:
     clients: int
     per_round: int
     rows: int
-    sha256: str
-    raw: tuple[tuple[str, str], ...]
-    """Address and SHA-256 of each raw file, in the order the recipe takes them."""
-    recipe: Callable[..., bytes]
     licence: str
+    sha256: str | None = None
+    """Of the prepared file; None where it depends on what is fetched, and is kept beside it."""
+    raw: tuple[tuple[str, str], ...] = ()
+    """Address and SHA-256 of each raw file, in the order the recipe takes them."""
+    recipe: Callable[..., bytes] | None = None
+    """Makes the prepared file; None where `fetch_dataset` has a way of its own."""
     scaled_in_published_runs: bool = True
 
 
@@ -180,6 +184,15 @@ SOURCES: dict[str, Source] = {
             recipe=prepare_dutch,
             licence="none stated; IPUMS terms limit redistribution, research use",
         ),
+        Source(
+            name=ACS_INCOME,
+            title="ACSIncome, American Community Survey by state (US Census Bureau; Ding et al. 2021)",
+            columns=acs.COLUMNS,
+            clients=51,
+            per_round=17,
+            rows=1_664_500,
+            licence="the Census Bureau's terms of service",
+        ),
     )
 }
 
@@ -211,23 +224,46 @@ def find_dataset(name: str, data_dir: str | Path | None = None) -> Path:
     )
 
 
-def fetch_dataset(name: str, folder: str | Path | None = None, *, progress: bool = False) -> Path:
+def note_checksum(source: Source, file: Path) -> tuple[str, ...]:
+    """A note where a prepared file is not the documented one or, where there is none, not the fetched one."""
+    expected = source.sha256 or acs.read_checksums(file).get(file.name)
+    if expected is None:
+        return (f"{file} has no checksum beside it, so nothing says that it is as it was fetched",)
+    if sha256_of(file) == expected:
+        return ()
+    return (f"{file} is not the {'fetched' if source.sha256 is None else 'documented'} file (checksum)",)
+
+
+def fetch_dataset(
+    name: str,
+    folder: str | Path | None = None,
+    *,
+    states: str | None = None,
+    year: int | None = None,
+    progress: bool = False,
+) -> Path:
     """Download a dataset's raw files, check them, and write the prepared file.
 
     Parameters
     ----------
-    name : adult, compas, law or dutch
+    name : adult, compas, law, dutch or acs_income
     folder : where to; the cache if None
+    states : of acs_income, such as CA,TX; all if None
+    year : of acs_income, from 2014 to 2018; 2018 if None
     progress : whether to show a bar
 
     Returns
     -------
     The prepared file.
     """
-    import pooch
-
     source = SOURCES[name]
     target = Path(folder) if folder is not None else cache_folder()
+    if source.recipe is None:
+        return acs.fetch_acs_income(target, acs.read_states(states), acs.read_year(year), progress=progress)
+    check(states is None, f"states must be left out for '{name}', which has none", f"'{states}'")
+    check(year is None, f"year must be left out for '{name}', which is of one year", year)
+    import pooch
+
     raw = []
     for address, digest in source.raw:
         try:

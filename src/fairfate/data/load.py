@@ -21,7 +21,7 @@ from fairfate.data.columns import (
     encode_complete,
     note_lookalikes,
 )
-from fairfate.data.datasets import SOURCES, dataset_folders, find_dataset, synthetic
+from fairfate.data.datasets import SOURCES, dataset_folders, find_dataset, note_checksum, synthetic
 from fairfate.data.encoder import AUTO, NONE, ONEHOT, ORDINAL
 from fairfate.data.inspection import find_leaks, find_spikes
 from fairfate.data.numbers import note_codes, without_codes
@@ -72,8 +72,9 @@ def load(
 
     Parameters
     ----------
-    data : ``synthetic`` (or ``synthetic:rows=N,seed=S``), adult, compas, law, dutch, a file (CSV, Parquet,
-        JSON or Excel), a folder with one such file for each client, or a pandas or polars DataFrame
+    data : ``synthetic`` (or ``synthetic:rows=N,seed=S``), adult, compas, law, dutch, acs_income, a
+        file (CSV, Parquet, JSON or Excel), a folder with one such file for each client, or a pandas or polars
+        DataFrame
     data_dir : folder to look in first for a public dataset
     columns : what the columns mean; for a public dataset, only ``sensitive``, ``privileged``, ``client``,
         ``drop`` and ``categorical`` count
@@ -292,13 +293,14 @@ def _load_source(
             sensitive=sensitive,
             privileged=extra.privileged or tuple(pair for pair in columns.privileged if pair[0] in sensitive),
             drop=(*columns.drop, *extra.drop),
+            categorical=(*columns.categorical, *extra.categorical),
         )
     tidy = encode in (ONEHOT, NONE)
     frame, _, missing = read_file(file, Reading(missing=codes))
     coded = note_codes(missing, frame.columns)
     table = table_from_frame(frame, columns, name, encode=encode if tidy else ORDINAL, tidy=tidy)
-    odd = () if sha256_of(file) == source.sha256 else (f"{file} is not the documented file (checksum)",)
-    return replace(table, source=name, missing=missing, notes=(*coded, *table.notes, *odd))
+    notes = (*coded, *table.notes, *note_checksum(source, file))
+    return replace(table, source=name, missing=missing, notes=notes)
 
 
 def _parse_sizes(arguments: str) -> dict[str, int]:
