@@ -46,7 +46,7 @@ def completions(line: str) -> list[str]:
             "fairfate run --strategy fedavg --strategy fa",
             ["fair_acc_avg", "fair_avg", "fair_best", "fair_fate", "fairbatch", "fairfed", "fairgrad"],
         ),
-        ("fairfate run --data a", ["adult"]),
+        ("fairfate run --data a", ["adult", "acs_income"]),
         ("fairfate run --protocol p", ["paper", "published"]),
         ("fairfate run --data people.c", []),  # then bash offers files
         ("fairfate data describe ", list(DATASETS)),
