@@ -64,6 +64,9 @@ ROWS = np.array([[3, 4], [5, 6]])
         (LossTerms([["a", "b"], ["c", "d"]]), "a finite weight"),
         (LossTerms(np.array([[1, 1], [1, np.nan]])), "a finite weight"),
         (LossTerms(np.ones((2, 2)), np.full((2, 2), np.inf)), "a finite push"),
+        (LossTerms(np.ones((2, 2)), target=np.zeros(2)), "a finite target for each of"),
+        (LossTerms(np.ones((2, 2)), target=np.full((2, 2), 1.1)), r"a target in \[0, 1\], got \[\[1\.1"),
+        (LossTerms(np.ones((2, 2)), target=np.full((2, 2), -0.1)), r"a target in \[0, 1\], got \[\[-0\.1"),
         (LossTerms(np.ones((2, 2)), prejudice=np.nan), "must give a finite prejudice, got nan"),
         (LossTerms(np.ones((2, 2)), prox=np.inf), "must give a finite prox, got inf"),
         (LossTerms(np.ones((2, 2)), prox=np.ones(2)), "must give a finite prox"),
@@ -107,10 +110,11 @@ def test_a_loss_is_asked_for_again_after_so_many_epochs(refresh: int | None, cal
 
 
 def test_each_client_of_each_strategy_has_its_own_loss() -> None:
-    """Weights, prices and the distance from the model, by strategy and client; none is as without."""
+    """Weights, prices, targets and distances from the model, by strategy and client; none is as without."""
 
     def told(told: Any, rows: np.ndarray, now: Any) -> LossTerms:
-        return LossTerms(rows / 7.0, rows / 9.0, prejudice=0.5, prox=0.25 + float(rows[0, 0]))
+        terms = LossTerms(rows / 7.0, rows / 9.0, prejudice=0.5, prox=0.25 + float(rows[0, 0]))
+        return terms._replace(target=rows / 99.0)
 
     strategies = [AVERAGING, AVERAGING._replace(local_loss=told), AVERAGING]
     clients, cells = np.array([0, 2]), np.array([ROWS, ROWS + 1])
@@ -122,6 +126,9 @@ def test_each_client_of_each_strategy_has_its_own_loss() -> None:
     assert losses.push is not None
     assert (losses.push[[0, 2]] == 0).all()
     np.testing.assert_allclose(losses.push[1], cells.reshape(2, 4) / 9.0, rtol=1e-6)
+    assert losses.target is not None
+    assert (losses.target[[0, 2]] == [0, 1, 0, 1]).all()
+    np.testing.assert_allclose(losses.target[1], cells.reshape(2, 4) / 99.0, rtol=1e-6)
     assert losses.prejudice is not None
     assert losses.prejudice.tolist() == [0, 0.5, 0]
     assert losses.prox is not None
@@ -129,7 +136,7 @@ def test_each_client_of_each_strategy_has_its_own_loss() -> None:
     assert losses.anchor is not None
     assert_array_equal(losses.anchor, np.repeat(sent[:, None], 2, axis=1))
     usual = local._losses(MODEL, strategies[:1], sent[:1], sent[:1], [None], clients, cells, {}, 0.0)
-    assert usual[1:] == (None, None, None, None)
+    assert usual[1:] == (None, None, None, None, None)
 
 
 # -- the server of one strategy ----------------------------------------------------------------------------

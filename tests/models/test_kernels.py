@@ -99,10 +99,19 @@ def test_a_round_agrees_with_plain_numpy(inputs: int, hidden: int, batch: int) -
     groups=st.integers(2, 3),
     pushed=st.booleans(),
     held=st.booleans(),
+    soft=st.booleans(),
     skip=st.integers(0, 1),
 )
 def test_one_model_and_sixteen_lanes_give_the_same_bits(
-    inputs: int, hidden: int, batch: int, models: int, groups: int, pushed: bool, held: bool, skip: int
+    inputs: int,
+    hidden: int,
+    batch: int,
+    models: int,
+    groups: int,
+    pushed: bool,
+    held: bool,
+    soft: bool,
+    skip: int,
 ) -> None:
     table = random_table(90, inputs, groups)
     federation = build(table, parse_partition("dirichlet:1"), 3, STREAMS)
@@ -117,7 +126,8 @@ def test_one_model_and_sixteen_lanes_give_the_same_bits(
     prox = (rng.random(shape[:2]) * rng.integers(0, 2, (models, 1))).astype(np.float32) if held else None
     anchor = rng.normal(size=(*shape[:2], stack.shape[1])).astype(np.float32) if held else None
     batches = Batches(STREAMS.batch_key, 1, skip, 2 - skip)
-    losses = Losses(weights, push, prejudice, prox, anchor)
+    target = rng.random(shape).astype(np.float32) if soft else None
+    losses = Losses(weights, push, prejudice, prox, anchor, target)
     together = train(federation, (hidden,), stack, clients, losses, training, batches)
     for m in (0, models // 2, models - 1):
         mine = slice(m, m + 1)
@@ -220,7 +230,9 @@ def test_stacked_deep_models_do_not_disturb_each_other(hidden: tuple[int, ...]) 
     models, clients = start(5, hidden, 2), np.arange(2)
     push = np.float32([1, 0])[:, None, None] * np.ones((2, 2, 4), np.float32)
     prox = np.float32([[2, 2], [0, 0]])
-    losses = Losses(push + 1, push, np.float32([0.5, 0]), prox, by_client(models[::-1], 2))
+    losses = Losses(
+        push + 1, push, np.float32([0.5, 0]), prox, by_client(models[::-1], 2), push * np.float32(0.3)
+    )
     training, batches = Training(epochs=2), Batches(STREAMS.batch_key, 1)
     together = train(federation, hidden, models, clients, losses, training, batches)
     for mine in (slice(0, 1), slice(1, 2)):
@@ -302,7 +314,8 @@ def numpy_loss(
 ) -> float:
     """The loss of one batch, in plain NumPy and 64 bits."""
     p = mlp.probabilities(model.arrays(params), x)
-    entropy = -(y * np.log(p) + (1 - y) * np.log(1 - p))
+    t = y if terms.target is None else terms.target[0, 0][cell]
+    entropy = -(t * np.log(p) + (1 - t) * np.log(1 - p))
     loss = (terms.weight[0, 0][cell] * entropy).mean()
     if terms.push is not None:
         loss += (terms.push[0, 0][cell] * p).mean()
@@ -318,7 +331,7 @@ def numpy_loss(
 
 
 @pytest.mark.parametrize("hidden", [(), (7,), (9, 4), (3, 5, 2)])
-@pytest.mark.parametrize("terms", ["weight", "push", "prejudice", "prox", "all"])
+@pytest.mark.parametrize("terms", ["weight", "target", "push", "prejudice", "prox", "all"])
 def test_a_step_follows_the_gradient_of_the_loss(hidden: tuple[int, ...], terms: str) -> None:
     """One batch of all rows, against central differences of the loss in plain NumPy."""
     table = random_table(40, 4, seed=3)
@@ -329,7 +342,8 @@ def test_a_step_follows_the_gradient_of_the_loss(hidden: tuple[int, ...], terms:
     prejudice = np.float32([0.7]) if terms in ("prejudice", "all") else None
     model = Mlp(4, hidden)
     params = (rng.normal(size=model.num_parameters) * 0.5).astype(np.float32)
-    losses = Losses(weight, push, prejudice)
+    target = rng.random((1, 1, 4)).astype(np.float32) if terms in ("target", "all") else None
+    losses = Losses(weight, push, prejudice, target=target)
     if terms in ("prox", "all"):
         losses = losses._replace(prox=np.float32([[0.6]]), anchor=params[None, None] * np.float32(0.5) - 1)
     rate = 0.01
@@ -346,6 +360,28 @@ def test_a_step_follows_the_gradient_of_the_loss(hidden: tuple[int, ...], terms:
         up, down = (numpy_loss(model, at, *data, losses) for at in moved)
         expected[k] = (up - down) / (2 * step)
     np.testing.assert_allclose((params - trained) / rate, expected, atol=3e-4)
+
+
+@pytest.mark.parametrize("hidden", [(), (7,), (9, 4)])
+@pytest.mark.parametrize("models", [1, 20])
+def test_labels_written_out_as_targets_change_no_bit(hidden: tuple[int, ...], models: int) -> None:
+    federation = build(random_table(90, 5, 3), parse_partition("dirichlet:1"), 3, STREAMS)
+    clients = np.flatnonzero(federation.sizes > 0)
+    weight = np.random.default_rng(1).uniform(0.5, 2, (models, len(clients), 6)).astype(np.float32)
+    target = np.resize(np.float32([0, 1]), weight.shape)
+    plain, written = (
+        train(
+            federation,
+            hidden,
+            start(5, hidden, models),
+            clients,
+            losses,
+            Training(),
+            Batches(np.uint64(1), 1),
+        )
+        for losses in (Losses(weight), Losses(weight, target=target))
+    )
+    assert plain.tobytes() == written.tobytes()
 
 
 @pytest.mark.parametrize("hidden", [(), (10,), (6, 5)])

@@ -6,24 +6,30 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from fairfate.engine.local import train
 from fairfate.models.kernels import private
 from fairfate.models.kernels.noise import normals
 from fairfate.models.mlp import Mlp
-from fairfate.models.private import draw_batches
+from fairfate.models.private import NoisySteps, draw_batches
+from fairfate.models.rows import ClientRows
+from fairfate.models.training import Training
 from fairfate.privacy.mechanism import Secure, Seeded
+from fairfate.strategies import LossTerms, ModelState, Strategy
 
 CLIP, DEVIATION, RATE = 0.7, 0.35, 0.1 / 15
 NONE = np.zeros(0, np.float32)
 
 
-def row_gradient(model: Mlp, params: NDArray, x: NDArray, label: int, weight: float, push: float) -> NDArray:
+def row_gradient(
+    model: Mlp, params: NDArray, x: NDArray, target: float, weight: float, push: float
+) -> NDArray:
     """The gradient of one row's loss, by backpropagation in 64 bits."""
     layers, last = model.arrays(params), len(model.widths) - 1
     units = [x.astype(np.float64)]
     for layer in range(1, last):
         units.append(np.tanh(units[-1] @ layers[f"w{layer}"] + layers[f"b{layer}"]))
     chance = 1 / (1 + np.exp(-(units[-1] @ layers[f"w{last}"] + layers[f"b{last}"])[0]))
-    error = weight * (chance - label) + push * chance * (1 - chance)
+    error = weight * (chance - target) + push * chance * (1 - chance)
     gradient = {f"w{last}": error * units[-1], f"b{last}": np.array([error])}
     errors = error * layers[f"w{last}"] * (1 - units[-1] ** 2)
     for layer in range(last - 1, 0, -1):
@@ -49,6 +55,7 @@ class Case:
         self.order, self.bounds = draw_batches(Seeded(1, "batches"), 50, 0.3, count)
         self.noise = Seeded(2, "noise").normals(count * self.model.num_parameters).reshape(count, -1)
         self.weight = np.array([1, 2, 0.5, 1.5], np.float32)
+        self.target = np.array([0, 0.7, 0.2, 1], np.float32)
         self.push = np.array([0.1, -0.2, 0.3, 0.5], np.float32)
         self.anchor = rng.standard_normal(self.model.num_parameters).astype(np.float32)
 
@@ -62,7 +69,7 @@ class Case:
             self.first,
             lengths,
             private.Steps(self.order, self.bounds, self.noise),
-            (self.weight, push),
+            (self.weight, self.target, push),
             (anchor, np.float32(0.01)),
             RATE,
             CLIP,
@@ -79,7 +86,8 @@ class Case:
                 stratum = int(self.cell[row])
                 price = float(push[stratum]) if len(push) else 0.0
                 weight = float(self.weight[stratum])
-                total += clipped(row_gradient(self.model, params, self.x[row], stratum % 2, weight, price))
+                target = float(self.target[stratum])
+                total += clipped(row_gradient(self.model, params, self.x[row], target, weight, price))
             params = params - RATE * total - pull
         return params
 
@@ -93,6 +101,28 @@ def test_noisy_steps_are_those_of_plain_numpy(hidden: tuple[int, ...], inputs: i
     expected = case.expected(push, anchor)
     assert np.abs(expected - case.start).max() > 0.02
     np.testing.assert_allclose(case.trained(push, anchor), expected, atol=5e-6)
+
+
+def test_targets_of_the_other_label_train_as_rows_of_the_other_label() -> None:
+    """Weights as well: a target belongs to the row's (group, label)."""
+    case, training = Case((10,), 3), Training(1, 1, epochs=2, batch_size=15)
+    sizes = np.array([[[10, 20], [12, 18]]])
+
+    def trained(cell: NDArray, weight: NDArray, target: NDArray | None) -> NDArray:
+        terms = LossTerms(weight, target=target)
+        strategy = Strategy(ModelState, lambda state, cohort: state, local_loss=lambda *given: terms)
+        rows = ClientRows(x=case.x.ravel(), cell=cell, offsets=np.array([0, 60]))
+        steps = [NoisySteps(CLIP, 0.5, Seeded(4, "noise"))]
+        first, key = np.array([0]), np.uint64(1)
+        start, message = case.start[None], [None]
+        common = case.model, [strategy], start, message, rows, first, sizes, {}, training, key
+        return train(*common, 1, steps)[0, 0]
+
+    weight = np.array([[1, 2], [0.5, 1.5]])
+    usual = trained(case.cell, weight, None)
+    other = trained(case.cell ^ 1, weight[:, ::-1], np.array([[1, 0], [1, 0]]))
+    assert usual.tobytes() == other.tobytes()
+    assert np.abs(usual - case.start).max() > 0.002
 
 
 @pytest.mark.parametrize("hidden", [(), (10,), (32, 16)])

@@ -20,14 +20,17 @@ def descend(model: Model, rows: PackedRows, params: Vector, loss: Loss) -> Vecto
     start = np.asarray(params, dtype=np.float32)
     terms = check_terms(loss(part(model.statistics(start[None], rows), 0)), rows.rows)
     weight = np.asarray(terms.weight, dtype=np.float32).reshape(1, 1, -1)
-    push = None if terms.push is None else np.asarray(terms.push, dtype=np.float32).reshape(1, 1, -1)
+    push, target = (
+        None if term is None else np.asarray(term, dtype=np.float32).reshape(1, 1, -1)
+        for term in (terms.push, terms.target)
+    )
     prejudice = np.array([terms.prejudice], dtype=np.float32) if terms.prejudice else None
     training = Training(1, 1, 1, min(max(int(rows.sizes.sum()), 1), MOST_BATCH), 1.0)
     trained = model.train(
         start[None, None],
         as_client(rows),
         np.array([0]),
-        Losses(weight, push, prejudice),
+        Losses(weight, push, prejudice, target=target),
         training,
         Batches(np.uint64(0), 0),
     )

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fairfate.errors import InputError
 from fairfate.fairness.metrics import CellRows, Statistics
 from fairfate.models.mlp import Mlp
-from fairfate.models.model import Batches, Losses, Model, Models
+from fairfate.models.model import Batches, Losses, Model, Models, labels_of
 from fairfate.models.private import NoisySteps, train_private
 from fairfate.models.rows import ClientRows, PackedRows
 from fairfate.models.training import Training
@@ -37,15 +37,17 @@ def check_terms(terms: LossTerms, rows: CellRows) -> LossTerms:
     """The same, found to be finite and to fit rows by (group, label)."""
     if not isinstance(terms, LossTerms):
         raise InputError(f"a strategy's local_loss must give LossTerms, got {type(terms).__name__}")
-    for name in ("weight", "push"):
+    for name in ("weight", "push", "target"):
         value = getattr(terms, name)
-        if value is None and name == "push":
+        if value is None and name != "weight":
             continue
         if not _finite(value, rows.shape):
             raise InputError(
                 f"a strategy's local_loss must give a finite {name} for each of (groups, labels)"
                 f" {rows.shape}, got {value}"
             )
+    if terms.target is not None and not (np.min(terms.target) >= 0 and np.max(terms.target) <= 1):
+        raise InputError(f"a strategy's local_loss must give a target in [0, 1], got {terms.target}")
     for name in ("prejudice", "prox"):
         number = getattr(terms, name)
         if not _finite(number, ()):
@@ -151,6 +153,7 @@ def _train_private(
             None,
             None if losses.prox is None else losses.prox[:, c : c + 1],
             None if losses.anchor is None else losses.anchor[:, c : c + 1],
+            losses.targets[:, c : c + 1],
         )
         trained[0, c] = train_private(model, start[0, c], rows, client, own, training, epochs, steps)
     return trained
@@ -171,6 +174,7 @@ def _losses(
     cells = client_cells[0].size
     weight = np.ones((len(strategies), len(clients), cells), dtype=np.float32)
     push: NDArray[np.float32] | None = None
+    target: NDArray[np.float32] | None = None
     prejudice: NDArray[np.float32] | None = None
     prox = np.zeros(weight.shape[:2], dtype=np.float32) if l2 else None
     for s, strategy in enumerate(strategies):
@@ -185,15 +189,20 @@ def _losses(
             if terms.push is not None:
                 push = np.zeros_like(weight) if push is None else push
                 push[s, c] = np.ravel(terms.push)
+            if terms.target is not None:
+                target = np.resize(labels_of(cells), weight.shape) if target is None else target
+                target[s, c] = np.ravel(terms.target)
             if terms.prejudice:
                 prejudice = np.zeros(len(strategies), dtype=np.float32) if prejudice is None else prejudice
                 prejudice[s] = terms.prejudice
             if terms.prox:
                 prox = np.zeros(weight.shape[:2], dtype=np.float32) if prox is None else prox
                 prox[s, c] = terms.prox
+    losses = Losses(weight, push, prejudice, target=target)
     if prox is None:
-        return Losses(weight, push, prejudice)
-    return Losses(weight, push, prejudice, *_pulls(prox, sent, model.is_bias, l2))
+        return losses
+    prox, anchor = _pulls(prox, sent, model.is_bias, l2)
+    return losses._replace(prox=prox, anchor=anchor)
 
 
 def _pulls(

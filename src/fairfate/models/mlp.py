@@ -135,6 +135,7 @@ class Mlp:
             clients,
             Terms(
                 np.ascontiguousarray(losses.weight),
+                np.ascontiguousarray(losses.targets),
                 _NO_PUSH if losses.push is None else np.ascontiguousarray(losses.push),
                 _NO_PREJUDICE if losses.prejudice is None else losses.prejudice,
                 _NO_PROX if losses.prox is None else np.ascontiguousarray(losses.prox),

@@ -28,6 +28,24 @@ class Losses(NamedTuple):
     """(models, clients) times half the squared distance from the anchor, likewise."""
     anchor: NDArray[np.float32] | None = None
     """(models, clients, parameters) what models are pulled to; with ``prox``."""
+    target: NDArray[np.float32] | None = None
+    """(models, clients, cells) what predicted probabilities are compared with, or None for the labels."""
+
+    @property
+    def targets(self) -> NDArray[np.float32]:
+        """(models, clients, cells) the same with the labels written out."""
+        if self.target is not None:
+            return self.target
+        return np.broadcast_to(labels_of(self.weight.shape[-1]), self.weight.shape)
+
+
+def labels_of(cells: int) -> NDArray[np.float32]:
+    """(cells,) the labels of (group, label) cells.
+
+    >>> labels_of(4).tolist()
+    [0.0, 1.0, 0.0, 1.0]
+    """
+    return (np.arange(cells) % 2).astype(np.float32)
 
 
 class Batches(NamedTuple):

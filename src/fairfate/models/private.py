@@ -70,6 +70,7 @@ def train_private(
         lengths = np.add.reduce(span * span, axis=1)
     no_floats = np.zeros(0, np.float32)
     push = no_floats if losses.push is None else np.ascontiguousarray(losses.push[0, 0])
+    weight, target = (np.ascontiguousarray(array[0, 0]) for array in (losses.weight, losses.targets))
     pull = no_floats, np.float32(0)
     if losses.prox is not None and losses.anchor is not None and losses.prox[0, 0] != 0:
         anchor = np.ascontiguousarray(losses.anchor[0, 0], dtype=np.float32)
@@ -82,7 +83,7 @@ def train_private(
             first,
             lengths,
             private.Steps(*steps),
-            (np.ascontiguousarray(losses.weight[0, 0]), push),
+            (weight, target, push),
             pull,
             training.learning_rate / batch,
             noisy.clip,

@@ -56,7 +56,7 @@ class Batch(NamedTuple):
     x: Tensor
     """(pairs, rows, inputs)"""
     y: Tensor
-    """(pairs, rows)"""
+    """(pairs, rows) what the rows' probabilities are compared with: their labels, or shares."""
     weight: Tensor
     """(pairs, rows) of each row's cross-entropy, divided by the rows of the batch."""
     push: Tensor | None
@@ -159,7 +159,7 @@ class Round:
             members = torch.from_numpy((member & real[..., None]).astype(np.float32))
             strength += torch.from_numpy(loss.prejudice[models])[:, None]
         push = None if loss.push is None or not loss.push[models, clients].any() else weigh(loss.push)
-        y = torch.from_numpy(self._y[at])
+        y = torch.from_numpy(self._y[at] if loss.target is None else loss.target[models, clients][pair, cell])
         return Batch(self._x[torch.from_numpy(at)], y, weigh(loss.weight), push, members, strength)
 
 

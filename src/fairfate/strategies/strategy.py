@@ -28,6 +28,8 @@ from fairfate.models.means import weighted_means as weighted_means
 class LossTerms(NamedTuple):
     """A client's loss: the batch mean of ``weight * BCE + push * P(1)``, by each row's group and label.
 
+    ``BCE`` is the cross-entropy to the label, or to ``target``: ``-(t log P(1) + (1 - t) log P(0))``.
+
     Examples
     --------
     >>> LossTerms(weight=np.array([[1.0, 2.0], [1.0, 0.5]])).prox  # two groups; no proximal term
@@ -42,6 +44,8 @@ class LossTerms(NamedTuple):
     """Times the mutual information of prediction and group within the batch (Kamishima et al. 2012)."""
     prox: float = 0.0
     """Times half the squared distance from the received model (Li et al. 2020)."""
+    target: Values | None = None
+    """(groups, 2) in [0, 1], what predicted probabilities are compared with in place of the labels."""
 
 
 Loss = Callable[[Statistics], LossTerms]

@@ -28,10 +28,12 @@ _MOST_SPACES = 8
 
 
 class Terms(NamedTuple):
-    """Terms of the loss, for each setting; empty where no setting has them."""
+    """Terms of the loss, for each setting; all but the first two are empty where no setting has them."""
 
     weights: Floats
     """(settings, cohort, cells)"""
+    targets: Floats
+    """(settings, cohort, cells); a row's label, unless a strategy says otherwise."""
     pushes: Floats
     """(settings, cohort, cells)"""
     prejudices: Floats

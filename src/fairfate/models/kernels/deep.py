@@ -258,17 +258,17 @@ _WHOLE_SPACE = write(int64, 1)
 
 
 @kernel(
-    write(float32, 3), read(float32, 1), read(int32, 1), read(int64, 1), read(int64, 1), read(float32, 3),
-    read(float32, 3), read(float32, 1), read(float32, 2), write(float32, 3), int64, int64, int64, int64,
+    write(float32, 3), read(float32, 1), read(int32, 1), read(int64, 1), read(int64, 1),
+    *[read(float32, 3)] * 3, read(float32, 1), read(float32, 2), write(float32, 3), *[int64] * 4,
     float32, uint64, int64, read(int64, 1), write(int32, 1), read(int64, 2), *[_SPACE] * 9,
     *[_WHOLE_SPACE] * 2,
 )  # fmt: skip
 def _train_deep(
-    models: Array, x: Array, cell: Array, offsets: Array, clients: Array, weights: Array, pushes: Array,
-    prejudices: Array, proxes: Array, anchors: Array, epochs: int, skip: int, run: int, batch: int,
-    rate: Any, key: Any, round_number: int, widths: Array, order: Array, layout: Array, units: Array,
-    strips: Array, sums: Array, anchor: Array, turned: Array, z: Array, lift: Array, strength: Array,
-    odds: Array, group: Array, present: Array,
+    models: Array, x: Array, cell: Array, offsets: Array, clients: Array, weights: Array, targets: Array,
+    pushes: Array, prejudices: Array, proxes: Array, anchors: Array, epochs: int, skip: int, run: int,
+    batch: int, rate: Any, key: Any, round_number: int, widths: Array, order: Array, layout: Array,
+    units: Array, strips: Array, sums: Array, anchor: Array, turned: Array, z: Array, lift: Array,
+    strength: Array, odds: Array, group: Array, present: Array,
 ) -> None:  # fmt: skip
     """As `shallow._train_singly`, for the layer widths ``(inputs, ..., 1)``.
 
@@ -300,7 +300,8 @@ def _train_deep(
                 for b in range(count):
                     row = first + order[rows * skip + begin + b]
                     t = z[b]
-                    z[b] = (_HALF * t + (_HALF - _F(cell[row] & 1))) * (weights[s, c, cell[row]] * step)
+                    error = _HALF * t + (_HALF - targets[s, c, cell[row]])
+                    z[b] = error * (weights[s, c, cell[row]] * step)
                     if pushed or prejudice != _ZERO:
                         z[b] += (_ONE - t * t) * lift[b]
                 if strength[0] != _ZERO:

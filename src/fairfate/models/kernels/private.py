@@ -105,13 +105,14 @@ def _clip(z: Array, squares: Array, size: int, limit: Any, step: Any) -> None:
 
 @inner
 def _last_errors(
-    z: Array, cell: Array, weight: Array, push: Array, first: int, order: Array, begin: int, size: int
-) -> None:
+    z: Array, cell: Array, weight: Array, target: Array, push: Array, first: int, order: Array, begin: int,
+    size: int,
+) -> None:  # fmt: skip
     """Overwrite ``2 P(1) - 1`` of each row with the derivative of its weighted loss by the score."""
     for b in range(size):
         stratum = cell[first + order[begin + b]]
         t = z[b]
-        error = (_HALF * t + (_HALF - _F(stratum & 1))) * weight[stratum]
+        error = (_HALF * t + (_HALF - target[stratum])) * weight[stratum]
         if len(push):
             error += (_ONE - t * t) * (push[stratum] * _QUARTER)
         z[b] = error
@@ -127,17 +128,17 @@ def _add_noise(strips: Array, where: Array, noise: Array, deviation: Any) -> Non
 _SPACE = write(float32, 1)
 _ARGUMENTS = (
     write(float32, 1), read(int64, 1), read(float32, 1), read(float32, 1), read(int32, 1), int64,
-    read(int32, 1), read(int64, 1), read(float32, 2), read(float32, 1), read(float32, 1), read(float32, 1),
-    float32, float64, float64, float64,
+    read(int32, 1), read(int64, 1), read(float32, 2), *[read(float32, 1)] * 4, float32, float64, float64,
+    float64,
 )  # fmt: skip
 
 
 @kernel(*_ARGUMENTS, int64, int64, *[_SPACE] * 9, write(int64, 1))
 def _train_shallow(
     strips: Array, where: Array, x: Array, lengths: Array, cell: Array, first: int, order: Array,
-    bounds: Array, noise: Array, weight: Array, push: Array, anchor: Array, pull_rate: Any, rate: Any,
-    clip: Any, deviation: Any, inputs: int, width: int, pull: Array, strength: Array, h: Array, q: Array,
-    z: Array, squares: Array, partial: Array, turned: Array, sums: Array, at: Array,
+    bounds: Array, noise: Array, weight: Array, target: Array, push: Array, anchor: Array, pull_rate: Any,
+    rate: Any, clip: Any, deviation: Any, inputs: int, width: int, pull: Array, strength: Array, h: Array,
+    q: Array, z: Array, squares: Array, partial: Array, turned: Array, sums: Array, at: Array,
 ) -> None:  # fmt: skip
     """Train a model with one hidden layer, which is kept in strips as in `shallow`.
 
@@ -148,7 +149,7 @@ def _train_shallow(
     x, cell, first : all clients' rows, as `shallow.train` reads them, and the number of the client's first
     lengths : (the client's rows,) squared norms of their inputs
     order, bounds, noise : see `Steps`
-    weight, push : of each (group, label) cell; ``push`` may be empty
+    weight, target, push : of each (group, label) cell; ``push`` may be empty
     anchor, pull_rate : what the model is pulled to, in strips, or empty; the strength times the learning rate
     rate : learning rate divided by the expected rows of a batch
     clip, deviation : the limit of a row's gradient, and the noise's standard deviation
@@ -180,7 +181,7 @@ def _train_shallow(
         bias = fill(strips[b2])
         for b in range(0, size, LANES):
             store(z, b, tanh(mul(add(bias, load(z, b)), half)))
-        _last_errors(z, cell, weight, push, first, order, begin, size)
+        _last_errors(z, cell, weight, target, push, first, order, begin, size)
         for b in range(size):
             outer = inside = fill(_ZERO)
             for k in range(0, width, LANES):
@@ -224,10 +225,10 @@ def _train_shallow(
 @kernel(*_ARGUMENTS, read(int64, 1), read(int64, 2), *[_SPACE] * 11)
 def _train_deep(
     strips: Array, where: Array, x: Array, lengths: Array, cell: Array, first: int, order: Array,
-    bounds: Array, noise: Array, weight: Array, push: Array, anchor: Array, pull_rate: Any, rate: Any,
-    clip: Any, deviation: Any, widths: Array, layout: Array, pull: Array, strength: Array, units: Array,
-    errors: Array, z: Array, squares: Array, inside: Array, outer: Array, partial: Array, turned: Array,
-    sums: Array,
+    bounds: Array, noise: Array, weight: Array, target: Array, push: Array, anchor: Array, pull_rate: Any,
+    rate: Any, clip: Any, deviation: Any, widths: Array, layout: Array, pull: Array, strength: Array,
+    units: Array, errors: Array, z: Array, squares: Array, inside: Array, outer: Array, partial: Array,
+    turned: Array, sums: Array,
 ) -> None:  # fmt: skip
     """The same for the layer widths ``(inputs, ..., 1)``, with strips and a layout as in `deep`."""
     inputs, last, step, limit = widths[0], len(widths) - 2, _F(rate), _F(clip * _ROUNDED)
@@ -240,7 +241,7 @@ def _train_deep(
         for b in range(size):
             copy_floats(x, (first + order[begin + b]) * inputs, units, b * layout[1, 0], inputs)
         predict(units, strips, widths, layout, size, z, turned)
-        _last_errors(z, cell, weight, push, first, order, begin, size)
+        _last_errors(z, cell, weight, target, push, first, order, begin, size)
         _send_back(units, errors, strips, widths, layout, size, turned)
         for b in range(size):
             squares[b] = _ONE + (lengths[order[begin + b]] if last == 0 else _ZERO)
@@ -322,7 +323,7 @@ def train(
     first: int,
     lengths: Floats,
     steps: Steps,
-    terms: tuple[Floats, Floats],
+    terms: tuple[Floats, Floats, Floats],
     pull: tuple[Floats, np.float32],
     rate: float,
     clip: float,

@@ -127,10 +127,10 @@ def step_inputs(
 
 @inner
 def _train_model(
-    model: Array, x: Array, cell: Array, weight: Array, push: Array, prejudice: Any, anchor: Array,
-    strength: Array, first: int, order: Array, visits: int, batch: int, rate: Any, inputs: int, width: int,
-    h: Array, z: Array, lift: Array, offset: Array, scale: Array, pull: Array, odds: Array, sums: Array,
-    at: Array, group: Array, present: Array,
+    model: Array, x: Array, cell: Array, weight: Array, target: Array, push: Array, prejudice: Any,
+    anchor: Array, strength: Array, first: int, order: Array, visits: int, batch: int, rate: Any,
+    inputs: int, width: int, h: Array, z: Array, lift: Array, offset: Array, scale: Array, pull: Array,
+    odds: Array, sums: Array, at: Array, group: Array, present: Array,
 ) -> None:  # fmt: skip
     """SGD for one model, which is kept in strips, so that loops read one vector after another.
 
@@ -151,7 +151,7 @@ def _train_model(
         for b in range(size):
             row = first + order[start + b]
             at[b] = row * inputs
-            offset[b] = _HALF - _F(cell[row] & 1)
+            offset[b] = _HALF - target[cell[row]]
             scale[b] = weight[cell[row]] * step
         for b in range(size, size + ROWS):  # a ragged end repeats a row; its results are unused
             at[b] = at[0]
@@ -208,12 +208,12 @@ def _train_model(
 
 @inner
 def _train_sixteen(
-    models: Array, x: Array, cell: Array, weight: Array, push: Array, prejudice: Array, anchor: Array,
-    strength: Array, first: int, order: Array, visits: int, batch: int, rate: Any, inputs: int, hidden: int,
-    h: Array, g: Array, lift: Array, pull: Array, odds: Array, sums: Array, at: Array, group: Array,
-    present: Array,
+    models: Array, x: Array, cell: Array, weight: Array, target: Array, push: Array, prejudice: Array,
+    anchor: Array, strength: Array, first: int, order: Array, visits: int, batch: int, rate: Any,
+    inputs: int, hidden: int, h: Array, g: Array, lift: Array, pull: Array, odds: Array, sums: Array,
+    at: Array, group: Array, present: Array,
 ) -> None:  # fmt: skip
-    """SGD for sixteen models on the same batches; ``models`` and ``weight`` hold 16 values a parameter.
+    """SGD for sixteen models on the same batches; ``models``, ``weight`` and ``target`` hold 16 values each.
 
     ``push``, ``prejudice`` and ``anchor`` are empty where none of the sixteen has one.
     """
@@ -272,7 +272,7 @@ def _train_sixteen(
             i = np.int64(cell[first + order[start + b]])
             t = load(g, b * LANES)
             scale = mul(load(weight, i * LANES), step)
-            gradient = mul(fma(half, t, fill(_HALF - _F(i & 1))), scale)
+            gradient = mul(fma(half, t, sub(half, load(target, i * LANES))), scale)
             if lifted:
                 gradient = fma(slope(t), load(lift, b * LANES), gradient)
             store(g, b * LANES, gradient)
@@ -319,15 +319,15 @@ _WHOLE_SPACE = write(int64, 1)
 
 
 @kernel(
-    write(float32, 3), *_ROWS, read(float32, 3), read(float32, 3), read(float32, 1), read(float32, 2),
+    write(float32, 3), *_ROWS, *[read(float32, 3)] * 3, read(float32, 1), read(float32, 2),
     write(float32, 3), *_SCHEDULE, write(int32, 1), *[_SPACE] * 11, *[_WHOLE_SPACE] * 3,
 )  # fmt: skip
 def _train_singly(
-    models: Array, x: Array, cell: Array, offsets: Array, clients: Array, weights: Array, pushes: Array,
-    prejudices: Array, proxes: Array, anchors: Array, epochs: int, skip: int, run: int, batch: int,
-    rate: Any, key: Any, round_number: int, hidden: int, order: Array, strips: Array, anchor: Array,
-    strength: Array, h: Array, z: Array, lift: Array, offset: Array, scale: Array, pull: Array, odds: Array,
-    sums: Array, at: Array, group: Array, present: Array,
+    models: Array, x: Array, cell: Array, offsets: Array, clients: Array, weights: Array, targets: Array,
+    pushes: Array, prejudices: Array, proxes: Array, anchors: Array, epochs: int, skip: int, run: int,
+    batch: int, rate: Any, key: Any, round_number: int, hidden: int, order: Array, strips: Array,
+    anchor: Array, strength: Array, h: Array, z: Array, lift: Array, offset: Array, scale: Array,
+    pull: Array, odds: Array, sums: Array, at: Array, group: Array, present: Array,
 ) -> None:  # fmt: skip
     """Train every setting's model at every client of the round, one after another.
 
@@ -339,6 +339,7 @@ def _train_singly(
     offsets : (all clients + 1,) where each client's rows begin
     clients : (cohort,) the clients of the round; each has at least one row
     weights : (settings, cohort, cells) loss weights
+    targets : (settings, cohort, cells) what predicted probabilities are compared with: labels, or shares
     pushes : (settings, cohort, cells) prices of predictions, or (0, 0, 0)
     prejudices : (settings,) strengths of the batch-wise prejudice remover, or (0,)
     proxes : (settings, cohort) strengths of the way back to the anchors, or (0, 0)
@@ -364,7 +365,7 @@ def _train_singly(
                 strength[:] = rate * proxes[s, c]
             pushed = len(pushes) > 0 and has_any(pushes[s, c])
             _train_model(
-                strips, x, cell, weights[s, c], pushes[s, c] if pushed else weights[s, c][:0],
+                strips, x, cell, weights[s, c], targets[s, c], pushes[s, c] if pushed else weights[s, c][:0],
                 prejudices[s] if len(prejudices) else _ZERO, pull_to, strength, first, order[rows * skip :],
                 rows * run, batch, rate, inputs, width, h, z, lift, offset, scale, pull, odds, sums, at,
                 group, present,
@@ -373,14 +374,14 @@ def _train_singly(
 
 
 @kernel(
-    write(float32, 3), *_ROWS, read(float32, 3), read(float32, 3), read(float32, 2), read(float32, 3),
+    write(float32, 3), *_ROWS, *[read(float32, 3)] * 3, read(float32, 2), read(float32, 3),
     read(float32, 3), *_SCHEDULE, int64, write(int32, 1), *[_SPACE] * 6, *[_WHOLE_SPACE] * 3,
 )  # fmt: skip
 def _train_lanes(
-    models: Array, x: Array, cell: Array, offsets: Array, clients: Array, weights: Array, pushes: Array,
-    prejudices: Array, proxes: Array, anchors: Array, epochs: int, skip: int, run: int, batch: int,
-    rate: Any, key: Any, round_number: int, hidden: int, inputs: int, order: Array, h: Array, g: Array,
-    lift: Array, pull: Array, odds: Array, sums: Array, at: Array, group: Array, present: Array,
+    models: Array, x: Array, cell: Array, offsets: Array, clients: Array, weights: Array, targets: Array,
+    pushes: Array, prejudices: Array, proxes: Array, anchors: Array, epochs: int, skip: int, run: int,
+    batch: int, rate: Any, key: Any, round_number: int, hidden: int, inputs: int, order: Array, h: Array,
+    g: Array, lift: Array, pull: Array, odds: Array, sums: Array, at: Array, group: Array, present: Array,
 ) -> None:  # fmt: skip
     """The same for groups of sixteen settings, with sixteen values in place of each number (`_stack`).
 
@@ -395,7 +396,7 @@ def _train_lanes(
             none = weight[:0]
             pulled = len(proxes) > 0 and has_any(proxes[s, c])
             _train_sixteen(
-                models[s, c], x, cell, weight,
+                models[s, c], x, cell, weight, targets[s, c],
                 pushes[s, c] if len(pushes) > 0 and has_any(pushes[s, c]) else none,
                 prejudices[s] if len(prejudices) > 0 and has_any(prejudices[s]) else none,
                 anchors[s, c] if pulled else none, proxes[s, c] if pulled else none, first,
@@ -441,6 +442,7 @@ def train(
         pulls = _stack(terms.proxes[..., None] * rate, index)
         others = (
             _stack(terms.weights, index),
+            _stack(terms.targets, index),
             _stack(terms.pushes, index),
             _stack_flat(terms.prejudices, index),
         )
