@@ -290,6 +290,28 @@ METHODS = {
         ),
         "C and c depend on the metric, which is `sp`, `eo` or `eqo` alone. A weight below 0 raises a row's loss.",
     ),
+    "fedfact": Method(
+        "FedFACT, in-processing, global part",
+        "Zhang, Han, Feng, Zhang, Li, Chen: FedFACT: A Provable Framework for Controllable Group-Fairness Calibration in"
+        " Federated Learning, NeurIPS 2025, arXiv 2506.03777",
+        (
+            (
+                "D(a, j) = P(ŷ = j | a) − P(ŷ = j)",
+                "with `sp`; with `eo` of prediction 1 and label 1, with `eqo` of both predictions for each label",
+            ),
+            (
+                "λ⁺ ← Π(λ⁺ + η (D − ε)),  λ⁻ ← Π(λ⁻ + η (−D − ε))",
+                "multipliers follow it; Π keeps them ≥ 0 and their sum at most `bound`; η is `rate`, ε is `epsilon`",
+            ),
+            (
+                "M_a[y, j] = 1[y = j] − (Λ(a, j) / P(a) − Σ_b Λ(b, j)) + κ,  Λ = λ⁺ − λ⁻",
+                "with `eo` and `eqo` P(a, y) in place of P(a), and the sum divided by P(y)",
+            ),
+            ("loss of a row = −Σ_j M_a[y, j] log P(j)", "κ is one number: it keeps all of M above 0"),
+        ),
+        "One model that does not read the group: the paper's local constraints and its second model for each client are left out. P(1) is"
+        " trained for the decision at 0.5, and is not the chance of label 1.",
+    ),
     "fedfb": Method(
         "FedFB",
         "Zeng, Chen, Lee: Improving Fairness via Federated Learning, arXiv 2110.15545, 2021",

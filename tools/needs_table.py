@@ -19,6 +19,7 @@ SUMS = {
     "fairbatch": "yes",
     "fairfed": "with one more exchange: each client has a weight of its own",
     "fairgrad": "yes",
+    "fedfact": "yes",
     "fedadam": "yes",
     "fedavg": "yes",
     "fedavg_gr": "yes",

@@ -76,6 +76,9 @@ STRATEGIES = [
     "fairgrad:metric=sp",
     "fairgrad:metric=eo",
     "fairgrad:metric=eqo",
+    "fedfact:metric=sp",
+    "fedfact:metric=eo,bound=0.2",
+    "fedfact:metric=eqo,rate=1",
     *(
         f"fair_fate:momentum={momentum},growth={growth}"
         for momentum in ("none", "constant", "decaying")
@@ -187,6 +190,9 @@ def test_ignores_the_names_of_groups(strategy: Strategy) -> None:
     np.testing.assert_allclose(terms.weight, mirrored.weight[::-1], rtol=1e-9)
     push, mirror = (np.zeros_like(terms.weight) if of.push is None else of.push for of in (terms, mirrored))
     np.testing.assert_allclose(push, mirror[::-1], rtol=1e-9, atol=1e-12)
+    assert (terms.target is None) == (mirrored.target is None)
+    if terms.target is not None and mirrored.target is not None:
+        np.testing.assert_allclose(terms.target, mirrored.target[::-1], rtol=1e-9, atol=1e-12)
 
 
 def test_keeps_shape_and_dtype_and_stays_finite_to_the_last_round(strategy: Strategy) -> None:

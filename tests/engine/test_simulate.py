@@ -46,6 +46,7 @@ ALL = [
     "prejudice:scope=global",
     "ffalm",
     "fairgrad:rate=0.1",
+    "fedfact:rate=1",
     "fedprox:mu=1",
     "fedadam",
     "fedyogi",

@@ -144,6 +144,7 @@ ALL = [
     "prejudice:scope=global",
     "ffalm",
     "fairgrad:rate=0.1",
+    "fedfact:rate=1",
 ]
 
 

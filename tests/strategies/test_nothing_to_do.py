@@ -21,6 +21,7 @@ ZERO = {
     "prejudice": "eta=0",
     "ffalm": "beta=0,rate=0",
     "fairgrad": "rate=0",
+    "fedfact": "rate=0",
     "fedprox": "mu=0",
     "fair_avg": "alpha=1,min_mcc=-1",
     "fair_acc_avg": "alpha=1,min_mcc=-1",

@@ -370,6 +370,7 @@ def test_which_strategies_would_do_the_same_without_groups() -> None:
     "text",
     [
         "fairgrad",
+        "fedfact",
         "fairbatch",
         "fedfb:metric=sp",
         "fedfb:metric=eo",
@@ -408,7 +409,7 @@ def test_before_the_first_round_nothing_is_known_and_the_loss_is_the_usual_one(t
         ("server_step", {Need.DESCENT}),
         *(
             (name, {Need.REPORTS})
-            for name in ("afl", "qffl", "fairfed", "fairgrad", "fairbatch", "fedfb", "fedgft")
+            for name in ("afl", "qffl", "fairfed", "fairgrad", "fedfact", "fairbatch", "fedfb", "fedgft")
         ),
         *((name, {Need.REPORTS}) for name in ("fedminmax", "dual_reweighing", "fedfb:metric=sp")),
     ],

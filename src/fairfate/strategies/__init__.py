@@ -9,6 +9,7 @@ from fairfate.strategies.fairbatch import fairbatch
 from fairfate.strategies.fairfed import fairfed
 from fairfate.strategies.fairgrad import fairgrad
 from fairfate.strategies.fedavg import fedavg, fedprox
+from fairfate.strategies.fedfact import fedfact
 from fairfate.strategies.fedfb import fedfb
 from fairfate.strategies.fedgft import fedgft
 from fairfate.strategies.fedminmax import fedminmax
@@ -135,6 +136,7 @@ __all__ = [
     "fedavg_gr",
     "fedavg_lr",
     "feddemon",
+    "fedfact",
     "fedfb",
     "fedgft",
     "fedminmax",
