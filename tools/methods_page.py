@@ -505,7 +505,10 @@ STEP_METHODS = {
             ),
         ),
         "No group is needed at decisions, and none may be an input (`--drop`). The second model guesses a protected attribute:"
-        " [what that means](fairness.md#one-rule-for-everybody). For two groups.",
+        " [what that means](fairness.md#one-rule-for-everybody). For two groups. `distil=true` trains a fresh network by as"
+        " many rounds again on ŷ in place of y, and releases it with one threshold c, chosen as that of"
+        " `+common_threshold`; d, m and B_0 are still measured against the released model before, which stays where no c"
+        " may be taken.",
     ),
 }
 

@@ -69,6 +69,7 @@ RULES = [
     "fair_fate+average+common_threshold:metric=sp,margin=0",
     "fedavg+average:share=1+tilt:margin=0,tolerance=0.2",
     "fedavg_lr+tilt:metric=sp,bins=8,tolerance=0.5",
+    "fedavg+average+tilt:metric=sp,bins=16,tolerance=0.3,margin=0,distil=true",
 ]
 ROBUST = ["fair_fate+clip+trimmed", "fedval+clip:norm=0.1", "fedavg+clip+krum+average", "fair_fate+median"]
 GUARDED = ["fair_fate:min_mcc=0.05,keep=0.99,lam0=0.9", "fedval:min_mcc=0.3"]
@@ -459,6 +460,28 @@ def test_a_run_killed_while_it_learns_to_guess_groups_continues(
     ready.serve(again, config)
     trained = [m.content["config"] for m in again.sent if m.metadata.message_type == "train"]
     assert {(c.get("target"), c["server-round"]) for c in trained} == {("group", 3)}
+    assert_same_as_fairfate_run(ready.result(), tmp_path)
+    assert not list(ready.result().glob("checkpoint*"))
+
+
+def test_a_run_killed_while_it_learns_a_rule_continues(ready: ReadyApp, tmp_path: Path) -> None:
+    config = ready.config(rounds=3, strategy="fedavg+average+tilt:margin=0,tolerance=0.5,keep=0,distil=true")
+    grid = ready.grid(config)
+
+    def die(message: Message, honest: Message) -> Message:
+        config = message.content["config"]
+        if config.get("target") == "decision" and config["server-round"] == 3:
+            raise Killed
+        return honest
+
+    for node in grid.contexts:
+        grid.tamper[node] = die
+    with pytest.raises(Killed):
+        ready.serve(grid, config)
+    again = ready.grid(config)
+    ready.serve(again, config)
+    trained = [m.content["config"] for m in again.sent if m.metadata.message_type == "train"]
+    assert {(c.get("target"), c["server-round"]) for c in trained} == {("decision", 3)}
     assert_same_as_fairfate_run(ready.result(), tmp_path)
     assert not list(ready.result().glob("checkpoint*"))
 

@@ -149,6 +149,8 @@ class Sender:
         ("fedavg_gr+average+common_threshold:margin=0", {}),
         ("fedavg_gr+average+tilt:margin=0,keep=0.5", {}),
         ("fedavg+tilt:margin=0", {"validation-from": "clients:mode=cross"}),
+        ("fedavg+tilt:margin=0,tolerance=0.5,distil=true", {}),
+        ("fedavg+tilt:margin=0,tolerance=0.5,distil=true", {"validation-from": "clients:mode=cross"}),
         ("fair_fate:keep=0", {"validation-from": "clients:mode=cross"}),
     ],
 )
@@ -1522,3 +1524,61 @@ def test_arrays_of_messages_are_what_was_sent() -> None:
     opened = envelope.open("north", other)
     np.testing.assert_array_equal(opened["arrays"]["w"].numpy(), record["w"].numpy())
     assert dict(opened["config"]) == dict(content["config"])
+
+
+# -- rules for everybody ---------------------------------------------------------------------------------
+
+LEARNED = {"target": "decision", "table": "00" * 128}
+"""Of 32 ranges of both scores, as the study's strategy has them."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"target": "decision"}, "a rule's table without its training, or that without a table"),
+        ({"table": "00" * 128}, "a rule's table without its training, or that without a table"),
+        ({"target": "group", "table": "00" * 128}, "a rule's table without its training"),
+        ({**LEARNED, "table": "00" * 8}, "a table that no rule of the study has"),
+        ({**LEARNED, "table": "no digits"}, "a table that no rule of the study has"),
+        ({**LEARNED, "table": 7}, "a table that no rule of the study has"),
+        ({**LEARNED, "strategy": "fedavg"}, "target 'decision'"),
+        ({"target": "label"}, "target 'label'"),
+        (LEARNED, "records that do not belong to this question"),
+    ],
+)
+def test_only_a_rule_of_the_study_is_learned(tmp_path: Path, changes: dict[str, Any], reason: str) -> None:
+    app = StudyApp(tmp_path / "wards", {"strategy": "fedavg+tilt:distil=true"})
+    sender = Sender(app)
+    sender.assert_refused(sender.send(question(app, "train", **changes), "train"), reason)
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fedavg+tilt"])
+def test_no_rule_is_learned_where_the_study_has_none_that_is_distilled(tmp_path: Path, strategy: str) -> None:
+    app = StudyApp(tmp_path / "wards", {"strategy": strategy})
+    sender = Sender(app)
+    sender.assert_refused(sender.send(question(app, "train", **LEARNED), "train"), "target 'decision'")
+    sender.assert_refused(sender.send(question(app, "histogram", split=True)), "split True")
+
+
+def test_another_rule_is_not_learned_later_in_a_run(tmp_path: Path) -> None:
+    app = StudyApp(tmp_path / "wards", {"strategy": "fedavg+tilt:distil=true"})
+    sender = Sender(app)
+
+    def learn(number: int, table: str) -> RecordDict:
+        content = question(app, "train", **{**LEARNED, "table": table, "server-round": number})
+        return RecordDict({**content, "model-0": content["arrays"], "model-1": content["arrays"]})
+
+    assert sender.send(learn(1, "0f" * 128), "train").has_content()
+    assert sender.send(learn(2, "0f" * 128), "train").has_content()
+    sender.assert_refused(sender.send(learn(3, "f0" * 128), "train"), "another rule to learn than earlier")
+
+
+def test_questions_of_a_study_suffice_for_three_models_and_their_histograms(tmp_path: Path) -> None:
+    for name in "abc":
+        (tmp_path / name).mkdir()
+    plain, tilted, distilled = (
+        StudyApp(tmp_path / name / "wards", {"strategy": strategy}).study.questions
+        for name, strategy in (("a", "fedavg"), ("b", "fedavg+tilt"), ("c", "fedavg+tilt:distil=true"))
+    )
+    assert tilted["train"] - plain["train"] == distilled["train"] - tilted["train"] > 0
+    assert (plain["histogram"], tilted["histogram"]) == (0, distilled["histogram"] // 2)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from fairfate.engine.rules import ScoredRows
+from fairfate.engine.rules import Labelling, ScoredRows
 from fairfate.engine.server import Server
 from fairfate.fairness.metrics import CellRows, Statistics
 from fairfate.fairness.thresholds import histogram
@@ -197,6 +197,14 @@ class PrivateScores:
 
     def guess_groups(self, share: float) -> Models:
         """Never asked for: no strategy that trains a second model is let in."""
+        raise NotImplementedError
+
+    def distil(self, labelling: Labelling, share: float) -> Models:
+        """Never asked for, likewise."""
+        raise NotImplementedError
+
+    def split_histograms(self, params: Models, other: Models, *, held_out: bool = False) -> NDArray[np.int64]:
+        """Never asked for, likewise."""
         raise NotImplementedError
 
     def joint_histograms(

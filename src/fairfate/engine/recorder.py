@@ -137,7 +137,9 @@ class Recorder:
         trace.params = self.released
         if step is None:
             return
-        trace.rule, validation, test = choose_rule(step, setup, rows, self.released, self.share)
+        trace.rule, validation, test, other = choose_rule(step, setup, rows, self.released, self.share)
+        if other is not None:
+            self.released = trace.params = other
         trace.validation = CountsRecord([validation])
         trace.test = CountsRecord([] if test is None else [test])
         trace.rounds, trace.notes = [self.rounds], trace.notes[-1:]

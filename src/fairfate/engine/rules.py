@@ -16,6 +16,7 @@ from fairfate.engine.loop import Clients, Round, run_rounds
 from fairfate.engine.server import Server
 from fairfate.fairness.intervals import bootstrap
 from fairfate.fairness.metrics import COLLAPSED, Counts, Metric, Values, eo_diff, eqo_diff, mcc, sp_diff
+from fairfate.fairness.split_scores import choose_distilled, count_plain, cut_at
 from fairfate.fairness.thresholds import (
     EDGES,
     Margins,
@@ -25,14 +26,23 @@ from fairfate.fairness.thresholds import (
     choose_from_scores,
 )
 from fairfate.fairness.tilt import Guard, Tilt, choose_common, choose_tilt, joint_histogram, plain_rule
+from fairfate.federation.split import Federation
 from fairfate.models.model import Model, Models
 from fairfate.models.rows import PackedRows
 from fairfate.strategies import THRESHOLDS, TILT, Average, Setup, Step
 from fairfate.strategies.fedavg import AVERAGING
-from fairfate.strategies.steps import asked_bins, asks_clients
+from fairfate.strategies.steps import asked_bins, asks_clients, is_distilled
 
 DIFFERENCES: Mapping[str, Metric] = {"sp": sp_diff, "eo": eo_diff, "eqo": eqo_diff}
 """Fairness as differences of rates; 0 is fair."""
+
+
+class Labelling(NamedTuple):
+    """A tilted score, as clients need it to label their rows by its decisions."""
+
+    params: Models
+    group_params: Models
+    tilt: Tilt
 
 
 class ScoredRows(Protocol):
@@ -57,6 +67,14 @@ class ScoredRows(Protocol):
 
     def guess_groups(self, share: float) -> Models:
         """A model of who is in the second group, trained as the plain strategy with an average trains one."""
+        ...
+
+    def distil(self, labelling: Labelling, share: float) -> Models:
+        """A model of what a rule decides, trained like that of the groups, on labels that clients make."""
+        ...
+
+    def split_histograms(self, params: Models, other: Models, *, held_out: bool = False) -> NDArray[np.int64]:
+        """(groups, 2, 2, bins) the clients' rows by a model's decision and another one's score: sums."""
         ...
 
     def joint_rows(
@@ -121,6 +139,8 @@ class Decided(NamedTuple):
     validation: Counts
     test: Counts | None
     """None where the server has no such rows."""
+    params: Models | None = None
+    """The model that decides by it, where that is another than the trained one."""
 
 
 def choose_rule(step: Step, setup: Setup, rows: ScoredRows, params: Models, share: float) -> Decided:
@@ -213,6 +233,9 @@ def _choose_tilt(step: Step, fairness: Metric, rows: ScoredRows, params: Models,
     bins, guard, family = asked_bins(step), guard_of(step), str(step["metric"])
     guess = rows.guess_groups(share)
     counted = rows.joint_histograms(params, guess, bins)
+    if is_distilled(step):
+        taught = Labelling(params, guess, choose_tilt(counted, fairness, family, guard))
+        return _distil(step, fairness, rows, taught, counted, share)
     if rows.at_clients:
         validation: NDArray[np.int64] | None = rows.joint_histograms(params, guess, bins, held_out=True)
     else:
@@ -239,6 +262,73 @@ def _choose_tilt(step: Step, fairness: Metric, rows: ScoredRows, params: Models,
     test = rows.joint_rows(params, guess, bins, "test")
     rule = Rule(tilt=tilt, group_params=guess, about=about)
     return Decided(rule, tilt.counts(validation), None if test is None else tilt.counts(test))
+
+
+def _distil(
+    step: Step,
+    fairness: Metric,
+    rows: ScoredRows,
+    taught: Labelling,
+    counted: NDArray[np.int64],
+    share: float,
+) -> Decided:
+    """One plain network in the place of two and a table, and one threshold of its score for everybody.
+
+    The plain model stays where it is the rule, or where no threshold of the network may be taken.
+
+    Parameters
+    ----------
+    step, fairness, rows, share : as for `choose_rule`
+    taught : whose decisions are learned: the fairest rule, so that no bound has been tested yet
+    counted : the clients' joint histogram of both scores
+    """
+    plain, guard = taught.params, guard_of(step)
+    is_taught = bool((taught.tilt.table != plain_rule(taught.tilt.bins).table).any())
+    network = rows.distil(taught, share) if is_taught else plain
+    split = rows.split_histograms(plain, network)
+    held = rows.split_histograms(plain, network, held_out=True) if rows.at_clients else None
+
+    def choose(bound: float, slack: float) -> float | None:
+        return choose_distilled(split, fairness, guard._replace(bound=bound, slack=slack))
+
+    def count_validation(cut: float | None) -> Counts:
+        if held is not None:
+            return count_plain(held) if cut is None else cut_at(held, cut)
+        counts = _count_common(rows, plain if cut is None else network, cut or 0.0, "validation")
+        assert counts is not None
+        return counts
+
+    chosen, reached = reach_bound(
+        step,
+        choose,
+        lambda cut: count_plain(split) if cut is None else cut_at(split, cut),
+        count_validation,
+        fairness,
+    )
+    released, cut = (plain, 0.0) if chosen is None else (network, chosen)
+    about = {
+        **_describe(step, bool(np.isnan(fairness(count_plain(split)))), _split_changes(split, chosen)),
+        **reached,
+        "distilled": chosen is not None and is_taught,
+        "prices": list(taught.tilt.prices),
+    }
+    rule = Rule(np.full(len(counted), cut), about=about)
+    return Decided(rule, count_validation(chosen), _count_common(rows, released, cut, "test"), released)
+
+
+def _count_common(rows: ScoredRows, params: Models, cut: float, split: str) -> Counts | None:
+    """What one threshold for everybody decides on the server's rows; None where it has none."""
+    margins = rows.margins(params, split)
+    return None if margins is None else apply(margins, np.full(len(margins) // 2, cut))
+
+
+def _split_changes(split: NDArray[np.int64], cut: float | None) -> NDArray[np.int64]:
+    """(groups, 2, 2) rows by the plain model's decision and a threshold's; None for the plain one again."""
+    each = [split[:, :, own] for own in (0, 1)]
+    if cut is None:
+        rows = np.stack([part.sum(axis=(1, 2)) for part in each], axis=-1)
+        return rows[:, :, None] * np.eye(2, dtype=np.int64)
+    return np.stack([apply_to_histogram(part, np.full(len(part), cut)).sum(axis=1) for part in each], axis=1)
 
 
 # -- bounds ----------------------------------------------------------------------------------------------
@@ -332,7 +422,17 @@ def _describe(step: Step, undefined: bool, changes: NDArray[np.int64]) -> dict[s
     }
 
 
-# -- the model that guesses the group --------------------------------------------------------------------
+# -- models that only a rule needs ------------------------------------------------------------------------
+
+
+def label_by_rule(federation: Federation, model: Model, labelling: Labelling) -> Federation:
+    """The training rows of clients with what a tilted score decides about each as its label."""
+    x = federation.rows.x.reshape(len(federation.rows), federation.inputs)
+    rows = PackedRows.pack(x, np.zeros(len(x), dtype=np.int64), 1)  # of one stratum, so in their order
+    own, guessed = (
+        np.concatenate(model.margins(params, rows)) for params in (labelling.params, labelling.group_params)
+    )
+    return federation.deciding(labelling.tilt.decide(own, guessed))
 
 
 def train_average(clients: Clients, start: Models, rounds: int, share: float) -> Models:

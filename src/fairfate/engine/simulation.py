@@ -13,13 +13,14 @@ from fairfate.engine import local
 from fairfate.engine.attack import Attack, Attackers
 from fairfate.engine.descent import descend
 from fairfate.engine.private import PrivateClients, PrivateScores
-from fairfate.engine.rules import ScoredRows, train_average
+from fairfate.engine.rules import Labelling, ScoredRows, label_by_rule, train_average
 from fairfate.engine.secure_sums import SecureSums, sum_updates, weigh_own
 from fairfate.engine.server import Dropped, Replies, Server, stack
 from fairfate.engine.validators import Candidates, candidates
 from fairfate.errors import check
 from fairfate.fairness.disclosure import merge_bins, round_counts, round_statistics
 from fairfate.fairness.metrics import CellRows, Counts, Statistics
+from fairfate.fairness.split_scores import merge_split, split_histogram
 from fairfate.fairness.thresholds import Margins, histogram
 from fairfate.fairness.tilt import joint_histogram, merge_squares
 from fairfate.federation.seeds import Streams
@@ -435,11 +436,36 @@ class Simulation:
     def guess_groups(self, share: float) -> Models:
         """A model of who is in the second group, from the same rows, cohorts and batches."""
         if share not in self._guesses:
-            guessing = Simulation(
-                self._honest.guessing(1), self.model, self.training, self.streams, self._attack, self._secure
-            )
-            self._guesses[share] = train_average(guessing, guessing.initial(), self.training.rounds, share)
+            self._guesses[share] = self._train_again(self._honest.guessing(1), share)
         return self._guesses[share]
+
+    def distil(self, labelling: Labelling, share: float) -> Models:
+        """A model of what a rule decides about the same rows, from the same cohorts and batches."""
+        labelled = label_by_rule(self._honest, self.model, labelling)
+        return self._train_again(labelled, share)
+
+    def _train_again(self, federation: Federation, share: float) -> Models:
+        """A model of other labels of the same rows."""
+        clients = Simulation(federation, self.model, self.training, self.streams, self._attack, self._secure)
+        return train_average(clients, clients.initial(), self.training.rounds, share)
+
+    def split_histograms(self, params: Models, other: Models, *, held_out: bool = False) -> NDArray[np.int64]:
+        """(groups, 2, 2, bins) all clients' rows by a model's decision and another one's score: sums."""
+        federation = self.federation
+        min_cell = federation.min_cell if self._secure is None else self._secure.min_cell
+        if held_out:
+            parts = federation.held_out if federation.min_cell > 1 else (federation.validation,)
+            sent = [self._split(params, other, rows) for rows in parts]
+            total = np.sum(sent, axis=0)
+        else:
+            own = federation.local
+            sent = [self._split(params, other, rows) for rows in own.values()]
+            total = np.sum(self._reported_rows(np.stack(sent), np.array([*own])), axis=0)
+        return total if self._secure is None else merge_split(total, min_cell)
+
+    def _split(self, params: Models, other: Models, rows: PackedRows) -> NDArray[np.int64]:
+        own, scored = self.model.margins(params, rows), self.model.margins(other, rows)
+        return merge_split(split_histogram(own, scored), self.federation.min_cell)
 
     def joint_rows(self, params: Models, group_params: Models, bins: int, split: str) -> NDArray[np.int64]:
         """(groups, 2, bins, bins) the server's rows of a split by both scores."""

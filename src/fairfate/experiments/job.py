@@ -28,7 +28,7 @@ from fairfate.models.model import Model
 from fairfate.privacy.ledger import ledger_frame
 from fairfate.results.tables import Line, rounds_frame
 from fairfate.storage import short_name
-from fairfate.strategies import COMMON, Spec, labels
+from fairfate.strategies import THRESHOLDS, Spec, labels
 
 
 @dataclass(frozen=True)
@@ -184,8 +184,8 @@ def model_of_trace(
     """What was released, with the rule that it decides by."""
     rule = trace.rule
     thresholds = rule.thresholds
-    if thresholds is not None and trace.spec.step(COMMON) is not None:
-        thresholds = thresholds[:1]
+    if thresholds is not None and trace.spec.step(THRESHOLDS) is None:
+        thresholds = thresholds[:1]  # everybody's
     tilt = None
     if rule.tilt is not None and rule.group_params is not None:
         tilt = TiltedScore(rule.tilt, model.arrays(rule.group_params))

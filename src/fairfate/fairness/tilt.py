@@ -122,6 +122,24 @@ class Tilt(NamedTuple):
         """Ranges of each probability."""
         return len(self.table)
 
+    @property
+    def text(self) -> str:
+        """Its table as text: the bits in their order, in hexadecimal digits."""
+        return np.packbits(self.table).tobytes().hex()
+
+    @classmethod
+    def from_text(cls, text: str) -> Tilt:
+        """The rule of such a text; ValueError for that of no table.
+
+        >>> Tilt.from_text(Tilt(np.eye(8, dtype=bool)).text).table.diagonal().all()
+        np.True_
+        """
+        bits = np.unpackbits(np.frombuffer(bytes.fromhex(text), dtype=np.uint8)).astype(bool)
+        bins = math.isqrt(len(bits))
+        if not bins or bins * bins != len(bits):
+            raise ValueError(f"{len(bits)} decisions are no square table")
+        return cls(bits.reshape(bins, bins))
+
     def counts(self, rows: NDArray[np.int64]) -> Counts:
         """(groups, 2, 2) counts of its decisions, from (groups, 2, bins, bins) rows by both ranges."""
         accepted = (rows * self.table).sum(axis=(-1, -2))

@@ -72,8 +72,19 @@ class Federation:
         outcome, own_group = self.rows.cell & 1, self.rows.cell >> 1
         cell = (2 * outcome + (own_group == group)).astype(np.int32)
         inside = self.client_cells[:, group]  # (clients, 2) by the old label
-        cells = np.stack([self.client_cells.sum(axis=1) - inside, inside], axis=-1)
-        no_rows = PackedRows.pack(np.zeros((0, self.inputs), dtype=np.float32), NO_ROWS, 2)
+        return self._relabelled(cell, np.stack([self.client_cells.sum(axis=1) - inside, inside], axis=-1))
+
+    def deciding(self, decided: NDArray[np.bool_]) -> Federation:
+        """The same training rows where the label is what a rule has decided about each."""
+        cell = ((self.rows.cell & ~1) + decided).astype(np.int32)
+        client = np.repeat(np.arange(self.clients), self.sizes)
+        strata = self.clients * self.groups * 2
+        cells = np.bincount(client * self.groups * 2 + cell, minlength=strata)
+        return self._relabelled(cell, cells.reshape(self.client_cells.shape))
+
+    def _relabelled(self, cell: NDArray[np.int32], cells: NDArray[np.int64]) -> Federation:
+        """The same training rows with other labels, and no others."""
+        no_rows = PackedRows.pack(np.zeros((0, self.inputs), dtype=np.float32), NO_ROWS, cells.shape[1])
         return Federation(
             rows=ClientRows(self.rows.x, cell, self.rows.offsets),
             client_cells=cells,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from logging import INFO, WARNING
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from fairfate.engine.rules import Labelling
 from fairfate.engine.server import Replies, Server
 from fairfate.engine.validators import candidates
 from fairfate.errors import InputError, check, listing
@@ -26,6 +28,8 @@ from fairfate.flower.messages import (
     ANSWER,
     ASK,
     BROADCAST,
+    DECISION,
+    GROUP,
     HELD,
     HELD_SEED,
     HELD_SHARE,
@@ -35,6 +39,9 @@ from fairfate.flower.messages import (
     ROUND,
     SCORES,
     SPEC,
+    SPLIT,
+    TABLE,
+    TARGET,
     Layout,
     MismatchError,
     blame,
@@ -244,8 +251,11 @@ class FlowerClients:
     """Flower's way to the nodes, set before the first round."""
     spec: str | None = None
     """Under differential privacy, the strategy with its steps."""
-    guess: Callable[[float], Models]
-    """Trains a model of who is in the second group, given the share of rounds whose models are averaged."""
+    retrain: Callable[[Mapping[str, Any], Sequence[Models], float], Models]
+    """Trains a model of something else than the label, given what clients are told of that, the models that
+    they need for it, and the share of rounds whose models are averaged."""
+    beside: Mapping[str, ArrayRecord] = MappingProxyType({})
+    """What clients are sent beside the model to train."""
 
     def __init__(
         self,
@@ -325,7 +335,7 @@ class FlowerClients:
                 config["client"] = self.roster.number(client)
             if broadcast is not None:
                 config[BROADCAST] = broadcast.ravel().tolist()
-            content = RecordDict(dict(zip(self.keys, (arrays, config), strict=True)))
+            content = RecordDict({**dict(zip(self.keys, (arrays, config), strict=True)), **self.beside})
             self._sent.append(Message(content, client.node, MessageType.TRAIN))
         return self._sent
 
@@ -519,7 +529,12 @@ class FlowerClients:
 
     def guess_groups(self, share: float) -> Models:
         """A model of who is in the second group, trained by as many rounds again."""
-        return self.guess(share)
+        return self.retrain({TARGET: GROUP}, [], share)
+
+    def distil(self, labelling: Labelling, share: float) -> Models:
+        """A model of what a rule decides, trained by as many rounds again on labels that clients make."""
+        about = {TARGET: DECISION, TABLE: labelling.tilt.text}
+        return self.retrain(about, [labelling.params, labelling.group_params], share)
 
     def joint_rows(
         self, params: Models, group_params: Models, bins: int, split: str
@@ -534,6 +549,11 @@ class FlowerClients:
         """The same of the rows that clients train on or, with ``held_out``, hold out: sums."""
         part = {PART: HELD} if held_out else {}
         return self._ask_histograms([params, group_params], {**part, JOINT_BINS: bins}, (bins, bins))
+
+    def split_histograms(self, params: Models, other: Models, *, held_out: bool = False) -> NDArray[np.int64]:
+        """(groups, 2, 2, bins) the clients' rows by a model's decision and another one's score: sums."""
+        part = {PART: HELD} if held_out else {}
+        return self._ask_histograms([params, other], {**part, SPLIT: True}, (2, BINS))
 
     def _ask_histograms(
         self, models: Sequence[Models], about: Mapping[str, str | int], bins: tuple[int, ...] = (BINS,)

@@ -39,6 +39,10 @@ MODEL = "model-"
 TARGET, GROUP, BINS = "target", "group", "bins"
 """In a config: what is trained for, where that is whether a row is in the second group and not its label. In
 a query for a histogram of two models' scores: how many ranges of each there are."""
+DECISION, TABLE, SPLIT = "decision", "table", "split"
+"""In a config: what is trained for, where that is what a rule for everybody decides about a row; and its
+table of decisions, as text. In a query for a histogram: that it is of the second model's score, and is split
+by the first one's decision."""
 HELD_SHARE, HELD_SEED = "held-share", "held-seed"
 """In a config: the share of its rows that a client holds out, and the seed by which it chooses them."""
 PART, HELD = "part", "held"

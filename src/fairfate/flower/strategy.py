@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from logging import INFO, WARNING
 from pathlib import Path
@@ -39,9 +40,11 @@ from fairfate.federation.validation_source import AT_SERVER, parse_validation_so
 from fairfate.flower.clients import Cohorts, FlowerClients, FlowerServer
 from fairfate.flower.logs import RoundSummary, log, one_line, run_summary
 from fairfate.flower.messages import (
+    DECISION,
     GROUP,
     HELD_SHARE,
     LEARNING_RATE,
+    MODEL,
     ROUND,
     SPEC,
     TARGET,
@@ -190,7 +193,7 @@ class FlowerStrategy(Base):
         check(timeout > 0, "timeout must be > 0", timeout)
         rounds = self._agree_on_rounds(num_rounds)
         clients = self._begin(initial_arrays, rounds)
-        clients.guess = partial(self._guess_groups, clients, initial_arrays)
+        clients.retrain = partial(self._retrain, clients, initial_arrays)
         clients.grid, clients.config = grid, train_config or ConfigRecord()
         clients.timeout, clients.late = timeout, f"no reply within {timeout:g} s"
         self.roster.timeout = min(timeout, self.roster.timeout)
@@ -298,6 +301,7 @@ class FlowerStrategy(Base):
         recorder, trace = self._recorder, self.trace
         result.arrays = clients.server.layout.record(recorder.released)
         recorder.finish(clients, self._setup(clients.rounds))
+        result.arrays = clients.server.layout.record(recorder.released)  # which a rule may bring another of
         if trace.thresholds is not None:
             log(INFO, "Thresholds: %s", ", ".join(f"{value:.4f}" for value in trace.thresholds))
         elif trace.rule.tilt is not None:
@@ -306,19 +310,39 @@ class FlowerStrategy(Base):
         elif clients.at_clients:
             trace.validation = CountsRecord([clients.validate_released(recorder.released)])
 
-    def _guess_groups(self, clients: FlowerClients, initial_arrays: ArrayRecord, share: float) -> Models:
-        """Train a model of who is in the second group, by the same cohorts; go on where a checkpoint ends."""
+    def _retrain(
+        self,
+        clients: FlowerClients,
+        initial_arrays: ArrayRecord,
+        about: Mapping[str, Any],
+        models: Sequence[Models],
+        share: float,
+    ) -> Models:
+        """Train a model of something else than the label, by the same cohorts; go on where a checkpoint ends.
+
+        Parameters
+        ----------
+        clients : of the run
+        initial_arrays : the model at the start
+        about, models : what clients are told of it, and the models that they need for it
+        share : of the rounds whose models are averaged
+        """
+        target = str(about[TARGET])
         log(INFO, "")
-        log(INFO, "The model that guesses the group, by as many rounds again")
+        log(INFO, "%s, by as many rounds again", _TARGETS[target])
         rows = ServerRows(None, None, self.rows.source)
         server = FlowerServer(AVERAGING, initial_arrays, rows, self.policy)
-        about = self.cohorts, self.policy, self.streams, self.roster, {TARGET: GROUP}, self.keys
-        guessing = FlowerClients(server, clients.rounds, *about)
-        guessing.grid, guessing.config = clients.grid, clients.config
-        guessing.timeout, guessing.late = clients.timeout, clients.late
+        parts = self.cohorts, self.policy, self.streams, self.roster, dict(about), self.keys
+        retraining = FlowerClients(server, clients.rounds, *parts)
+        retraining.grid, retraining.config = clients.grid, clients.config
+        retraining.timeout, retraining.late = clients.timeout, clients.late
+        records = [clients.server.layout.record(params) for params in models]
+        retraining.beside = {f"{MODEL}{number}": record for number, record in enumerate(records)}
         recorder = Recorder(parse_spec(f"fedavg+average:share={plain(share)}", "eqo"), server, clients.rounds)
-        file = None if self.checkpoint is None else group_checkpoint(self.checkpoint)
-        saved = Checkpoint(file, {**self._identity(), TARGET: GROUP}, 0.0, strict=True)
+        file = None if self.checkpoint is None else target_checkpoint(self.checkpoint, target)
+        digest = hashlib.sha256(b"".join(params.tobytes() for params in models)).hexdigest()
+        identity = {**self._identity(), **about, **({"models": digest} if models else {})}
+        saved = Checkpoint(file, identity, 0.0, strict=True)
 
         def keep(this_round: Round) -> None:
             recorder.release(this_round.number, {})
@@ -328,7 +352,7 @@ class FlowerStrategy(Base):
         if last:
             server.restore(rest)
             recorder.resume()
-        run_rounds(guessing, [server], clients.rounds, [keep], last + 1)
+        run_rounds(retraining, [server], clients.rounds, [keep], last + 1)
         return np.asarray(recorder.released)
 
     # -- checkpoints -----------------------------------------------------------------------------------------
@@ -506,9 +530,21 @@ class FlowerStrategy(Base):
         return clients_frame(self.trace.clients, self.rows.grouping)
 
 
-def group_checkpoint(path: Path) -> Path:
-    """Where a run keeps the rounds of the model that guesses the group."""
-    return path.with_name(f"{path.stem}-{GROUP}{path.suffix}")
+_TARGETS = {
+    GROUP: "The model that guesses the group",
+    DECISION: "One plain network, of what the rule decides",
+}
+"""What is trained after the strategy's own model."""
+
+
+def target_checkpoint(path: Path, target: str) -> Path:
+    """Where a run keeps the rounds of a model of something else than the label."""
+    return path.with_name(f"{path.stem}-{target}{path.suffix}")
+
+
+def checkpoints(path: Path) -> list[Path]:
+    """All files in which a run keeps its rounds."""
+    return [path, *(target_checkpoint(path, target) for target in _TARGETS)]
 
 
 def _check_rows(spec: Spec, rows: ServerRows, setup: Setup, secure_sums: SecureSums | None) -> Needs:

@@ -26,8 +26,8 @@ FIT, ROWS, TRAIN, SCORES, HISTOGRAM, UNMASK = "fit", "rows", "train", "scores", 
 KINDS = {
     FIT: "does your file fit the schema? (yes, or the column that does not and the rule)",
     ROWS: "how many training rows by group and label",
-    TRAIN: "train this model, of the label or (for +tilt) of the group: weights, number of rows, and what the"
-    " strategy needs beside them",
+    TRAIN: "train this model, of the label or (for +tilt) of the group or of what a rule decides: weights,"
+    " number of rows, and what the strategy needs beside them",
     SCORES: "how often these models decide how, on rows held out, by group and label",
     HISTOGRAM: "how many rows by group, label and range of the model's score (for +tilt: of both models')",
     UNMASK: "what opens a sum over min-sum sites or more, once for each sum",

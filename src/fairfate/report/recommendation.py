@@ -19,7 +19,7 @@ from fairfate.fairness.metrics import COLLAPSED, FAIRNESS
 from fairfate.fairness.selection import KEEP, TOLERANCE
 from fairfate.report.audit import ABOVE, BELOW, FOUR_FIFTHS, UNCLEAR, Audit, Verdict, audits
 from fairfate.report.data import ReportData
-from fairfate.report.rule import PROXY
+from fairfate.report.rule import proxy_sentence
 from fairfate.results.recommendation import (
     COLLAPSE,
     MIN_GAIN,
@@ -28,7 +28,6 @@ from fairfate.results.recommendation import (
     Candidate,
     Choice,
 )
-from fairfate.strategies import TILT
 
 SIGNIFICANT = 0.05
 """The level of the paired tests."""
@@ -128,7 +127,7 @@ def recommend(data: ReportData) -> Recommendation:
                     _majority(data, choice),
                     _trade_off(data, choice, candidates),
                     _by_group(data, choice, candidates),
-                    PROXY if f"+{TILT}" in data.names[choice.line] else "",
+                    proxy_sentence(data, choice.line, choice.seed),
                 ),
             )
         ),

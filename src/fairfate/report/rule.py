@@ -16,11 +16,36 @@ SHARED = {
     " from the same columns.",
 }
 """How is decided where that is the same for everybody."""
+DISTILLED = (
+    "Everybody is decided by one threshold of the score of one plain network, distilled from one rule for"
+    " everybody: it has learned that rule's decisions, which are by the score and a price on the group"
+    " that a second model guesses from the same columns."
+)
+"""The same where one network takes the place of a tilted score."""
+NOT_DISTILLED = (
+    "Nothing is distilled: the plain model is released, with its own decisions, since no fairer network keeps"
+    " the accuracy surely."
+)
 PROXY = (
     "The rule of +tilt guesses a protected attribute of every person and decides by the guess: no group is"
     " needed at decisions, but the law may treat the guess as a use of the attribute."
 )
 """What those who would deploy a tilted score must know."""
+DISTILLED_PROXY = (
+    "The distilled network has learned decisions by a guess of a protected attribute: no group is needed at"
+    " decisions, and no guess is made there, but the law may treat what it has learned as a use of the"
+    " attribute."
+)
+"""The same of a network that is distilled from one."""
+
+
+def proxy_sentence(data: ReportData, number: int, seed: int) -> str:
+    """What those who would deploy a strategy's model must know; "" without a guess of the group."""
+    name = data.names[number]
+    about = data.rules.get((name, seed), {})
+    if "distilled" in about:
+        return DISTILLED_PROXY if about["distilled"] else ""
+    return PROXY if f"+{TILT}" in name else ""
 
 
 def describe_rule(data: ReportData) -> dict[str, Any] | None:
@@ -30,6 +55,8 @@ def describe_rule(data: ReportData) -> dict[str, Any] | None:
     if about is None:
         return None
     shared = SHARED.get(str(about["kind"]), "")
+    if "distilled" in about:
+        shared = DISTILLED if about["distilled"] else NOT_DISTILLED
     texts = [shared, _needed(about["group-inputs"]) if shared else "", _kept(about), bound_sentence(about)]
     rows = [_change(name, counts) for name, counts in zip(data.groups.names, about["changes"], strict=True)]
     guessed = [
@@ -53,6 +80,8 @@ def _kept(about: Mapping[str, Any]) -> str:
     """Why a rule changes nothing, where it does not."""
     if about["undefined"]:
         return "Fairness is undefined on the clients' rows, so the model's own decisions are kept."
+    if about.get("distilled") is False:
+        return ""  # said already
     changed = sum(counts[0][1] + counts[1][0] for counts in about["changes"])
     return "" if changed else "No fairer rule keeps the accuracy surely, so hardly any decision is changed."
 

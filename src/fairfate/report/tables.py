@@ -240,7 +240,8 @@ def remarks(data: ReportData) -> list[str]:
         lines.append("strategies with +thresholds need the group of each person at prediction time")
     if any(f"+{TILT}" in str(label) for label in data.summary["strategy"]):
         lines.append(
-            "strategies with +tilt decide by a guess of the group, which the law may treat as a use of it"
+            "strategies with +tilt decide by a guess of the group or (distil=true) have learned from one;"
+            " the law may treat that as a use of it"
         )
     for (name, seed), about in data.rules.items():
         text = bound_sentence(about)

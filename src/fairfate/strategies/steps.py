@@ -141,6 +141,12 @@ STEPS: dict[str, StepEntry] = {
             "bins": Choice(
                 str(BINS), "ranges of each of both scores", ("8", "16", "32", "64"), extension=True
             ),
+            "distil": Choice(
+                "false",
+                "true: release one plain network that is trained on the rule's decisions, with one threshold",
+                ("false", "true"),
+                extension=True,
+            ),
         },
     ),
 }
@@ -179,6 +185,11 @@ class Step:
 def asked_bins(step: Step) -> int:
     """Into how many ranges a tilted score's two probabilities are counted."""
     return int(step.get("bins"))
+
+
+def is_distilled(step: Step | None) -> bool:
+    """Whether one plain network is trained on a tilted score's decisions, and released in its place."""
+    return step is not None and step.name == TILT and step.get("distil") == "true"
 
 
 def asks_clients(step: Step) -> bool:

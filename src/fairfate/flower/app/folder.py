@@ -24,7 +24,7 @@ from fairfate.experiments.runs import Run, write_results
 from fairfate.flower.app.server import ServerData
 from fairfate.flower.app.settings import Settings
 from fairfate.flower.logs import log, one_line
-from fairfate.flower.strategy import FlowerStrategy, group_checkpoint
+from fairfate.flower.strategy import FlowerStrategy, checkpoints
 from fairfate.flower.study import Study
 from fairfate.privacy.calibration import Exposure, calibrate
 from fairfate.privacy.ledger import LEDGER, Entry, ledger_frame
@@ -107,7 +107,7 @@ class RunFolder:
             write_csv(self.path / LEDGER, run.ledger)
         write_csv(self.path / SUMMARY, run.summary)
         write_bytes(self.path / CONFIG, text.encode())
-        for file in (self.checkpoint, group_checkpoint(self.checkpoint)):
+        for file in checkpoints(self.checkpoint):
             file.unlink(missing_ok=True)
         clear_live(self.path)
         log(INFO, "Saved to %s", self.path)

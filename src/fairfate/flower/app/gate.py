@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from fairfate._version import __version__
 from fairfate.data import Schema
 from fairfate.errors import InputError
+from fairfate.fairness.tilt import Tilt
 from fairfate.federation.validation_source import CROSS, SECURE, parse_validation_source
 from fairfate.flower.app.node import NodeConfig
 from fairfate.flower.app.site_state import ANSWERED, SiteFolder, State
@@ -42,6 +43,7 @@ from fairfate.flower.messages import (
     BINS,
     BROADCAST,
     COHORT,
+    DECISION,
     GROUP,
     HELD,
     HELD_SEED,
@@ -55,8 +57,10 @@ from fairfate.flower.messages import (
     SHARES,
     SIGNATURES,
     SPEC,
+    SPLIT,
     SUM_PART,
     SURVIVORS,
+    TABLE,
     TARGET,
 )
 from fairfate.flower.sealed_grid import LARGEST
@@ -85,7 +89,7 @@ from fairfate.flower.study import (
 from fairfate.models.model import Model
 from fairfate.privacy.masked_sums import Transcript
 from fairfate.strategies import TILT, parse_spec
-from fairfate.strategies.steps import asked_bins
+from fairfate.strategies.steps import asked_bins, is_distilled
 
 SCHEMA = "schema"
 _HELD_KEYS = (HELD_SHARE, HELD_SEED, "client")
@@ -94,11 +98,11 @@ _KEYS = {
     FIT: _QUERY_KEYS,
     ROWS: _QUERY_KEYS,
     SCORES: (*_QUERY_KEYS, *_HELD_KEYS, ASK, "groups", ROUND),
-    HISTOGRAM: (*_QUERY_KEYS, *_HELD_KEYS, ASK, "groups", PART, BINS),
+    HISTOGRAM: (*_QUERY_KEYS, *_HELD_KEYS, ASK, "groups", PART, BINS, SPLIT),
     UNMASK: (*(ASK, QUESTION, ROUND, PART, ATTEMPT, SUM_PART, SURVIVORS, SHARES, MEMBERS, SIGNATURES),),
     TRAIN: (
         *(SCHEMA, "seed", "protocol", "epochs", "batch-size", "learning-rate", "l2", "hidden", ROUND),
-        *("strategy", "num-rounds", LEARNING_RATE, BROADCAST, TARGET),
+        *("strategy", "num-rounds", LEARNING_RATE, BROADCAST, TARGET, TABLE),
         *_HELD_KEYS,
     ),
 }
@@ -107,6 +111,8 @@ _SUM_KEYS = (COHORT, ATTEMPT)
 """Beside these, under secure sums."""
 _PRIVATE_KINDS = (FIT, ROWS, TRAIN, HISTOGRAM)
 """Questions that there are under differential privacy: each is for a strategy."""
+_MOST_TABLE = 64 * 64 // 4
+"""Digits of a rule's table."""
 _MOST_NAMES = 20
 """Of what is in a message, in a line of the log."""
 
@@ -265,12 +271,13 @@ class Gate:
         if kind == TRAIN:
             study.check_settings(config)
             self._check_strategy(config)
-        if TARGET in config or BINS in config:
+        if {TARGET, BINS, TABLE, SPLIT} & set(config):
             self._check_tilt(config)
         records = {name: record for name, record in content.items() if name != "config"}
         if kind == SCORES:
             self._check_scored(_whole(config, ROUND, 1, study.training.rounds + 1), len(records))
-        names = _model_names(kind, 2 if BINS in config else len(records))
+        pair = bool({BINS, SPLIT, TABLE} & set(config))
+        names = _model_names(kind, 2 if pair else 0 if kind == TRAIN else len(records))
         if set(records) != set(names):
             raise NotInStudyError("records that do not belong to this question")
         models: list[Mapping[str, NDArray[Any]]] = []
@@ -325,14 +332,22 @@ class Gate:
             raise NotInStudyError(f"'{BROADCAST}' is not at most {most} numbers within {limits.max_told:g}")
 
     def _check_tilt(self, config: Mapping[str, Any]) -> None:
-        """What only a rule for everybody asks for: a model of the group, and a histogram of both scores."""
+        """What only a rule for everybody asks for: other models, and histograms of two models' scores."""
         training = self.study.training
         steps = [parse_spec(text, training.metric).step(TILT) for text in training.strategies]
         known = [asked_bins(step) for step in steps if step is not None]
-        if TARGET in config and (config[TARGET] != GROUP or not known or "strategy" in config):
+        distilled = [asked_bins(step) for step in steps if step is not None and is_distilled(step)]
+        targets = ([GROUP] if known else []) + ([DECISION] if distilled else [])
+        if TARGET in config and (config[TARGET] not in targets or "strategy" in config):
             raise NotInStudyError(f"target {one_line(repr(config[TARGET]), 40)}")
         if BINS in config and (type(config[BINS]) is not int or config[BINS] not in known):
             raise NotInStudyError(f"bins {one_line(repr(config[BINS]), 40)}")
+        if SPLIT in config and (config[SPLIT] is not True or not distilled or BINS in config):
+            raise NotInStudyError(f"split {one_line(repr(config[SPLIT]), 40)}")
+        if (TABLE in config) != (config.get(TARGET) == DECISION):
+            raise NotInStudyError("a rule's table without its training, or that without a table")
+        if TABLE in config and _table_bins(config[TABLE]) not in distilled:
+            raise NotInStudyError("a table that no rule of the study has")
 
     def _check_scored(self, number: int, models: int) -> None:
         """How many models may be scored at once: those of a round, or the released one after the last."""
@@ -357,11 +372,16 @@ class Gate:
             for name in {"client", "seed", HELD_SEED, SPEC} & set(config):
                 if state.fixed.setdefault(f"{run}/{name}", config[name]) != config[name]:
                     raise NotInStudyError(f"another {name} than earlier in the run")
+            if TABLE in config:
+                rule = hashlib.sha256(str(config[TABLE]).encode() + _model_bytes(question.models[1:]))
+                if state.fixed.setdefault(f"{run}/{TABLE}", rule.hexdigest()) != rule.hexdigest():
+                    raise NotInStudyError("another rule to learn than earlier in the run")
             if kind in (TRAIN, SCORES):
                 target = f"/{config[TARGET]}" if TARGET in config else ""
                 self._count_attempt(state, f"{run}/{kind}/{config[ROUND]}{target}", question)
             elif kind == HISTOGRAM:  # of the released model
-                self._count_attempt(state, f"{run}/{kind}/{config.get(PART, '')}", question)
+                split = f"/{SPLIT}" if SPLIT in config else ""
+                self._count_attempt(state, f"{run}/{kind}/{config.get(PART, '')}{split}", question)
             if self.study.limits.secure_sums and kind in SUMMED:
                 content = content_checksum(config, question.models)
                 begin(state.sums, sum_key(run, kind, config), config, content, self.name, self.study)
@@ -408,11 +428,22 @@ def question_digest(question: Question) -> str:
     """A checksum of what is asked, whoever else is and how often."""
     passing = (*_SUM_KEYS, SCHEMA)
     settings = [item for item in sorted(question.config.items()) if item[0] not in passing]
-    digest = hashlib.sha256(repr(settings).encode())
-    for layers in question.models:
-        for name in sorted(layers):
-            digest.update(np.ascontiguousarray(layers[name]).tobytes())
-    return digest.hexdigest()
+    return hashlib.sha256(repr(settings).encode() + _model_bytes(question.models)).hexdigest()
+
+
+def _model_bytes(models: Sequence[Mapping[str, NDArray[Any]]]) -> bytes:
+    """All numbers of some models."""
+    return b"".join(
+        np.ascontiguousarray(layers[name]).tobytes() for layers in models for name in sorted(layers)
+    )
+
+
+def _table_bins(text: object) -> int:
+    """Of how many ranges the table in a text is; 0 for none."""
+    try:
+        return Tilt.from_text(text).bins if isinstance(text, str) and len(text) <= _MOST_TABLE else 0
+    except ValueError:
+        return 0
 
 
 def read_study(config: NodeConfig) -> Study:
@@ -493,14 +524,17 @@ def describe(content: RecordDict) -> dict[str, Any]:
 def describe_question(question: Question) -> dict[str, Any]:
     """What was asked, for the log."""
     config, about = question.config, {"asks": KINDS[question.kind]}
-    keys = (ROUND, TARGET, "strategy", HELD_SHARE, PART, BINS)
+    keys = (ROUND, TARGET, "strategy", HELD_SHARE, PART, BINS, SPLIT)
     return {**about, **{key: config[key] for key in keys if key in config}, "models": len(question.models)}
 
 
 def _model_names(kind: str, given: int) -> list[str]:
-    if kind == TRAIN or (kind == HISTOGRAM and given < 2):
+    numbered = [f"{MODEL}{number}" for number in range(given)]
+    if kind == TRAIN:
+        return ["arrays", *numbered]
+    if kind == HISTOGRAM and given < 2:
         return ["arrays"]
-    return [f"{MODEL}{number}" for number in range(given)] if kind in (SCORES, HISTOGRAM) else []
+    return numbered if kind in (SCORES, HISTOGRAM) else []
 
 
 def _layers(record: object, model: Model, largest: float) -> dict[str, NDArray[Any]]:

@@ -41,8 +41,8 @@ from fairfate.flower.study import (
 )
 from fairfate.privacy.releases import releases_of
 from fairfate.storage import sha256_of, write_bytes
-from fairfate.strategies import TILT, Need, Setup, parse_spec
-from fairfate.strategies.steps import asks_clients
+from fairfate.strategies import TILT, Need, Setup, Step, parse_spec
+from fairfate.strategies.steps import asks_clients, is_distilled
 
 STEP = 50
 """Of the range of rows in a site's public file, so that it does not say how many there are."""
@@ -344,9 +344,9 @@ def _count_questions(settings: Settings, strategies: Sequence[str], runs: int) -
     asks_histogram = bool(steps) and (at_clients or any(asks_clients(step) for step in steps))
     spare = max(5, rounds // 5)
     asked = {
-        TRAIN: runs * rounds * (2 if any(step.name == TILT for step in steps) else 1) + spare,
+        TRAIN: runs * rounds * max([1, *map(_models_trained, steps)]) + spare,
         SCORES: runs * (rounds + 1) + spare if at_clients else 0,
-        HISTOGRAM: 2 * runs if asks_histogram else 0,
+        HISTOGRAM: (4 if any(map(is_distilled, steps)) else 2) * runs if asks_histogram else 0,
     }
     parts = 2 if settings.validation_source.is_local else 1  # of a sum over what sites have trained
     opened = parts * asked[TRAIN] + asked[SCORES] + asked[HISTOGRAM]
@@ -356,6 +356,11 @@ def _count_questions(settings: Settings, strategies: Sequence[str], runs: int) -
         **asked,
         UNMASK: opened if settings.config.secure_sums else 0,
     }
+
+
+def _models_trained(step: Step) -> int:
+    """How many models a run with a rule trains: the label's, for +tilt the group's, and a plain network."""
+    return 1 + (step.name == TILT) + is_distilled(step)
 
 
 def list_parties(study: Study) -> list[str]:

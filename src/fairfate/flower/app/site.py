@@ -33,11 +33,13 @@ from numpy.typing import NDArray
 from fairfate.data import Schema, Table, UnfitError, describe_frame
 from fairfate.data.readers import list_folder, stem
 from fairfate.engine import local
+from fairfate.engine.rules import Labelling, label_by_rule
 from fairfate.errors import InputError
 from fairfate.fairness.disclosure import large_strata, merge_bins, round_counts, round_statistics
 from fairfate.fairness.metrics import CellRows
+from fairfate.fairness.split_scores import merge_split, split_histogram
 from fairfate.fairness.thresholds import histogram
-from fairfate.fairness.tilt import joint_histogram, merge_squares
+from fairfate.fairness.tilt import Tilt, joint_histogram, merge_squares
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, pack
 from fairfate.flower.app.gate import SCHEMA, Gate, Question, RefusedError, describe_message, state_folder
@@ -51,6 +53,7 @@ from fairfate.flower.messages import (
     BROADCAST,
     CLIENT,
     COUNTS,
+    DECISION,
     GROUP,
     HELD,
     HELD_SEED,
@@ -60,6 +63,8 @@ from fairfate.flower.messages import (
     PART,
     PROBLEM,
     ROUND,
+    SPLIT,
+    TABLE,
     TARGET,
 )
 from fairfate.flower.replies import report_metrics
@@ -358,6 +363,9 @@ def count_rows(question: Question, site: Site, network: str | None) -> NDArray[n
     rows = pack(table, np.flatnonzero(part), question.schema.encoder)
     if kind == SCORES:
         return round_counts(model.count(vectors, rows), site.min_cell)
+    if SPLIT in config:
+        own, scored = (model.margins(vector, rows) for vector in vectors)
+        return merge_split(split_histogram(own, scored), site.min_cell)
     if BINS in config:
         margins, guessed = (model.margins(vector, rows) for vector in vectors)
         return merge_squares(joint_histogram(margins, guessed, int(config[BINS])), site.min_cell)
@@ -414,6 +422,9 @@ def train_model(
     clients = Federation.site(table, schema.encoder, number, ~trained)
     if config.get(TARGET) == GROUP:
         clients = clients.guessing(1)
+    elif config.get(TARGET) == DECISION:
+        own, guessed = (np.asarray(model.flat(dict(arrays)), np.float32) for arrays in question.models[1:])
+        clients = label_by_rule(clients, model, Labelling(own, guessed, Tilt.from_text(str(config[TABLE]))))
     strategy = strategy_of(config, schema.grouping, min_cell) if "strategy" in config else AVERAGING
     start = np.asarray(model.flat(dict(question.models[0])), dtype=np.float32)
     broadcast = np.array(config[BROADCAST], dtype=np.float64) if BROADCAST in config else None

@@ -20,7 +20,7 @@ from fairfate.fairness.thresholds import BINS
 from fairfate.report.page import asset, json_script
 from fairfate.storage import write_bytes
 from fairfate.strategies import TILT, Need, Setup, Spec
-from fairfate.strategies.steps import asked_bins, asks_clients
+from fairfate.strategies.steps import asked_bins, asks_clients, is_distilled
 from fairfate.studies.benchmark.baselines import BASELINES, CLIENT, POOLED, SERVER
 from fairfate.studies.benchmark.findings import CELL, DATASETS, LEVEL, ROUNDS, Findings
 from fairfate.studies.benchmark.methods import LEAD, METRICS, MOST_SETTINGS, REFERENCE, every
@@ -267,6 +267,9 @@ def bytes_sent(spec: Spec, parameters: int, rounds: int, groups: int = 2) -> flo
     if spec.rule is not None and spec.rule.name == TILT:
         sent *= 2  # the model that guesses the group
         once += 2 * groups * asked_bins(spec.rule) ** 2 * _DOUBLE
+        if is_distilled(spec.rule):  # one more, and both others with a table, to label rows by
+            sent += 4.0 * _FLOAT * parameters + _DOUBLE + asked_bins(spec.rule) ** 2 / 4
+            once += 4 * groups * BINS * _DOUBLE
     elif spec.rule is not None and asks_clients(spec.rule):
         once += 2 * groups * BINS * _DOUBLE
     return sent + once / rounds
