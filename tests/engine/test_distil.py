@@ -89,7 +89,7 @@ def test_released_network_is_trained_on_the_decisions_of_the_rule(clients: Simul
     assert tilted.rule.tilt is not None
     guess = clients.guess_groups(0.5)
     joint = clients.joint_histograms(plain.params, guess, 32)
-    rule = choose_tilt(joint, setup.fairness("sp"), "sp", Guard(0.4, 0.0, 0.0))
+    rule = choose_tilt(joint, setup.fairness("sp"), "sp", Guard(0.8 * 0.4, 0.0, 0.0))
     labelled = label_by_rule(clients.federation, clients.model, Labelling(plain.params, guess, rule))
     again = Simulation(labelled, clients.model, clients.training, clients.streams)
     student = train_average(again, again.initial(), clients.training.rounds, 0.5)
