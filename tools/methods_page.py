@@ -505,7 +505,10 @@ STEP_METHODS = {
             ),
         ),
         "No group is needed at decisions, and none may be an input (`--drop`). The second model guesses a protected attribute:"
-        " [what that means](fairness.md#one-rule-for-everybody). For two groups. `distil=true` trains a fresh network by as"
+        " [what that means](fairness.md#one-rule-for-everybody). With more groups there is a model"
+        " g_s for each group but the first, a g becomes Σ_s a_s g_s (and a_0 g likewise), and no joint histogram is sent: the"
+        " server asks clients for histograms of r at given prices, along a path that raises the prices of groups with lower"
+        " rates, then by moving one price at a time. `distil=true` trains a fresh network by as"
         " many rounds again on ŷ in place of y, and releases it with one threshold c, chosen as that of"
         " `+common_threshold`; d, m and B_0 are still measured against the released model before, which stays where no c"
         " may be taken.",

@@ -58,8 +58,9 @@ STEP_TELLS = {
     ),
     "tilt": (
         "each round: an update of a second model, of the group; once: a histogram of both models' scores,"
-        " 32 x 32 bins for each group and label; with `distil=true` each round: an update of a third; and"
-        " once a histogram of its scores by the first one's decision, 2 x 256 bins",
+        " 32 x 32 bins for each group and label (more than two groups: one for each but the first, and up"
+        " to 101 times histograms of a rule's score, 2 x 256 bins); with `distil=true` each round: an update"
+        " of one more; and once a histogram of its scores by the first one's decision, 2 x 256 bins",
         "no",
         "yes",
     ),

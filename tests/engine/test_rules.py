@@ -234,14 +234,17 @@ def test_bound_needs_rows_that_no_rule_was_chosen_by() -> None:
         parse_spec("fedavg+thresholds:bound=0.8", "sp")
 
 
-def test_more_groups_than_two_are_refused_before_training(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="tilt must be run with two groups, got 3"):
-        fairfate.run(
-            data=write(census(400), tmp_path / "a.csv"),
-            target="rich",
-            sensitive=("age:30,50",),
-            strategies="fedavg+tilt",
-            rounds=1,
-            seeds=1,
-            jobs=1,
-        )
+def test_more_groups_than_two_have_a_price_each_but_the_first(tmp_path: Path) -> None:
+    run = fairfate.run(
+        data=write(census(1500), tmp_path / "a.csv"),
+        target="rich",
+        sensitive=("age:30,50",),
+        strategies="fedavg+tilt:metric=eqo",
+        rounds=2,
+        seeds=1,
+        jobs=1,
+    )
+    model = run.model("fedavg+tilt")
+    assert model.tilt is not None
+    assert len(model.tilt.models) == len(model.groups) - 1 == 2
+    assert np.shape(model.about["rule"]["prices"]) == (2, 2)

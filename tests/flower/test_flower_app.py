@@ -486,6 +486,25 @@ def test_a_run_killed_while_it_learns_a_rule_continues(ready: ReadyApp, tmp_path
     assert not list(ready.result().glob("checkpoint*"))
 
 
+@pytest.mark.parametrize("sensitive", ["field", "sex,field"])
+@pytest.mark.parametrize("more", ["metric=sp", "metric=eqo,bins=16", "metric=eo,keep=0,distil=true"])
+def test_prices_on_several_groups_are_those_of_fairfate_run(
+    ready: ReadyApp, tmp_path: Path, sensitive: str, more: str
+) -> None:
+    """One model for each group but the first, and as many questions as the search of a simulation has."""
+    config = ready.config(
+        strategy=f"fedavg+average+tilt:margin=0,tolerance=0.3,{more}", sensitive=sensitive, rounds=2
+    )
+    grid = ready.grid(config)
+    ready.serve(grid, config)
+    assert_same_as_fairfate_run(ready.result(), tmp_path)
+    configs = [m.content["config"] for m in grid.sent]
+    guessed = {c["guessed"] for c in configs if c.get("target") == "group"}
+    assert guessed == set(range(1, 4 if sensitive == "field" else len(guessed) + 1))
+    assert len({c["server-round"] for c in configs if "prices" in c}) > 5
+    assert not list(ready.result().glob("checkpoint*"))
+
+
 def test_a_gap_in_the_numbers_hides_no_run_and_a_second_reply_is_not_a_site(
     ready: ReadyApp, tmp_path: Path
 ) -> None:

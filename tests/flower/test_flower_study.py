@@ -151,6 +151,11 @@ class Sender:
         ("fedavg+tilt:margin=0", {"validation-from": "clients:mode=cross"}),
         ("fedavg+tilt:margin=0,tolerance=0.5,distil=true", {}),
         ("fedavg+tilt:margin=0,tolerance=0.5,distil=true", {"validation-from": "clients:mode=cross"}),
+        ("fedavg+tilt:margin=0,tolerance=0.5,metric=eqo,bins=8", {"sensitive": "field"}),
+        (
+            "fedavg+tilt:margin=0,tolerance=0.5,metric=sp,bound=0.3",
+            {"sensitive": "field", "validation-from": "clients:mode=cross"},
+        ),
         ("fair_fate:keep=0", {"validation-from": "clients:mode=cross"}),
     ],
 )
@@ -1582,3 +1587,60 @@ def test_questions_of_a_study_suffice_for_three_models_and_their_histograms(tmp_
     )
     assert tilted["train"] - plain["train"] == distilled["train"] - tilted["train"] > 0
     assert (plain["histogram"], tilted["histogram"]) == (0, distilled["histogram"] // 2)
+
+
+PRICED = {"ask": "histogram", "groups": 4, "server-round": 1, "prices": ["sp 32 0 -64 16 8 0 0 0"]}
+"""A question of the search for the prices of four groups."""
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"prices": ["sp 16 0 -64 16 8 0 0 0"]}, "a rule that no search of the study asks for"),
+        ({"prices": ["eo 32 0 -64 16 8 0 0 0"]}, "a rule that no search of the study asks for"),
+        ({"prices": ["sp 32 0 -64 16 0 0"]}, "a rule that no search of the study asks for"),
+        ({"prices": ["sp 32 0 -999 16 8 0 0 0"]}, "a rule that no search of the study asks for"),
+        ({"prices": PRICED["prices"] * 13}, "prices that no search asks for"),
+        ({"prices": []}, "prices that no search asks for"),
+        ({"prices": "sp"}, "prices that no search asks for"),
+        ({"server-round": 102}, "server-round 102 instead of 1 to 101"),
+        ({"server-round": None}, "server-round None instead of 1 to 101"),
+        ({"bins": 32}, "a histogram of both scores with more than two groups"),
+    ],
+)
+def test_only_prices_that_the_study_may_search_are_counted(
+    tmp_path: Path, changes: dict[str, Any], reason: str
+) -> None:
+    app = StudyApp(tmp_path / "wards", {"strategy": "fedavg+tilt:metric=sp", "sensitive": "field"})
+    sender = Sender(app)
+
+    def ask(**more: Any) -> Message:
+        content = question(app, "histogram", **{**PRICED, **more})
+        models = {f"model-{number}": content["arrays"] for number in range(4)}
+        return sender.send(RecordDict({"config": content["config"], **models}))
+
+    sender.assert_refused(ask(**changes), reason)
+    assert ask().has_content()
+    sender.assert_refused(ask(prices=["sp 32 0 -63 16 8 0 0 0"]), "another model or setting")
+
+
+@pytest.mark.parametrize("guessed", [0, 4, "1", True, None])
+def test_only_groups_of_the_study_are_guessed(tmp_path: Path, guessed: object) -> None:
+    app = StudyApp(tmp_path / "wards", {"strategy": "fedavg+tilt:metric=sp", "sensitive": "field"})
+    sender = Sender(app)
+    refused = question(app, "train", target="group", guessed=guessed)
+    sender.assert_refused(sender.send(refused, "train"), "instead of 1 to 3")
+    assert sender.send(question(app, "train", target="group", guessed=3), "train").has_content()
+
+
+def test_models_of_a_search_stay_the_same(tmp_path: Path) -> None:
+    app = StudyApp(tmp_path / "wards", {"strategy": "fedavg+tilt:metric=sp", "sensitive": "field"})
+    sender = Sender(app)
+    first = question(app, "histogram", **PRICED)
+    models = {f"model-{number}": first["arrays"] for number in range(4)}
+    assert sender.send(RecordDict({"config": first["config"], **models})).has_content()
+    second = question(app, "histogram", **{**PRICED, "server-round": 2})
+    other = {name: array.numpy() + 1 for name, array in first["arrays"].items()}
+    moved = ArrayRecord({name: Array(values) for name, values in other.items()})
+    asked = RecordDict({"config": second["config"], **models, "model-3": moved})
+    sender.assert_refused(sender.send(asked), "other models than earlier in the search")

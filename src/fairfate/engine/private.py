@@ -11,6 +11,7 @@ from fairfate.engine.rules import Labelling, ScoredRows
 from fairfate.engine.server import Server
 from fairfate.fairness.metrics import CellRows, Statistics
 from fairfate.fairness.thresholds import histogram
+from fairfate.fairness.tilt_groups import Ask
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation
 from fairfate.models.mlp import Mlp
@@ -195,8 +196,12 @@ class PrivateScores:
         """Never asked for: the server has the validation rows."""
         raise NotImplementedError
 
-    def guess_groups(self, share: float) -> Models:
+    def guess_groups(self, share: float, group: int = 1) -> Models:
         """Never asked for: no strategy that trains a second model is let in."""
+        raise NotImplementedError
+
+    def priced(self, params: Models, group_params: Models, *, held_out: bool = False) -> Ask:
+        """Never asked for, likewise."""
         raise NotImplementedError
 
     def distil(self, labelling: Labelling, share: float) -> Models:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -16,7 +16,8 @@ from fairfate.engine.loop import Clients, Round, run_rounds
 from fairfate.engine.server import Server
 from fairfate.fairness.intervals import bootstrap
 from fairfate.fairness.metrics import COLLAPSED, Counts, Metric, Values, eo_diff, eqo_diff, mcc, sp_diff
-from fairfate.fairness.split_scores import choose_distilled, count_plain, cut_at
+from fairfate.fairness.objective import GroupMetric, parse_objective
+from fairfate.fairness.split_scores import choose_distilled, count_plain, cut_at, cut_everywhere, cut_step
 from fairfate.fairness.thresholds import (
     EDGES,
     Margins,
@@ -26,6 +27,7 @@ from fairfate.fairness.thresholds import (
     choose_from_scores,
 )
 from fairfate.fairness.tilt import Guard, Tilt, choose_common, choose_tilt, joint_histogram, plain_rule
+from fairfate.fairness.tilt_groups import UNIT, Ask, GroupSearch, GroupTilt
 from fairfate.federation.split import Federation
 from fairfate.models.model import Model, Models
 from fairfate.models.rows import PackedRows
@@ -42,7 +44,8 @@ class Labelling(NamedTuple):
 
     params: Models
     group_params: Models
-    tilt: Tilt
+    """(parameters,), or with more than two groups one for each but the first."""
+    tilt: Tilt | GroupTilt
 
 
 class ScoredRows(Protocol):
@@ -65,8 +68,12 @@ class ScoredRows(Protocol):
         """(groups, 2, bins) the rows that clients hold out by score: sums."""
         ...
 
-    def guess_groups(self, share: float) -> Models:
-        """A model of who is in the second group, trained as the plain strategy with an average trains one."""
+    def guess_groups(self, share: float, group: int = 1) -> Models:
+        """A model of who is in a group, trained as the plain strategy with an average trains one."""
+        ...
+
+    def priced(self, params: Models, group_params: Models, *, held_out: bool = False) -> Ask:
+        """A way to ask about prices on several guessed groups, on the rows of `joint_histograms`."""
         ...
 
     def distil(self, labelling: Labelling, share: float) -> Models:
@@ -96,9 +103,10 @@ class Rule:
 
     thresholds: Values | None = None
     """(groups,) log-odds that each group's score must exceed; the same one where it is everybody's."""
-    tilt: Tilt | None = None
+    tilt: Tilt | GroupTilt | None = None
     group_params: Models | None = None
-    """The model that guesses the group, where the rule is a tilted score."""
+    """The model that guesses the group, where the rule is a tilted score; of several groups (groups - 1, ...)
+    models."""
     about: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     """What users are told of it."""
 
@@ -115,9 +123,11 @@ PLAIN = Rule()
 def count_decisions(model: Model, params: Models, rule: Rule, rows: PackedRows) -> Counts:
     """(groups, 2, 2) counts of what a rule other than the plain one decides about rows."""
     margins = model.margins(params, rows)
-    if rule.tilt is not None and rule.group_params is not None:
-        guessed = model.margins(rule.group_params, rows)
-        return rule.tilt.counts(joint_histogram(margins, guessed, rule.tilt.bins))
+    tilt, guesses = rule.tilt, rule.group_params
+    if isinstance(tilt, GroupTilt) and guesses is not None:
+        return _count_priced(tilt, margins, [model.margins(guess, rows) for guess in guesses])
+    if isinstance(tilt, Tilt) and guesses is not None:
+        return tilt.counts(joint_histogram(margins, model.margins(guesses, rows), tilt.bins))
     assert rule.thresholds is not None
     return apply(margins, rule.thresholds)
 
@@ -128,8 +138,17 @@ def decide_rows(
     """(rows,) what a rule decides about packed rows of these groups, in their order."""
     margins = np.concatenate(model.margins(params, rows))
     if rule.tilt is not None and rule.group_params is not None:
-        return rule.tilt.decide(margins, np.concatenate(model.margins(rule.group_params, rows)))
+        return _decide_tilted(model, Labelling(params, rule.group_params, rule.tilt), rows)
     return np.asarray(margins > (0.0 if rule.thresholds is None else rule.thresholds[groups]))
+
+
+def _decide_tilted(model: Model, labelling: Labelling, rows: PackedRows) -> NDArray[np.bool_]:
+    """(rows,) what a tilted score decides about packed rows, in their order."""
+    own = np.concatenate(model.margins(labelling.params, rows))
+    each = [np.concatenate(model.margins(guess, rows)) for guess in np.atleast_2d(labelling.group_params)]
+    if isinstance(labelling.tilt, GroupTilt):
+        return labelling.tilt.decide(own, each)
+    return labelling.tilt.decide(own, each[0])
 
 
 class Decided(NamedTuple):
@@ -155,6 +174,8 @@ def choose_rule(step: Step, setup: Setup, rows: ScoredRows, params: Models, shar
     share : of the rounds whose models are averaged, for the model that guesses the group
     """
     fairness = _fairness(step, replace(setup, min_cell=0))
+    if step.name == TILT and len(setup.groups) > 2:
+        return _choose_priced(step, fairness, rows, params, share, len(setup.groups))
     if step.name == TILT:
         return _choose_tilt(step, fairness, rows, params, share)
     validation = rows.held_histograms(params) if rows.at_clients else None
@@ -181,6 +202,12 @@ def choose_rule(step: Step, setup: Setup, rows: ScoredRows, params: Models, shar
     undefined = bool(np.isnan(fairness(apply_to_histogram(counted, plain))))
     about = {**_describe(step, undefined, changes), **reached}
     return Decided(Rule(chosen, about=about), count_validation(chosen), _count_test(chosen, rows, params))
+
+
+def family_of(metric: str) -> str:
+    """The family of scores for an objective: that of sp or eo, by whatever attributes, or the general one."""
+    objective = parse_objective(metric)
+    return objective.metric if isinstance(objective, GroupMetric) else metric
 
 
 def guard_of(step: Step) -> Guard:
@@ -234,8 +261,9 @@ def _choose_tilt(step: Step, fairness: Metric, rows: ScoredRows, params: Models,
     guess = rows.guess_groups(share)
     counted = rows.joint_histograms(params, guess, bins)
     if is_distilled(step):
-        taught = Labelling(params, guess, choose_tilt(counted, fairness, family, _taught(guard)))
-        return _distil(step, fairness, rows, taught, counted, share)
+        taught = choose_tilt(counted, fairness, family, _taught(guard))
+        is_taught = bool((taught.table != plain_rule(bins).table).any())
+        return _distil(step, fairness, rows, Labelling(params, guess, taught), is_taught, share)
     if rows.at_clients:
         validation: NDArray[np.int64] | None = rows.joint_histograms(params, guess, bins, held_out=True)
     else:
@@ -264,6 +292,68 @@ def _choose_tilt(step: Step, fairness: Metric, rows: ScoredRows, params: Models,
     return Decided(rule, tilt.counts(validation), None if test is None else tilt.counts(test))
 
 
+def _choose_priced(
+    step: Step, fairness: Metric, rows: ScoredRows, params: Models, share: float, groups: int
+) -> Decided:
+    """A tilted score for more than two groups, by questions to the clients."""
+    guard, family = guard_of(step), family_of(str(step["metric"]))
+    guesses = np.stack([rows.guess_groups(share, group) for group in range(1, groups)])
+    search = GroupSearch(rows.priced(params, guesses), groups, fairness, guard, family, asked_bins(step))
+    search.run()
+    if is_distilled(step):
+        best = search.best(_taught(guard))
+        is_taught = bool((search.counts_of(best) != search.counts_of(search.plain)).any())
+        return _distil(step, fairness, rows, Labelling(params, guesses, best), is_taught, share)
+    ask_held = rows.priced(params, guesses, held_out=True) if rows.at_clients else None
+
+    def count_server(rule: GroupTilt, split: str) -> Counts | None:
+        own = rows.margins(params, split)
+        each = [scores for guess in guesses if (scores := rows.margins(guess, split)) is not None]
+        return None if own is None else _count_priced(rule, own, each)
+
+    answers: dict[bytes, Counts] = {}
+
+    def count_validation(rule: GroupTilt) -> Counts:
+        if ask_held is not None:
+            key = rule.prices.tobytes()
+            if key not in answers:
+                answers[key] = cut_everywhere(ask_held([rule])[0])[0]
+            return np.asarray(answers[key][rule.step])
+        counts = count_server(rule, "validation")
+        assert counts is not None
+        return counts
+
+    tilt, reached = reach_bound(
+        step,
+        lambda bound, slack: search.best(guard._replace(bound=bound, slack=slack)),
+        search.counts_of,
+        count_validation,
+        fairness,
+    )
+    about = {
+        **_describe(
+            step,
+            bool(np.isnan(fairness(search.counts_of(search.plain)))),
+            _split_changes(search.rows_of(tilt), tilt.step),
+        ),
+        **reached,
+        "prices": (tilt.prices / UNIT).tolist(),
+        "questions": len(search.rules),
+    }
+    rule = Rule(tilt=tilt, group_params=guesses, about=about)
+    return Decided(rule, count_validation(tilt), count_server(tilt, "test"))
+
+
+def _count_priced(rule: GroupTilt, margins: Margins, guesses: Sequence[Margins]) -> Counts:
+    """(groups, 2, 2) what prices on several guessed groups decide, from each stratum's scores."""
+    accepted = [
+        int(rule.decide(own, [guess[stratum] for guess in guesses]).sum())
+        for stratum, own in enumerate(margins)
+    ]
+    counts = [[len(own) - taken, taken] for own, taken in zip(margins, accepted, strict=True)]
+    return np.array(counts, dtype=np.int64).reshape(-1, 2, 2)
+
+
 TAUGHT = 0.8
 """Of the tolerance, for a rule that is distilled: the network that learns it is a little less accurate."""
 
@@ -277,7 +367,7 @@ def _distil(
     fairness: Metric,
     rows: ScoredRows,
     taught: Labelling,
-    counted: NDArray[np.int64],
+    is_taught: bool,
     share: float,
 ) -> Decided:
     """One plain network in the place of two and a table, and one threshold of its score for everybody.
@@ -288,20 +378,19 @@ def _distil(
     ----------
     step, fairness, rows, share : as for `choose_rule`
     taught : whose decisions are learned: the fairest rule, so that no bound has been tested yet
-    counted : the clients' joint histogram of both scores
+    is_taught : whether it decides anything otherwise than the plain model
     """
     plain, guard = taught.params, guard_of(step)
-    is_taught = bool((taught.tilt.table != plain_rule(taught.tilt.bins).table).any())
     network = rows.distil(taught, share) if is_taught else plain
     split = rows.split_histograms(plain, network)
-    held = rows.split_histograms(plain, network, held_out=True) if rows.at_clients else None
+    validation = rows.split_histograms(plain, network, held_out=True) if rows.at_clients else None
 
     def choose(bound: float, slack: float) -> float | None:
         return choose_distilled(split, fairness, guard._replace(bound=bound, slack=slack))
 
     def count_validation(cut: float | None) -> Counts:
-        if held is not None:
-            return count_plain(held) if cut is None else cut_at(held, cut)
+        if validation is not None:
+            return count_plain(validation) if cut is None else cut_at(validation, cut)
         counts = _count_common(rows, plain if cut is None else network, cut or 0.0, "validation")
         assert counts is not None
         return counts
@@ -315,12 +404,16 @@ def _distil(
     )
     released, cut = (plain, 0.0) if chosen is None else (network, chosen)
     about = {
-        **_describe(step, bool(np.isnan(fairness(count_plain(split)))), _split_changes(split, chosen)),
+        **_describe(
+            step,
+            bool(np.isnan(fairness(count_plain(split)))),
+            _split_changes(split, None if chosen is None else cut_step(chosen)),
+        ),
         **reached,
         "distilled": chosen is not None and is_taught,
-        "prices": list(taught.tilt.prices),
+        "prices": list(taught.tilt.prices) if isinstance(taught.tilt, Tilt) else [],
     }
-    rule = Rule(np.full(len(counted), cut), about=about)
+    rule = Rule(np.full(len(split), cut), about=about)
     return Decided(rule, count_validation(chosen), _count_common(rows, released, cut, "test"), released)
 
 
@@ -330,13 +423,12 @@ def _count_common(rows: ScoredRows, params: Models, cut: float, split: str) -> C
     return None if margins is None else apply(margins, np.full(len(margins) // 2, cut))
 
 
-def _split_changes(split: NDArray[np.int64], cut: float | None) -> NDArray[np.int64]:
+def _split_changes(split: NDArray[np.int64], step: int | None) -> NDArray[np.int64]:
     """(groups, 2, 2) rows by the plain model's decision and a threshold's; None for the plain one again."""
-    each = [split[:, :, own] for own in (0, 1)]
-    if cut is None:
-        rows = np.stack([part.sum(axis=(1, 2)) for part in each], axis=-1)
-        return rows[:, :, None] * np.eye(2, dtype=np.int64)
-    return np.stack([apply_to_histogram(part, np.full(len(part), cut)).sum(axis=1) for part in each], axis=1)
+    each: NDArray[np.int64] = split.sum(axis=1)  # (groups, 2, ranges)
+    if step is None:
+        return np.asarray(each.sum(axis=-1)[:, :, None] * np.eye(2, dtype=np.int64))
+    return np.stack([each[..., :step].sum(axis=-1), each[..., step:].sum(axis=-1)], axis=-1)
 
 
 # -- bounds ----------------------------------------------------------------------------------------------
@@ -344,6 +436,8 @@ def _split_changes(split: NDArray[np.int64], cut: float | None) -> NDArray[np.in
 
 SURE, FINER = 0.95, 0.01
 """How sure a bound must be reached on rows held out, and by how much less fair each next rule may be."""
+MOST_TESTS = math.ceil(1 / FINER) + 2
+"""How many rules are looked at on rows held out, at most."""
 
 Kind = TypeVar("Kind")
 
@@ -437,10 +531,7 @@ def label_by_rule(federation: Federation, model: Model, labelling: Labelling) ->
     """The training rows of clients with what a tilted score decides about each as its label."""
     x = federation.rows.x.reshape(len(federation.rows), federation.inputs)
     rows = PackedRows.pack(x, np.zeros(len(x), dtype=np.int64), 1)  # of one stratum, so in their order
-    own, guessed = (
-        np.concatenate(model.margins(params, rows)) for params in (labelling.params, labelling.group_params)
-    )
-    return federation.deciding(labelling.tilt.decide(own, guessed))
+    return federation.deciding(_decide_tilted(model, labelling, rows))
 
 
 def train_average(clients: Clients, start: Models, rounds: int, share: float) -> Models:

@@ -23,6 +23,7 @@ from fairfate.fairness.metrics import CellRows, Counts, Statistics
 from fairfate.fairness.split_scores import merge_split, split_histogram
 from fairfate.fairness.thresholds import Margins, histogram
 from fairfate.fairness.tilt import joint_histogram, merge_squares
+from fairfate.fairness.tilt_groups import Ask, GroupTilt, priced_histogram
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation
 from fairfate.federation.validation_source import scoring_rows
@@ -68,7 +69,7 @@ class Simulation:
             training.per_round,
         )
         self._honest, self._attack = federation, attack
-        self._guesses: dict[float, Models] = {}
+        self._guesses: dict[tuple[float, int], Models] = {}
         self.attackers: Attackers | None = None
         if attack is not None:
             self.attackers = Attackers.draw(attack, federation, model, streams)
@@ -433,11 +434,11 @@ class Simulation:
         """What a client sends of the scores of its rows."""
         return merge_bins(histogram(self.model.margins(params, rows)), self.federation.min_cell)
 
-    def guess_groups(self, share: float) -> Models:
-        """A model of who is in the second group, from the same rows, cohorts and batches."""
-        if share not in self._guesses:
-            self._guesses[share] = self._train_again(self._honest.guessing(1), share)
-        return self._guesses[share]
+    def guess_groups(self, share: float, group: int = 1) -> Models:
+        """A model of who is in a group, from the same rows, cohorts and batches."""
+        if (share, group) not in self._guesses:
+            self._guesses[share, group] = self._train_again(self._honest.guessing(group), share)
+        return self._guesses[share, group]
 
     def distil(self, labelling: Labelling, share: float) -> Models:
         """A model of what a rule decides about the same rows, from the same cohorts and batches."""
@@ -462,6 +463,32 @@ class Simulation:
             sent = [self._split(params, other, rows) for rows in own.values()]
             total = np.sum(self._reported_rows(np.stack(sent), np.array([*own])), axis=0)
         return total if self._secure is None else merge_split(total, min_cell)
+
+    def priced(self, params: Models, group_params: Models, *, held_out: bool = False) -> Ask:
+        """A way to ask all clients about prices on several guessed groups; each scores its rows once."""
+        federation, min_cell = self.federation, self.federation.min_cell
+        is_each = min_cell > 1 or self.attackers is not None
+        if held_out:
+            parts = list(federation.held_out) if min_cell > 1 else [federation.validation]
+            numbers = np.arange(0)
+        else:
+            own = federation.local
+            parts = list(own.values()) if is_each else [federation.all_local]
+            numbers = np.array([*own])
+        scored = [
+            (self.model.margins(params, rows), [self.model.margins(guess, rows) for guess in group_params])
+            for rows in parts
+        ]
+
+        def ask(rules: Sequence[GroupTilt]) -> NDArray[np.int64]:
+            answers = []
+            for rule in rules:
+                sent = np.stack([merge_split(priced_histogram(rule, *scores), min_cell) for scores in scored])
+                is_reported = is_each and not held_out
+                answers.append(np.sum(self._reported_rows(sent, numbers) if is_reported else sent, axis=0))
+            return np.stack(answers)
+
+        return ask
 
     def _split(self, params: Models, other: Models, rows: PackedRows) -> NDArray[np.int64]:
         own, scored = self.model.margins(params, rows), self.model.margins(other, rows)

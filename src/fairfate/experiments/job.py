@@ -188,7 +188,8 @@ def model_of_trace(
         thresholds = thresholds[:1]  # everybody's
     tilt = None
     if rule.tilt is not None and rule.group_params is not None:
-        tilt = TiltedScore(rule.tilt, model.arrays(rule.group_params))
+        models = [model.arrays(params) for params in np.atleast_2d(rule.group_params)]
+        tilt = TiltedScore(rule.tilt, tuple(models))
     if rule.about:
         counts = {key: round_counts(np.array(rule.about[key]), MIN_CELL).tolist() for key in rule.counts}
         inputs = [name for name in schema.sensitive if name in schema.features]

@@ -12,6 +12,7 @@ from fairfate.errors import InputError
 from fairfate.export.columns import MEANING, raw_columns
 from fairfate.export.onnx import array_layers, model_layers
 from fairfate.fairness.tilt import bin_edges
+from fairfate.fairness.tilt_groups import UNIT, GroupTilt
 from fairfate.models.fair_model import FairModel, TiltedScore
 
 FORMAT = 1
@@ -58,11 +59,24 @@ def _layers(layers: list[tuple[NDArray[Any], NDArray[Any]]]) -> list[dict[str, A
 
 
 def _tilt(tilt: TiltedScore) -> dict[str, Any]:
-    """One rule for everybody: a table of decisions by the ranges of both scores, and the second model."""
+    """One rule for everybody: a table of decisions by the ranges of both scores, and the second model.
+
+    For several groups, whole prices of the ranges of their scores.
+    """
+    edges = bin_edges(tilt.rule.bins).astype(float).tolist()
+    if isinstance(tilt.rule, GroupTilt):
+        return {
+            "edges": edges,
+            "family": tilt.rule.family,
+            "unit": UNIT,
+            "prices": tilt.rule.prices.tolist(),
+            "threshold": tilt.rule.threshold,
+            "layers-of-groups": [_layers(array_layers(arrays)) for arrays in tilt.models],
+        }
     return {
-        "edges": bin_edges(tilt.rule.bins).astype(float).tolist(),
+        "edges": edges,
         "table": tilt.rule.table.astype(int).tolist(),
-        "layers": _layers(array_layers(tilt.arrays)),
+        "layers": _layers(array_layers(tilt.models[0])),
     }
 
 

@@ -15,8 +15,9 @@ from fairfate.data.groups import band_names
 from fairfate.data.schema import Vocabulary
 from fairfate.errors import InputError, check
 from fairfate.export.columns import MEANING, TEXT, RawColumn, raw_columns
-from fairfate.fairness.tilt import bin_edges
-from fairfate.models.fair_model import FairModel, TiltedScore
+from fairfate.fairness.tilt import SP, Tilt, bin_edges
+from fairfate.fairness.tilt_groups import UNIT, GroupTilt
+from fairfate.models.fair_model import FairModel
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -57,7 +58,11 @@ def to_onnx(model: FairModel) -> ModelProto:
     if model.tilt is None:
         _decide(graph, margin)
     else:
-        _decide_by_table(graph, model.tilt, margin, _network(graph, encoded, array_layers(model.tilt.arrays)))
+        guesses = [_network(graph, encoded, array_layers(arrays)) for arrays in model.tilt.models]
+        if isinstance(model.tilt.rule, GroupTilt):
+            _decide_by_prices(graph, model.tilt.rule, margin, guesses)
+        else:
+            _decide_by_table(graph, model.tilt.rule, margin, guesses[0])
     exported = onnx.helper.make_model(
         graph.build(),
         producer_name="fairfate",
@@ -239,12 +244,42 @@ def _decide(graph: _Graph, margin: str) -> None:
     graph.node("Gather", [labels, index], output=graph.prediction)
 
 
-def _decide_by_table(graph: _Graph, tilt: TiltedScore, margin: str, group_margin: str) -> None:
+def _decide_by_prices(graph: _Graph, rule: GroupTilt, margin: str, guesses: Sequence[str]) -> None:
+    """The outcome that is decided, by whole prices on the ranges that the scores of several groups are in."""
+
+    def number(value: int) -> str:
+        return graph.constant(value, np.int64)
+
+    def middle(score: str) -> str:
+        twice = graph.node("Mul", [_range(graph, score, rule.bins), number(2)])
+        return graph.node("Add", [twice, number(1)])
+
+    def total(prices: Sequence[int]) -> str:
+        parts = [graph.node("Mul", [own, number(price)]) for own, price in zip(groups, prices, strict=True)]
+        sum_of = parts[0]
+        for part in parts[1:]:
+            sum_of = graph.node("Add", [sum_of, part])
+        return sum_of
+
+    own, groups, most = middle(margin), [middle(guess) for guess in guesses], 2 * rule.bins
+    first, second = rule.prices.tolist()
+    if rule.family == SP:
+        score = graph.node("Add", [graph.node("Mul", [own, number(UNIT)]), total(first)])
+    else:
+        favourable = graph.node("Mul", [own, graph.node("Add", [number(UNIT * most), total(first)])])
+        rest = graph.node("Mul", [graph.node("Sub", [number(most), own]), total(second)])
+        score = graph.node("Add", [favourable, rest])
+    reached = graph.node("GreaterOrEqual", [score, number(rule.threshold)])
+    labels = graph.constant([*graph.model.labels], object)
+    graph.node("Gather", [labels, graph.cast(reached, np.int64)], output=graph.prediction)
+
+
+def _decide_by_table(graph: _Graph, tilt: Tilt, margin: str, group_margin: str) -> None:
     """The outcome that is decided, by the ranges that both scores are in."""
-    bins = tilt.rule.bins
+    bins = tilt.bins
     row, column = _range(graph, margin, bins), _range(graph, group_margin, bins)
     field = graph.node("Add", [graph.node("Mul", [row, graph.constant(bins, np.int64)]), column])
-    accepted = graph.node("Gather", [graph.constant(tilt.rule.table.ravel(), np.int64), field])
+    accepted = graph.node("Gather", [graph.constant(tilt.table.ravel(), np.int64), field])
     labels = graph.constant([*graph.model.labels], object)
     graph.node("Gather", [labels, accepted], output=graph.prediction)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from fairfate.data import Schema
 from fairfate.errors import InputError
 from fairfate.fairness.tilt import Tilt
+from fairfate.fairness.tilt_groups import GroupTilt
 from fairfate.models.fair_model import FairModel, Frame, TiltedScore
 
 
@@ -26,7 +27,9 @@ class FairPipeline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sci
     thresholds : the log-odds that each group's score must exceed, or everybody's, or None
     about : where the model comes from, as JSON
     table : by the ranges of the score and of the guessed group, whether the favourable outcome is decided
-    group_arrays : the layers of the model that guesses the group, by name
+    group_arrays : the layers of the model that guesses the group, by name; of several groups, of each but the
+        first
+    prices, form : with several groups, the prices, and the family, ranges and threshold of their rule
     """
 
     def __init__(
@@ -36,7 +39,9 @@ class FairPipeline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sci
         thresholds: NDArray[np.float64] | None = None,
         about: str = "{}",
         table: NDArray[np.uint8] | None = None,
-        group_arrays: Mapping[str, NDArray[Any]] | None = None,
+        group_arrays: Mapping[str, NDArray[Any]] | Sequence[Mapping[str, NDArray[Any]]] | None = None,
+        prices: NDArray[np.int64] | None = None,
+        form: Sequence[Any] | None = None,
     ) -> None:
         self.schema = schema
         self.arrays = arrays
@@ -44,6 +49,8 @@ class FairPipeline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sci
         self.about = about
         self.table = table
         self.group_arrays = group_arrays
+        self.prices = prices
+        self.form = form
 
     @classmethod
     def from_model(cls, model: FairModel) -> FairPipeline:
@@ -53,17 +60,26 @@ class FairPipeline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sci
         cuts = None if model.thresholds is None else np.array(model.thresholds, dtype=np.float64)
         arrays = {name: np.array(array) for name, array in model.arrays.items()}
         about, tilt = json.dumps(dict(model.about), ensure_ascii=False), model.tilt
-        table = None if tilt is None else tilt.rule.table.astype(np.uint8)
-        guess = None if tilt is None else {name: np.array(array) for name, array in tilt.arrays.items()}
-        return cls(model.schema.to_json(), arrays, cuts, about, table, guess)
+        schema = model.schema.to_json()
+        if tilt is None:
+            return cls(schema, arrays, cuts, about)
+        guesses = [{name: np.array(array) for name, array in each.items()} for each in tilt.models]
+        if isinstance(tilt.rule, GroupTilt):
+            form = [tilt.rule.family, tilt.rule.bins, tilt.rule.step]
+            return cls(schema, arrays, cuts, about, None, guesses, tilt.rule.prices, form)
+        return cls(schema, arrays, cuts, about, tilt.rule.table.astype(np.uint8), guesses[0])
 
     @property
     def model(self) -> FairModel:
         """The model inside."""
         schema = Schema.from_json(self.schema, "the pipeline's schema")
         tilt = None
-        if self.table is not None and self.group_arrays is not None:
-            tilt = TiltedScore(Tilt(np.asarray(self.table, dtype=bool)), self.group_arrays)
+        if self.table is not None and isinstance(self.group_arrays, Mapping):
+            tilt = TiltedScore(Tilt(np.asarray(self.table, dtype=bool)), (self.group_arrays,))
+        elif self.form is not None and self.group_arrays is not None:
+            family, bins, step = self.form
+            rule = GroupTilt(str(family), int(bins), np.asarray(self.prices, dtype=np.int64), int(step))
+            tilt = TiltedScore(rule, tuple(each for each in self.group_arrays if isinstance(each, Mapping)))
         return FairModel(self.arrays, schema, self.thresholds, json.loads(self.about), tilt=tilt)
 
     @property

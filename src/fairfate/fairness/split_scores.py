@@ -58,10 +58,15 @@ def cut_everywhere(rows: NDArray[np.int64]) -> tuple[Counts, NDArray[np.float64]
 
 def cut_at(rows: NDArray[np.int64], threshold: float) -> Counts:
     """(groups, 2, 2) what is decided by a threshold between two ranges."""
-    index = int(np.searchsorted(_ends(), threshold, side="left"))
+    index = cut_step(threshold)
     everybody = rows.sum(axis=-2)
     rejected = everybody[..., :index].sum(axis=-1)
     return np.stack([rejected, everybody.sum(axis=-1) - rejected], axis=-1)
+
+
+def cut_step(threshold: float) -> int:
+    """How many ranges are below a threshold between two of them."""
+    return int(np.searchsorted(_ends(), threshold, side="left"))
 
 
 def choose_distilled(rows: NDArray[np.int64], fairness: Metric, guard: Guard) -> float | None:

@@ -67,6 +67,12 @@ class Federation:
         """The rows of those clients that have some, to score models on."""
         return {k: self.rows.packed(k, self.groups) for k in range(self.clients) if self.sizes[k]}
 
+    @cached_property
+    def all_local(self) -> PackedRows:
+        """The rows of all clients together."""
+        x = self.rows.x.reshape(len(self.rows), self.inputs)
+        return PackedRows.pack(x, self.rows.cell.astype(np.int64), self.groups)
+
     def guessing(self, group: int) -> Federation:
         """The same training rows where the label is whether a row is in a group, and the group its label."""
         outcome, own_group = self.rows.cell & 1, self.rows.cell >> 1

@@ -21,6 +21,7 @@ from fairfate.errors import InputError, check, listing
 from fairfate.fairness.metrics import Counts
 from fairfate.fairness.thresholds import BINS, Margins
 from fairfate.fairness.tilt import joint_histogram
+from fairfate.fairness.tilt_groups import Ask, GroupTilt
 from fairfate.federation.seeds import Streams
 from fairfate.federation.validation_source import describe_sample
 from fairfate.flower.logs import log
@@ -30,12 +31,14 @@ from fairfate.flower.messages import (
     BROADCAST,
     DECISION,
     GROUP,
+    GUESSED,
     HELD,
     HELD_SEED,
     HELD_SHARE,
     HISTOGRAM,
     MODEL,
     PART,
+    PRICES,
     ROUND,
     SCORES,
     SPEC,
@@ -527,14 +530,28 @@ class FlowerClients:
         """(groups, 2, bins) the rows that clients hold out by score: sums."""
         return self._ask_histograms([params], {PART: HELD})
 
-    def guess_groups(self, share: float) -> Models:
-        """A model of who is in the second group, trained by as many rounds again."""
-        return self.retrain({TARGET: GROUP}, [], share)
+    def guess_groups(self, share: float, group: int = 1) -> Models:
+        """A model of who is in a group, trained by as many rounds again."""
+        more = {} if self.rows.groups == 2 else {GUESSED: group}
+        return self.retrain({TARGET: GROUP, **more}, [], share)
 
     def distil(self, labelling: Labelling, share: float) -> Models:
         """A model of what a rule decides, trained by as many rounds again on labels that clients make."""
         about = {TARGET: DECISION, TABLE: labelling.tilt.text}
-        return self.retrain(about, [labelling.params, labelling.group_params], share)
+        return self.retrain(about, [labelling.params, *np.atleast_2d(labelling.group_params)], share)
+
+    def priced(self, params: Models, group_params: Models, *, held_out: bool = False) -> Ask:
+        """A way to ask clients about prices on several guessed groups."""
+        number = 0
+
+        def ask(rules: Sequence[GroupTilt]) -> NDArray[np.int64]:
+            nonlocal number
+            number += 1
+            about: dict[str, Any] = {PART: HELD} if held_out else {}
+            about |= {PRICES: [rule.text for rule in rules], ROUND: number}
+            return self._ask_histograms([params, *group_params], about, (2, BINS), len(rules))
+
+        return ask
 
     def joint_rows(
         self, params: Models, group_params: Models, bins: int, split: str
@@ -556,10 +573,15 @@ class FlowerClients:
         return self._ask_histograms([params, other], {**part, SPLIT: True}, (2, BINS))
 
     def _ask_histograms(
-        self, models: Sequence[Models], about: Mapping[str, str | int], bins: tuple[int, ...] = (BINS,)
+        self,
+        models: Sequence[Models],
+        about: Mapping[str, Any],
+        bins: tuple[int, ...] = (BINS,),
+        rules: int = 0,
     ) -> NDArray[np.int64]:
-        """The clients' rows by group, label and the ranges of one or two models' scores: sums."""
-        shape, records = (self.rows.groups, 2, *bins), [*map(self.server.layout.record, models)]
+        """The clients' rows by group, label and the ranges of models' scores: sums; for each rule, if any."""
+        strata = (self.rows.groups, 2, *bins)
+        shape, records = (rules, *strata) if rules else strata, [*map(self.server.layout.record, models)]
         arrays = {f"{MODEL}{number}": record for number, record in enumerate(records)}
         arrays = arrays if len(records) > 1 else {"arrays": records[0]}
         most = self._most_held if PART in about else self.policy.most_counted
@@ -570,11 +592,13 @@ class FlowerClients:
             return RecordDict({**arrays, "config": ConfigRecord(asked)})
 
         def read(reply: Message, name: str) -> NDArray[np.int64]:
-            return read_counts(reply, HISTOGRAM, shape, most(name), self.policy.min_cell, self.policy.noise)
+            least = self.policy.min_cell
+            return read_counts(reply, HISTOGRAM, shape, most(name), least, self.policy.noise, max(rules, 1))
 
         counts = ask_counts(self.grid, self._everybody(), question, read, self.timeout)
         total = np.asarray(sum(counts, np.zeros(shape, dtype=np.int64)))
-        empty = np.flatnonzero(total.sum(axis=tuple(range(1, total.ndim))) <= 0)
+        first = total[0] if rules else total
+        empty = np.flatnonzero(first.sum(axis=tuple(range(1, first.ndim))) <= 0)
         if len(empty):
             raise InputError(
                 f"thresholds from clients must have rows of every group, got none of group {empty[0]}"

@@ -43,6 +43,9 @@ DECISION, TABLE, SPLIT = "decision", "table", "split"
 """In a config: what is trained for, where that is what a rule for everybody decides about a row; and its
 table of decisions, as text. In a query for a histogram: that it is of the second model's score, and is split
 by the first one's decision."""
+GUESSED, PRICES = "guessed", "prices"
+"""In a config, with more than two groups: the number of the group that is guessed. In a query for histograms
+of tilted scores: the rules, as text; its number in the search is its round."""
 HELD_SHARE, HELD_SEED = "held-share", "held-seed"
 """In a config: the share of its rows that a client holds out, and the seed by which it chooses them."""
 PART, HELD = "part", "held"

@@ -259,6 +259,7 @@ def read_counts(
     most: float,
     min_cell: int = 0,
     noise: float = 0.0,
+    histograms: int = 1,
 ) -> NDArray[np.int64]:
     """Counts of rows in a reply; MismatchError if they make no sense.
 
@@ -270,6 +271,7 @@ def read_counts(
     most : how many rows the client may have
     min_cell : clients tell of no fewer rows, but may of none
     noise : how far below 0 a count may be
+    histograms : how many there are, all of the same rows
     """
     if reply.has_error():
         raise MismatchError(f"error {reply.error.code}: {reply.error.reason}")
@@ -279,9 +281,14 @@ def read_counts(
         raise MismatchError(f"'{kind}' is not {size} numbers")
     if not all(isinstance(number, int) and -noise <= number < MOST_EXAMPLES for number in given):
         raise MismatchError(f"'{kind}' is not whole numbers >= {0 - noise:g}")
-    counts, models = np.array(given, dtype=np.int64).reshape(shape), shape[0] if kind == SCORES else 1
+    counts = np.array(given, dtype=np.int64).reshape(shape)
+    models = shape[0] if kind == SCORES else histograms
     if kind == SCORES and (counts.sum(axis=-1) != counts[0].sum(axis=-1)).any():
         raise MismatchError(f"'{kind}' is not of the same rows for all models")
+    if histograms > 1:
+        rows = counts.reshape(histograms, shape[1] * shape[2], -1).sum(axis=-1)
+        if (rows != rows[0]).any():
+            raise MismatchError(f"'{kind}' is not of the same rows for all rules")
     total = sum(given[: size // models])  # Python's integers: those of NumPy could wrap around
     if total >= MOST_EXAMPLES or total > most:
         raise MismatchError(f"'{kind}' is of {total} rows, over the limit")

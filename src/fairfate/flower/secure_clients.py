@@ -163,7 +163,11 @@ class SecureClients(FlowerClients):
         return np.asarray(round_counts(total, self.rule.min_cell)[0])
 
     def _ask_histograms(
-        self, models: Sequence[Models], about: Mapping[str, str | int], bins: tuple[int, ...] = (BINS,)
+        self,
+        models: Sequence[Models],
+        about: Mapping[str, Any],
+        bins: tuple[int, ...] = (BINS,),
+        rules: int = 0,
     ) -> NDArray[np.int64]:
         shape, (params,) = (self.rows.groups, 2, *bins), models  # of one model: +tilt is refused
         arrays = {"arrays": self.server.layout.record(params)}

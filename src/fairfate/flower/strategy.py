@@ -42,6 +42,7 @@ from fairfate.flower.logs import RoundSummary, log, one_line, run_summary
 from fairfate.flower.messages import (
     DECISION,
     GROUP,
+    GUESSED,
     HELD_SHARE,
     LEARNING_RATE,
     MODEL,
@@ -305,8 +306,8 @@ class FlowerStrategy(Base):
         if trace.thresholds is not None:
             log(INFO, "Thresholds: %s", ", ".join(f"{value:.4f}" for value in trace.thresholds))
         elif trace.rule.tilt is not None:
-            first, second = trace.rule.tilt.prices
-            log(INFO, "One rule for everybody: prices %.4f and %.4f", first, second)
+            prices = np.ravel(trace.rule.about["prices"])
+            log(INFO, "One rule for everybody: prices %s", " and ".join(f"{price:.4f}" for price in prices))
         elif clients.at_clients:
             trace.validation = CountsRecord([clients.validate_released(recorder.released)])
 
@@ -328,8 +329,11 @@ class FlowerStrategy(Base):
         share : of the rounds whose models are averaged
         """
         target = str(about[TARGET])
+        name = f"{target}-{about[GUESSED]}" if GUESSED in about else target
         log(INFO, "")
         log(INFO, "%s, by as many rounds again", _TARGETS[target])
+        if GUESSED in about and self.rows.grouping is not None:
+            log(INFO, "The group: %s", self.rows.grouping.names[int(about[GUESSED])])
         rows = ServerRows(None, None, self.rows.source)
         server = FlowerServer(AVERAGING, initial_arrays, rows, self.policy)
         parts = self.cohorts, self.policy, self.streams, self.roster, dict(about), self.keys
@@ -339,7 +343,7 @@ class FlowerStrategy(Base):
         records = [clients.server.layout.record(params) for params in models]
         retraining.beside = {f"{MODEL}{number}": record for number, record in enumerate(records)}
         recorder = Recorder(parse_spec(f"fedavg+average:share={plain(share)}", "eqo"), server, clients.rounds)
-        file = None if self.checkpoint is None else target_checkpoint(self.checkpoint, target)
+        file = None if self.checkpoint is None else target_checkpoint(self.checkpoint, name)
         digest = hashlib.sha256(b"".join(params.tobytes() for params in models)).hexdigest()
         identity = {**self._identity(), **about, **({"models": digest} if models else {})}
         saved = Checkpoint(file, identity, 0.0, strict=True)
@@ -531,7 +535,7 @@ class FlowerStrategy(Base):
 
 
 _TARGETS = {
-    GROUP: "The model that guesses the group",
+    GROUP: "A model that guesses the group",
     DECISION: "One plain network, of what the rule decides",
 }
 """What is trained after the strategy's own model."""
@@ -544,7 +548,7 @@ def target_checkpoint(path: Path, target: str) -> Path:
 
 def checkpoints(path: Path) -> list[Path]:
     """All files in which a run keeps its rounds."""
-    return [path, *(target_checkpoint(path, target) for target in _TARGETS)]
+    return [path, *(other for target in _TARGETS for other in path.parent.glob(f"{path.stem}-{target}*"))]
 
 
 def _check_rows(spec: Spec, rows: ServerRows, setup: Setup, secure_sums: SecureSums | None) -> Needs:

@@ -19,7 +19,9 @@ from fairfate.data.table import note_merged_outcomes
 from fairfate.errors import InputError, check, is_utf8, listing, unknown
 from fairfate.fairness.disclosure import MIN_CELL, round_counts
 from fairfate.fairness.metrics import Counts, Values, count
-from fairfate.fairness.tilt import Tilt
+from fairfate.fairness.thresholds import BINS as RANGES
+from fairfate.fairness.tilt import EO, SP, Tilt
+from fairfate.fairness.tilt_groups import EQO, MOST_BINS, MOST_PRICE, GroupTilt
 from fairfate.models.mlp import margins_of
 from fairfate.storage import read_arrays, write_arrays
 
@@ -61,9 +63,15 @@ class Scored(NamedTuple):
 class TiltedScore(NamedTuple):
     """One rule for everybody, by a person's score and by what a second model guesses of the group."""
 
-    rule: Tilt
-    arrays: Mapping[str, NDArray[Any]]
-    """The layers of the model that guesses whether somebody is in the second group, by name."""
+    rule: Tilt | GroupTilt
+    models: tuple[Mapping[str, NDArray[Any]], ...]
+    """For each group but the first, the layers of the model that guesses who is in it, by name."""
+
+    def excess(self, margins: NDArray[np.float64], guesses: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+        """(rows,) by how much the log-odds exceed what they must exceed, given those of each guess."""
+        if isinstance(self.rule, GroupTilt):
+            return self.rule.excess(margins, guesses)
+        return self.rule.excess(margins, guesses[0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +137,8 @@ class FairModel:
     def rule(self) -> str:
         """How it decides, in a few words; empty where that is by its own score."""
         if self.tilt is not None:
-            return "one rule for everybody, by the score and the guessed group"
+            guess = "group" if len(self.tilt.models) == 1 else "groups"
+            return f"one rule for everybody, by the score and the guessed {guess}"
         if self.thresholds is None:
             return ""
         if self.common_threshold is not None:
@@ -174,7 +183,8 @@ class FairModel:
             x = self.schema.encoder.transform(rows.features[block])
             margins[block] = self.margins(x)
             if self.tilt is not None and decide:
-                excess[block] = self.tilt.rule.excess(margins[block], self._margins(self.tilt.arrays, x))
+                guesses = [self._margins(arrays, x) for arrays in self.tilt.models]
+                excess[block] = self.tilt.excess(margins[block], guesses)
         with np.errstate(over="ignore"):
             probability = 1 / (1 + np.exp(-margins))
         if self.tilt is None or not decide:
@@ -252,9 +262,7 @@ class FairModel:
         if self.thresholds is not None:
             tensors["thresholds"] = np.asarray(self.thresholds, dtype=np.float64)
         if self.tilt is not None:
-            tensors |= {f"{_GROUP}{name}": np.asarray(array) for name, array in self.tilt.arrays.items()}
-            tensors[_TABLE] = self.tilt.rule.table.astype(np.uint8)
-            tensors[_PRICES] = np.array([*self.tilt.rule.prices, self.tilt.rule.threshold])
+            tensors |= _write_tilt(self.tilt)
         about = {"version": __version__, **self.about, "schema": json.loads(self.schema.to_json())}
         file = Path(path)
         write_arrays(file, tensors, {**about, "format": FORMAT})
@@ -300,12 +308,59 @@ _TABLE, _PRICES, _GROUP = "tilt.table", "tilt.prices", "tilt.group."
 """Names of a tilted score's arrays in a file; the last begins those of the model that guesses the group."""
 
 
+_FAMILY = "tilt.family"
+"""A rule for several groups has whole prices and no table: its form, ranges and threshold's step."""
+_FAMILIES = (SP, EO, EQO)
+
+
+def _write_tilt(tilt: TiltedScore) -> dict[str, NDArray[Any]]:
+    """A tilted score as arrays of a file."""
+    if isinstance(tilt.rule, GroupTilt):
+        form = [_FAMILIES.index(tilt.rule.family), tilt.rule.bins, tilt.rule.step]
+        tensors = {_FAMILY: np.array(form, dtype=np.int64), _PRICES: tilt.rule.prices}
+        for number, arrays in enumerate(tilt.models, start=1):
+            tensors |= {f"{_GROUP}{number}.{name}": np.asarray(array) for name, array in arrays.items()}
+        return tensors
+    return {
+        **{f"{_GROUP}{name}": np.asarray(array) for name, array in tilt.models[0].items()},
+        _TABLE: tilt.rule.table.astype(np.uint8),
+        _PRICES: np.array([*tilt.rule.prices, tilt.rule.threshold]),
+    }
+
+
+def _read_group_tilt(
+    arrays: Mapping[str, NDArray[Any]], form: NDArray[Any], prices: NDArray[Any] | None, where: str
+) -> TiltedScore:
+    """A tilted score for several groups."""
+    models: dict[int, dict[str, NDArray[Any]]] = {}
+    for name, array in arrays.items():
+        number, _, layer = name.partition(".")
+        check(number.isdecimal() and bool(layer), where, "others")
+        models.setdefault(int(number), {})[layer] = array
+    is_form = form.shape == (3,) and form.dtype == np.int64 and prices is not None
+    is_form = is_form and prices is not None and prices.dtype == np.int64
+    if not is_form or prices is None or sorted(models) != [*range(1, len(models) + 1)]:
+        raise InputError(f"{where}, got parts")
+    family, bins, step = form.tolist()
+    is_rule = (
+        0 <= family < len(_FAMILIES) and 2 <= bins <= MOST_BINS and bins % 2 == 0 and 0 <= step <= RANGES
+    )
+    is_rule = is_rule and prices.shape == (2, len(models)) and len(models) > 0
+    check(is_rule and bool((np.abs(prices) <= MOST_PRICE).all()), where, "others")
+    rule = GroupTilt(_FAMILIES[family], bins, prices, step)
+    return TiltedScore(rule, tuple(models[number] for number in sorted(models)))
+
+
 def _read_tilt(tensors: dict[str, NDArray[Any]], file: Path) -> TiltedScore | None:
     """Take a tilted score from a file's arrays, if it has one."""
     arrays = {
         name.removeprefix(_GROUP): tensors.pop(name) for name in list(tensors) if name.startswith(_GROUP)
     }
-    table, prices = tensors.pop(_TABLE, None), tensors.pop(_PRICES, None)
+    table, prices, form = (tensors.pop(name, None) for name in (_TABLE, _PRICES, _FAMILY))
+    if form is not None and table is None:
+        return _read_group_tilt(
+            arrays, form, prices, f"model '{file}' must have a whole rule and its models of the groups"
+        )
     if table is None and prices is None and not arrays:
         return None
     where = f"model '{file}' must have a whole rule and its model of the group"
@@ -314,7 +369,7 @@ def _read_tilt(tensors: dict[str, NDArray[Any]], file: Path) -> TiltedScore | No
     is_table = table.ndim == 2 and len(table) == table.shape[1] > 1 and bool(np.isin(table, (0, 1)).all())
     check(is_table and prices.shape == (3,) and bool(np.isfinite(prices).all()), where, "others")
     first, second, threshold = map(float, prices)
-    return TiltedScore(Tilt(table.astype(bool), (first, second), threshold), arrays)
+    return TiltedScore(Tilt(table.astype(bool), (first, second), threshold), (arrays,))
 
 
 def _round(counts: Any, groups: int) -> Any:
@@ -329,8 +384,8 @@ def _round(counts: Any, groups: int) -> Any:
 def _check(model: FairModel, file: Path) -> None:
     """Refuse arrays that do not belong together."""
     where = f"model '{file}'"
-    group_arrays = {} if model.tilt is None else model.tilt.arrays
-    numbers = all(np.isfinite(array).all() for array in [*model.arrays.values(), *group_arrays.values()])
+    models = [model.arrays] if model.tilt is None else [model.arrays, *model.tilt.models]
+    numbers = all(np.isfinite(array).all() for arrays in models for array in arrays.values())
     check(numbers, f"{where} must hold finite numbers", "NaN or infinity")
     if model.thresholds is not None:
         right = np.shape(model.thresholds) in ((len(model.groups),), (1,))
@@ -341,7 +396,7 @@ def _check(model: FairModel, file: Path) -> None:
     if model.network is None and "w1" not in model.arrays:
         return  # the user's own; it needs its network to score
     try:
-        for arrays in [model.arrays, *([group_arrays] if group_arrays else [])]:
+        for arrays in models:
             margins = model._margins(arrays, np.zeros((3, model.schema.encoder.inputs), dtype=np.float32))
             check(
                 np.shape(margins) == (3,),

@@ -13,7 +13,7 @@ SHARED = {
     COMMON: "Everybody is decided by one threshold of the score, which the server has chosen from what the"
     " clients count.",
     TILT: "Everybody is decided by one rule: the score, and a price on the group that a second model guesses"
-    " from the same columns.",
+    " from the same columns (with more than two groups, a price and a model for each but the first).",
 }
 """How is decided where that is the same for everybody."""
 DISTILLED = (

@@ -361,7 +361,7 @@ class Spec:
                 " that file with --plugin (plugins=...)"
             )
         if self.step(TILT) is not None:
-            setup.check_two_groups(TILT)
+            check(len(setup.groups) > 1, f"{TILT} must be run with two groups or more", len(setup.groups))
         strategy = _ENTRIES[self.name].make(setup, dict(self.settings))
         for step in self.base.steps:
             strategy = robust(strategy, step)

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from fairfate._version import __version__
 from fairfate.data import Schema
+from fairfate.engine.rules import family_of
 from fairfate.errors import InputError
-from fairfate.fairness.tilt import Tilt
+from fairfate.fairness.tilt_groups import MOST_QUESTIONS, GroupTilt, family_name, most_rules, read_rule
 from fairfate.federation.validation_source import CROSS, SECURE, parse_validation_source
 from fairfate.flower.app.node import NodeConfig
 from fairfate.flower.app.site_state import ANSWERED, SiteFolder, State
@@ -45,6 +46,7 @@ from fairfate.flower.messages import (
     COHORT,
     DECISION,
     GROUP,
+    GUESSED,
     HELD,
     HELD_SEED,
     HELD_SHARE,
@@ -52,6 +54,7 @@ from fairfate.flower.messages import (
     MEMBERS,
     MODEL,
     PART,
+    PRICES,
     QUESTION,
     ROUND,
     SHARES,
@@ -98,11 +101,11 @@ _KEYS = {
     FIT: _QUERY_KEYS,
     ROWS: _QUERY_KEYS,
     SCORES: (*_QUERY_KEYS, *_HELD_KEYS, ASK, "groups", ROUND),
-    HISTOGRAM: (*_QUERY_KEYS, *_HELD_KEYS, ASK, "groups", PART, BINS, SPLIT),
+    HISTOGRAM: (*_QUERY_KEYS, *_HELD_KEYS, ASK, "groups", PART, BINS, SPLIT, PRICES, ROUND),
     UNMASK: (*(ASK, QUESTION, ROUND, PART, ATTEMPT, SUM_PART, SURVIVORS, SHARES, MEMBERS, SIGNATURES),),
     TRAIN: (
         *(SCHEMA, "seed", "protocol", "epochs", "batch-size", "learning-rate", "l2", "hidden", ROUND),
-        *("strategy", "num-rounds", LEARNING_RATE, BROADCAST, TARGET, TABLE),
+        *("strategy", "num-rounds", LEARNING_RATE, BROADCAST, TARGET, GUESSED, TABLE),
         *_HELD_KEYS,
     ),
 }
@@ -271,13 +274,16 @@ class Gate:
         if kind == TRAIN:
             study.check_settings(config)
             self._check_strategy(config)
-        if {TARGET, BINS, TABLE, SPLIT} & set(config):
-            self._check_tilt(config)
+        groups = len(schema.grouping)
+        if {TARGET, GUESSED, BINS, TABLE, SPLIT, PRICES} & set(config):
+            self._check_tilt(config, groups)
+        if kind == HISTOGRAM and (ROUND in config) != (PRICES in config):
+            raise NotInStudyError("a number of a question without prices, or prices without it")
         records = {name: record for name, record in content.items() if name != "config"}
         if kind == SCORES:
             self._check_scored(_whole(config, ROUND, 1, study.training.rounds + 1), len(records))
-        pair = bool({BINS, SPLIT, TABLE} & set(config))
-        names = _model_names(kind, 2 if pair else 0 if kind == TRAIN else len(records))
+        sent = 2 if {BINS, SPLIT} & set(config) else 0 if kind == TRAIN else len(records)
+        names = _model_names(kind, groups if {PRICES, TABLE} & set(config) else sent)
         if set(records) != set(names):
             raise NotInStudyError("records that do not belong to this question")
         models: list[Mapping[str, NDArray[Any]]] = []
@@ -331,7 +337,7 @@ class Gate:
         if not numbers or not all(abs(number) <= limits.max_told for number in broadcast):
             raise NotInStudyError(f"'{BROADCAST}' is not at most {most} numbers within {limits.max_told:g}")
 
-    def _check_tilt(self, config: Mapping[str, Any]) -> None:
+    def _check_tilt(self, config: Mapping[str, Any], groups: int) -> None:
         """What only a rule for everybody asks for: other models, and histograms of two models' scores."""
         training = self.study.training
         steps = [parse_spec(text, training.metric).step(TILT) for text in training.strategies]
@@ -346,8 +352,19 @@ class Gate:
             raise NotInStudyError(f"split {one_line(repr(config[SPLIT]), 40)}")
         if (TABLE in config) != (config.get(TARGET) == DECISION):
             raise NotInStudyError("a rule's table without its training, or that without a table")
-        if TABLE in config and _table_bins(config[TABLE]) not in distilled:
+        if TABLE in config and _rule_form(config[TABLE]) not in {(bins, groups) for bins in distilled}:
             raise NotInStudyError("a table that no rule of the study has")
+        if GUESSED in config or (groups > 2 and config.get(TARGET) == GROUP):
+            if config.get(TARGET) != GROUP or groups == 2:
+                raise NotInStudyError("a guessed group where none is")
+            _whole(config, GUESSED, 1, groups - 1)
+        if BINS in config and groups > 2:
+            raise NotInStudyError("a histogram of both scores with more than two groups")
+        if PRICES in config:
+            forms = {
+                (family_name(family_of(str(s["metric"]))), asked_bins(s)) for s in steps if s is not None
+            }
+            _check_prices(config, groups, forms)
 
     def _check_scored(self, number: int, models: int) -> None:
         """How many models may be scored at once: those of a round, or the released one after the last."""
@@ -372,15 +389,20 @@ class Gate:
             for name in {"client", "seed", HELD_SEED, SPEC} & set(config):
                 if state.fixed.setdefault(f"{run}/{name}", config[name]) != config[name]:
                     raise NotInStudyError(f"another {name} than earlier in the run")
+            if PRICES in config:
+                scored = hashlib.sha256(_model_bytes(question.models)).hexdigest()
+                if state.fixed.setdefault(f"{run}/{PRICES}", scored) != scored:
+                    raise NotInStudyError("other models than earlier in the search")
             if TABLE in config:
                 rule = hashlib.sha256(str(config[TABLE]).encode() + _model_bytes(question.models[1:]))
                 if state.fixed.setdefault(f"{run}/{TABLE}", rule.hexdigest()) != rule.hexdigest():
                     raise NotInStudyError("another rule to learn than earlier in the run")
             if kind in (TRAIN, SCORES):
-                target = f"/{config[TARGET]}" if TARGET in config else ""
+                target = f"/{config[TARGET]}{config.get(GUESSED, '')}" if TARGET in config else ""
                 self._count_attempt(state, f"{run}/{kind}/{config[ROUND]}{target}", question)
             elif kind == HISTOGRAM:  # of the released model
                 split = f"/{SPLIT}" if SPLIT in config else ""
+                split += f"/{PRICES}/{config[ROUND]}" if PRICES in config else ""
                 self._count_attempt(state, f"{run}/{kind}/{config.get(PART, '')}{split}", question)
             if self.study.limits.secure_sums and kind in SUMMED:
                 content = content_checksum(config, question.models)
@@ -438,12 +460,30 @@ def _model_bytes(models: Sequence[Mapping[str, NDArray[Any]]]) -> bytes:
     )
 
 
-def _table_bins(text: object) -> int:
-    """Of how many ranges the table in a text is; 0 for none."""
+def _rule_form(text: object) -> tuple[int, int]:
+    """The ranges of the rule in a text, and for how many groups it is; 0 for none."""
     try:
-        return Tilt.from_text(text).bins if isinstance(text, str) and len(text) <= _MOST_TABLE else 0
+        rule = read_rule(text) if isinstance(text, str) and len(text) <= _MOST_TABLE else None
     except ValueError:
-        return 0
+        rule = None
+    if isinstance(rule, GroupTilt):
+        return rule.bins, rule.prices.shape[1] + 1
+    return (0, 0) if rule is None else (rule.bins, 2)
+
+
+def _check_prices(config: Mapping[str, Any], groups: int, forms: set[tuple[str, int]]) -> None:
+    """NotInStudyError for tilted scores that no search for several groups' prices asks for."""
+    texts = config[PRICES]
+    if not isinstance(texts, list) or not 1 <= len(texts) <= most_rules(groups) or groups == 2:
+        raise NotInStudyError("prices that no search asks for")
+    for text in texts:
+        try:
+            rule = GroupTilt.from_text(str(text)) if len(str(text)) <= _MOST_TABLE else None
+        except ValueError:
+            rule = None
+        if rule is None or (rule.family, rule.bins) not in forms or rule.prices.shape[1] != groups - 1:
+            raise NotInStudyError("a rule that no search of the study asks for")
+    _whole(config, ROUND, 1, MOST_QUESTIONS)
 
 
 def read_study(config: NodeConfig) -> Study:
@@ -524,7 +564,7 @@ def describe(content: RecordDict) -> dict[str, Any]:
 def describe_question(question: Question) -> dict[str, Any]:
     """What was asked, for the log."""
     config, about = question.config, {"asks": KINDS[question.kind]}
-    keys = (ROUND, TARGET, "strategy", HELD_SHARE, PART, BINS, SPLIT)
+    keys = (ROUND, TARGET, GUESSED, "strategy", HELD_SHARE, PART, BINS, SPLIT)
     return {**about, **{key: config[key] for key in keys if key in config}, "models": len(question.models)}
 
 

@@ -13,9 +13,11 @@ from typing import Any
 
 from fairfate._version import __version__
 from fairfate.data import read_frame
+from fairfate.engine.rules import MOST_TESTS
 from fairfate.errors import InputError, check
 from fairfate.experiments.prepare import check_secure_sums
 from fairfate.fairness.disclosure import MIN_CELL
+from fairfate.fairness.tilt_groups import MOST_QUESTIONS
 from fairfate.federation.validation_source import PUBLIC
 from fairfate.flower.app.guard import app_checksum
 from fairfate.flower.app.node import check_keys, data_file, name_of, read_node, reading_of
@@ -233,7 +235,7 @@ def make_study(
             validation_from=str(settings.validation_source),
         ),
         limits=limits,
-        questions=_questions(settings, texts, runs, amends),
+        questions=_questions(settings, texts, runs, amends, len(schema.grouping)),
         server=server,
         sites=dict(sorted(sites.items())),
     )
@@ -317,13 +319,13 @@ def _parties(
 
 
 def _questions(
-    settings: Settings, strategies: Sequence[str], runs: int | None, amends: Study | None
+    settings: Settings, strategies: Sequence[str], runs: int | None, amends: Study | None, groups: int
 ) -> dict[str, int]:
     """How many of each kind so many runs need; an amended study's own, unless the number of runs is given."""
     check(runs is None or runs >= 1, "runs must be >= 1", runs)
     if amends is None or runs is not None:
-        return _count_questions(settings, strategies, runs or RUNS)
-    needed = _count_questions(settings, strategies, 1)
+        return _count_questions(settings, strategies, runs or RUNS, groups)
+    needed = _count_questions(settings, strategies, 1, groups)
     for kind, number in needed.items():
         if number > amends.questions[kind]:
             raise InputError(
@@ -333,7 +335,7 @@ def _questions(
     return {kind: number if needed[kind] else 0 for kind, number in amends.questions.items()}
 
 
-def _count_questions(settings: Settings, strategies: Sequence[str], runs: int) -> dict[str, int]:
+def _count_questions(settings: Settings, strategies: Sequence[str], runs: int, groups: int) -> dict[str, int]:
     """How many questions of each kind that many runs need, with some to spare for repeated rounds."""
     rounds, at_clients = settings.training.rounds, settings.validation_source.at_clients
     specs = [parse_spec(text, settings.config.metric) for text in strategies]
@@ -344,9 +346,9 @@ def _count_questions(settings: Settings, strategies: Sequence[str], runs: int) -
     asks_histogram = bool(steps) and (at_clients or any(asks_clients(step) for step in steps))
     spare = max(5, rounds // 5)
     asked = {
-        TRAIN: runs * rounds * max([1, *map(_models_trained, steps)]) + spare,
+        TRAIN: runs * rounds * max([1, *(_models_trained(step, groups) for step in steps)]) + spare,
         SCORES: runs * (rounds + 1) + spare if at_clients else 0,
-        HISTOGRAM: (4 if any(map(is_distilled, steps)) else 2) * runs if asks_histogram else 0,
+        HISTOGRAM: max(_histograms(step, groups) for step in steps) * runs if asks_histogram else 0,
     }
     parts = 2 if settings.validation_source.is_local else 1  # of a sum over what sites have trained
     opened = parts * asked[TRAIN] + asked[SCORES] + asked[HISTOGRAM]
@@ -358,9 +360,16 @@ def _count_questions(settings: Settings, strategies: Sequence[str], runs: int) -
     }
 
 
-def _models_trained(step: Step) -> int:
-    """How many models a run with a rule trains: the label's, for +tilt the group's, and a plain network."""
-    return 1 + (step.name == TILT) + is_distilled(step)
+def _models_trained(step: Step, groups: int) -> int:
+    """How many models a run with a rule trains: the label's, for +tilt the groups', and a plain network."""
+    return 1 + (groups - 1 if step.name == TILT else 0) + is_distilled(step)
+
+
+def _histograms(step: Step, groups: int) -> int:
+    """How many histograms a run with a rule asks for: of training rows, and of rows held out."""
+    searched = step.name == TILT and groups > 2
+    tests = MOST_TESTS if searched and step.get("bound") else 1
+    return (MOST_QUESTIONS if searched else 1) + tests + (2 if is_distilled(step) else 0)
 
 
 def list_parties(study: Study) -> list[str]:

@@ -39,7 +39,8 @@ from fairfate.fairness.disclosure import large_strata, merge_bins, round_counts,
 from fairfate.fairness.metrics import CellRows
 from fairfate.fairness.split_scores import merge_split, split_histogram
 from fairfate.fairness.thresholds import histogram
-from fairfate.fairness.tilt import Tilt, joint_histogram, merge_squares
+from fairfate.fairness.tilt import joint_histogram, merge_squares
+from fairfate.fairness.tilt_groups import GroupTilt, priced_histogram, read_rule
 from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, pack
 from fairfate.flower.app.gate import SCHEMA, Gate, Question, RefusedError, describe_message, state_folder
@@ -55,12 +56,14 @@ from fairfate.flower.messages import (
     COUNTS,
     DECISION,
     GROUP,
+    GUESSED,
     HELD,
     HELD_SEED,
     HELD_SHARE,
     NAME,
     NOTE,
     PART,
+    PRICES,
     PROBLEM,
     ROUND,
     SPLIT,
@@ -363,6 +366,12 @@ def count_rows(question: Question, site: Site, network: str | None) -> NDArray[n
     rows = pack(table, np.flatnonzero(part), question.schema.encoder)
     if kind == SCORES:
         return round_counts(model.count(vectors, rows), site.min_cell)
+    if PRICES in config:
+        plain, *guesses = (model.margins(vector, rows) for vector in vectors)
+        rules = [GroupTilt.from_text(str(text)) for text in config[PRICES]]
+        return np.stack(
+            [merge_split(priced_histogram(rule, plain, guesses), site.min_cell) for rule in rules]
+        )
     if SPLIT in config:
         own, scored = (model.margins(vector, rows) for vector in vectors)
         return merge_split(split_histogram(own, scored), site.min_cell)
@@ -421,10 +430,11 @@ def train_model(
     number, model = int(config["client"]), model_of(schema, str(config["hidden"]), network)
     clients = Federation.site(table, schema.encoder, number, ~trained)
     if config.get(TARGET) == GROUP:
-        clients = clients.guessing(1)
+        clients = clients.guessing(int(config.get(GUESSED, 1)))
     elif config.get(TARGET) == DECISION:
-        own, guessed = (np.asarray(model.flat(dict(arrays)), np.float32) for arrays in question.models[1:])
-        clients = label_by_rule(clients, model, Labelling(own, guessed, Tilt.from_text(str(config[TABLE]))))
+        own, *guesses = (np.asarray(model.flat(dict(arrays)), np.float32) for arrays in question.models[1:])
+        rule = read_rule(str(config[TABLE]))
+        clients = label_by_rule(clients, model, Labelling(own, np.stack(guesses), rule))
     strategy = strategy_of(config, schema.grouping, min_cell) if "strategy" in config else AVERAGING
     start = np.asarray(model.flat(dict(question.models[0])), dtype=np.float32)
     broadcast = np.array(config[BROADCAST], dtype=np.float64) if BROADCAST in config else None

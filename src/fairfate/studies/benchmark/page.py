@@ -265,8 +265,8 @@ def bytes_sent(spec: Spec, parameters: int, rounds: int, groups: int = 2) -> flo
         sent += _SUMS * groups * _DOUBLE
     once = 2 * groups * _DOUBLE if strategy.needs & {Need.ROWS, Need.ALL_ROWS} else 0
     if spec.rule is not None and spec.rule.name == TILT:
-        sent *= 2  # the model that guesses the group
-        once += 2 * groups * asked_bins(spec.rule) ** 2 * _DOUBLE
+        sent *= groups  # the models that guess a group
+        once += 2 * groups * asked_bins(spec.rule) ** 2 * _DOUBLE  # of two groups
         if is_distilled(spec.rule):  # one more, and both others with a table, to label rows by
             sent += 4.0 * _FLOAT * parameters + _DOUBLE + asked_bins(spec.rule) ** 2 / 4
             once += 4 * groups * BINS * _DOUBLE
