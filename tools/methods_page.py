@@ -484,7 +484,9 @@ STEP_METHODS = {
             ("B ≥ 1/2 + `keep` (B_0 − 1/2)", "balanced accuracy is kept"),
             ("c = argmax F", "the fairest of 257; of those within 0.01 of it, the most accurate"),
         ),
-        "No group is needed at decisions. Clients send the histogram that `+thresholds:from=clients` asks for.",
+        "No group is needed at decisions. Clients send the histogram that `+thresholds:from=clients` asks for. Under"
+        " differential privacy v / N^2 is added under the root, where v is the variance of the noise in the counts between the"
+        " plain threshold and c.",
     ),
     "tilt": Method(
         "The tilted score: one rule for everybody",

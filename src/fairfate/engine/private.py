@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -165,6 +166,12 @@ class PrivateClients:
         self._histograms.add(server.name)
         return smooth_histogram(np.asarray(np.sum(each, axis=0)))
 
+    def histogram_noise(self, server: Server) -> float:
+        """The standard deviation of the noise in each count of the sums of noisy histograms."""
+        clients = np.flatnonzero(self.federation.sizes > 0).tolist()
+        deviation = self.calibration(clients[0], server.releases).other  # which is everybody's
+        return math.sqrt(len(clients)) * deviation * sensitivity(HISTOGRAM, self.budget)
+
     def entries(self, server: Server, rounds: int) -> list[Entry]:
         """What every client has released to a server in so many rounds."""
         took_part = self.takes_part[:rounds].sum(axis=0)
@@ -191,6 +198,11 @@ class PrivateScores:
     def histograms(self, params: Models) -> NDArray[np.int64]:
         """(groups, 2, bins) all clients' rows by the score that a model gives them."""
         return self._clients.histograms(self._server, self._model, params)
+
+    @property
+    def histogram_noise(self) -> float:
+        """The standard deviation of the noise in each of their counts."""
+        return self._clients.histogram_noise(self._server)
 
     def held_histograms(self, params: Models) -> NDArray[np.int64]:
         """Never asked for: the server has the validation rows."""

@@ -31,6 +31,7 @@ from fairfate.fairness.tilt_groups import UNIT, Ask, GroupSearch, GroupTilt
 from fairfate.federation.split import Federation
 from fairfate.models.model import Model, Models
 from fairfate.models.rows import PackedRows
+from fairfate.privacy.mechanism import cut_variance
 from fairfate.strategies import THRESHOLDS, TILT, Average, Setup, Step
 from fairfate.strategies.fedavg import AVERAGING
 from fairfate.strategies.steps import asked_bins, asks_clients, is_distilled
@@ -62,6 +63,11 @@ class ScoredRows(Protocol):
 
     def histograms(self, params: Models) -> NDArray[np.int64]:
         """(groups, 2, bins) the clients' training rows by score: sums."""
+        ...
+
+    @property
+    def histogram_noise(self) -> float:
+        """The standard deviation of the noise in each count of that, as clients add it; 0 without."""
         ...
 
     def held_histograms(self, params: Models) -> NDArray[np.int64]:
@@ -182,13 +188,13 @@ def choose_rule(step: Step, setup: Setup, rows: ScoredRows, params: Models, shar
     if not asks_clients(step):
         return _choose_on_validation(step, fairness, rows, params, validation)
     counted = rows.histograms(params)
-    guard = guard_of(step)
+    guard, noise = guard_of(step), cut_variance(rows.histogram_noise, 2 * len(counted))
 
     def choose(bound: float, slack: float) -> Values:
         if step.name == THRESHOLDS:
             settings = float(step["tolerance"]), float(step["keep"]), str(step["against"])
             return choose_from_histogram(counted, fairness, *settings, bound)
-        cut = choose_common(counted, fairness, guard._replace(bound=bound, slack=slack))
+        cut = choose_common(counted, fairness, guard._replace(bound=bound, slack=slack), noise)
         return np.full(len(counted), cut)
 
     def count_validation(thresholds: Values) -> Counts:

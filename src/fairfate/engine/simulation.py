@@ -420,6 +420,9 @@ class Simulation:
         each = np.stack([self._histogram(params, rows) for rows in own.values()])
         return self._open_bins(np.asarray(np.sum(self._reported_rows(each, np.array([*own])), axis=0)))
 
+    histogram_noise = 0.0
+    """Without differential privacy, which has `PrivateScores`."""
+
     def held_histograms(self, params: Models) -> NDArray[np.int64]:
         """(groups, 2, bins) the same of all rows that clients hold out."""
         federation = self.federation

@@ -62,6 +62,9 @@ class Candidates(NamedTuple):
     """(rules,) how many rows the rule decides otherwise than the plain one."""
     ties: tuple[Values, ...]
     """(rules,) of equally accurate rules, the one with the least of the first; then of the second."""
+    noise: Values | float = 0.0
+    """(rules,) the variance that noise in the counts gives to how many decisions more are right than by the
+    plain rule."""
 
 
 def select(candidates: Candidates, plain: Counts, fairness: Metric, guard: Guard) -> int | None:
@@ -71,7 +74,7 @@ def select(candidates: Candidates, plain: Counts, fairness: Metric, guard: Guard
     """
     rows = max(float(plain.sum()), 1.0)
     drop = accuracy(plain) - accuracy(candidates.counts)
-    error = np.sqrt(np.maximum(candidates.changed / rows - drop**2, 0) / rows)
+    error = np.sqrt(np.maximum(candidates.changed / rows - drop**2, 0) / rows + candidates.noise / rows**2)
     allowed = drop + guard.margin * error <= guard.tolerance
     least = guard.keep * (balanced_accuracy(plain) - 0.5)
     allowed &= ~(balanced_accuracy(candidates.counts) - 0.5 < least - 1e-12)
@@ -88,10 +91,13 @@ def select(candidates: Candidates, plain: Counts, fairness: Metric, guard: Guard
 # -- one threshold for everybody -------------------------------------------------------------------------
 
 
-def choose_common(rows: NDArray[np.int64], fairness: Metric, guard: Guard) -> float:
+def choose_common(
+    rows: NDArray[np.int64], fairness: Metric, guard: Guard, noise: Values | float = 0.0
+) -> float:
     """The log-odds that everybody's score must exceed, from (groups, 2, bins) rows by score.
 
-    0, the plain rule, where fairness is undefined for every threshold.
+    0, the plain rule, where fairness is undefined for every threshold. ``noise`` is that of `Candidates`, for
+    each of the bins + 1 thresholds.
     """
     below = np.concatenate([np.zeros((*rows.shape[:2], 1), dtype=rows.dtype), rows.cumsum(axis=-1)], axis=-1)
     counts = np.stack([below, below[..., -1:] - below], axis=-1)
@@ -99,7 +105,7 @@ def choose_common(rows: NDArray[np.int64], fairness: Metric, guard: Guard) -> fl
     rejected, middle = below.sum(axis=(0, 1)), SCORE_BINS // 2
     changed = np.abs(rejected - rejected[middle]).astype(np.float64)
     distance = np.abs(np.arange(SCORE_BINS + 1) - middle).astype(np.float64)
-    number = select(Candidates(counts, changed, (distance,)), counts[middle], fairness, guard)
+    number = select(Candidates(counts, changed, (distance,), noise), counts[middle], fairness, guard)
     ends = [-math.inf, *SCORE_EDGES.tolist(), math.inf]
     return 0.0 if number is None else float(ends[number])
 

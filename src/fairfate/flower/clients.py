@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -254,6 +255,8 @@ class FlowerClients:
     """Flower's way to the nodes, set before the first round."""
     spec: str | None = None
     """Under differential privacy, the strategy with its steps."""
+    deviation: float = 0.0
+    """Under differential privacy, of the noise in each count of a client's histogram."""
     retrain: Callable[[Mapping[str, Any], Sequence[Models], float], Models]
     """Trains a model of something else than the label, given what clients are told of that, the models that
     they need for it, and the share of rounds whose models are averaged."""
@@ -281,6 +284,8 @@ class FlowerClients:
         """How many clients that has asked."""
         self.sampled = ""
         """What is said of it, if clients' models are scored on a sample of the validation rows."""
+        self._answers = 0
+        """How many clients have answered the last question for a histogram."""
         self._sent: list[Message] = []
         self._buffer: NDArray[Any] | None = None
 
@@ -526,6 +531,11 @@ class FlowerClients:
             return self._ask_histograms([params], {})
         return smooth_histogram(self._ask_histograms([params], {}, (PRIVATE_BINS,)))
 
+    @property
+    def histogram_noise(self) -> float:
+        """The standard deviation of the noise in each count of the last histogram."""
+        return math.sqrt(self._answers) * self.deviation
+
     def held_histograms(self, params: Models) -> NDArray[np.int64]:
         """(groups, 2, bins) the rows that clients hold out by score: sums."""
         return self._ask_histograms([params], {PART: HELD})
@@ -596,6 +606,7 @@ class FlowerClients:
             return read_counts(reply, HISTOGRAM, shape, most(name), least, self.policy.noise, max(rules, 1))
 
         counts = ask_counts(self.grid, self._everybody(), question, read, self.timeout)
+        self._answers = len(counts)
         total = np.asarray(sum(counts, np.zeros(shape, dtype=np.int64)))
         first = total[0] if rules else total
         empty = np.flatnonzero(first.sum(axis=tuple(range(1, first.ndim))) <= 0)

@@ -56,6 +56,8 @@ from fairfate.flower.roster import Roster
 from fairfate.flower.validation import BuiltIn, Measure, ServerRows
 from fairfate.models.model import Models
 from fairfate.privacy.budget import Budget
+from fairfate.privacy.calibration import other_noise
+from fairfate.privacy.releases import HISTOGRAM, releases_of, sensitivity
 from fairfate.strategies import Need, Setup, Spec, StrategyLike, parse_spec
 from fairfate.strategies.fedavg import AVERAGING
 from fairfate.strategies.registry import TWO_GROUPS
@@ -272,13 +274,21 @@ class FlowerStrategy(Base):
         about = self.cohorts, self.policy, self.streams, self.roster, local_half, self.keys
         if self.secure_sums is None:
             self._clients = FlowerClients(server, rounds, *about)
-            self._clients.spec = None if self.privacy is None else self.spec.text
+            if self.privacy is not None:
+                self._clients.spec = self.spec.text
+                self._clients.deviation = self._histogram_deviation(self.privacy, rounds)
             return self._clients
         from fairfate.flower.secure_clients import SecureClients  # needs cryptography
 
         self._clients = SecureClients(server, rounds, *about)
         self._clients.rule = self.secure_sums
         return self._clients
+
+    def _histogram_deviation(self, budget: Budget, rounds: int) -> float:
+        """The standard deviation of the noise in each count of a client's histogram, if it sends one."""
+        releases = releases_of(self.spec, self._setup(rounds))
+        noise = other_noise(budget, releases.times(budget.participations or rounds)) or 0.0
+        return noise * sensitivity(HISTOGRAM, budget)
 
     def _record(self, this_round: Round) -> None:
         """Write a round down: in the record, in the log, and in numbers for Flower's result."""
