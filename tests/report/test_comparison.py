@@ -22,7 +22,7 @@ from fairfate.experiments.baselines import COLUMNS, Baseline
 from fairfate.fairness import metrics
 from fairfate.fairness.objective import metrics_by
 from fairfate.report.data import ReportData
-from fairfate.report.recommendation import _more, _p_value, paired_tests, recommend
+from fairfate.report.recommendation import _higher, _p_value, paired_tests, recommend
 from fairfate.report.tables import remarks
 from fairfate.report.terminal import results_table, show_run
 from fairfate.results.tables import count_columns
@@ -78,7 +78,7 @@ def test_a_fairer_strategy_within_the_tolerance_is_recommended_with_its_price() 
     answer = recommend(compare({"fedavg": [UNFAIR] * 5, "fair_fate": [FAIR] * 5}))
     assert answer.choice is not None
     assert answer.choice.name == "fair_fate"
-    assert "EQO 0.375 to 0.962, accuracy 0.792 to 0.823" in answer.comparison
+    assert "EQO rises from 0.375 to 0.962, accuracy from 0.792 to 0.823" in answer.comparison
     assert [name for name, _ in answer.rejected] == ["fedavg"]
     assert answer.caveats == ()
 
@@ -273,7 +273,7 @@ def test_rates_of_few_people_do_not_count_in_any_number() -> None:
 @pytest.mark.parametrize(
     ("first", "other", "expected"),
     [
-        ([UNFAIR], [FAIR], "One seed says nothing about chance"),
+        ([UNFAIR], [FAIR], "One seed cannot show whether"),
         ([UNFAIR] * 3, [FAIR] * 3, "cannot be tested"),
         ([UNFAIR, FAIR, UNFAIR], [FAIR] * 3, "may be chance"),
         (
@@ -447,8 +447,8 @@ def test_a_much_fairer_strategy_that_costs_too_much_accuracy_is_named_as_a_trade
 
 
 def test_pooled_models_are_compared_in_words() -> None:
-    assert _more(0.02, "fair") == "0.020 fairer"
-    assert _more(-0.0001, "accurate") == "equally accurate"
+    assert _higher(0.02) == "0.020 higher"
+    assert _higher(-0.0001) == "the same"
 
 
 def test_p_value_that_rounds_to_zero_is_below_a_thousandth() -> None:

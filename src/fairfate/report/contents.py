@@ -46,7 +46,7 @@ WORDS = {
     ABOVE: "reaches the threshold",
     BELOW: "below the threshold",
     UNCLEAR: "inconclusive",
-    TOO_FEW: "too few people to tell",
+    TOO_FEW: "too few people to interpret",
     COLLAPSED_MODEL: "no use: the model collapsed",
     UNTRAINED_MODEL: "no use: no round counted",
 }
@@ -145,8 +145,8 @@ def _worst(data: ReportData, fairness: list[dict[str, Any]]) -> str:
     row = min(shares, key=lambda each: each["value"])
     low, high = row["lowest"], row["highest"]
     text = (
-        f"{low['group']} (by {row['attribute']}): {100 * low['acceptance']:.1f} % selected, against"
-        f" {100 * high['acceptance']:.1f} % of {high['group']}."
+        f"{low['group']} (by {row['attribute']}): {100 * low['acceptance']:.1f} % selected;"
+        f" {high['group']}: {100 * high['acceptance']:.1f} %."
     )
     index = data.index_of_shown
     lower = [
@@ -288,8 +288,8 @@ def _shown(min_cell: int) -> str:
         return f"All counts are shown, also those of single people (fairfate report --min-cell {min_cell})."
     return (
         f"No count of fewer than {min_cell} people is shown (fairfate report --min-cell); where one is"
-        f" hidden, those beside it are rounded to multiples of {min_cell}. Rates and ratios are those of the"
-        " exact counts, so where rows are few, counts can be worked out from them."
+        f" hidden, those beside it are rounded to multiples of {min_cell}. Rates use exact counts, so small"
+        " counts can be inferred."
     )
 
 

@@ -116,7 +116,7 @@ def _whisker(group: str, rate: Mapping[str, Any], left: float, right: float, y: 
     if rate["value"] is None:
         return f'{name}<text class="note" x="{left + 4}" y="{y + 4:.1f}">too few people</text>'
     if not rate["enough"]:
-        share = f"{100 * rate['value']:.1f} %, too few people to tell"
+        share = f"{100 * rate['value']:.1f} %, too few people to interpret"
         return f'{name}<text class="note" x="{left + 4}" y="{y + 4:.1f}">{share}</text>'
     at = {key: left + (right - left) * float(rate[key]) for key in ("value", "low", "high")}
     text = f"{100 * rate['value']:.1f} % ({100 * rate['low']:.1f} to {100 * rate['high']:.1f})"

@@ -35,8 +35,8 @@ RANKS = 0.6
 """An AUC from which on scores are said to rank people."""
 NAMES = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "mcc": "MCC"}
 RULE = (
-    f"accuracy within {TOLERANCE} of the most accurate one's, and at least {KEEP:.0%} of its lead over chance"
-    " (balanced accuracy minus 0.5)"
+    f"Qualifying needs accuracy within {TOLERANCE} of the best, and {100 * KEEP:.0f} % of the most accurate"
+    " strategy's balanced accuracy above 0.5."
 )
 NEXT_STEPS = {
     COLLAPSE: (
@@ -168,23 +168,27 @@ def _reason(data: ReportData, choice: Choice, candidates: Sequence[Candidate]) -
         text = "It is the only strategy of the run, and it has not collapsed."
     elif len(allowed) == 1:
         text = (
-            f"On the validation rows, of {len(comparable)} strategies{apart} only this one qualifies: {RULE}."
+            f"On the validation rows, of {len(comparable)} strategies{apart} only this one qualifies. {RULE}"
         )
     else:
-        verdict = f"Of these it is the fairest there ({_mean(data)}{metric} {chosen.fairness:.3f})"
+        verdict = (
+            "Among these it is the fairest on the validation rows"
+            f" ({_mean(data)}{metric} {chosen.fairness:.3f})"
+        )
         clearly = f"by at least {MIN_GAIN} {metric} and by more than one standard error over seeds"
         if _is_kept(choice, candidates):
-            verdict = f"To replace plain training, a strategy must be fairer there {clearly}; none is."
+            verdict = f"To replace plain training, a strategy must be fairer {clearly}; none is."
         elif not candidates[0].aims_at_fairness and candidates[0] in allowed:
             verdict += f", and fairer than plain training ({candidates[0].name}) {clearly}."
         else:
             verdict += "."
         number = f"{len(allowed)} of the" if len(allowed) < len(comparable) else "all"
         text = (
-            f"On the validation rows, {number} {len(comparable)} strategies{apart} qualify: {RULE}. {verdict}"
+            f"On the validation rows, {number} {len(comparable)} strategies{apart} qualify. {RULE} {verdict}"
         )
+    middle = " (the lower of the two middle ones)" if data.seed_count % 2 == 0 else ""
     saved = (
-        f"Of its {data.seed_count} seeds, the one with the median MCC on the validation rows is saved."
+        f"Of its {data.seed_count} seeds, the one with the median MCC{middle} on the validation rows is saved."
         if data.seed_count > 1
         else ""
     )
@@ -210,7 +214,8 @@ def _rejected(
 def _why_not(data: ReportData, choice: Choice, candidates: Sequence[Candidate], candidate: Candidate) -> str:
     chosen, metric = candidates[choice.line], name_of(data.objective)
     if candidate.rejected_because:
-        return candidate.rejected_because
+        also = ", and it uses a threshold for each group" if candidate.needs_group else ""
+        return candidate.rejected_because + ("" if chosen.needs_group else also)
     if candidate.needs_group and not chosen.needs_group:
         return "it uses a threshold for each group"
     values = f"{candidate.fairness:.3f} against {chosen.fairness:.3f}"
@@ -223,10 +228,26 @@ def _why_not(data: ReportData, choice: Choice, candidates: Sequence[Candidate], 
 
 
 def _changes(data: ReportData, line: int, other: int, metrics: Sequence[str]) -> str:
-    return ", ".join(
-        f"{name_of(metric)} {data.mean(metric, other):.3f} to {data.mean(metric, line):.3f}"
-        for metric in metrics
-    )
+    """How metrics change from one strategy to another, those that rise and those that fall together."""
+    moves: dict[str, list[str]] = {}
+    for metric in metrics:
+        before, after = (f"{data.mean(metric, number):.3f}" for number in (other, line))
+        if before == after:
+            moves.setdefault("stays at", []).append(f"{name_of(metric)} stays at {after}")
+            continue
+        verb = "falls" if data.mean(metric, line) < data.mean(metric, other) else "rises"
+        again = "" if verb in moves else f" {verb}"
+        moves.setdefault(verb, []).append(f"{name_of(metric)}{again} from {before} to {after}")
+    return "; ".join(map(_and, moves.values()))
+
+
+def _and(parts: Sequence[str]) -> str:
+    """Parts of a sentence in a row.
+
+    >>> _and(["a"]), _and(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
 def _comparison(data: ReportData, choice: Choice, candidates: Sequence[Candidate]) -> str:
@@ -243,7 +264,7 @@ def _comparison(data: ReportData, choice: Choice, candidates: Sequence[Candidate
             f"{_means(data)} it has {numbers}."
         )
     changes = _changes(data, choice.line, 0, (metric, *NAMES))
-    text = f"From {first} to {choice.name}, on the test rows{_means(data)}: {changes}."
+    text = f"Compared with {first}, {changes} on the test rows{_means(data)}."
     if data.mean(metric, choice.line) <= data.mean(metric, 0):
         confirmed = candidates[choice.line].fairness <= candidates[0].fairness
         text += f" On these rows{'' if confirmed else ', unlike on the validation rows,'} it is not fairer."
@@ -285,15 +306,15 @@ def _chance(data: ReportData, choice: Choice) -> str:
     if test is None:
         return "The strategies were run with different seeds, so the difference may be chance."
     if test["seeds"] < 2:
-        return "One seed says nothing about chance: run more of them (--seeds 5)."
+        return "One seed cannot show whether the difference is chance; run more seeds (--seeds 5)."
     if test["p-adjusted"] is None:
-        return f"Whether the difference in {metric} is chance cannot be tested: it is the same in all seeds."
+        return f"The difference in {metric} cannot be tested: it is the same in all seeds, or undefined."
     p = f"{_p_value(test['p-adjusted'])}, {_tested(data, test['seeds'])}"
     if test["p-adjusted"] >= SIGNIFICANT:
-        change = f"{abs(test['value']):.3f} {'gain' if test['value'] < 0 else 'loss'} in {metric}"
+        change = f"{metric} {'rose' if test['value'] < 0 else 'fell'} by {abs(test['value']):.3f}"
         return (
-            f"On the test rows its {change} against {data.names[0]} may be chance ({p}): the run does not"
-            " prove that it is fairer. More seeds (--seeds) or rows would tell."
+            f"On the test rows {change} over {data.names[0]}; this may be chance ({p}). More seeds (--seeds)"
+            " or rows give a clearer answer."
         )
     # The test compares the others with the recommended one.
     verdict = "fairer" if test["value"] < 0 else "less fair"
@@ -354,23 +375,22 @@ def _pooled(data: ReportData, choice: Choice | None) -> str:
             parts.append(f"{name} has {reached}")
         else:
             accuracy, fairness = (data.mean(key, choice.line) - values[key] for key in ("accuracy", metric))
-            gains = f"{_more(accuracy, 'accurate')} and {_more(fairness, 'fair')}"
-            parts.append(f"beside {name} ({reached}), {choice.name} is {gains}{_means(data)}")
+            gains = f"its accuracy is {_higher(accuracy)} and its {name_of(metric)} {_higher(fairness)}"
+            parts.append(f"compared with {name} ({reached}), {gains}{_means(data)}")
     text = "; ".join(parts)
     how = "Pooled models are trained on the rows of all clients in one place, without a fairness method."
     return f"{text[0].upper()}{text[1:]}. {how}"
 
 
-def _more(difference: float, what: str) -> str:
-    """How much more of something it is.
+def _higher(difference: float) -> str:
+    """How much higher or lower a number is.
 
-    >>> _more(0.02, "fair"), _more(-0.0001, "fair"), _more(-0.02, "accurate")
-    ('0.020 fairer', 'equally fair', '0.020 less accurate')
+    >>> _higher(0.02), _higher(-0.0001), _higher(-0.02)
+    ('0.020 higher', 'the same', '0.020 lower')
     """
     if abs(difference) < 0.0005:
-        return f"equally {what}"
-    more = "fairer" if what == "fair" else f"more {what}"
-    return f"{abs(difference):.3f} {more if difference > 0 else f'less {what}'}"
+        return "the same"
+    return f"{abs(difference):.3f} {'higher' if difference > 0 else 'lower'}"
 
 
 VERDICTS = {
@@ -395,7 +415,7 @@ def _fairness(data: ReportData, choice: Choice) -> str:
     saved = f"{model} has {numbers}"
     metric = name_of(data.objective)
     ends = _ends(verdict) if verdict.sentence in VERDICTS else "too few people for an interval"
-    reached = VERDICTS.get(verdict.sentence, "Too few people to tell").format(line=FOUR_FIFTHS)
+    reached = VERDICTS.get(verdict.sentence, "Too few people to interpret").format(line=FOUR_FIFTHS)
     text = (
         f"{saved} ({ends}) and accuracy {accuracy:.3f} on the test rows. Is {metric} at least {FOUR_FIFTHS}?"
         f" {reached}."
@@ -403,7 +423,9 @@ def _fairness(data: ReportData, choice: Choice) -> str:
     selection = _lowest(alone, "sp")
     if data.objective == "sp" or selection.sentence not in VERDICTS:
         return text
-    differ = "" if selection.sentence == verdict.sentence else " Which of the two counts is yours to decide."
+    differ = (
+        "" if selection.sentence == verdict.sentence else " You decide which of the two measures matters."
+    )
     return (
         f"{text} Four-fifths rule: is SP, the ratio of selection rates, at least {FOUR_FIFTHS}?"
         f" {VERDICTS[selection.sentence].format(line=FOUR_FIFTHS)} (SP {selection.value:.3f},"
@@ -429,8 +451,8 @@ def _inputs(data: ReportData) -> str:
         return ""
     drop = " ".join(f"--drop {name}" for name in inputs)
     return (
-        f"The model takes {listing(inputs)} as an input, which must be known at every decision and which the"
-        f" law may forbid; {drop} trains without it."
+        f"The model uses {listing(inputs)} as an input: it must be known for each decision, and its use may be"
+        f" illegal. {drop} trains without it."
     )
 
 
@@ -479,8 +501,8 @@ def _trade_off(data: ReportData, choice: Choice, candidates: Sequence[Candidate]
     best = max(fairer, key=lambda line: candidates[line].fairness)
     changes = _changes(data, best, choice.line, (metric, "accuracy", "balanced_accuracy"))
     return (
-        f"A trade-off to weigh: {data.names[best]}, not recommended, is fairer on the validation rows. From"
-        f" {choice.name} to it, on the test rows{_means(data)}: {changes}."
+        f"A trade-off to weigh: {data.names[best]}, not recommended, is fairer on the validation rows."
+        f" Compared with {choice.name}, its {changes} on the test rows{_means(data)}."
     )
 
 
@@ -529,7 +551,10 @@ def _test(data: ReportData, line: int, reference: int, metric: str) -> dict[str,
 def _difference(row: Mapping[str, Any]) -> str:
     """What a paired test says."""
     if row["p-adjusted"] is None:
-        return "one seed tells nothing" if row["seeds"] < 2 else "cannot be tested"
+        if row["seeds"] < 2:
+            return "cannot be tested: only one seed"
+        equal = "the same difference in all seeds" if row["value"] is not None else "undefined"
+        return f"cannot be tested: {equal}"
     if row["p-adjusted"] >= SIGNIFICANT:
         return "may be chance" if row["p"] >= SIGNIFICANT else "may be chance, with so many comparisons"
     return "higher" if row["value"] > 0 else "lower"

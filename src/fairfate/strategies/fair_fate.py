@@ -29,7 +29,7 @@ def fairer_normalised(scores: Values, server: Values) -> tuple[NDArray[np.bool_]
 
 
 @register(
-    "fair_fate", "adds momentum of the fair clients to FedAvg, with a growing weight", "Salazar et al. 2023"
+    "fair_fate", "FedAvg plus momentum from fairer clients' updates; its weight grows", "Salazar et al. 2023"
 )
 def fair_fate(
     setup: Setup,

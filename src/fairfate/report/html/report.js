@@ -412,7 +412,7 @@
         return {group, value: values[at], low: values[size + at], high: values[2 * size + at], sure: !!sure[at], people: people[at]};
       });
     }
-    return figure(part, "rates", "Rates by group", () => modelName(part) + ": test rows, with 95 % intervals over people. Hollow: too few people to tell." + (part.data.minCell > 1 ? " Rates of fewer than " + part.data.minCell + " people are not shown." : ""),
+    return figure(part, "rates", "Rates by group", () => modelName(part) + ": test rows, with 95 % intervals over people. Hollow: too few people to interpret." + (part.data.minCell > 1 ? " Rates of fewer than " + part.data.minCell + " people are not shown." : ""),
       (body) => {
         const panels = el("div", {class: "panels"});
         body.replaceChildren(panels);
@@ -428,7 +428,7 @@
             marks: [
               Plot.link(usable, {x1: "low", x2: "high", y1: "group", y2: "group", stroke: "var(--accent)", strokeWidth: 2}),
               Plot.dot(usable, {x: "value", y: "group", r: 5, stroke: "var(--accent)", strokeWidth: 2, fill: (d) => (d.sure ? "var(--accent)" : "var(--paper)")}),
-              tip(usable, {x: "value", y: "group", title: (d) => d.group + "\n" + percent(d.value) + " (" + percent(d.low) + " to " + percent(d.high) + ")\n" + counted(part, d.people) + " people" + (d.sure ? "" : "\ntoo few people to tell")}),
+              tip(usable, {x: "value", y: "group", title: (d) => d.group + "\n" + percent(d.value) + " (" + percent(d.low) + " to " + percent(d.high) + ")\n" + counted(part, d.people) + " people" + (d.sure ? "" : "\ntoo few people to interpret")}),
             ],
           }));
         });
@@ -436,7 +436,7 @@
       () => ({columns: ["group", "people", ...Object.values(RATES).flatMap((name) => [name, "95 % interval"])], caption: modelName(part) + ", by " + part.attributeName,
         rows: part.attribute.groups.map((group, g) => [group, counted(part, rates("acceptance")[g].people), ...Object.keys(RATES).flatMap((kind) => {
           const r = rates(kind)[g];
-          return [part.data.minCell > 1 && r.people && !Number.isFinite(r.value) ? "not shown" : percent(r.value), r.sure ? percent(r.low) + " to " + percent(r.high) : "too few people to tell"];
+          return [part.data.minCell > 1 && r.people && !Number.isFinite(r.value) ? "not shown" : percent(r.value), r.sure ? percent(r.low) + " to " + percent(r.high) : "too few people to interpret"];
         })])}));
   }
 
@@ -666,12 +666,12 @@
             ...(Number.isFinite(global) ? [Plot.ruleX([global], {stroke: "var(--accent)", strokeWidth: 2})] : []),
             Plot.dot(usable, {x: metric(), y: "name", r: (d) => 3 + 5 * Math.sqrt(d.rows / most), stroke: "#D55E00", strokeWidth: 1.5, fill: (d) => (d.sure[metric()] ? "#D55E00" : "var(--paper)")}),
             Plot.text(all.filter((r) => !Number.isFinite(r[metric()])), {x: 0, y: "name", text: () => "too few people of a second group", textAnchor: "start", dx: 4, fill: "var(--soft)"}),
-            tip(usable, {x: metric(), y: "name", title: (d) => d.name + "\n" + metric().toUpperCase() + " " + fixed(d[metric()]) + ", accuracy " + fixed(d.accuracy) + "\n" + held(part, d.rows) + " rows" + (d.sure[metric()] ? "" : "\ntoo few people to tell")}),
+            tip(usable, {x: metric(), y: "name", title: (d) => d.name + "\n" + metric().toUpperCase() + " " + fixed(d[metric()]) + ", accuracy " + fixed(d.accuracy) + "\n" + held(part, d.rows) + " rows" + (d.sure[metric()] ? "" : "\ntoo few people to interpret")}),
           ],
         }));
       },
       () => {
-        const row = (name, r) => [name, held(part, r.rows), fixed(r.accuracy), fixed(r.mcc), ...["sp", "eo", "eqo"].map((k) => (!Number.isFinite(r[k]) ? "undefined" : fixed(r[k]) + (r.sure && !r.sure[k] ? " (too few people to tell)" : "")))];
+        const row = (name, r) => [name, held(part, r.rows), fixed(r.accuracy), fixed(r.mcc), ...["sp", "eo", "eqo"].map((k) => (!Number.isFinite(r[k]) ? "undefined" : fixed(r[k]) + (r.sure && !r.sure[k] ? " (too few people to interpret)" : "")))];
         return {columns: ["client", "rows", "accuracy", "MCC", "SP", "EO", "EQO"], caption: modelName(part) + ", by " + part.attributeName, rows: [row("all clients", overall()), ...rows().map((r) => row(r.name, r))]};
       });
   }
