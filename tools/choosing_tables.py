@@ -15,7 +15,7 @@ import pandas as pd
 from fairfate.fairness.selection import KEEP, TOLERANCE
 
 FILE = Path(__file__).parent.parent / "docs" / "measurements" / "choosing.csv"
-MEASURES = ("accuracy", "balanced_accuracy", "mcc", "acceptance", "sp", "eo", "eqo")
+MEASURES = ("accuracy", "balanced_accuracy", "mcc", "selection_rate", "sp", "eo", "eqo")
 TITLES = {"compas": "COMPAS", "adult": "Adult", "law": "Law School", "dutch": "Dutch"}
 SPLITS = {"skewed": "dirichlet:0.5", "alike": "random"}
 GROUP = {"adult": "gender", "compas": "race"}

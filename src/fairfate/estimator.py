@@ -35,7 +35,7 @@ from fairfate.errors import InputError, check, listing
 from fairfate.experiments.job import model_of_trace
 from fairfate.experiments.plan import a_third
 from fairfate.experiments.prepare import check_metric
-from fairfate.fairness.metrics import Metric, acceptance
+from fairfate.fairness.metrics import Metric, selection_rate
 from fairfate.fairness.objective import FAIRNESS, bind, individual_terms, metrics_by, parse_objective
 from fairfate.federation.individual import check_measurable
 from fairfate.federation.partition import FORMS, Partition, parse_partition
@@ -422,7 +422,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         """What the history shows; where there are groups, fairness too, and the objective last."""
         grouping = self.model_.schema.grouping
         known = metrics_by(grouping)
-        shown = {name: known[name] for name in MEASURES} | {"acceptance": acceptance}
+        shown = {name: known[name] for name in MEASURES} | {"selection_rate": selection_rate}
         if len(grouping) < 2:
             return shown
         own = {self._objective: bind(self._objective, grouping)}

@@ -28,7 +28,7 @@ from fairfate.results.tables import count_columns
 
 Call = Callable[..., Outcome]
 ROUNDS = 30
-RATES = ("acceptance", "tpr", "fpr", "accuracy")
+RATES = ("selection_rate", "tpr", "fpr", "accuracy")
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def counted(finished: Run, seed: int, strategy: str) -> pd.DataFrame:
 
 def by_hand(rows: pd.DataFrame) -> dict[str, tuple[int, int]]:
     return {
-        "acceptance": (int(rows["said"].sum()), len(rows)),
+        "selection_rate": (int(rows["said"].sum()), len(rows)),
         "tpr": (int((rows["said"] & rows["y"]).sum()), int(rows["y"].sum())),
         "fpr": (int((rows["said"] & ~rows["y"]).sum()), int((~rows["y"]).sum())),
         "accuracy": (int((rows["said"] == rows["y"]).sum()), len(rows)),
@@ -106,7 +106,7 @@ def test_intervals_are_wilsons() -> None:
     found = group_rates(frame, Groups.single("g", tuple(counts))).set_index("group")
     for name, (tn, fp, fn, tp) in counts.items():
         parts = {
-            "acceptance": (fp + tp, tn + fp + fn + tp),
+            "selection_rate": (fp + tp, tn + fp + fn + tp),
             "tpr": (tp, tp + fn),
             "fpr": (fp, fp + tn),
             "accuracy": (tp + tn, tn + fp + fn + tp),
@@ -175,7 +175,9 @@ def test_up_to_six_groups_are_shown_and_all_if_asked_for(fairfate: Call, finishe
     assert "female, race 0" not in usual
     row = finished.groups.iloc[0]
     shown = next(line for line in usual.splitlines() if line.startswith("female"))
-    expected = f"{row['acceptance']:.2f} ({row['acceptance_low']:.2f}-{row['acceptance_high']:.2f})"
+    expected = (
+        f"{row['selection_rate']:.2f} ({row['selection_rate_low']:.2f}-{row['selection_rate_high']:.2f})"
+    )
     assert re.sub(r"\b0\.", ".", expected) in shown
     assert f" {row['rows']:.0f} " in shown
 

@@ -28,7 +28,16 @@ from fairfate.strategies import parse_spec
 COLUMNS = [
     *("dataset", "partition", "protocol", "strategy", "metric", "settings", "seed", "round", "split"),
     *("accuracy", "balanced_accuracy", "f1", "mcc", "sp", "eo", "eqo", "sp_diff", "eo_diff", "eqo_diff"),
-    *("sp_published", "eo_published", "eqo_published", "acceptance", "lam", "beta", "fair_clients", "notes"),
+    *(
+        "sp_published",
+        "eo_published",
+        "eqo_published",
+        "selection_rate",
+        "lam",
+        "beta",
+        "fair_clients",
+        "notes",
+    ),
     *(f"n_{g}_{y}_{p}" for g in range(2) for y in range(2) for p in range(2)),
 ]
 
@@ -497,7 +506,7 @@ def test_each_row_of_a_table_is_of_its_own_strategy_split_and_round() -> None:
     assert frame["n_0_0_0"].tolist() == [5 + n for n in range(12)]
     assert (frame["n_1_1_1"] == 5).all()
     assert frame["accuracy"].tolist() == [(20 + n) / (40 + n) for n in range(12)]
-    assert frame["acceptance"].tolist() == [20 / (40 + n) for n in range(12)]
+    assert frame["selection_rate"].tolist() == [20 / (40 + n) for n in range(12)]
     np.testing.assert_array_equal(frame["lam"], [1, 2, 1, 2, np.nan, np.nan, 3, 4, 5, 3, 4, 5])
     noted = [json.loads(text)["gap"] if isinstance(text, str) else None for text in frame["notes"]]
     assert noted == [1.5, 2.5, 1.5, 2.5, None, None, 3.5, 4.5, 5.5, 3.5, 4.5, 5.5]

@@ -34,14 +34,14 @@ def found(folder: Path) -> ReportData:
 
 
 def test_rows_have_the_means_and_deviations_of_the_summary(found: ReportData) -> None:
-    rows = {row.name: row for row in rows_of(found, ("accuracy", "acceptance", "eqo"))}
+    rows = {row.name: row for row in rows_of(found, ("accuracy", "selection_rate", "eqo"))}
     assert {"fedavg", "fair_fate", "fedavg+average+thresholds", "majority baseline"} <= set(rows)
     for line, name in enumerate(found.names):
-        for number, metric in enumerate(("accuracy", "acceptance", "eqo")):
+        for number, metric in enumerate(("accuracy", "selection_rate", "eqo")):
             cell = rows[name].cells[number]
             assert cell.mean == found.summary[f"{metric}_last_mean"][line]
             assert cell.std == found.summary[f"{metric}_last_std"][line]
-            assert cell.is_best == (metric != "acceptance" and found.best(metric)[line])
+            assert cell.is_best == (metric != "selection_rate" and found.best(metric)[line])
     assert rows["fedavg+average+thresholds"].section == "one threshold for each group"
 
 
@@ -76,7 +76,7 @@ def test_latex_escapes_names_and_marks_the_best(found: ReportData) -> None:
     assert all(line.count("&") == len(COLUMNS) for line in table.splitlines() if "&" in line)
     for number, name in enumerate(COLUMNS):
         bold = [line for line in table.splitlines() if "textbf" in (line.split("&") + [""] * 9)[number + 1]]
-        assert len(bold) == (0 if name == "acceptance" else sum(found.best(name)))
+        assert len(bold) == (0 if name == "selection_rate" else sum(found.best(name)))
     assert escape_latex("a_b & 5% {x}\\") == r"a\_b \& 5\% \{x\}\textbackslash{}"
     assert "\x1b" not in escape_latex("a\x1b[31mb")
 

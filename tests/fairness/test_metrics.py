@@ -166,9 +166,9 @@ def test_signed_differences_are_the_first_group_less_the_second_or_the_whole_ran
     assert metrics.eqo_gap(THREE) == pytest.approx((0.5 + 1 / 6) / 2)
 
 
-def test_acceptance_is_the_share_of_all_rows_that_are_predicted_one() -> None:
-    assert metrics.acceptance(TWO) == (20 + 40) / 200
-    assert metrics.acceptance(THREE) == pytest.approx(70 / 300)
+def test_selection_rate_is_the_share_of_all_rows_that_are_predicted_one() -> None:
+    assert metrics.selection_rate(TWO) == (20 + 40) / 200
+    assert metrics.selection_rate(THREE) == pytest.approx(70 / 300)
 
 
 def test_shrunk_ratios_by_hand() -> None:

@@ -68,7 +68,7 @@ def compare(
                     row |= {"metric": None if strategy == "fedavg" else metric, "settings": json.dumps({})}
                     row |= {"seed": seed, "round": t, "split": split}
                     row |= {name: float(of(found)) for name, of in known.items()}
-                    row["acceptance"] = float(metrics.acceptance(found))
+                    row["selection_rate"] = float(metrics.selection_rate(found))
                     row["notes"] = json.dumps({UNTRAINED: 1.0}) if strategy in untrained else None
                     rows.append(row | dict(zip(count_columns(len(groups)), found.ravel(), strict=True)))
     return ReportData(pd.DataFrame(rows), metric, (), groups)

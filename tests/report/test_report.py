@@ -26,7 +26,7 @@ from fairfate import InputError, Run, run
 from fairfate.data.groups import Groups
 from fairfate.experiments.baselines import COLUMNS, Baseline
 from fairfate.experiments.live import Seen, Writer, header, live_file
-from fairfate.fairness.metrics import METRICS, acceptance
+from fairfate.fairness.metrics import METRICS, selection_rate
 from fairfate.fairness.objective import fairness_by
 from fairfate.fairness.thresholds import BINS
 from fairfate.federation.seeds import Streams
@@ -103,12 +103,12 @@ def test_rates_and_intervals_are_those_of_statsmodels() -> None:
     (audit,) = audits(counts, sexes("f", "m"))
     assert audit.shown["people"].tolist() == [[600, 600]]
     assert audit.shown["selected"].tolist() == [[260, 380]]
-    for name, part, whole in (("acceptance", 260, 600), ("tpr", 160, 200), ("fpr", 100, 400)):
+    for name, part, whole in (("selection_rate", 260, 600), ("tpr", 160, 200), ("fpr", 100, 400)):
         of = audit.rates[name]
         assert of.value[0, 0] == pytest.approx(part / whole)
         expected = proportion_confint(part, whole, method="wilson")
         assert (of.low[0, 0], of.high[0, 0]) == pytest.approx(expected)
-    assert audit.ratios["acceptance"].value[0].tolist() == pytest.approx([260 / 380, 1])
+    assert audit.ratios["selection_rate"].value[0].tolist() == pytest.approx([260 / 380, 1])
 
 
 def test_the_verdicts_ratios_are_those_of_fairlearn() -> None:
@@ -161,18 +161,18 @@ def test_a_collapsed_model_gets_no_praise_for_its_ratio() -> None:
 def test_small_and_unknown_categories_are_left_out_of_ratios() -> None:
     counts = group_counts((300, 100, 40, 160), (200, 150, 20, 230), (9, 1, 0, 9), (0, 50, 0, 50))
     (audit,) = audits(counts, sexes("f", "m", "(small groups)", "(missing)"))
-    assert audit.compared["acceptance"][0].tolist() == [True, True, False, False]
+    assert audit.compared["selection_rate"][0].tolist() == [True, True, False, False]
     sp = audit.verdicts(0)[0]
     (pair,) = sp.pairs
     assert (pair.least, pair.most, sp.left_out) == ("f", "m", ("(small groups)",))
-    assert np.isnan(audit.ratios["acceptance"].value[0, 2:]).all()
+    assert np.isnan(audit.ratios["selection_rate"].value[0, 2:]).all()
     by = fairness_by(counts, sexes("f", "m", "(small groups)", "(missing)"), ("sex",))
     assert by["sp"][0] == pytest.approx(sp.value)
 
 
 def test_no_rate_at_all_counts_as_equal() -> None:
     (audit,) = audits(group_counts((60, 0, 40, 0), (70, 0, 30, 0)), sexes("f", "m"))
-    assert audit.ratios["acceptance"].value[0].tolist() == [1, 1]
+    assert audit.ratios["selection_rate"].value[0].tolist() == [1, 1]
 
 
 # --- the answer
@@ -467,7 +467,7 @@ def test_json_and_csv_say_the_same_as_the_page(folder: Path, tmp_path: Path) -> 
         for row in of["rows"]:
             (found,) = (r for r in mine if r["group"] == row["group"] and r["attribute"] == of["attribute"])
             assert found["selected"] == str(row["selected"])
-            assert float(found["acceptance"]) == pytest.approx(row["acceptance"]["value"])
+            assert float(found["selection_rate"]) == pytest.approx(row["selection_rate"]["value"])
     tests = list(csv.DictReader((tmp_path / "r-tests.csv").read_text("utf-8").splitlines()))
     assert len(tests) == len(told["tests"]["rows"])
 
@@ -687,8 +687,8 @@ def test_thresholds_give_the_metrics_of_their_counts() -> None:
     refused = rows[0, :, :, : 4 * 20].sum(axis=-1)
     counts = np.stack([refused, rows[0].sum(axis=-1) - refused], axis=-1)
     metrics = values["metrics"].reshape(65, 7)[20]
-    names = ("accuracy", "balanced_accuracy", "mcc", "acceptance")
-    expected = [METRICS[name](counts) if name in METRICS else acceptance(counts) for name in names]
+    names = ("accuracy", "balanced_accuracy", "mcc", "selection_rate")
+    expected = [METRICS[name](counts) if name in METRICS else selection_rate(counts) for name in names]
     expected += list(fairness_by(counts, groups, ("sex",), 1).values())
     np.testing.assert_allclose(metrics, expected, atol=2e-5)
     rates = values["rates"].reshape(65, 2, 3)[20]

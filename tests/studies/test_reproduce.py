@@ -84,7 +84,7 @@ def rounds_by_hand() -> pd.DataFrame:
         "strategy": "fedavg",
         "settings": "{}",
     }
-    return frame.assign(**keys, metric=None, seed=1, acceptance=0.4)
+    return frame.assign(**keys, metric=None, seed=1, selection_rate=0.4)
 
 
 def test_a_run_is_its_last_round_and_the_mean_and_swing_of_its_last_twenty() -> None:
@@ -98,10 +98,10 @@ def test_a_run_is_its_last_round_and_the_mean_and_swing_of_its_last_twenty() -> 
 
 
 @pytest.mark.parametrize(
-    ("mcc", "acceptance", "collapsed"), [(0.04, 0.5, True), (0.3, 0.995, True), (0.3, 0.98, False)]
+    ("mcc", "selection_rate", "collapsed"), [(0.04, 0.5, True), (0.3, 0.995, True), (0.3, 0.98, False)]
 )
-def test_collapsed_models_are_marked(mcc: float, acceptance: float, collapsed: bool) -> None:
-    frame = rounds_by_hand().assign(mcc=mcc, acceptance=acceptance)
+def test_collapsed_models_are_marked(mcc: float, selection_rate: float, collapsed: bool) -> None:
+    frame = rounds_by_hand().assign(mcc=mcc, selection_rate=selection_rate)
     assert bool(runs_of(frame)["collapsed"].iloc[0]) is collapsed
 
 

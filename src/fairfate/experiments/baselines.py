@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from fairfate.data import Table
 from fairfate.errors import InputError
 from fairfate.experiments.plan import Plan
-from fairfate.fairness.metrics import acceptance, count
+from fairfate.fairness.metrics import count, selection_rate
 from fairfate.fairness.objective import metrics_by, reported_fairness
 from fairfate.federation.split import fit_encoder
 from fairfate.storage import csv_text, write_bytes
 
 BASELINES = "baselines.csv"
 LOGISTIC, BOOSTING = "pooled logistic regression", "pooled gradient boosting"
-COLUMNS = ("accuracy", "balanced_accuracy", "mcc", "auc", "acceptance", "sp", "eo", "eqo")
+COLUMNS = ("accuracy", "balanced_accuracy", "mcc", "auc", "selection_rate", "sp", "eo", "eqo")
 _MOST_SEEDS, _MOST_ROWS = 3, 100_000
 """Seeds that are averaged, as long as they have so many training rows together; one at least."""
 _MOST_CATEGORIES = 255
@@ -79,7 +79,7 @@ def _measure(probability: NDArray[np.float64], table: Table, rows: NDArray[np.in
     known = metrics_by(table.grouping)
     values = {name: float(known[name](counts)) for name in COLUMNS if name in known}
     values |= {name: float(value) for name, value in reported_fairness(counts, table.grouping).items()}
-    return {**values, "acceptance": float(acceptance(counts)), "auc": _auc(probability, label)}
+    return {**values, "selection_rate": float(selection_rate(counts)), "auc": _auc(probability, label)}
 
 
 def _auc(score: NDArray[np.float64], label: NDArray[np.int8]) -> float:

@@ -219,7 +219,7 @@ def mcc(counts: Counts) -> Values:
     return np.where(scale > 0, (tp * tn - fp * fn) / np.where(scale > 0, scale, 1), 0.0)
 
 
-def acceptance(counts: Counts) -> Values:
+def selection_rate(counts: Counts) -> Values:
     """Share of all rows that are predicted 1; near 0 or 1, the model gives everybody one answer."""
     tn, fp, fn, tp = _confusion(counts)
     return _share(fp + tp, tn + fp + fn + tp)

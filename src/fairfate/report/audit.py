@@ -101,8 +101,8 @@ class Audit:
 
     def verdicts(self, model: int, line: float = FOUR_FIFTHS) -> list[Verdict]:
         """Each fairness metric of one model against a line that a ratio should reach."""
-        comparisons = {name: self._compare(model, name) for name in ("acceptance", "tpr", "fpr")}
-        ratios = {"sp": ("acceptance",), "eo": ("tpr",), "eqo": ("tpr", "fpr")}
+        comparisons = {name: self._compare(model, name) for name in ("selection_rate", "tpr", "fpr")}
+        ratios = {"sp": ("selection_rate",), "eo": ("tpr",), "eqo": ("tpr", "fpr")}
         return [
             self._verdict(metric, tuple(comparisons[rate] for rate in rates), line, model)
             for metric, rates in ratios.items()
@@ -174,7 +174,7 @@ def _audit(
     tn, fp, fn, tp = (counts[..., y, p] for y in (0, 1) for p in (0, 1))
     people, positives, selected = tn + fp + fn + tp, tp + fn, tp + fp
     wholes = {
-        "acceptance": (selected, people),
+        "selection_rate": (selected, people),
         "tpr": (tp, positives),
         "fpr": (fp, people - positives),
         "accuracy": (tp + tn, people),

@@ -15,7 +15,7 @@ from fairfate.data.groups import Groups
 from fairfate.engine.record import DROPPED, FAIR, REFUSED, USED
 from fairfate.fairness.disclosure import is_small, merge_bins
 from fairfate.fairness.intervals import wilson
-from fairfate.fairness.metrics import COLLAPSED, METRICS, Values, acceptance
+from fairfate.fairness.metrics import COLLAPSED, METRICS, Values, selection_rate
 from fairfate.fairness.objective import bind, fairness_by
 from fairfate.fairness.selection import pareto_front
 from fairfate.fairness.thresholds import BINS
@@ -41,7 +41,7 @@ SKILL = {
     "accuracy": "accuracy",
     "balanced_accuracy": "balanced accuracy",
     "mcc": "MCC",
-    "acceptance": "selection rate",
+    "selection_rate": "selection rate",
 }
 SERVER = {
     "lam": "λ, weight of the fair update",
@@ -333,7 +333,7 @@ def _thresholds(
     )
     refused = np.moveaxis(below[..., :: BINS // STEPS], -1, 1)  # (models, steps + 1, groups, labels)
     counts = np.stack([refused, merged.sum(axis=-1)[:, None] - refused], axis=-1)
-    measures = [METRICS["accuracy"], METRICS["balanced_accuracy"], METRICS["mcc"], acceptance]
+    measures = [METRICS["accuracy"], METRICS["balanced_accuracy"], METRICS["mcc"], selection_rate]
     metrics = [measure(counts) for measure in measures]
     metrics += list(fairness_by(counts, groups, names, least).values())
     by_group = groups.merge(counts, names)

@@ -40,7 +40,7 @@ FORMAT = 1
 MOST_COLUMNS = 12
 """Whose importances are shown."""
 PERFORMANCE = ("accuracy", "balanced_accuracy", "mcc")
-SHOWN = (*PERFORMANCE, "auc", "acceptance")
+SHOWN = (*PERFORMANCE, "auc", "selection_rate")
 """In the tiles of the model shown."""
 WORDS = {
     ABOVE: "reaches the threshold",
@@ -50,7 +50,7 @@ WORDS = {
     COLLAPSED_MODEL: "no use: the model collapsed",
     UNTRAINED_MODEL: "no use: no round counted",
 }
-BEHIND = {"acceptance": "people", "tpr": "favourable", "fpr": "unfavourable"}
+BEHIND = {"selection_rate": "people", "tpr": "favourable", "fpr": "unfavourable"}
 """The people whose rates they are."""
 NOTES = "data-notes"
 """What a config says was done to the data."""
@@ -145,15 +145,15 @@ def _worst(data: ReportData, fairness: list[dict[str, Any]]) -> str:
     row = min(shares, key=lambda each: each["value"])
     low, high = row["lowest"], row["highest"]
     text = (
-        f"{low['group']} (by {row['attribute']}): {100 * low['acceptance']:.1f} % selected;"
-        f" {high['group']}: {100 * high['acceptance']:.1f} %."
+        f"{low['group']} (by {row['attribute']}): {100 * low['selection_rate']:.1f} % selected;"
+        f" {high['group']}: {100 * high['selection_rate']:.1f} %."
     )
     index = data.index_of_shown
     lower = [
         f"{audit.groups[g]}, {100 * rate:.1f} %"
         for audit in data.audits
-        for g, rate in enumerate(audit.rates["acceptance"].value[index])
-        if rate < low["acceptance"] and not audit.compared["acceptance"][index, g]
+        for g, rate in enumerate(audit.rates["selection_rate"].value[index])
+        if rate < low["selection_rate"] and not audit.compared["selection_rate"][index, g]
     ]
     return f"{text} Lower, but of too few people to compare: {listing(lower)}." if lower else text
 
@@ -165,7 +165,7 @@ def _measured(data: ReportData, line: int, metric: str, index: int) -> dict[str,
     if metric == "auc":
         value = float(data.auc[index])
         low = high = np.asarray(value)
-    elif metric in ("accuracy", "acceptance"):
+    elif metric in ("accuracy", "selection_rate"):
         right = counts[:, 0, 0].sum() + counts[:, 1, 1].sum()
         part = right if metric == "accuracy" else counts[:, :, 1].sum()
         low, high = wilson(np.asarray(part), np.asarray(rows))

@@ -169,7 +169,7 @@ class ReportData:
         if added:
             counts = counts_of(rounds)
             rounds = rounds.assign(**{text: bind(text, self.groups)(counts) for text in added})
-        return summarise(rounds, (*METRICS, "acceptance", *added))
+        return summarise(rounds, (*METRICS, "selection_rate", *added))
 
     @cached_property
     def names(self) -> list[str]:

@@ -32,7 +32,7 @@ CARD_NAMES = {
     "balanced_accuracy": "Balanced accuracy",
     "mcc": "MCC",
     "auc": "AUC",
-    "acceptance": "Selection rate",
+    "selection_rate": "Selection rate",
     "sp": "Statistical parity",
     "eo": "Equality of opportunity",
     "eqo": "Equalized odds",

@@ -15,7 +15,7 @@ WIDTH, HEIGHT = 560, 330
 _LEFT, _TOP, _BOTTOM, _RIGHT = 52, 14, 44, 210
 _LINE = 17
 """Pixels between two names."""
-RATES = {"acceptance": "selection rate", "tpr": "true positive rate", "fpr": "false positive rate"}
+RATES = {"selection_rate": "selection rate", "tpr": "true positive rate", "fpr": "false positive rate"}
 MOST_GROUPS = 8
 """More groups than this are not drawn."""
 
@@ -88,7 +88,7 @@ def _mark(mark: Point, x: float, y: float, label: float) -> str:
 
 def group_rates(audit: Mapping[str, Any], shown: str) -> Markup:
     """Selection and error rates of each group under one model, with intervals; empty with many groups."""
-    rows = [row for row in audit["rows"] if row["acceptance"]["value"] is not None]
+    rows = [row for row in audit["rows"] if row["selection_rate"]["value"] is not None]
     if not 1 < len(rows) <= MOST_GROUPS:
         return Markup()
     left, right, step = 170, WIDTH - 24, _LINE + 3

@@ -186,13 +186,11 @@ def _reason(data: ReportData, choice: Choice, candidates: Sequence[Candidate]) -
         text = (
             f"On the validation rows, {number} {len(comparable)} strategies{apart} qualify. {RULE} {verdict}"
         )
+    if data.seed_count == 1:
+        return text
     middle = " (the lower of the two middle ones)" if data.seed_count % 2 == 0 else ""
-    saved = (
-        f"Of its {data.seed_count} seeds, the one with the median MCC{middle} on the validation rows is saved."
-        if data.seed_count > 1
-        else ""
-    )
-    return " ".join(filter(None, (text, saved)))
+    saved = f"the one with the median MCC{middle} on the validation rows is saved"
+    return f"{text} Of its {data.seed_count} seeds, {saved}."
 
 
 def _mean(data: ReportData) -> str:
@@ -451,8 +449,8 @@ def _inputs(data: ReportData) -> str:
         return ""
     drop = " ".join(f"--drop {name}" for name in inputs)
     return (
-        f"The model uses {listing(inputs)} as an input: it must be known for each decision, and its use may be"
-        f" illegal. {drop} trains without it."
+        f"The model uses {listing(inputs)} as an input: it must be known for each decision, and its use may"
+        f" be illegal. {drop} trains without it."
     )
 
 

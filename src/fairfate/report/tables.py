@@ -63,7 +63,7 @@ def rows_of(data: ReportData, metrics: Sequence[str]) -> list[Row]:
     """Strategies, those that decide by the group apart from the others, then baselines."""
     by_group = [decides_by_group(str(label)) for label in data.summary["strategy"]]
     apart = any(by_group) and not all(by_group)
-    best = {name: data.best(name) for name in metrics if name != "acceptance"}
+    best = {name: data.best(name) for name in metrics if name != "selection_rate"}
     rows = []
     for line in sorted(range(len(data.names)), key=lambda line: by_group[line]):
         cells = []

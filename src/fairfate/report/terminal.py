@@ -36,7 +36,7 @@ COLUMNS = {
     "accuracy": "accuracy",
     "balanced_accuracy": "balanced",
     "mcc": "MCC",
-    "acceptance": "selected",
+    "selection_rate": "selected",
     "sp": "SP",
     "eo": "EO",
     "eqo": "EQO",

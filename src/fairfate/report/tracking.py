@@ -188,7 +188,7 @@ def _parameters(client: Any, run_id: str, values: Mapping[str, Any]) -> None:
 
 def _by_round(frame: pd.DataFrame) -> list[tuple[str, float, int]]:
     """The metrics of each split and round, means over the seeds."""
-    names = [*METRICS, "acceptance"]
+    names = [*METRICS, "selection_rate"]
     means = frame.groupby(["split", "round"], sort=False)[names].mean(skipna=False)
     return [
         (f"{split}/{name}", float(value), int(number))

@@ -18,7 +18,7 @@ from fairfate.strategies.registry import short_names
 
 LAST = 20
 """How many rounds the summary averages beside the last one."""
-RATES = ("acceptance", "tpr", "fpr", "accuracy")
+RATES = ("selection_rate", "tpr", "fpr", "accuracy")
 
 
 def summarise(rounds: pd.DataFrame, metrics: Sequence[str] = tuple(METRICS)) -> pd.DataFrame:
@@ -110,7 +110,7 @@ def _rates(counts: Counts) -> dict[str, Values]:
     tn, fp, fn, tp = (counts[..., y, p].astype(np.float64) for y in (0, 1) for p in (0, 1))
     rows = tn + fp + fn + tp
     parts = {
-        "acceptance": (fp + tp, rows),
+        "selection_rate": (fp + tp, rows),
         "tpr": (tp, tp + fn),
         "fpr": (fp, fp + tn),
         "accuracy": (tp + tn, rows),

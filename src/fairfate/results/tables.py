@@ -23,7 +23,7 @@ from fairfate.data.groups import Groups
 from fairfate.engine.record import OUTCOMES
 from fairfate.engine.server import UNTRAINED
 from fairfate.errors import InputError, listing
-from fairfate.fairness.metrics import METRICS, Counts, Metric, acceptance
+from fairfate.fairness.metrics import METRICS, Counts, Metric, selection_rate
 from fairfate.fairness.thresholds import BINS
 from fairfate.results.folder import CLIENTS, LOCAL, ROUNDS, SCORES
 from fairfate.storage import replacing
@@ -92,7 +92,7 @@ SCHEMAS = {
             **_MODEL,
             "round": _ROUND,
             "split": _GIVEN_TEXT,
-            **dict.fromkeys((*METRICS, "acceptance"), _METRIC),
+            **dict.fromkeys((*METRICS, "selection_rate"), _METRIC),
             **{"lam": _NUMBER, "beta": _NUMBER, "fair_clients": Column(pa.int64()), "notes": _TEXT},
         },
         counts=3,
@@ -185,7 +185,7 @@ def rounds_frame(
     columns["round"] = np.concatenate([np.tile(line.rounds, len(line.splits)) for line in lines])
     columns["split"] = [split for line in lines for split in line.splits for _ in line.rounds]
     columns |= {name: metric(counts) for name, metric in metrics.items()}
-    columns["acceptance"] = acceptance(counts)
+    columns["selection_rate"] = selection_rate(counts)
     noted = [note for line in lines for note in [*map(_noted, line.notes)] * len(line.splits)]
     columns |= dict(zip(("lam", "beta", "fair_clients", "notes"), zip(*noted, strict=True), strict=True))
     columns |= dict(zip(count_columns(counts.shape[1]), counts.reshape(len(counts), -1).T, strict=True))

@@ -426,7 +426,7 @@ def test_numbers_on_the_page_are_those_of_report_json(shared: Visit, folder: Pat
     for group, people, *rates in shared.table("rates")[1]:
         assert people.replace(",", "") == str(audit[group]["people"])
         values = [float(text.rstrip(" %")) / 100 for text in rates[::2]]
-        expected = [audit[group][name]["value"] for name in ("acceptance", "tpr", "fpr")]
+        expected = [audit[group][name]["value"] for name in ("selection_rate", "tpr", "fpr")]
         assert values == pytest.approx(expected, abs=6e-4)
     before = shared.page.locator("#p0 tr[data-row=before] [data-metric=accuracy]").inner_text()
     assert float(before) == pytest.approx(part["answer"]["measures"]["accuracy"]["value"], abs=6e-4)
@@ -444,7 +444,7 @@ def test_controls_change_the_charts(visit: Open, page: Path) -> None:
     assert opened.table("rounds")[1][0][0] == "6"
     opened.choose("strategy", "fedavg")
     opened.slide("#p0 [data-chart=thresholds] input[data-group=everybody]", 0)
-    after = opened.page.locator("#p0 tr[data-row=after] [data-metric=acceptance]")
+    after = opened.page.locator("#p0 tr[data-row=after] [data-metric=selection_rate]")
     assert after.inner_text() == "1.000"  # everybody is selected
     opened.page.locator("#p0 input[data-key=together]").uncheck()
     opened.slide("#p0 [data-chart=thresholds] input[data-group=female]", 64)

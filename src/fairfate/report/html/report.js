@@ -3,7 +3,7 @@
 (() => {
   const PARTS = new Map();
   const NAMES = {sp: "statistical parity", eo: "equality of opportunity", eqo: "equalized odds"};
-  const RATES = {acceptance: "Selection rate", tpr: "True positive rate", fpr: "False positive rate"};
+  const RATES = {selection_rate: "Selection rate", tpr: "True positive rate", fpr: "False positive rate"};
   const OUTCOMES = ["not asked", "counted", "counted as fair", "dropped", "took no part"];
   const OUTCOME_COLOURS = ["transparent", "var(--used)", "var(--fair)", "var(--dropped)", "var(--refused)"];
   const GROUP_COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8C6D1F", "#6A4C93", "#7F7F7F", "#B8860B", "#20808D", "#A0522D"];
@@ -246,7 +246,7 @@
     const read = el("p", {class: "read", role: "status"});
     const help = el("p", {class: "hint only-screen", text: "Focus the chart and press the arrow keys to read the values of a round."});
     const shownSeries = () => [
-      ...["accuracy", "balanced_accuracy", "mcc", "acceptance"].map((key) => part.find(key)),
+      ...["accuracy", "balanced_accuracy", "mcc", "selection_rate"].map((key) => part.find(key)),
       ...["sp", "eo", "eqo"].map((key) => part.fair(key)),
       state.metric in NAMES ? null : part.find(state.metric),
     ].filter(Boolean);
@@ -434,7 +434,7 @@
         });
       },
       () => ({columns: ["group", "people", ...Object.values(RATES).flatMap((name) => [name, "95 % interval"])], caption: modelName(part) + ", by " + part.attributeName,
-        rows: part.attribute.groups.map((group, g) => [group, counted(part, rates("acceptance")[g].people), ...Object.keys(RATES).flatMap((kind) => {
+        rows: part.attribute.groups.map((group, g) => [group, counted(part, rates("selection_rate")[g].people), ...Object.keys(RATES).flatMap((kind) => {
           const r = rates(kind)[g];
           return [part.data.minCell > 1 && r.people && !Number.isFinite(r.value) ? "not shown" : percent(r.value), r.sure ? percent(r.low) + " to " + percent(r.high) : "too few people to interpret"];
         })])}));
@@ -540,7 +540,7 @@
         el("thead", {}, el("tr", {}, ...["group", "threshold", ...Object.values(RATES)].map((n) => el("th", {scope: "col", text: n})))),
         el("tbody", {}, ...rows.map((row) => el("tr", {"data-group": row[0]}, ...row.map((text, n) => (n ? el("td", {class: "num", text}) : el("th", {scope: "row"}, el("bdi", {text}))))))));
     }
-    const NUMBERS = {accuracy: "accuracy", balanced_accuracy: "balanced accuracy", mcc: "MCC", acceptance: "selected", sp: "SP", eo: "EO", eqo: "EQO"};
+    const NUMBERS = {accuracy: "accuracy", balanced_accuracy: "balanced accuracy", mcc: "MCC", selection_rate: "selected", sp: "SP", eo: "EO", eqo: "EQO"};
     const made = figure(part, "thresholds", "Moving the thresholds", () => modelName(part) + ": people with a score above the threshold are predicted favourable. The curves show one threshold for everybody; the table, what the sliders say. Thresholds that differ by group need the group of each person when decisions are made, which the law may forbid."
       + (data.minCell > 1 ? " " + merging(part) + ", so the curves may be off by up to " + (data.minCell - 1) + " of each." : "") + (new Set(own()).size > 1 ? " This model has a threshold for each group: " + data.groups.map((g, n) => g + ": " + fixed(own()[n], 2)).join("; ") + "." : ""),
       (body) => {
@@ -560,7 +560,7 @@
         const wide = width(body, 820), curve = [];
         for (let k = 0; k <= steps; k++) {
           const at = k / steps, of = results(k);
-          for (const [key, name] of [["accuracy", "accuracy"], ["mcc", "MCC"], ["acceptance", "selected"], [state.metric in NAMES ? state.metric : "eqo", (state.metric in NAMES ? state.metric : "eqo").toUpperCase()]]) curve.push({at, value: useless(of, key) ? NaN : of[key], name});
+          for (const [key, name] of [["accuracy", "accuracy"], ["mcc", "MCC"], ["selection_rate", "selected"], [state.metric in NAMES ? state.metric : "eqo", (state.metric in NAMES ? state.metric : "eqo").toUpperCase()]]) curve.push({at, value: useless(of, key) ? NaN : of[key], name});
         }
         const names = [...new Set(curve.map((d) => d.name))], colours = ["var(--ink)", "#E69F00", "#56B4E9", "#D55E00"];
         const defined = curve.filter((d) => Number.isFinite(d.value));

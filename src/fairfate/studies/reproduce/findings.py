@@ -51,13 +51,13 @@ def runs_of(rounds: pd.DataFrame) -> pd.DataFrame:
     test = rounds[rounds["split"] == "test"].sort_values([*keys, "round"], kind="stable")
     late = test[test["round"] > test["round"].max() - LAST]
     grouped = late.groupby(keys, sort=True)
-    last = grouped[[*REPORTED, "acceptance"]].last()
+    last = grouped[[*REPORTED, "selection_rate"]].last()
     mean = grouped[REPORTED].mean().add_suffix("_late")
     swing = grouped[SWINGS].std().add_suffix("_swing")
     validation = rounds[(rounds["split"] == "validation") & (rounds["round"] == rounds["round"].max())]
     scores = validation.groupby(keys, sort=True)[VALIDATED].last().add_prefix("validation_")
     last_runs: pd.DataFrame = pd.concat([last, mean, swing, scores], axis=1)
-    one_answer = (last_runs["acceptance"] > ONE_ANSWER) | (last_runs["acceptance"] < 1 - ONE_ANSWER)
+    one_answer = (last_runs["selection_rate"] > ONE_ANSWER) | (last_runs["selection_rate"] < 1 - ONE_ANSWER)
     last_runs["collapsed"] = (last_runs["mcc"] < COLLAPSED) | one_answer
     return last_runs.reset_index()
 
