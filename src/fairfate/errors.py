@@ -22,12 +22,25 @@ class InputError(ValueError):
     ('rounds must be >= 1, got 0', 'rounds', 'be >= 1', '0')
     """
 
-    argument = ""
-    """What was given; "" if the message is not of the form "ARGUMENT must RULE, got VALUE"."""
-    rule = ""
+    argument: str
+    """What was given; "" if the message is about a state, and not "ARGUMENT must RULE, got VALUE"."""
+    rule: str
     """What it must be."""
-    value = ""
-    """The value, as text."""
+    value: str
+    """The value, as text; "" if nothing was given."""
+
+    def __init__(self, message: str, argument: str = "", rule: str = "", value: str = "") -> None:
+        super().__init__(message)
+        form = None if argument else _FORM.fullmatch(message)
+        self.argument, self.rule, self.value = form.groups("") if form else (argument, rule, value)
+
+    def plain(self) -> InputError:
+        """The same error of this class itself, which every process has, whatever made the original."""
+        return InputError(str(self), self.argument, self.rule, self.value)
+
+
+_FORM = re.compile(r"(.+?) must (.+?)(?:, got (.*))?", re.DOTALL)
+"""A message about an argument."""
 
 
 class ProcessDiedError(RuntimeError):
@@ -82,7 +95,7 @@ def unknown(what: str, name: str, known: Iterable[str]) -> InputError:
     else:
         shown = listing(names, MOST_LISTED if len(names) <= MOST_LISTED else 12)
         hint = f"did you mean '{near[0]}'? Known: {shown}" if near else f"known: {shown}"
-    return InputError(f"unknown {what} '{name}'; {hint}")
+    return InputError(f"unknown {what} '{name}'; {hint}", what, f"be one of {listing(names)}", f"'{name}'")
 
 
 def plain(value: object) -> str:
@@ -165,9 +178,7 @@ def check(condition: bool, rule: str, value: object) -> None:
     """
     if not condition:
         argument, _, broken = rule.partition(" must ")
-        error = InputError(f"{rule}, got {value}")
-        error.argument, error.rule, error.value = argument, broken, str(value)
-        raise error
+        raise InputError(f"{rule}, got {value}", argument, broken, str(value))
 
 
 def hide_examples(note: str) -> str:

@@ -33,7 +33,7 @@ from fairfate.engine.recorder import Trace
 from fairfate.engine.simulate import simulate
 from fairfate.errors import InputError, check, listing
 from fairfate.experiments.job import model_of_trace
-from fairfate.experiments.plan import a_third
+from fairfate.experiments.plan import default_per_round
 from fairfate.experiments.prepare import check_metric
 from fairfate.fairness.metrics import Metric, selection_rate
 from fairfate.fairness.objective import FAIRNESS, bind, individual_terms, metrics_by, parse_objective
@@ -309,7 +309,7 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
 
     def _training(self, clients: int) -> Training:
         """Rounds, cohort size and the clients' SGD."""
-        per_round = a_third(clients) if self.per_round is None else int(self.per_round)
+        per_round = default_per_round(clients) if self.per_round is None else int(self.per_round)
         check(per_round <= clients, f"per_round must be <= the {clients} clients", per_round)
         epochs, batch_size = int(self.epochs), int(self.batch_size)
         return Training(int(self.max_iter), per_round, epochs, batch_size, float(self.learning_rate))
@@ -619,6 +619,8 @@ def _torch_model(make: Callable[[], Any], made: object, inputs: int) -> Model:
         raise InputError(f"model must make a model or a torch.nn.Module, got {type(made).__name__}")
     try:
         model: Model = importlib.import_module("fairfate.models.torch").TorchModel(make, inputs)
-    except ImportError:
-        raise InputError("model must be a model of this version, got a torch.nn.Module") from None
+    except ImportError as error:
+        raise InputError(
+            f"A torch.nn.Module cannot be trained here, since PyTorch is missing: {error}"
+        ) from None
     return model

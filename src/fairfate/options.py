@@ -240,7 +240,7 @@ class Checked:
                 option.check(value)
 
 
-_READ = "found out"
+_READ = "detected"
 
 
 @dataclass(frozen=True)
@@ -356,7 +356,7 @@ class Options(Checked):
     )
     min_cell: int = option(
         0,
-        "least count that clients tell, as sites do: smaller strata are excluded",
+        "smallest count a client reports, as sites do: smaller strata are excluded",
         "federation",
         low=0,
         is_axis=True,

@@ -154,7 +154,10 @@ def test_version(fairfate) -> None:
         (["--per-round", "11"], "per-round must be <= the 10 clients, got 11"),
         (["--rounds", "0"], "rounds must be >= 1, got 0"),
         (["--strategy", "fairfate"], "unknown strategy 'fairfate'; did you mean 'fair_fate'?"),
-        (["--strategy", "fair_fate:lam=1"], "unknown setting of fair_fate 'lam'; did you mean 'lam0'?"),
+        (
+            ["--strategy", "fair_fate:lam=1"],
+            "unknown hyperparameter of fair_fate 'lam'; did you mean 'lam0'?",
+        ),
         (["--strategy", "fair_fate:lam0=2"], "fair_fate: lam0 must be in [0, 1], got 2"),
         (["--strategy", "fair_fate:rho=-1"], "fair_fate: rho must be in [0, 1], got -1"),
         (["--strategy", "fair_fate:max=7"], "fair_fate: max must be in [0, 1], got 7"),
@@ -303,7 +306,7 @@ def test_an_option_given_twice_is_refused(fairfate, option: str) -> None:
     value = [] if option == "--force" else ["1"]
     code, _, err = fairfate("run", option, *value, option, *value)
     assert code == 2
-    assert f"{option} must be given once, got it 2 times" in err
+    assert f"{option} was given 2 times; give it once" in err
     assert not list(Path().iterdir())
     assert fairfate("run", *QUICK, "--strategy", "fedavg", "--strategy", "fedmom").code == 0
 
@@ -383,7 +386,7 @@ def test_progress_is_drawn_on_terminals_only(
 def test_interrupted_sweep_says_what_is_kept(tmp_path: Path) -> None:
     with pytest.raises(Stopped) as stopped, watching(tmp_path / "o"):
         raise Stopped(signal.SIGINT)
-    assert stopped.value.advice == f"Finished jobs are kept in {tmp_path / 'o'}; the same command goes on."
+    assert stopped.value.advice == f"Finished jobs are kept in {tmp_path / 'o'}; the same command continues."
 
 
 def test_help_of_a_run_has_a_panel_for_each_section(fairfate) -> None:

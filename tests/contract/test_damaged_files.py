@@ -153,7 +153,9 @@ def test_numbers_of_a_run_are_checked(file: str, change, told: str, there: Path,
         ("[provenance]\ndata-notes = 'x'", "data-notes must be a list, got 'x'"),
     ],
 )
-def test_the_config_of_a_report_has_values_of_ours(line: str, told: str, there: Path, fairfate) -> None:
+def test_config_with_values_that_no_run_writes_is_an_error(
+    line: str, told: str, there: Path, fairfate
+) -> None:
     (there / "config.toml").write_text(f"rounds = 1\n{line}\n")
     with pytest.raises(InputError, match=told):
         read_written(there / "config.toml")

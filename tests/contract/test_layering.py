@@ -1,4 +1,4 @@
-"""Data flows one way: a file imports only from rooms before its own."""
+"""Data flows one way: a file imports only from packages before its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import fairfate
 
 SOURCE = Path(fairfate.__file__).parent
-ROOMS = [
+PACKAGES = [
     "_version",
     "errors",
     "options",
@@ -38,11 +38,10 @@ ROOMS = [
 FILES = sorted(SOURCE.rglob("*.py"))
 FOR_USERS = {("runs.py", f"fairfate.report.{name}") for name in ("canvas", "data", "figures", "page")}
 FOR_USERS |= {("estimator.py", "fairfate.report.canvas")}
-"""What users look for where the room's order would not have it: `Run.plot`, `Run.report` and the estimator's
-figure."""
+"""What users look for beyond the order of packages: `Run.plot`, `Run.report` and the estimator's figure."""
 
 
-def room(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
@@ -50,7 +49,7 @@ def room(path: Path) -> str:
 def test_imports_go_upstream_only(path: Path) -> None:
     if path == SOURCE / "__init__.py":
         return
-    own = ROOMS.index(room(path))
+    own = PACKAGES.index(package_of(path))
     for node in ast.walk(ast.parse(path.read_text())):
         names = []
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("fairfate"):
@@ -61,7 +60,7 @@ def test_imports_go_upstream_only(path: Path) -> None:
             imported = name.split(".")[1]
             if (path.name, name) in FOR_USERS:
                 continue
-            assert ROOMS.index(imported) <= own, f"{path.name} imports {name}"
+            assert PACKAGES.index(imported) <= own, f"{path.name} imports {name}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
@@ -128,7 +127,7 @@ def test_every_public_name_can_be_had() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_flower_is_imported_in_its_own_package_only(path: Path) -> None:
-    if room(path) != "flower":
+    if package_of(path) != "flower":
         assert "flwr" not in path.read_text()
 
 

@@ -312,7 +312,7 @@ def test_rows_without_a_label_are_left_out() -> None:
     table = tidy(frame)
     assert len(table) == 500
     assert table.notes[0] == "y: 100 rows without a value are left out"
-    with pytest.raises(InputError, match="data must have a row with a label and a group, got none"):
+    with pytest.raises(InputError, match="data must have a row with a label and a group"):
         tidy(frame.assign(y=np.nan))
 
 

@@ -310,18 +310,18 @@ def test_mostly_numbers_stay_text_with_a_note(tmp_path: Path) -> None:
     read, note = column(tmp_path, values)
     assert read == values
     assert note == (
-        "n: read as text, since 3 of 240 values are no numbers, such as 'abc' and 'x1'; mend them to use it"
+        "n: read as text, since 3 of 240 values are no numbers, such as 'abc' and 'x1'; fix them to use it"
         " as numbers"
     )
     assert column(tmp_path, ["1,5", "2,5", "x", "?"])[1] == (
-        "n: read as text, since 1 of 3 values are no numbers, such as 'x'; mend them to use it as numbers"
+        "n: read as text, since 1 of 3 values are no numbers, such as 'x'; fix them to use it as numbers"
     )
     assert column(tmp_path, ["1", "x"])[1] == ""
 
 
 def test_numbers_written_in_different_ways_stay_text_with_a_note(tmp_path: Path) -> None:
     assert column(tmp_path, ["$5", "€6", "7"])[1] == (
-        "n: read as text, since its numbers are written in different ways, such as '$5' and '€6'; mend them"
+        "n: read as text, since its numbers are written in different ways, such as '$5' and '€6'; fix them"
         " to use it as numbers"
     )
 

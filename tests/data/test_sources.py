@@ -78,7 +78,7 @@ def test_folders_are_searched_in_order(nowhere: Path, monkeypatch: pytest.Monkey
     assert find_dataset("law", nowhere / "mine").read_text() == "mine"
 
 
-def test_a_changed_file_is_used_and_said(nowhere: Path) -> None:
+def test_file_with_another_checksum_is_used_and_noted(nowhere: Path) -> None:
     text = "race,pass_bar,lsat\nWhite,1.0,3\nNon-White,0.0,4\nWhite,1.0,5\n"
     (nowhere / "law.csv").write_text(text)
     assert "is not the documented file" in load("law", data_dir=nowhere).notes[0]

@@ -78,16 +78,16 @@ def test_tuples_inside_a_dictionary_are_those_of_its_example() -> None:
     arrays: dict[str, np.ndarray] = {}
     content = pack({"a": ModelState(np.ones(1))}, arrays)
     assert isinstance(unpack(content, arrays, {"a": ModelState(np.empty(0))})["a"], ModelState)
-    with pytest.raises(InputError, match="checkpoint must hold a state like NoneType, got another"):
+    with pytest.raises(InputError, match="holds no state like NoneType"):
         unpack(content, arrays, None)
 
 
 def test_a_state_of_another_kind_is_refused() -> None:
     arrays: dict[str, np.ndarray] = {}
     content = pack(ModelState(np.ones(1)), arrays)
-    with pytest.raises(InputError, match="a state like MomentumState, got another"):
+    with pytest.raises(InputError, match="no state like MomentumState"):
         unpack(content, arrays, MomentumState(np.ones(1), np.ones(1)))
-    with pytest.raises(InputError, match="must hold an array where the state has one, got"):
+    with pytest.raises(InputError, match="where the strategy's state has an array"):
         unpack(content, arrays, np.ones(1))
 
 

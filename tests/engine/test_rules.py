@@ -101,7 +101,7 @@ def test_report_says_how_is_decided_and_who_gains_and_loses(run: fairfate.Run) -
     assert "Everybody is decided by one" in page
 
 
-def test_sensitive_column_among_the_inputs_is_said(run: fairfate.Run) -> None:
+def test_sensitive_column_among_the_inputs_is_noted(run: fairfate.Run) -> None:
     described = describe_rule(ReportData.from_runs([run]))
     assert described is not None
     inputs = run.model("fedavg+average+tilt").about["rule"]["group-inputs"]
@@ -148,7 +148,7 @@ def test_bound_stops_at_the_first_rule_that_fails_on_rows_held_out() -> None:
     assert about["reached"]
 
 
-def test_bound_that_cannot_be_reached_is_said() -> None:
+def test_bound_that_cannot_be_reached_is_noted() -> None:
     _, about = reach_bound(STEP, *ladder([0.7, 0.6], [0.9, 0.9]), sp)
     assert (about["reached"], about["possible"]) == (False, False)
     _, about = reach_bound(STEP, *ladder([0.9, 0.85], [0.7, 0.9]), sp)

@@ -25,13 +25,13 @@ from fairfate.engine.simulate import simulate
 from fairfate.experiments import execute
 from fairfate.experiments.live import (
     LIVE,
-    Seen,
+    StrategyRounds,
     Writer,
     header,
     join_clients,
     live_file,
     read_live_seeds,
-    seen_since,
+    rounds_since,
 )
 from fairfate.experiments.runs import load_run, read_unfinished
 from fairfate.federation.partition import parse_partition
@@ -76,11 +76,11 @@ def counts(t: int) -> np.ndarray:
 def add(writer: Writer, t: int) -> None:
     """Rounds up to ``t`` of two strategies."""
 
-    def since(first: int) -> list[Seen]:
+    def since(first: int) -> list[StrategyRounds]:
         rounds = range(first, t + 1)
         one, other = [counts(r) for r in rounds], [counts(r + 1) for r in rounds]
         notes = [{"lam": r / 3, "fair": [1, 0, 1]} for r in rounds]
-        return [Seen(one, other, [{}] * len(rounds)), Seen(other, one, notes)]
+        return [StrategyRounds(one, other, [{}] * len(rounds)), StrategyRounds(other, one, notes)]
 
     writer.add(t, since)
 
@@ -257,7 +257,7 @@ def test_resumed_simulation_reports_all_its_rounds(small: Table, tmp_path: Path)
         told = []
 
         def record(t: int, traces: Any) -> None:
-            writer.add(t, lambda first: seen_since(traces, first))
+            writer.add(t, lambda first: rounds_since(traces, first))
             lines = live_file(tmp_path, 1).read_text().splitlines()
             told.append([json.loads(line)["first"] for line in lines[1:]])
             if t == stop:
@@ -294,7 +294,7 @@ def test_a_run_that_has_just_begun_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"run must be the folder of a run, got '.*' \(no readable config"):
         read_unfinished(tmp_path)
     (tmp_path / "config.toml").write_text("seeds = [1]\nrounds = 3\n")
-    with pytest.raises(InputError, match="which has just begun"):
+    with pytest.raises(InputError, match="try again in a few seconds"):
         read_unfinished(tmp_path)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+import fairfate
 from fairfate.errors import InputError, ProcessDiedError
 from fairfate.experiments import workers as pool
 from fairfate.experiments.workers import cores, in_background, run_tasks
@@ -91,14 +93,45 @@ def test_an_error_of_a_process_is_raised_here(payload: str, kind: type[Exception
     assert type(error.value) is kind  # which the command line knows, with its exit code
     if kind in (RuntimeError, OSError):
         assert "Traceback" in error.value.__notes__[0]  # of the process
+    if payload == "input":
+        fields = error.value.argument, error.value.rule, error.value.value  # type: ignore[attr-defined]
+        assert fields == ("rows", "be >= 1", "0")
     if payload == "file":
         assert error.value.filename == "people.csv"
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.parametrize(
+    ("options", "fields"),
+    [
+        ({"partition": "iid"}, ("partition", "be random, dirichlet:SIGMA or column:NAME", "'iid'")),
+        ({"validation_from": "site"}, ("validation-from", "be server or clients", "'site'")),
+        ({"rounds": 0}, ("rounds", "be >= 1", "0")),
+    ],
+)
+def test_fields_of_an_error_survive_pickling(options: dict[str, Any], fields: tuple[str, ...]) -> None:
+    with pytest.raises(InputError) as error:
+        fairfate.run(**{"data": "synthetic"} | options)
+    for same in (error.value, error.value.plain(), pickle.loads(pickle.dumps(error.value))):
+        assert (same.argument, same.rule, same.value) == fields
+        assert str(same) == str(error.value)
+
+
+def test_unknown_strategy_is_an_error_with_fields() -> None:
+    with pytest.raises(InputError, match="did you mean 'fedavg'") as error:
+        fairfate.run(data="synthetic", strategies="fedavgg")
+    assert (error.value.argument, error.value.value) == ("strategy", "'fedavgg'")
+    assert error.value.rule.startswith("be one of ")
+
+
+def test_sentence_about_a_state_has_no_fields() -> None:
+    error = InputError("No results yet; try again in a few seconds.")
+    assert (error.argument, error.rule, error.value) == ("", "", "")
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_a_process_that_is_killed_is_named_by_its_signal() -> None:
-    with pytest.raises(ProcessDiedError, match=r"killed by signal 9 \(SIGKILL\), perhaps for want of memory"):
+    with pytest.raises(ProcessDiedError, match=r"killed by signal 9 \(SIGKILL\), possibly out of memory"):
         outcome("killed")
     assert not multiprocessing.active_children()
 

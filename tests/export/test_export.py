@@ -194,7 +194,7 @@ def test_a_network_of_the_user_cannot_be_exported(bank: fairfate.Run, tmp_path: 
     own = replace(bank.model("fedavg"), network=lambda arrays, x: x[:, 0])
     for form in ("onnx", "skops", "json"):
         pytest.importorskip(form)
-        with pytest.raises(InputError, match=r"built-in kind to be exported, got a network of its own"):
+        with pytest.raises(InputError, match=r"built-in kind to be exported, not a network of your own"):
             export(own, tmp_path / "model", form)
     assert not list(tmp_path.iterdir())
 

@@ -50,7 +50,7 @@ def test_signals_end_a_run_like_ctrl_c(tmp_path: Path, number: int, code: int, w
     _, err = process.communicate(timeout=30)
     assert time.monotonic() - begin < 20  # a killed worker may first have to wait for a slow disk
     assert process.returncode == code, err
-    assert err == "Interrupted. Finished seeds are kept; the same command with --out o goes on.\n"
+    assert err == "Interrupted. Finished seeds are kept; the same command with --out o continues.\n"
     assert all_gone(process)
     assert not list((tmp_path / "o").rglob(".*"))
 

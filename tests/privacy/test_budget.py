@@ -30,7 +30,7 @@ def test_budget_survives_writing_and_reading() -> None:
         ("epsilon=3,clip=0", "privacy: clip must be in (0, 1e+06], got 0"),
         ("epsilon=3,participations=1.5", "privacy: participations must be a whole number, got 1.5"),
         ("delta=1e-5", "privacy must have an epsilon, such as epsilon=3, got 'delta=1e-5'"),
-        ("epsilon=3,epsilon=4", "must name each setting once"),
+        ("epsilon=3,epsilon=4", "must name each key once"),
         ("epsilon=3,eps=4", "unknown setting of privacy 'eps'"),
         ("3", "privacy '3' must be NAME:key=value"),
     ],

@@ -18,7 +18,7 @@ import fairfate
 from command import QUICK
 from fairfate.data.groups import Groups
 from fairfate.engine.server import UNTRAINED
-from fairfate.experiments.baselines import COLUMNS, Baseline
+from fairfate.experiments.baselines import COLUMNS, PooledBaseline
 from fairfate.fairness import metrics
 from fairfate.fairness.objective import metrics_by
 from fairfate.report.data import ReportData
@@ -180,7 +180,7 @@ def test_output_recommends_a_model_everywhere_or_nowhere(model: np.ndarray) -> N
 
 def test_pooled_model_that_collapsed_is_not_praised() -> None:
     scores = {"accuracy": 0.958, "mcc": 0.0, "eqo": 1.0}
-    pooled = Baseline("pooled logistic regression", 2, scores)
+    pooled = PooledBaseline("pooled logistic regression", 2, scores)
     found = replace(compare({"fedavg": [NOBODY] * 2}), baselines=(pooled,))
     assert "logistic regression does no better: it collapsed" in recommend(found).pooled
     assert "1.000" not in recommend(found).pooled
@@ -332,7 +332,7 @@ def test_small_and_missing_groups_do_not_steer() -> None:
 def test_pooled_baselines_are_shown_and_explained() -> None:
     found = compare({"fedavg": [UNFAIR] * 2, "fair_fate": [FAIR] * 2})
     values = dict.fromkeys(COLUMNS, 0.612)
-    pooled = replace(found, baselines=(Baseline("pooled logistic regression", 2, values),))
+    pooled = replace(found, baselines=(PooledBaseline("pooled logistic regression", 2, values),))
     out = io.StringIO()
     show_run(Console(file=out, width=120), pooled)
     (row,) = (line for line in out.getvalue().splitlines() if line.startswith("logistic regression "))
@@ -425,7 +425,7 @@ def test_an_objective_that_no_strategy_looks_at_is_measured_all_the_same(fairfat
 
 
 def test_table_has_no_fairness_of_collapsed_models() -> None:
-    pooled = Baseline("pooled logistic regression", 2, dict.fromkeys(COLUMNS, 1.0) | {"mcc": 0.0})
+    pooled = PooledBaseline("pooled logistic regression", 2, dict.fromkeys(COLUMNS, 1.0) | {"mcc": 0.0})
     found = replace(compare({"fedavg": [NOBODY] * 2, "fair_fate": [FAIR] * 2}), baselines=(pooled,))
     console = Console(file=io.StringIO(), width=100)
     console.print(results_table(found, 100))

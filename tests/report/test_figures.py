@@ -485,9 +485,9 @@ def test_other_folders_and_damaged_cells_are_refused(tmp_path: Path) -> None:
         list(draw(tmp_path))
     for part in ("configs", "cells"):
         (tmp_path / part).mkdir()
-    with pytest.raises(InputError, match="run must hold finished cells"):
+    with pytest.raises(InputError, match="No job of the sweep"):
         list(draw(tmp_path))
     sweep(expand({**SWEEP, "partition": "random"}), tmp_path, jobs=1)
     Store(tmp_path / "cells").files[0].write_bytes(b"")
-    with pytest.raises(InputError, match="run must hold whole cells, got a damaged synthetic_random"):
+    with pytest.raises(InputError, match=r"synthetic_random.* is damaged"):
         list(draw(tmp_path))

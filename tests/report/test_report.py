@@ -24,8 +24,8 @@ import made_up
 from command import QUICK, Outcome
 from fairfate import InputError, Run, run
 from fairfate.data.groups import Groups
-from fairfate.experiments.baselines import COLUMNS, Baseline
-from fairfate.experiments.live import Seen, Writer, header, live_file
+from fairfate.experiments.baselines import COLUMNS, PooledBaseline
+from fairfate.experiments.live import StrategyRounds, Writer, header, live_file
 from fairfate.fairness.metrics import METRICS, selection_rate
 from fairfate.fairness.objective import fairness_by
 from fairfate.fairness.thresholds import BINS
@@ -178,7 +178,7 @@ def test_no_rate_at_all_counts_as_equal() -> None:
 # --- the answer
 
 
-def test_the_answer_is_the_runs_model_to_take(finished: Run, told: dict[str, Any]) -> None:
+def test_the_answer_is_the_runs_recommended_model(finished: Run, told: dict[str, Any]) -> None:
     best, take = finished.best, told["answer"]["take"]
     assert best is not None
     assert (take["strategy"], take["seed"]) == (best.name, best.seed)
@@ -207,7 +207,7 @@ def test_crossed_groups_are_audited_too(told: dict[str, Any]) -> None:
     assert {one["attribute"] for one in told["answer"]["fairness"]} == {"sex", "race", "sex x race"}
 
 
-def test_strategies_are_tested_against_the_one_to_take(told: dict[str, Any], folder: Path) -> None:
+def test_strategies_are_tested_against_the_recommended_one(told: dict[str, Any], folder: Path) -> None:
     from scipy.stats import ttest_rel
 
     taken, rows = told["answer"]["take"]["strategy"], told["tests"]["rows"]
@@ -381,8 +381,8 @@ def test_intervals_say_what_they_are_over(folder: Path, tmp_path: Path) -> None:
 def test_picture_has_the_recommended_model_and_pooled_ones(folder: Path) -> None:
     (found,) = ReportData.read([folder])
     scores = dict.fromkeys(COLUMNS, 0.8)
-    pooled = Baseline("pooled logistic regression", 1, scores)
-    collapsed = Baseline("pooled gradient boosting", 1, scores | {"mcc": 0.0})
+    pooled = PooledBaseline("pooled logistic regression", 1, scores)
+    collapsed = PooledBaseline("pooled gradient boosting", 1, scores | {"mcc": 0.0})
     told = contents(replace(found, baselines=(pooled, collapsed)))
     kinds = {point.name: point.kind for point in points(told)}
     assert kinds[told["answer"]["take"]["strategy"]] == "recommended"
@@ -614,7 +614,7 @@ def begun(folder: Path, done: dict[int, int], rounds: int = 50) -> Path:
         writer = Writer(live_file(folder, seed), header(key, rounds, specs, groups), seconds=0.0)
         counts = np.array([[[300, 100], [40, 160]], [[200, 150], [20, 230]]])
         each = [counts + t for t in range(1, last + 1)]
-        writer.add(last, lambda first, each=each: [Seen(each, each, [{}] * len(each))] * 2)
+        writer.add(last, lambda first, each=each: [StrategyRounds(each, each, [{}] * len(each))] * 2)
     seeds = ", ".join(map(str, done))
     (folder / "config.toml").write_text(f'data = "d"\nrounds = {rounds}\nseeds = [{seeds}]\n')
     return folder
@@ -649,7 +649,7 @@ def test_a_run_that_has_just_begun_says_so(tmp_path: Path, fairfate: Call) -> No
     shutil.rmtree(folder / "live")
     done = fairfate("report", str(folder))
     assert done.code == 2
-    assert "which has just begun" in " ".join(done.err.split())
+    assert "try again in a few seconds" in " ".join(done.err.split())
 
 
 @pytest.mark.slow

@@ -308,7 +308,7 @@ def test_every_strategy_has_an_object_in_the_package() -> None:
 
 
 def test_hyperparameters_of_an_object_are_checked_at_once() -> None:
-    with pytest.raises(InputError, match="unknown setting of fair_fate 'lamda0'; did you mean 'lam0'"):
+    with pytest.raises(InputError, match="unknown hyperparameter of fair_fate 'lamda0'; did you mean 'lam0'"):
         fair_fate(lamda0=1)
     with pytest.raises(InputError, match=r"fedmom: beta must be in \[0, 1\), got 1"):
         fedmom(beta=1)

@@ -149,7 +149,7 @@ def test_pairs_are_read_once_each() -> None:
     assert read_settings("a=1, b=x=y,,", "n:...", "strategy") == {"a": "1", "b": "x=y"}
     with pytest.raises(InputError, match=r"strategy 'n:a' must be NAME:key=value,..., got 'a'"):
         read_settings("a", "n:a", "strategy")
-    with pytest.raises(InputError, match="step 'n:a=1,a=2' must name each setting once, got 'a' twice"):
+    with pytest.raises(InputError, match="step 'n:a=1,a=2' must name each key once, got 'a' twice"):
         read_settings("a=1,a=2", "n:a=1,a=2", "step")
 
 
@@ -181,9 +181,9 @@ def test_extensions_are_left_out_of_texts_at_their_default_and_guards_are_not(
 
 
 def test_unknown_settings_are_named() -> None:
-    with pytest.raises(InputError, match="unknown setting of n 'rat'; did you mean 'rate'"):
+    with pytest.raises(InputError, match="unknown hyperparameter of n 'rat'; did you mean 'rate'"):
         resolve_settings("n", SOME, {"rat": 1}, "eo", "strategy")
-    with pytest.raises(InputError, match="step 'n' has no settings, got 'rate'"):
+    with pytest.raises(InputError, match="step 'n' has no hyperparameters, got 'rate'"):
         resolve_settings("n", {}, {"rate": 1}, "eo", "step")
     with pytest.raises(InputError, match=r"n: rate must be in \[0, 1\], got 2"):
         resolve_settings("n", SOME, {"rate": 2}, "eo", "strategy")

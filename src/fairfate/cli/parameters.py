@@ -41,7 +41,7 @@ def _check_parameter(param: Any, times: int, value: Any) -> None:
     is_option = param.param_type_name == "option"
     name = param.opts[0] if is_option else param.name
     if is_option and not param.multiple and times > 1:
-        raise UsageError(f"{name} must be given once, got it {times} times")
+        raise UsageError(f"{name} was given {times} times; give it once")
     for text in value if isinstance(value, list | tuple) else [value]:
         if text == "" and _is_path(param):
             raise UsageError(f"{name} must be a path, got an empty text")  # Path("") is the current folder

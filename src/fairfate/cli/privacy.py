@@ -31,7 +31,7 @@ def privacy(
     finished = load_run(run)
     budget = parse_budget(finished.config.get("privacy"))
     if budget is None:
-        raise InputError(f"run must be one under --privacy, got '{run}', which has no budget")
+        raise InputError(f"'{run}' was run without --privacy, which has no budget")
     chosen = finished.seeds[0] if seed is None else seed
     if chosen not in finished.seeds:
         raise InputError(f"seed must be one of the run's ({listing(finished.seeds)}), got {chosen}")
@@ -63,7 +63,7 @@ def _print_account(node: Path) -> None:
     config = read_node(node)
     budget = read_study(config).budget
     if budget is None:
-        raise InputError(f"study must be one with privacy, got that of '{node}', which has no budget")
+        raise InputError(f"The study of '{node}' has no privacy budget.")
     account = open_account(config, budget)
     postings = account.read()
     rows = [

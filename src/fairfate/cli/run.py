@@ -63,9 +63,7 @@ def run(
     no_report: Annotated[bool, _flag("--no-report", "write no report.html")] = False,
     fair_from: FairFrom = None,
     cluster: Cluster = None,
-    live: Annotated[
-        bool, _flag("--live", "show the run in the browser while it goes on; see 'watch'")
-    ] = False,
+    live: Annotated[bool, _flag("--live", "show the run in the browser as it trains; see 'watch'")] = False,
 ) -> None:
     """Train strategies on one dataset over several seeds and compare them."""
     import numpy  # noqa: F401  # before pandas, whose import hides that memory ran out in NumPy's
@@ -127,7 +125,7 @@ def run(
                 on_results=write,
             )
     except Stopped as stopped:
-        stopped.advice = f"Finished seeds are kept; the same command with --out {folder} goes on."
+        stopped.advice = f"Finished seeds are kept; the same command with --out {folder} continues."
         raise
     finally:
         with suppress(OSError):  # it holds something

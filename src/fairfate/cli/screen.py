@@ -98,5 +98,5 @@ def watching(folder: Path) -> Iterator[tuple[Callable[[float], None], Callable[[
         with Bar("running", None, counts=False) as bar:
             yield bar.progress, bar.plan
     except Stopped as stopped:
-        stopped.advice = f"Finished jobs are kept in {folder}; the same command goes on."
+        stopped.advice = f"Finished jobs are kept in {folder}; the same command continues."
         raise

@@ -89,7 +89,9 @@ def reproduce(
     jobs: Jobs = None,
     cluster: Cluster = None,
     data_dir: DataDir = None,
-    out: Annotated[Path, option("folder (default: runs/paper); goes on where it was")] = Path("runs/paper"),
+    out: Annotated[Path, option("folder (default: runs/paper); continues where it stopped")] = Path(
+        "runs/paper"
+    ),
 ) -> None:
     """Run every experiment of the paper, set the results beside the printed ones, and say what holds."""
     from fairfate.experiments.cluster import open_cluster
@@ -137,7 +139,7 @@ def benchmark(
     jobs: Jobs = None,
     cluster: Cluster = None,
     data_dir: DataDir = None,
-    out: Annotated[Path, option("folder (default: runs/benchmark); goes on where it was")] = Path(
+    out: Annotated[Path, option("folder (default: runs/benchmark); continues where it stopped")] = Path(
         "runs/benchmark"
     ),
 ) -> None:

@@ -1,4 +1,4 @@
-"""``watch``: a run that goes on, in the browser; and ``run --live``, which starts it."""
+"""``watch``: a run that is training, in the browser; and ``run --live``, which starts it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def watch(
     ] = False,
     parent: Annotated[int | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Show a run in the browser while it goes on; nothing is written, and the run goes first."""
+    """Show a run in the browser as it trains; nothing is written, and the run goes first."""
     from fairfate.report.watch import LivePage, WatchServer
 
     if not run.is_dir() and (run.exists() or (parent is None and not run.absolute().parent.is_dir())):
@@ -59,7 +59,7 @@ def watch(
 
 @contextmanager
 def watched(folder: Path) -> Iterator[None]:
-    """Watch a run from a process of its own while the block, which is the run, goes on.
+    """Watch a run from a process of its own while the block, which is the run, continues.
 
     That process ends soon after the block, once those who watch have the last page; at once if it fails.
     """

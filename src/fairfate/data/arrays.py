@@ -212,7 +212,7 @@ def table_from_arrays(
 def _without_options(text: str) -> str:
     """A message without the options of the command line."""
     text = re.sub(r"; --keep NAME takes one in| \(--[\w-]+\)|, as by --sensitive [^;]*", "", text)
-    return re.sub(r"; (name one with|mend the value).* --\w.*$", "", text)
+    return re.sub(r"; (name one with|fix the value).* --\w.*$", "", text)
 
 
 def _outcome_names(outcomes: tuple[Any, Any]) -> tuple[str, str]:

@@ -338,7 +338,7 @@ def _check_kinds(values: pd.Series[Any], texts: TextCodes, others: list[str]) ->
     if 0 < len(rows) < (texts.codes >= 0).sum() / 2:
         raise InputError(
             f"column '{values.name}' must be all numbers or all text, got"
-            f" '{texts.names[texts.codes[rows[0]]]}' in row {rows[0] + 1} among numbers; mend the value, or"
+            f" '{texts.names[texts.codes[rows[0]]]}' in row {rows[0] + 1} among numbers; fix the value, or"
             f" keep the column as text with --categorical {values.name}"
         )
 

@@ -40,7 +40,7 @@ from fairfate.data.table import TEST, TRAINING, VALIDATION, Table, note_merged_o
 from fairfate.errors import MOST_LISTED, InputError, check, listing, unknown
 from fairfate.storage import sha256_of
 
-AS_IT_COMES = Reading()
+DEFAULT_READING = Reading()
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def load(
     columns: Columns | None = None,
     server_files: ServerFiles | None = None,
     encode: str = AUTO,
-    reading: Reading = AS_IT_COMES,
+    reading: Reading = DEFAULT_READING,
 ) -> Table:
     """Load a table.
 
@@ -82,7 +82,7 @@ def load(
     encode : how inputs are made: ``onehot`` (texts that 20 rows share have an input each, numbers are
         standardised), ``ordinal`` (as in the paper: places in a sorted list, scaled to [0, 1]), ``none``
         (numbers as they are), or ``auto``: ordinal for the paper's datasets, one-hot for files
-    reading : the separator, decimal mark and text encoding of files, where these are not found out, and
+    reading : the separator, decimal mark and text encoding of files, where these are not detected, and
         the values that stand for a missing one
 
     Returns
@@ -148,9 +148,7 @@ def _check_named(columns: Columns | None, frame: pd.DataFrame, data: str) -> Col
     """What the columns mean; InputError unless target and sensitive columns are named."""
     if columns is None or not columns.target or not columns.sensitive:
         missing = "target" if columns is None or not columns.target else "sensitive"
-        raise InputError(
-            f"{missing} must name a column of '{data}' ({listing(frame.columns, MOST_LISTED)}), got none"
-        )
+        raise InputError(f"{missing} must name a column of '{data}' ({listing(frame.columns, MOST_LISTED)})")
     return columns
 
 
@@ -159,7 +157,7 @@ def _file_encoding(encode: str) -> str:
 
 
 def draft_schema(
-    server_files: ServerFiles, columns: Columns | None, encode: str = AUTO, reading: Reading = AS_IT_COMES
+    server_files: ServerFiles, columns: Columns | None, encode: str = AUTO, reading: Reading = DEFAULT_READING
 ) -> Schema:
     """What can be learned of the columns from the validation file."""
     frame = read_frame(server_files.validation, reading)
@@ -173,7 +171,7 @@ def load_server_files(
     columns: Columns | None = None,
     schema: Schema | None = None,
     encode: str = AUTO,
-    reading: Reading = AS_IT_COMES,
+    reading: Reading = DEFAULT_READING,
 ) -> tuple[Schema, Table]:
     """Load the server's rows, each marked as VALIDATION or TEST.
 

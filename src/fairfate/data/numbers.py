@@ -290,7 +290,7 @@ def _convert(column: WrittenColumn, decimals: str) -> tuple[NDArray[np.float64] 
         why = f"{rows} of {present} values are no numbers, such as {_examples(texts)}"
     else:
         why = f"its numbers are written in different ways, such as {_examples(_differing(column, best))}"
-    return None, f"{column.name}: read as text, since {why}; mend them to use it as numbers"
+    return None, f"{column.name}: read as text, since {why}; fix them to use it as numbers"
 
 
 def _is_sentinel(column: WrittenColumn, texts: Sequence[str], rows: int, present: int) -> bool:

@@ -37,7 +37,7 @@ _NUL = "NUL bytes, as in a damaged file or one in UTF-16"
 
 @dataclass(frozen=True)
 class Reading:
-    """How to read users' files, where they leave doubt; what is None is found out.
+    """How to read users' files, where they leave doubt; what is None is detected.
 
     Parameters
     ----------

@@ -355,7 +355,7 @@ class Schema:
                 hint = (
                     f"did you mean '{spare[near[0]]}'?" if near else f"the file has {listing(frame.columns)}"
                 )
-                yield UnfitError(f"column '{column}' must be in the file, got none of that name", f"; {hint}")
+                yield UnfitError(f"column '{column}' must be in the file", f"; {hint}")
 
     def _read(self, values: pd.Series[Any], *, as_numbers: bool = False) -> ColumnValues:
         """One column: indices of texts, days, or numbers."""

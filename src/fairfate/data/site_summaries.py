@@ -1,4 +1,4 @@
-"""What sites tell each other of their columns, and a schema that covers all of them."""
+"""What sites report to the server about their columns, and a schema that covers all of them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def describe_frame(schema: Schema, frame: pd.DataFrame) -> dict[str, Any]:
     """
     absent = [column for column in schema.columns if column not in frame.columns]
     if absent:
-        raise UnfitError(f"column '{absent[0]}' must be in the file, got none of that name")
+        raise UnfitError(f"column '{absent[0]}' must be in the file")
     frame = schema.without_codes(frame)
     names = [name for name in schema.features if name not in schema.sensitive or name in schema.bands]
     return {
@@ -101,7 +101,7 @@ def widen_schema(schema: Schema, described: Mapping[str, Any]) -> tuple[Schema, 
             most = max(sorted(added), key=lambda site: len(added[site]))
             del usable[most]
             rule = f"all sites together must add at most {MOST_CATEGORIES} names to '{column}'"
-            rejected[most] = f"{rule}, got more"
+            rejected[most] = rule
     return _widened(schema, list(usable.values())), rejected
 
 

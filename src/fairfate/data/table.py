@@ -274,7 +274,7 @@ def _usable_rows(frame: pd.DataFrame, columns: Columns, notes: list[str]) -> pd.
             notes.append(f"{name}: {int(missing.sum()):,} rows without a value {why}")
             frame = frame[~missing].reset_index(drop=True)
     if frame.empty:
-        raise InputError("data must have a row with a label and a group, got none")
+        raise InputError("data must have a row with a label and a group")
     return frame
 
 
@@ -330,7 +330,7 @@ def _label(
         favourable = 1
     else:
         raise InputError(
-            f"favourable must name the good outcome of column '{values.name}' ({listing(names)}), got none"
+            f"favourable must name the good outcome of column '{values.name}' ({listing(names)})"
         )
     other = OTHERS if is_merged else names[1 - favourable]
     if is_merged:

@@ -109,7 +109,8 @@ def _take_up(saved: Saved, servers: Sequence[Server], recorders: Sequence[Record
     ]
     for server, state in zip(servers, states, strict=True):
         if np.shape(state.params) != np.shape(server.params):
-            raise InputError("checkpoint must hold models of the run's shape, got others")
+            shapes = f"{np.shape(state.params)} numbers, this run's {np.shape(server.params)}"
+            raise InputError(f"The checkpoint is of another run: its model has {shapes}.")
     numbers = [unpack(packed, saved.arrays, None) for packed in content["recorders"]["list"]]
     records = [
         (recorder, recorder.unpack(values, text))
@@ -173,7 +174,7 @@ def pack(value: Any, arrays: Arrays, where: str = "state") -> Any:
 def unpack(content: Any, arrays: Mapping[str, NDArray[Any]], like: Any) -> Any:
     """The value again; named tuples are those of ``like``, a value of the same kind."""
     if isinstance(like, np.ndarray) and not (isinstance(content, dict) and "array" in content):
-        raise InputError(f"checkpoint must hold an array where the state has one, got {content!r}")
+        raise InputError(f"The checkpoint holds {content!r} where the strategy's state has an array.")
     if not isinstance(content, dict):
         return content
     ((kind, packed),) = content.items()
@@ -184,6 +185,9 @@ def unpack(content: Any, arrays: Mapping[str, NDArray[Any]], like: Any) -> Any:
         return {key: unpack(value, arrays, inner.get(key)) for key, value in packed.items()}
     if kind == "tuple":
         if not hasattr(like, "_fields") or len(like._fields) != len(packed):
-            raise InputError(f"checkpoint must hold a state like {type(like).__name__}, got another")
+            kind = type(like).__name__
+            raise InputError(
+                f"The checkpoint holds no state like {kind}: another strategy or version wrote it."
+            )
         return type(like)(*(unpack(value, arrays, old) for value, old in zip(packed, like, strict=True)))
     return [unpack(value, arrays, None) for value in packed]

@@ -123,7 +123,7 @@ class PrivateClients:
             int(self.federation.sizes[client]), self.training, self.participations
         )
         calibration = calibrate(self.budget, exposure, releases)
-        assert calibration is not None  # found out before anything was trained
+        assert calibration is not None  # checked before anything was trained
         return calibration
 
     def _client(self, server: Server, client: int) -> PrivateClient:

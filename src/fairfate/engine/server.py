@@ -210,8 +210,7 @@ class Server:
         state = self.strategy.aggregate(self.state, cohort._replace(combine=combine))
         if not calls:
             raise InputError(
-                "a strategy must combine updates by cohort.mean to take the steps median, trimmed and krum,"
-                " got one that does not"
+                "a strategy must combine updates by cohort.mean to take the steps median, trimmed and krum"
             )
         return state
 

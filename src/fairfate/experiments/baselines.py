@@ -28,7 +28,7 @@ _MOST_CATEGORIES = 255
 """That gradient boosting takes as such."""
 
 
-class Baseline(NamedTuple):
+class PooledBaseline(NamedTuple):
     """A model of the pooled rows: means over some seeds, on their test rows."""
 
     name: str
@@ -37,7 +37,7 @@ class Baseline(NamedTuple):
     """Rounded to three digits: scikit-learn's sums depend on the CPU."""
 
 
-def pooled_baselines(plan: Plan, table: Table) -> tuple[Baseline, ...]:
+def pooled_baselines(plan: Plan, table: Table) -> tuple[PooledBaseline, ...]:
     """Logistic regression and gradient boosting on the training rows of all clients, as seeds split them."""
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
@@ -64,7 +64,7 @@ def pooled_baselines(plan: Plan, table: Table) -> tuple[Baseline, ...]:
                     probability = model.fit(train, table.label[rows.train]).predict_proba(test)[:, 1]
                     measured[name].append(_measure(probability, table, rows.test))
     return tuple(
-        Baseline(name, len(seeds), _means(seeds, COLUMNS)) for name, seeds in measured.items() if seeds
+        PooledBaseline(name, len(seeds), _means(seeds, COLUMNS)) for name, seeds in measured.items() if seeds
     )
 
 
@@ -93,7 +93,7 @@ def _means(measured: Iterable[Mapping[str, float]], names: Iterable[str]) -> dic
     return {name: round(math.fsum(row[name] for row in rows) / len(rows), 3) for name in names}
 
 
-def write_baselines(path: Path, baselines: Iterable[Baseline]) -> None:
+def write_baselines(path: Path, baselines: Iterable[PooledBaseline]) -> None:
     """Write them as CSV."""
     rows: list[dict[str, Any]] = [
         {"baseline": baseline.name, "seeds": baseline.seeds, **baseline.metrics} for baseline in baselines
@@ -102,7 +102,7 @@ def write_baselines(path: Path, baselines: Iterable[Baseline]) -> None:
     write_bytes(path, csv_text(frame).encode())
 
 
-def read_baselines(folder: Path) -> tuple[Baseline, ...]:
+def read_baselines(folder: Path) -> tuple[PooledBaseline, ...]:
     """Those of a run's folder; none where it was run without."""
     import csv
 
@@ -112,7 +112,7 @@ def read_baselines(folder: Path) -> tuple[Baseline, ...]:
     try:
         with file.open(encoding="utf-8", newline="") as lines:
             return tuple(
-                Baseline(
+                PooledBaseline(
                     row["baseline"],
                     int(row["seeds"]),
                     {name: float(row[name] or "nan") for name in COLUMNS},

@@ -19,11 +19,11 @@ from fairfate.data import ONEHOT, Table
 from fairfate.data.groups import Groups
 from fairfate.engine.recorder import Trace
 from fairfate.errors import InputError
-from fairfate.experiments.baselines import BASELINES, Baseline, pooled_baselines
+from fairfate.experiments.baselines import BASELINES, PooledBaseline, pooled_baselines
 from fairfate.experiments.config import PROVENANCE
 from fairfate.experiments.importances import IMPORTANCES, importances, write_importances
 from fairfate.experiments.job import Job, fitted, key_of, run_job
-from fairfate.experiments.live import Writer, clear_live, header, live_file, seen_since
+from fairfate.experiments.live import Writer, clear_live, header, live_file, rounds_since
 from fairfate.experiments.plan import Plan, dump_config
 from fairfate.experiments.runner import Task, check_request, run_jobs
 from fairfate.experiments.runs import Run, write_results
@@ -161,7 +161,7 @@ def _train(
 
     with ExitStack() as stack:
         if not baselines:
-            pooled: Callable[[], tuple[Baseline, ...]] = tuple
+            pooled: Callable[[], tuple[PooledBaseline, ...]] = tuple
         elif here and jobs is None and cores() > 1:  # a short run, of which importing scikit-learn is a fifth
             pooled = stack.enter_context(in_background(_train_baselines, table, plan))
         else:
@@ -213,7 +213,7 @@ def _models(plan: Plan, seeds: Mapping[int, Seed]) -> dict[tuple[str, int], Fair
     }
 
 
-def _train_baselines(table: Table, plan: Plan, report: Report) -> tuple[Baseline, ...]:
+def _train_baselines(table: Table, plan: Plan, report: Report) -> tuple[PooledBaseline, ...]:
     """In another process, which finds this by its name."""
     for plugin in plan.config.plugins:
         load_plugin(plugin)
@@ -329,7 +329,7 @@ def _live(folder: Path, job: Job, table: Table) -> Callable[[int, Sequence[Trace
     plan, seed = job.plan, job.seed
     about = header(key_of(plan, seed), plan.training.rounds, plan.specs, table.grouping)
     writer = Writer(live_file(folder, seed), about)
-    return lambda t, traces: writer.add(t, lambda first: seen_since(traces, first))
+    return lambda t, traces: writer.add(t, lambda first: rounds_since(traces, first))
 
 
 def _jobs(plan: Plan, table: Table, seeds: int) -> int:

@@ -82,7 +82,7 @@ class Job:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class JobResult:
     """What a job has measured."""
 
     rounds: pd.DataFrame
@@ -106,7 +106,7 @@ def run_job(
     record_clients: bool = False,
     checkpoint: Path | None = None,
     on_record: Callable[[int, Sequence[Trace]], None] | None = None,
-) -> Outcome:
+) -> JobResult:
     """Train the strategies side by side, and take their steps; go on from a checkpoint if there is one."""
     streams = Streams(seed, plan.published)
     min_cell = plan.min_cell
@@ -132,7 +132,7 @@ def run_job(
     clients = clients_of(traces, seed, table.grouping)
     names = labels([trace.spec for trace in traces])
     released = [(name, entry) for name, trace in zip(names, traces, strict=True) for entry in trace.ledger]
-    return Outcome(rounds, traces, federation, clients, model, schema, ledger_frame(released, seed))
+    return JobResult(rounds, traces, federation, clients, model, schema, ledger_frame(released, seed))
 
 
 def trace_frame(key: Mapping[str, Any], traces: Sequence[Trace], groups: Groups | None) -> pd.DataFrame:
@@ -158,7 +158,7 @@ def key_of(plan: Plan, seed: int) -> dict[str, Any]:
     }
 
 
-def fitted(plan: Plan, table: Table, seed: int, outcome: Outcome) -> list[FairModel]:
+def fitted(plan: Plan, table: Table, seed: int, outcome: JobResult) -> list[FairModel]:
     """The trained models, with all that is needed to use them."""
     about = {"protocol": plan.config.protocol, "seed": seed, "data": table.name}
     return [fair_model(outcome.model, outcome.schema, table, trace, **about) for trace in outcome.traces]

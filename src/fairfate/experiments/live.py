@@ -41,7 +41,7 @@ _UNREADABLE = OSError, ValueError, LookupError, TypeError, AttributeError, Arith
 _CLIENT = ["round", "name", "outcome", "reason", "strategy", "metric", "settings", "seed"]
 
 
-class Seen(NamedTuple):
+class StrategyRounds(NamedTuple):
     """What one strategy did in some rounds, one after another."""
 
     validation: Sequence[Counts]
@@ -88,7 +88,7 @@ class Writer:
         self.path, self.about, self.seconds, self.clock = path, about, seconds, clock
         self._next, self._written = clock() + seconds, 0
 
-    def add(self, t: int, since: Callable[[int], Sequence[Seen]]) -> None:
+    def add(self, t: int, since: Callable[[int], Sequence[StrategyRounds]]) -> None:
         """After round ``t``; ``since`` tells what each strategy did in a round and all later ones."""
         if self.clock() < self._next:
             return
@@ -108,17 +108,19 @@ class Writer:
         self._next = self.clock() + self.seconds
 
 
-def seen_since(traces: Sequence[Trace], first: int) -> list[Seen]:
+def rounds_since(traces: Sequence[Trace], first: int) -> list[StrategyRounds]:
     """What the strategies of a simulation did in a round and all later ones."""
     records = []
     for trace in traces:
         clients = trace.clients[bisect_left(trace.clients, first, key=attrgetter("round")) :]
         start = first - 1
-        records.append(Seen(trace.validation[start:], trace.test[start:], trace.notes[start:], clients))
+        records.append(
+            StrategyRounds(trace.validation[start:], trace.test[start:], trace.notes[start:], clients)
+        )
     return records
 
 
-def _pack(record: Seen) -> dict[str, Any]:
+def _pack(record: StrategyRounds) -> dict[str, Any]:
     """As JSON: counts as one list of numbers, notes by name, and (round, name, outcome, reason)."""
     counts = {
         split: np.array(counts).ravel().tolist()

@@ -128,7 +128,7 @@ def resolve(config: Config, table: Table) -> Plan:
         known = (source.clients, source.per_round) if source else (DEFAULT_CLIENTS, None)
         clients = known[0] if config.clients is None else config.clients
         usual = known[1] if known[1] is not None and config.clients is None else None
-    per_round = config.per_round if config.per_round is not None else usual or a_third(clients)
+    per_round = config.per_round if config.per_round is not None else usual or default_per_round(clients)
     check(per_round <= clients, f"per-round must be <= the {clients} clients", per_round)
     train_rows = round(0.6 * len(table)) if table.part is None else int((table.part == TRAINING).sum())
     check(
@@ -239,7 +239,7 @@ def _shape_notes(config: Config, shape: Shape, *, is_deep: bool) -> tuple[str, .
     return tuple(notes)
 
 
-def a_third(clients: int) -> int:
+def default_per_round(clients: int) -> int:
     """How many clients take part in a round by default."""
     return max(1, round(clients / 3))
 

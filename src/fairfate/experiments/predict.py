@@ -59,7 +59,7 @@ def _find_model(run: Path, strategy: str | None, seed: int | None) -> tuple[Fair
         if BEST not in files:
             raise InputError(
                 f"strategy must be given, since no model of '{run}' can be recommended (all collapsed, no"
-                " round counted, or fairness is undefined), got none"
+                " round counted, or fairness is undefined)"
             )
         return FairModel.load(files[BEST]), files[BEST]
     named = [path for name, path in files.items() if name != BEST]

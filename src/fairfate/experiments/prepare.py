@@ -235,7 +235,7 @@ ON_FEW_SUMS = {
     TILT: "whose second model is not summed under masks yet",
 }
 """Steps that look at single updates, or train something else."""
-TOLD: Mapping[Need[Any], str] = {
+SEPARATE_REPORTS: Mapping[Need[Any], str] = {
     Need.REPORTS: "whose clients report 8 sums for each group, each for itself",
     Need.ROWS: "whose clients report their rows by group and label, each for itself",
     Need.ALL_ROWS: "whose clients report their rows by group and label, each for itself",
@@ -253,7 +253,7 @@ def check_secure_sums(spec: Spec, strategy: Strategy, validation_source: Validat
     for step in spec.steps:
         if step.name in ON_FEW_SUMS:
             refuse(ON_FEW_SUMS[step.name])
-    for need, reason in TOLD.items():
+    for need, reason in SEPARATE_REPORTS.items():
         if need in strategy.needs:
             refuse(reason)
     if spec.code:
@@ -268,7 +268,7 @@ def check_secure_sums(spec: Spec, strategy: Strategy, validation_source: Validat
             f" secure-sums: each client scores its own model, got '{validation_source}'"
         )
     if Need.TRIALS in strategy.needs and validation_source.at_clients:
-        raise InputError(f"keep must be 0 for {spec.label} with secure-sums and mode={OWN}, got more")
+        raise InputError(f"keep must be 0 for {spec.label} with secure-sums and mode={OWN}")
 
 
 def _check_sums(plan: Plan) -> None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fairfate.data import Table
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, listing
-from fairfate.experiments.baselines import BASELINES, Baseline, read_baselines, write_baselines
+from fairfate.experiments.baselines import BASELINES, PooledBaseline, read_baselines, write_baselines
 from fairfate.experiments.config import HIDDEN, PROVENANCE, read_written
 from fairfate.experiments.importances import Importance, read_importances
 from fairfate.experiments.live import join_clients, read_live_seeds
@@ -44,7 +44,7 @@ from fairfate.results.folder import (
     part_file,
     read_date,
 )
-from fairfate.results.recommendation import Candidate, Choice, assess, find_line, pick
+from fairfate.results.recommendation import Candidate, RecommendedModel, assess, find_line, pick
 from fairfate.results.summary import group_rates, row_names, summarise, write_csv
 from fairfate.results.tables import (
     KEYS,
@@ -137,7 +137,7 @@ class Run:
     """How much the recommended model relies on each column."""
     date: str = ""
     """The day of the run, if it has a folder."""
-    baselines: tuple[Baseline, ...] = ()
+    baselines: tuple[PooledBaseline, ...] = ()
     """Models of the pooled rows, if they were asked for."""
     notes: tuple[str, ...] = ()
     """What was done to the data, and notes on the options."""
@@ -172,7 +172,7 @@ class Run:
         return assess(self.rounds, self.metric, self.grouping)
 
     @property
-    def best(self) -> Choice | None:
+    def best(self) -> RecommendedModel | None:
         """The recommended model, chosen on the validation rows; None if none can be recommended."""
         return pick(self.candidates)
 
@@ -201,7 +201,7 @@ class Run:
         names, best = self.names, self.best
         if strategy is None and seed is None:
             if best is None:
-                raise InputError("strategy must be given, since no model can be recommended, got none")
+                raise InputError("strategy must be given, since no model can be recommended")
             return self.models[best.name, best.seed]
         line = find_line(names, [str(text) for text in self.config["strategy"]], strategy)
         chosen = self.seeds[0] if seed is None else seed
@@ -253,7 +253,7 @@ class Run:
         from fairfate.report.page import write_report
 
         if out is None and self.out is None:
-            raise InputError("out must be an HTML file for a run without a folder, got none")
+            raise InputError("out must be an HTML file for a run without a folder")
         path = Path(out) if out is not None else Path(str(self.out)) / REPORT
         return write_report(
             [ReportData.from_runs([self], min_cell)], path, fair_from, force=force or out is None
@@ -404,9 +404,7 @@ def read_unfinished(folder: str | Path) -> Run | None:
     if (path / SUMMARY).exists():
         return None
     if not whole and not live:
-        raise InputError(
-            f"run must have been training for some seconds, got '{folder}', which has just begun"
-        )
+        raise InputError(f"No results yet in '{folder}'; try again in a few seconds.")
     headers = [header for files in whole.values() for header, _ in files]
     groups = groups_in(headers[0]) if headers else next(iter(live.values())).groups
     asked = _asked(config, [(None, header) for header in headers])
@@ -445,7 +443,7 @@ def _read_sweep(folder: Path) -> Iterator[Run]:
     store = Store(folder / CELLS)
     damaged = [path.name for path in store.damaged]
     if damaged:
-        raise InputError(f"run must hold whole cells, got a damaged {damaged[0]}: run the sweep again")
+        raise InputError(f"'{folder / CELLS / damaged[0]}' is damaged; run the sweep again.")
     store.index()
     configs = [read_written(file) for file in sorted((folder / CONFIGS).glob("*.toml"))]
     differing = [key for key in SWEPT if len({str(config.get(key)) for config in configs}) > 1]
@@ -470,7 +468,7 @@ def _read_sweep(folder: Path) -> Iterator[Run]:
             title=", ".join(f"{key} {config.get(key, USUAL.get(key))}" for key in differing),
         )
     if not names:
-        raise InputError(f"run must hold finished cells, got '{folder}' (none in {CELLS})")
+        raise InputError(f"No job of the sweep in '{folder}' has finished yet.")
 
 
 def _asked(config: Mapping[str, Any], files: Iterable[tuple[Any, Mapping[str, Any]]]) -> list[str]:

@@ -72,7 +72,7 @@ def sweep(
     """
     folder = check_request(out, jobs)
     if folder is None:
-        raise InputError("out must be a folder, got none")
+        raise InputError("out must be a folder")
     prepared = prepare_all(configs)
     check(len(prepared) > 0, "sweep must have at least one job", "none")
     by_config = {dump_config(plan, table): (plan, table) for plan, table in prepared}

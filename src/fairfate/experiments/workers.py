@@ -59,9 +59,9 @@ def run_tasks(
     payload : what all tasks share; sent to each process once
     tasks : what to do it with
     jobs : number of processes; with 1, everything happens in this one
-    progress : told now and then how much work is done
+    progress : called now and then with the work done so far
     """
-    runner = _here if runs_here(jobs, len(tasks)) else _elsewhere
+    runner = _run_inline if runs_here(jobs, len(tasks)) else _run_parallel
     yield from runner(work, payload, tasks, min(jobs, len(tasks)), progress)
 
 
@@ -72,11 +72,11 @@ def runs_here(jobs: int, tasks: int) -> bool:
 
 @contextmanager
 def in_background(work: Work, payload: Any, task: Any) -> Iterator[Callable[[], Any]]:
-    """Do a task in another process while this one goes on; yields a function that waits for its result."""
+    """Do a task in another process while this one continues; yields a function that waits for its result."""
     resource_tracker.ensure_running()
     with _uninterrupted():
         worker = _Worker(work, payload)
-    worker.give(0, task)
+    worker.submit(0, task)
 
     def result() -> Any:
         while True:
@@ -94,7 +94,7 @@ def in_background(work: Work, payload: Any, task: Any) -> Iterator[Callable[[], 
             worker.end()
 
 
-def _here(
+def _run_inline(
     work: Work, payload: Any, tasks: Sequence[Any], jobs: int, progress: Progress
 ) -> Generator[tuple[int, Any]]:
     amount_done = 0.0
@@ -108,7 +108,7 @@ def _here(
         yield number, work(payload, task, report)
 
 
-def _elsewhere(
+def _run_parallel(
     work: Work, payload: Any, tasks: Sequence[Any], jobs: int, progress: Progress
 ) -> Generator[tuple[int, Any]]:
     waiting = list(enumerate(tasks))[::-1]
@@ -121,7 +121,7 @@ def _elsewhere(
         while finished < len(tasks):
             for worker in workers:
                 if worker.idle and waiting:
-                    worker.give(*waiting.pop())
+                    worker.submit(*waiting.pop())
             ready = wait([worker.pipe for worker in workers], timeout=0.1)
             for worker in workers:
                 for kind, number, value in worker.read() if worker.pipe in ready else ():
@@ -144,13 +144,15 @@ class _Worker:
 
     def __init__(self, work: Work, payload: Any) -> None:
         context = multiprocessing.get_context("spawn")
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_serve, args=(theirs, work, payload, os.getpid()), daemon=True)
+        self.pipe, child_end = context.Pipe()
+        self.process = context.Process(
+            target=_serve, args=(child_end, work, payload, os.getpid()), daemon=True
+        )
         self.process.start()
-        theirs.close()
+        child_end.close()
         self.idle = True
 
-    def give(self, number: int, task: Any) -> None:
+    def submit(self, number: int, task: Any) -> None:
         """Send a task; a process that has died is noticed when its answer is read."""
         self.idle = False
         with suppress(OSError):
@@ -164,21 +166,19 @@ class _Worker:
                 self.idle = kind == "result"
                 yield kind, number, value
         except (EOFError, OSError):
-            raise self._death() from None
+            raise self._exit_reason() from None
 
-    def _death(self) -> Exception:
+    def _exit_reason(self) -> Exception:
         """Why the process is no more."""
         self.process.join(5)
         code = self.process.exitcode
         if code == _NO_GUARD:
-            return InputError(
-                "jobs must be 1 in a script without the guard if __name__ == '__main__':, got more"
-            )
+            return InputError("jobs must be 1 in a script without the guard if __name__ == '__main__':")
         if code is not None and code < 0:
             if code == -signal.SIGTERM:
                 time.sleep(2.0)  # perhaps we are being stopped as well: then that is what happened
             how = f"killed by signal {-code} ({signal.Signals(-code).name})"
-            how += ", perhaps for want of memory: fewer jobs may help" if code == -signal.SIGKILL else ""
+            how += ", possibly out of memory: fewer jobs may help" if code == -signal.SIGKILL else ""
         else:
             how = f"exit code {code}"
         return ProcessDiedError(f"a process of the run died ({how}). Finished work is kept")
@@ -210,17 +210,17 @@ def _serve(pipe: Connection, work: Work, payload: Any, parent: int) -> None:
                 work(payload, task, lambda amount: pipe.send(("progress", 0, amount))),
             )
         except (Exception, SystemExit) as error:
-            answer = ("error", number, _told(error))
+            answer = ("error", number, _picklable(error))
         try:
             pipe.send(answer)
         except BrokenPipeError:
             return
 
 
-def _told(error: BaseException) -> Exception:
+def _picklable(error: BaseException) -> Exception:
     """An error for another process: of a kind that it surely has, with where it came from."""
     if isinstance(error, InputError):
-        return InputError(str(error))
+        return error.plain()
     failure: Exception = RuntimeError(reason_of(error))
     if is_out_of_memory(error):
         failure = MemoryError()

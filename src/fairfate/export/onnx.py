@@ -78,7 +78,7 @@ def to_onnx(model: FairModel) -> ModelProto:
 def model_layers(model: FairModel) -> list[tuple[NDArray[Any], NDArray[Any]]]:
     """The weights (inputs, units) and biases of each layer of a built-in model."""
     if model.network is not None or "w1" not in model.arrays:
-        raise InputError("model must be of the built-in kind to be exported, got a network of its own")
+        raise InputError("model must be of the built-in kind to be exported, not a network of your own")
     return array_layers(model.arrays)
 
 

@@ -56,7 +56,7 @@ class FairPipeline(ClassifierMixin, BaseEstimator):  # type: ignore[misc]  # sci
     def from_model(cls, model: FairModel) -> FairPipeline:
         """The classifier of a model; InputError for one with a network of its own."""
         if model.network is not None or "w1" not in model.arrays:
-            raise InputError("model must be of the built-in kind to be exported, got a network of its own")
+            raise InputError("model must be of the built-in kind to be exported, not a network of your own")
         cuts = None if model.thresholds is None else np.array(model.thresholds, dtype=np.float64)
         arrays = {name: np.array(array) for name, array in model.arrays.items()}
         about, tilt = json.dumps(dict(model.about), ensure_ascii=False), model.tilt

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 RowNumbers = NDArray[np.int64]
 
-_SPLIT, _PARTITION, _MODEL, _COHORT, _BATCH, _HELD, _FEW, _BUCKET, _ATTACK, _SAMPLE = range(10)
+_SPLIT, _PARTITION, _MODEL, _COHORT, _BATCH, _HELD_OUT, _FEW, _BUCKET, _ATTACK, _SAMPLE = range(10)
 _TEST, _COPIES, _PERMUTED = 10, 11, 12
 _ATTACKERS = 5
-"""Without a client's number, which `_HELD` always has: docs/attacks.md was measured with these."""
+"""Without a client's number, which `_HELD_OUT` always has: docs/attacks.md was measured with these."""
 LEAST_HELD = 5
 """Fewer rows of a group and label than this stay in a client's training."""
 
@@ -158,7 +158,7 @@ class Streams:
 
     def held_out(self, client: int, cell: RowNumbers, share: float) -> NDArray[np.bool_]:
         """(rows,) which of a client's rows it holds out: a share of every (group, label) that has five."""
-        rng, held_out = self._rng(_HELD, client), np.zeros(len(cell), dtype=bool)
+        rng, held_out = self._rng(_HELD_OUT, client), np.zeros(len(cell), dtype=bool)
         for number in np.unique(cell):
             rows = np.flatnonzero(cell == number)
             if len(rows) >= LEAST_HELD:

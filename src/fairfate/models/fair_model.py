@@ -201,7 +201,7 @@ class FairModel:
         if self.network is not None:
             return np.asarray(self.network(arrays, x), dtype=np.float64)
         if "w1" not in arrays:
-            raise InputError("model must be loaded with its network, got arrays of another than the built-in")
+            raise InputError("The model has a network of its own and was loaded without it.")
         return margins_of(dict(arrays), x)
 
     def _cuts(self, group: NDArray[np.int64] | None, frame: pd.DataFrame) -> Values:
@@ -214,7 +214,7 @@ class FairModel:
         if group is None:
             raise InputError(
                 f"sensitive_features must be given, or a column '{listing(names)}': the model has a threshold"
-                " for each group, got none"
+                " for each group"
             )
         if (group < 0).any():
             row = int(np.flatnonzero(group < 0)[0])
@@ -363,11 +363,14 @@ def _read_tilt(tensors: dict[str, NDArray[Any]], file: Path) -> TiltedScore | No
         )
     if table is None and prices is None and not arrays:
         return None
-    where = f"model '{file}' must have a whole rule and its model of the group"
+    damaged = InputError(
+        f"model '{file}' is damaged: parts of its rule, or its model of the group, are missing"
+    )
     if table is None or prices is None or not arrays:
-        raise InputError(f"{where}, got parts")
+        raise damaged
     is_table = table.ndim == 2 and len(table) == table.shape[1] > 1 and bool(np.isin(table, (0, 1)).all())
-    check(is_table and prices.shape == (3,) and bool(np.isfinite(prices).all()), where, "others")
+    if not (is_table and prices.shape == (3,) and bool(np.isfinite(prices).all())):
+        raise damaged
     first, second, threshold = map(float, prices)
     return TiltedScore(Tilt(table.astype(bool), (first, second), threshold), (arrays,))
 

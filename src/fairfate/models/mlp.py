@@ -123,7 +123,7 @@ class Mlp:
     ) -> Models:
         """Train (models, clients, parameters), each at its client, all on the same batches."""
         from fairfate.models.kernels import deep, shallow  # which load Numba; so do those below
-        from fairfate.models.kernels.batches import Terms
+        from fairfate.models.kernels.batches import TermArrays
 
         anchor = _NO_ANCHOR
         if losses.prox is not None:
@@ -133,7 +133,7 @@ class Mlp:
             np.ascontiguousarray(models),
             rows,
             clients,
-            Terms(
+            TermArrays(
                 np.ascontiguousarray(losses.weight),
                 np.ascontiguousarray(losses.targets),
                 _NO_PUSH if losses.push is None else np.ascontiguousarray(losses.push),

@@ -22,7 +22,7 @@ from fairfate.errors import InputError, check, listing
 from fairfate.fairness.metrics import Counts, Statistics
 from fairfate.models.model import Batches, Losses, Models, counts_of, statistics_of
 from fairfate.models.rows import ClientRows, PackedRows
-from fairfate.models.torch_batches import Anchor, Batch, Pair, Round
+from fairfate.models.torch_batches import Anchor, Batch, Pair, RoundRows
 from fairfate.models.training import Training
 
 try:
@@ -274,7 +274,7 @@ class TorchModel:
         batches: Batches,
     ) -> Models:
         """Train (models, clients, parameters), each at its client, all on the same batches."""
-        data = Round(rows, clients, losses, training, batches)
+        data = RoundRows(rows, clients, losses, training, batches)
         pairs = [Pair(s, c) for c in range(len(clients)) for s in range(len(models))]
         pairs.sort(key=data.steps, reverse=True)
         seeds = [_seed(batches, int(client)) for client in clients]
@@ -305,7 +305,7 @@ class TorchModel:
         return [group[at : at + most] for group in groups for at in range(0, len(group), most)]
 
     def _train_stack(
-        self, trained: Models, losses: Losses, data: Round, pairs: Sequence[Pair], rate: float, seed: int
+        self, trained: Models, losses: Losses, data: RoundRows, pairs: Sequence[Pair], rate: float, seed: int
     ) -> None:
         """Pairs side by side, the longest first; finished pairs drop out, and the last few go alone."""
         indices = tuple(np.array(index) for index in zip(*pairs, strict=True))
@@ -336,7 +336,7 @@ class TorchModel:
         _descend(moving, _add_pull(slopes, moving, anchor), rate)
 
     def _train_pair(
-        self, trained: Models, losses: Losses, data: Round, pair: Pair, first: int, rate: float, seed: int
+        self, trained: Models, losses: Losses, data: RoundRows, pair: Pair, first: int, rate: float, seed: int
     ) -> None:
         """One model at one client, from a batch on."""
         module = self.load(trained[pair]).train()

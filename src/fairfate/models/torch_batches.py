@@ -98,7 +98,7 @@ class Batch(NamedTuple):
         return (members * cost[:, None]).sum(2)
 
 
-class Round:
+class RoundRows:
     """The data that pairs of a round are trained on."""
 
     def __init__(

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from fairfate.data import Schema
-from fairfate.errors import InputError, check, listing
+from fairfate.errors import InputError, listing
 
 if TYPE_CHECKING:
     from fairfate.models.torch import TorchModel
@@ -89,11 +89,15 @@ class Network:
         model = self.model(schema)
         normals = np.zeros(model.num_parameters)
         same = np.array_equal(model.initial(normals), model.initial(normals))
-        check(same, f"model '{self.text}' must have the same weights for the same seed", "others")
+        if not same:
+            raise InputError(f"model '{self.text}' must have the same weights for the same seed")
 
     def _load(self) -> Callable[..., Any]:
         """The function, from the file as it was when the run was planned."""
         file = Path(self.path)
+        content = file.read_bytes() if file.is_file() else b""
+        if hashlib.sha256(content).hexdigest() != self.digest:
+            raise InputError(f"'{file}' has changed since the run was planned; start the run again.")
         # files in other folders may have the same name
         origin = hashlib.sha256(str(file.resolve()).encode()).hexdigest()[:12]
         name = f"fairfate_model_{re.sub(r'[^A-Za-z0-9_]', '_', file.stem)}_{origin}_{self.digest[:12]}"

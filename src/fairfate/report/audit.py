@@ -42,7 +42,7 @@ class Interval(NamedTuple):
     high: Values
 
 
-class Pair(NamedTuple):
+class GroupPair(NamedTuple):
     """The least rate of some kind over the largest, and whose they are."""
 
     rate: str
@@ -62,7 +62,7 @@ class Verdict:
     value: float
     low: float
     high: float
-    pairs: tuple[Pair, ...]
+    pairs: tuple[GroupPair, ...]
     """The groups that it compares: for equalized odds, those of the two rates that it is the mean of."""
     sentence: str
     """One of the words above."""
@@ -108,19 +108,19 @@ class Audit:
             for metric, rates in ratios.items()
         ]
 
-    def _compare(self, model: int, rate: str) -> Pair:
+    def _compare(self, model: int, rate: str) -> GroupPair:
         """The least rate over the largest, among groups of enough people."""
         usable = self.compared[rate][model]
         out = tuple(self.groups[g] for g in np.flatnonzero(~self.unknown & ~usable))
         if usable.sum() < 2:
-            return Pair(rate, np.nan, np.nan, np.nan, "", "", out)
+            return GroupPair(rate, np.nan, np.nan, np.nan, "", "", out)
         indices = np.flatnonzero(usable)
         part, whole = (values[model][indices] for values in self.parts[rate])
         value, low, high, least, most = least_to_most(part, whole)
         ends = self.groups[indices[int(least)]], self.groups[indices[int(most)]]
-        return Pair(rate, float(value), float(low), float(high), *ends, out)
+        return GroupPair(rate, float(value), float(low), float(high), *ends, out)
 
-    def _verdict(self, metric: str, pairs: tuple[Pair, ...], line: float, model: int) -> Verdict:
+    def _verdict(self, metric: str, pairs: tuple[GroupPair, ...], line: float, model: int) -> Verdict:
         interval = _mean(pairs)
         if np.isnan(interval.value):
             sentence = TOO_FEW
@@ -134,7 +134,7 @@ class Audit:
         return Verdict(metric, value, low, high, shown, sentence, left_out)
 
 
-def _mean(pairs: tuple[Pair, ...]) -> Interval:
+def _mean(pairs: tuple[GroupPair, ...]) -> Interval:
     """The mean of ratios that are of different people.
 
     Its distances to the ends of the interval are those of the ratios, added as squares.

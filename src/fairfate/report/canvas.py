@@ -118,9 +118,9 @@ class Canvas(Figure):
         width = self.get_size_inches()[0] - self.style.em
         beside = 5 * size / 72  # the line or marker, and the space around it
         half = width / 2 - beside
-        room = half if half > 28 * size / 72 else width - beside
+        label_width = half if half > 28 * size / 72 else width - beside
         for handle in handles:
-            handle.set_label(plain(wrap(str(handle.get_label()), room, size)))
+            handle.set_label(plain(wrap(str(handle.get_label()), label_width, size)))
         for most in range(min(len(handles), 5), 0, -1):
             columns = math.ceil(len(handles) / math.ceil(len(handles) / most))  # of equal heights
             legend = self.legend(

@@ -121,7 +121,7 @@ def _answer(data: ReportData, line: float) -> dict[str, Any]:
         "untrained": _seeds(data.names, data.untrained),
         "collapsed": _seeds(data.names, data.collapsed),
     }
-    index = data.index_of_shown
+    index = data.shown_index
     measured = {metric: _measured(data, number, metric, index) for metric in SHOWN}
     about["measures"] = measured
     for audit in data.audits:
@@ -148,7 +148,7 @@ def _worst(data: ReportData, fairness: list[dict[str, Any]]) -> str:
         f"{low['group']} (by {row['attribute']}): {100 * low['selection_rate']:.1f} % selected;"
         f" {high['group']}: {100 * high['selection_rate']:.1f} %."
     )
-    index = data.index_of_shown
+    index = data.shown_index
     lower = [
         f"{audit.groups[g]}, {100 * rate:.1f} %"
         for audit in data.audits
@@ -214,7 +214,7 @@ def _verdict_of(data: ReportData, audit: Audit, verdict: Verdict, index: int, li
 
 def _about(data: ReportData) -> dict[str, Any]:
     dataset, partition, protocol = (data.summary[key][0] for key in ("dataset", "partition", "protocol"))
-    rows = data.rows_of_shown
+    rows = data.shown_split_sizes
     provenance = data.configs[0].get(PROVENANCE, {}) if data.configs else {}
     return {
         "format": FORMAT,
@@ -235,7 +235,7 @@ def _about(data: ReportData) -> dict[str, Any]:
         "strategies": data.names,
         "attributes": list(data.groups.attributes),
         "metric": data.objective,
-        "majority": finite(data.majority_of_shown),
+        "majority": finite(data.shown_majority),
     }
 
 
@@ -262,10 +262,10 @@ def _facts(about: Mapping[str, Any]) -> list[str]:
 
 def _thresholds(data: ReportData) -> list[dict[str, Any]]:
     """The thresholds of the model shown, where groups have different ones."""
-    cuts, groups = data.thresholds_of_shown, data.groups
+    cuts, groups = data.shown_thresholds, data.groups
     if cuts is None or len(set(cuts)) < 2:
         return []
-    people = data.audits[-1].shown["people"][data.index_of_shown]
+    people = data.audits[-1].shown["people"][data.shown_index]
     return [
         {"group": name, "threshold": cut, "people": _count(rows, data.min_cell)}
         for name, cut, rows in zip(groups.names, cuts, people, strict=True)
@@ -334,7 +334,7 @@ def _strategies(data: ReportData) -> list[dict[str, Any]]:
 
 def _audited(audit: Audit, data: ReportData, line: float) -> dict[str, Any]:
     """The audit of the model shown."""
-    index = data.index_of_shown
+    index = data.shown_index
     return {
         "attribute": audit.attribute,
         "crossed": len(audit.attributes) > 1,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check, listing
-from fairfate.experiments.baselines import Baseline
+from fairfate.experiments.baselines import PooledBaseline
 from fairfate.experiments.importances import Importance
 from fairfate.experiments.runs import Run, measured, read_runs, read_unfinished
 from fairfate.fairness.disclosure import MIN_CELL, is_small, round_histograms, show_counts
@@ -26,7 +26,7 @@ from fairfate.fairness.thresholds import auc
 from fairfate.report.audit import Audit, audits
 from fairfate.results.details import Final
 from fairfate.results.folder import BEST, CONFIG, MODELS, ROUNDS, is_sweep
-from fairfate.results.recommendation import Candidate, Choice, assess, headline_metric, pick
+from fairfate.results.recommendation import Candidate, RecommendedModel, assess, headline_metric, pick
 from fairfate.results.summary import crossings, group_rates, line_numbers, row_names, summarise
 from fairfate.results.tables import STRATEGY, counts_of, histograms_of, is_untrained
 from fairfate.strategies import RULES
@@ -62,7 +62,7 @@ class ReportData:
     """Who took part in each round; empty where that is not known."""
     final: Final | None = None
     """The released models in detail, where that is known."""
-    baselines: tuple[Baseline, ...] = ()
+    baselines: tuple[PooledBaseline, ...] = ()
     """Models of the pooled rows."""
     importances: tuple[Importance, ...] = ()
     """How much the recommended model relies on each column."""
@@ -93,7 +93,7 @@ class ReportData:
         """Of runs on the same data, side by side."""
         check(min_cell >= 0, "min-cell must be >= 0", min_cell)
         only = runs[0] if len(runs) == 1 else None
-        added = _told_apart(runs)
+        added = _folder_suffixes(runs)
         finals = [
             Final(
                 _renamed(run.final.scores, text),
@@ -190,12 +190,12 @@ class ReportData:
             return []
 
     @cached_property
-    def recommended(self) -> Choice | None:
+    def recommended(self) -> RecommendedModel | None:
         """The recommended model; none before the run has finished."""
         return None if self.progress else self._chosen
 
     @cached_property
-    def _chosen(self) -> Choice | None:
+    def _chosen(self) -> RecommendedModel | None:
         return pick(self.candidates)
 
     @property
@@ -361,12 +361,12 @@ class ReportData:
         return 0, self.candidates[0].seed if self.candidates else int(self.rounds["seed"].iloc[0])
 
     @property
-    def index_of_shown(self) -> int:
+    def shown_index(self) -> int:
         """Where the model shown is among the models."""
         return self.models.index(self.shown) if self.shown in self.models else 0
 
     @property
-    def rows_of_shown(self) -> dict[str, int]:
+    def shown_split_sizes(self) -> dict[str, int]:
         """The rows of each split that the model shown is measured on."""
         rounds = self.rounds
         own = rounds[(rounds["round"] == self.last_round) & (rounds["seed"] == self.shown[1])]
@@ -374,13 +374,13 @@ class ReportData:
         return dict(zip(first["split"], map(int, counts_of(first).sum(axis=(1, 2, 3))), strict=True))
 
     @property
-    def majority_of_shown(self) -> float:
+    def shown_majority(self) -> float:
         """The accuracy of one answer for all on the test rows of the model shown."""
-        labels = self.counts[self.index_of_shown].sum(axis=(0, 2))
+        labels = self.counts[self.shown_index].sum(axis=(0, 2))
         return float(labels.max() / labels.sum())
 
     @property
-    def thresholds_of_shown(self) -> list[float] | None:
+    def shown_thresholds(self) -> list[float] | None:
         """Its thresholds, as probabilities, by group."""
         if self.final is None or self.shown not in self.scored:
             return None
@@ -443,7 +443,7 @@ def _compared(run: Run) -> pd.DataFrame:
     """Of an unfinished run, its finished seeds or, if there is none, all rounds that all seeds have done."""
     rounds = run.rounds
     if not len(rounds):
-        raise InputError(f"run must have measured a model, got '{run.out}', whose strategies are at the end")
+        raise InputError(f"No metrics yet in '{run.out}': thresholds are chosen after the last round.")
     finished = [seed for seed, (last, planned) in run.progress.items() if last == planned]
     compared = rounds[rounds["seed"].isin(finished)]
     if not len(compared):
@@ -461,7 +461,7 @@ def _read_rules(runs: Sequence[Run], added: Sequence[str]) -> dict[tuple[str, in
     }
 
 
-def _told_apart(runs: Sequence[Run]) -> list[str]:
+def _folder_suffixes(runs: Sequence[Run]) -> list[str]:
     """What is added to strategies' names: the folder's, where folders have the same strategy and seed."""
     models = pd.concat([run.rounds[[*STRATEGY, "seed"]].drop_duplicates() for run in runs])
     is_repeated = bool(models.duplicated().any())

@@ -29,7 +29,7 @@ from fairfate.report.canvas import (
 from fairfate.report.lines import (
     FEW_LINES,
     PERFORMANCE,
-    Line,
+    Curve,
     axis_name,
     lines_of,
     on_test_rows,
@@ -117,7 +117,7 @@ def _layout(panels: int, many: bool, style: Style) -> tuple[int, Size]:
     return across, Size(each, min(ratio * each, highest * style.scale))
 
 
-def _panel(panel: Axes, metric: str, lines: Sequence[Line], size: Size) -> None:
+def _panel(panel: Axes, metric: str, lines: Sequence[Curve], size: Size) -> None:
     """One metric of all strategies."""
     curves = [(line, line.curve(metric)) for line in lines]
     defined = [(line, curve) for line, curve in curves if curve["mean"].notna().any()]
@@ -146,7 +146,7 @@ def _panel(panel: Axes, metric: str, lines: Sequence[Line], size: Size) -> None:
     locator.set_params(integer=True)
 
 
-def _draw_curve(panel: Axes, line: Line, curve: pd.DataFrame, number: int, among: int) -> None:
+def _draw_curve(panel: Axes, line: Curve, curve: pd.DataFrame, number: int, among: int) -> None:
     """A line with its band; among many strategies, a thinner one with markers."""
     scale = style_of(panel).scale
     look: dict[str, Any] = {"color": line.colour, "linestyle": line.dash, "label": line.key}
@@ -161,13 +161,13 @@ def _draw_curve(panel: Axes, line: Line, curve: pd.DataFrame, number: int, among
         panel.fill_between(curve.index, low, high, color=line.colour, alpha=alpha, linewidth=0)
 
 
-def _marker(line: Line, scale: float) -> dict[str, Any]:
+def _marker(line: Curve, scale: float) -> dict[str, Any]:
     """Of a curve among many."""
     look = {"markersize": 4.5 * scale, "markeredgecolor": "white", "markeredgewidth": 0.4 * scale}
     return {"marker": line.marker, **look}
 
 
-def _draw_marker(panel: Axes, line: Line, curve: pd.DataFrame, shift: float) -> None:
+def _draw_marker(panel: Axes, line: Curve, curve: pd.DataFrame, shift: float) -> None:
     """A single round; strategies with the same one stand side by side."""
     from matplotlib.transforms import ScaledTranslation
 
@@ -234,7 +234,7 @@ def _majority_line(panel: Axes, test: pd.DataFrame) -> list[Any]:
     return [panel.axhline(value, label=f"majority baseline ({value:.3f}{outside})", **look)]
 
 
-def _handle(line: Line, many: bool, style: Style) -> Any:
+def _handle(line: Curve, many: bool, style: Style) -> Any:
     """For the legend, whichever panels it is in."""
     from matplotlib.lines import Line2D
 

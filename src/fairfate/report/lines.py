@@ -67,7 +67,7 @@ LEAST_HEIGHT = 0.05
 """Of an axis: smaller differences are noise."""
 
 
-class Line(NamedTuple):
+class Curve(NamedTuple):
     """What is drawn of one strategy and setting, and how."""
 
     label: str
@@ -110,7 +110,7 @@ def _objective(metric: str, rounds: pd.DataFrame, groups: Groups | None) -> Valu
     return bind(parsed, groups)(counts_of(rounds))
 
 
-def lines_of(test: pd.DataFrame) -> list[Line]:
+def lines_of(test: pd.DataFrame) -> list[Curve]:
     """Each strategy and setting with its name, colour, dash and marker; flawed ones are grey."""
     names, frames = zip(*split_strategies(test, STRATEGY), strict=True)
     last = test["round"].max()
@@ -124,7 +124,7 @@ def lines_of(test: pd.DataFrame) -> list[Line]:
         index, size = colours[:number].count(colours[number]), colours.count(colours[number])
         colour = GREY if flaws[number] else shade(colours[number], index, size)
         dash, marker = DASHES[index % len(DASHES)], MARKERS[index % len(MARKERS)]
-        lines.append(Line(name, colour, dash, marker, flaws[number], rows))
+        lines.append(Curve(name, colour, dash, marker, flaws[number], rows))
     return lines
 
 
@@ -182,8 +182,8 @@ def widened(low: float, high: float, metric: str, margin: float = 0.05) -> tuple
     [0.95, 1.0]
     """
     floor, ceiling = (-1.0 if metric == "mcc" else 0.0), 1.0
-    room = max(margin * (high - low), (LEAST_HEIGHT - (high - low)) / 2)
-    low, high = max(low - room, floor), min(high + room, ceiling)
+    space = max(margin * (high - low), (LEAST_HEIGHT - (high - low)) / 2)
+    low, high = max(low - space, floor), min(high + space, ceiling)
     if high - low < LEAST_HEIGHT:
         low = min(low, ceiling - LEAST_HEIGHT)
         high = max(high, low + LEAST_HEIGHT)

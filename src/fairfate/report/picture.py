@@ -20,7 +20,7 @@ MOST_GROUPS = 8
 """More groups than this are not drawn."""
 
 
-class Point(NamedTuple):
+class PlottedModel(NamedTuple):
     """A model, or the mean of a strategy's."""
 
     name: str
@@ -30,7 +30,7 @@ class Point(NamedTuple):
     """``recommended``, ``first``, ``other`` or ``pooled``."""
 
 
-def points(report: Mapping[str, Any]) -> list[Point]:
+def points(report: Mapping[str, Any]) -> list[PlottedModel]:
     """What is compared in a report: its strategies, and models of the pooled rows; no collapsed ones."""
     metric, shown = report["about"]["metric"], []
     for number, row in enumerate(report["strategies"]):
@@ -43,7 +43,7 @@ def points(report: Mapping[str, Any]) -> list[Point]:
         for row in report["baselines"]
         if not row["flaw"]
     ]
-    return [Point(*row) for row in shown if row[1] is not None and row[2] is not None]
+    return [PlottedModel(*row) for row in shown if row[1] is not None and row[2] is not None]
 
 
 def tradeoff(report: Mapping[str, Any]) -> Markup:
@@ -71,7 +71,7 @@ def tradeoff(report: Mapping[str, Any]) -> Markup:
     return _svg(parts, height, label, "tradeoff")
 
 
-def _mark(mark: Point, x: float, y: float, label: float) -> str:
+def _mark(mark: PlottedModel, x: float, y: float, label: float) -> str:
     shape = (
         f'<rect x="{x - 5:.1f}" y="{y - 5:.1f}" width="10" height="10"/>'
         if mark.kind == "pooled"

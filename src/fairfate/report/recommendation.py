@@ -26,7 +26,7 @@ from fairfate.results.recommendation import (
     UNDEFINED,
     UNTRAINED,
     Candidate,
-    Choice,
+    RecommendedModel,
 )
 
 SIGNIFICANT = 0.05
@@ -54,7 +54,7 @@ NEXT_STEPS = {
 class Recommendation:
     """Sentences; an empty one where there is nothing to say."""
 
-    choice: Choice | None
+    choice: RecommendedModel | None
     headline: str
     reason: str
     """Why it was chosen, or why no model was."""
@@ -159,7 +159,7 @@ def _none(candidates: Sequence[Candidate]) -> str:
     return ""
 
 
-def _reason(data: ReportData, choice: Choice, candidates: Sequence[Candidate]) -> str:
+def _reason(data: ReportData, choice: RecommendedModel, candidates: Sequence[Candidate]) -> str:
     chosen, metric = candidates[choice.line], name_of(data.objective)
     comparable = [candidate for candidate in candidates if candidate.needs_group == chosen.needs_group]
     allowed = [candidate for candidate in comparable if not candidate.rejected_because]
@@ -197,19 +197,21 @@ def _mean(data: ReportData) -> str:
     return "mean " if data.seed_count > 1 else ""
 
 
-def _is_kept(choice: Choice, candidates: Sequence[Candidate]) -> bool:
+def _is_kept(choice: RecommendedModel, candidates: Sequence[Candidate]) -> bool:
     """Whether the first strategy, which aims at no fairness, is chosen for want of a clear gain."""
     return choice.line == 0 and not candidates[0].aims_at_fairness
 
 
 def _rejected(
-    data: ReportData, choice: Choice, candidates: Sequence[Candidate]
+    data: ReportData, choice: RecommendedModel, candidates: Sequence[Candidate]
 ) -> tuple[tuple[str, str], ...]:
     others = (candidate for line, candidate in enumerate(candidates) if line != choice.line)
     return tuple((candidate.name, _why_not(data, choice, candidates, candidate)) for candidate in others)
 
 
-def _why_not(data: ReportData, choice: Choice, candidates: Sequence[Candidate], candidate: Candidate) -> str:
+def _why_not(
+    data: ReportData, choice: RecommendedModel, candidates: Sequence[Candidate], candidate: Candidate
+) -> str:
     chosen, metric = candidates[choice.line], name_of(data.objective)
     if candidate.rejected_because:
         also = ", and it uses a threshold for each group" if candidate.needs_group else ""
@@ -248,7 +250,7 @@ def _and(parts: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
-def _comparison(data: ReportData, choice: Choice, candidates: Sequence[Candidate]) -> str:
+def _comparison(data: ReportData, choice: RecommendedModel, candidates: Sequence[Candidate]) -> str:
     if len(data.names) == 1:
         return ""
     first, metric = data.names[0], data.objective
@@ -292,7 +294,7 @@ def _means(data: ReportData) -> str:
     return f" (means of {data.seed_count} seeds)" if data.seed_count > 1 else ""
 
 
-def _chance(data: ReportData, choice: Choice) -> str:
+def _chance(data: ReportData, choice: RecommendedModel) -> str:
     """Whether the difference in fairness to the first strategy may be chance, and so whether it is one."""
     if len(data.names) == 1:
         return ""
@@ -326,7 +328,7 @@ def _p_value(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
-def _chance_of_others(data: ReportData, choice: Choice, rows: Sequence[Mapping[str, Any]]) -> str:
+def _chance_of_others(data: ReportData, choice: RecommendedModel, rows: Sequence[Mapping[str, Any]]) -> str:
     """Whether others are fairer on the test rows than the first strategy, which is recommended."""
     tested = [row for row in rows if row["p-adjusted"] is not None]
     if not tested:
@@ -357,7 +359,7 @@ def _tested(data: ReportData, seeds: int) -> str:
     return f"paired over {seeds} seeds{corrected}"
 
 
-def _pooled(data: ReportData, choice: Choice | None) -> str:
+def _pooled(data: ReportData, choice: RecommendedModel | None) -> str:
     """The recommended model beside models of the pooled rows, which no federation could train."""
     if not data.baselines:
         return ""
@@ -399,7 +401,7 @@ VERDICTS = {
 """What is said of a ratio and its interval, by the fairness threshold."""
 
 
-def _fairness(data: ReportData, choice: Choice) -> str:
+def _fairness(data: ReportData, choice: RecommendedModel) -> str:
     """The saved model's fairness with its interval over people, and how it stands to the threshold."""
     if data.objective not in FAIRNESS:
         return ""
@@ -454,7 +456,7 @@ def _inputs(data: ReportData) -> str:
     )
 
 
-def _majority(data: ReportData, choice: Choice) -> str:
+def _majority(data: ReportData, choice: RecommendedModel) -> str:
     accuracy, balanced = (data.mean(name, choice.line) for name in ("accuracy", "balanced_accuracy"))
     if accuracy > data.majority and balanced > 0.5:
         return ""
@@ -466,7 +468,7 @@ def _majority(data: ReportData, choice: Choice) -> str:
     )
 
 
-def _by_group(data: ReportData, choice: Choice, candidates: Sequence[Candidate]) -> str:
+def _by_group(data: ReportData, choice: RecommendedModel, candidates: Sequence[Candidate]) -> str:
     """What thresholds by group would reach, which are shown apart; or that the chosen model has them."""
     law = "Each group has a threshold of its own, which the law may forbid."
     if candidates[choice.line].needs_group:
@@ -485,7 +487,7 @@ def _by_group(data: ReportData, choice: Choice, candidates: Sequence[Candidate])
     return f"Shown apart: {data.names[best]} has {numbers}. {law}"
 
 
-def _trade_off(data: ReportData, choice: Choice, candidates: Sequence[Candidate]) -> str:
+def _trade_off(data: ReportData, choice: RecommendedModel, candidates: Sequence[Candidate]) -> str:
     """A much fairer strategy that the rule does not let in: for the reader to weigh."""
     chosen, metric = candidates[choice.line], data.objective
     fairer = [

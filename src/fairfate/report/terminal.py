@@ -70,7 +70,7 @@ def results_table(data: ReportData, width: int, digits: int | None = None) -> Gr
     """Mean ± std over seeds on the test rows in the last round; the recommended strategy is marked."""
     wide = width >= max(map(len, data.names)) + 14 * len(COLUMNS)
     grid, spread = _grid("strategy", *COLUMNS.values()), width >= 80
-    room = width - sum(max(len(heading), 13 if wide else 7) + 1 for heading in COLUMNS.values())
+    name_width = width - sum(max(len(heading), 13 if wide else 7) + 1 for heading in COLUMNS.values())
     section = ""
     for row in rows_of(data, tuple(COLUMNS)):
         if row.section not in ("", section):
@@ -79,7 +79,7 @@ def results_table(data: ReportData, width: int, digits: int | None = None) -> Gr
         is_collapsed = row.cells[list(COLUMNS).index("mcc")].mean < COLLAPSED
         flaw = row.flaw or ("collapsed" if is_collapsed and row.section == POOLED else "")
         flaw = f"\n({flaw})" if flaw else ""
-        cells = [Text(_broken(f"{row.name}{' *' if row.is_recommended else ''}", room) + flaw, style)]
+        cells = [Text(_broken(f"{row.name}{' *' if row.is_recommended else ''}", name_width) + flaw, style)]
         for name, cell in zip(COLUMNS, row.cells, strict=True):
             if is_collapsed and name in FAIRNESS:  # one answer for everybody treats all groups alike
                 cells.append(Text(""))
@@ -306,9 +306,9 @@ def show_clients(console: Console, clients: pd.DataFrame, seed: int | None = Non
 def _show_strategy(console: Console, frame: pd.DataFrame) -> None:
     rounds = list(range(1, int(frame["round"].max()) + 1))
     width = max(6, *(len(str(name)) for name in set(frame["name"])))
-    room = max(10, min(ROUNDS_IN_A_LINE, console.width - width - 24))
-    for start in range(0, len(rounds), room):
-        part = rounds[start : start + room]
+    rounds_per_line = max(10, min(ROUNDS_IN_A_LINE, console.width - width - 24))
+    for start in range(0, len(rounds), rounds_per_line):
+        part = rounds[start : start + rounds_per_line]
         ends = f"{part[0]}{str(part[-1]).rjust(max(1, len(part) - len(str(part[0]))))}"
         heading = f"{'client':{width}}  {ends:{len(part)}}"
         console.print(heading + ("  rounds fair drop" if part[-1] == rounds[-1] else ""), style="dim")

@@ -22,7 +22,7 @@ from fairfate.report.canvas import (
 from fairfate.report.lines import (
     FEW_LINES,
     GREY,
-    Line,
+    Curve,
     axis_name,
     lines_of,
     on_test_rows,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 class Point(NamedTuple):
     """Where a strategy is in the last round."""
 
-    line: Line
+    line: Curve
     seeds: pd.DataFrame
     """(seeds, 2) accuracy and fairness."""
     mean: tuple[float, float]
@@ -50,7 +50,7 @@ class Point(NamedTuple):
     """NaN for one seed."""
 
     @classmethod
-    def from_line(cls, line: Line, metric: str, last: int) -> Point:
+    def from_line(cls, line: Curve, metric: str, last: int) -> Point:
         """Of the rows of the last round."""
         final = line.rows[line.rows["round"] == last]
         seeds = pd.DataFrame({"accuracy": final["accuracy"], "fairness": final[metric]})
@@ -164,7 +164,7 @@ def _draw_point(panel: Axes, point: Point, many: bool) -> None:
         bar.set_zorder(2)
 
 
-def _handle(line: Line, style: Style) -> Any:
+def _handle(line: Curve, style: Style) -> Any:
     from matplotlib.lines import Line2D
 
     inside = "white" if line.flaw else line.colour
@@ -185,7 +185,7 @@ _NAME = 0.9
 """The size of a name beside its point, as a share of the font size."""
 _FAR = 12
 """Points above or below its strategy from which a name has a line to it."""
-_PLACES = [
+_LABEL_OFFSETS = [
     (side * distance, height * distance)
     for distance in (8, 14, 22, 32, 44, 58, 74, 92, 112)
     for side, height in (
@@ -217,7 +217,7 @@ def _label(panel: Axes, points: Sequence[Point], words: Sequence[tuple[Point, st
         x, y = panel.transData.transform(point.mean)
         free = []
         extent = _extent(text)
-        for right, up in _PLACES:
+        for right, up in _LABEL_OFFSETS:
             offset = right * style.scale * point_size, up * style.scale * point_size
             box = _moved(extent, x + offset[0], y + offset[1], right, up)
             if _is_inside(box, panel.bbox) and not box.count_overlaps(hard):
@@ -284,12 +284,12 @@ def _obstacles(panel: Axes, points: Sequence[Point]) -> tuple[list[Bbox], list[B
     return hard, soft
 
 
-def _box(panel: Axes, low: tuple[float, float], high: tuple[float, float], room: float) -> Bbox:
-    """A box on the page around two points, with some room."""
+def _box(panel: Axes, low: tuple[float, float], high: tuple[float, float], padding: float) -> Bbox:
+    """A box on the page around two points, with some padding."""
     from matplotlib.transforms import Bbox
 
     figure: Any = panel.get_figure()
-    return Bbox(panel.transData.transform([low, high])).padded(room * figure.dpi / 72)
+    return Bbox(panel.transData.transform([low, high])).padded(padding * figure.dpi / 72)
 
 
 def _is_inside(box: Bbox, panel: Bbox) -> bool:

@@ -25,7 +25,7 @@ COLLAPSE, UNDEFINED, UNTRAINED = "collapsed", "undefined", "untrained"
 """What is wrong with a strategy, where nothing else needs to be said of it."""
 
 
-class Choice(NamedTuple):
+class RecommendedModel(NamedTuple):
     """A strategy, as tables call it, and a seed."""
 
     line: int
@@ -68,7 +68,7 @@ class Candidate:
         return gain >= MIN_GAIN and not gain <= error
 
 
-def choose(rounds: pd.DataFrame, metric: str, groups: Groups) -> Choice | None:
+def choose(rounds: pd.DataFrame, metric: str, groups: Groups) -> RecommendedModel | None:
     """The recommended model, or None if all have collapsed, no round counted, or fairness is undefined.
 
     Of the strategies that were trained in every seed, collapsed in none and, in the mean over seeds, lie
@@ -81,7 +81,7 @@ def choose(rounds: pd.DataFrame, metric: str, groups: Groups) -> Choice | None:
     return pick(assess(rounds, metric, groups))
 
 
-def pick(candidates: Sequence[Candidate]) -> Choice | None:
+def pick(candidates: Sequence[Candidate]) -> RecommendedModel | None:
     """The recommended model among candidates."""
     allowed = [line for line, candidate in enumerate(candidates) if not candidate.rejected_because]
     if not allowed:
@@ -94,7 +94,7 @@ def pick(candidates: Sequence[Candidate]) -> Choice | None:
     if 0 in allowed and not candidates[0].aims_at_fairness:
         allowed = [line for line in allowed if candidates[line].is_clearly_fairer(candidates[0])] or [0]
     best = max(allowed, key=lambda line: (candidates[line].fairness, candidates[line].accuracy))
-    return Choice(best, candidates[best].name, candidates[best].seed)
+    return RecommendedModel(best, candidates[best].name, candidates[best].seed)
 
 
 def assess(rounds: pd.DataFrame, metric: str, groups: Groups) -> list[Candidate]:

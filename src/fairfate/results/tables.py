@@ -61,7 +61,7 @@ _THRESHOLD = Column(pa.float64(), is_given=True, is_finite=True)
 _MODEL = {"strategy": _GIVEN_TEXT, "metric": _TEXT, "settings": _GIVEN_TEXT, "seed": _SEED}
 
 
-class Schema(NamedTuple):
+class TableSchema(NamedTuple):
     """The columns of a table; it may have more, which are numbers."""
 
     columns: Mapping[str, Column]
@@ -86,7 +86,7 @@ class Schema(NamedTuple):
 
 
 SCHEMAS = {
-    ROUNDS: Schema(
+    ROUNDS: TableSchema(
         {
             **dict.fromkeys(("dataset", "partition", "protocol"), _GIVEN_TEXT),
             **_MODEL,
@@ -97,11 +97,11 @@ SCHEMAS = {
         },
         counts=3,
     ),
-    CLIENTS: Schema(
+    CLIENTS: TableSchema(
         {"round": _ROUND, "name": _GIVEN_TEXT, "outcome": _GIVEN_TEXT, "reason": _TEXT, **_MODEL}
     ),
-    SCORES: Schema({**_MODEL, "bin": _COUNT}, counts=2, has_thresholds=True),
-    LOCAL: Schema({**_MODEL, "name": _GIVEN_TEXT}, counts=3),
+    SCORES: TableSchema({**_MODEL, "bin": _COUNT}, counts=2, has_thresholds=True),
+    LOCAL: TableSchema({**_MODEL, "name": _GIVEN_TEXT}, counts=3),
 }
 """Of each file."""
 
@@ -116,7 +116,7 @@ def counts_of(rows: pd.DataFrame) -> Counts:
     """(rows, groups, 2, 2) the counts of rounds, or of decisions at clients."""
     groups = SCHEMAS[LOCAL].groups_of(rows)
     if not groups:
-        raise InputError("rounds must have counts by group, got none")
+        raise InputError("rounds must have counts by group")
     return rows[count_columns(groups)].to_numpy(dtype=np.int64).reshape(len(rows), groups, 2, 2)
 
 
@@ -340,7 +340,7 @@ def read_scores(file: Path, groups: int) -> pd.DataFrame:
     """Read the scores of the released models on the test rows."""
     scores = _checked(_read(file, file.name), SCORES, groups, file)
     if len(scores) % BINS or (scores["bin"].to_numpy().reshape(-1, BINS) != np.arange(BINS)).any():
-        raise InputError(f"run must hold scores in {BINS} bins for each model, got others in '{file}'")
+        raise InputError(f"'{file}' does not hold scores in {BINS} bins for each model")
     return scores
 
 
@@ -377,7 +377,7 @@ def _column(values: pa.ChunkedArray, name: str, column: Column, file: Path) -> p
     if typed is None:
         raise InputError(f"{rule} with {column.kind} in column '{name}', got {values.type} in '{file}'")
     if column.is_given and typed.null_count:
-        raise InputError(f"{rule} with a value in every row of column '{name}', got none in '{file}'")
+        raise InputError(f"{rule} with a value in every row of column '{name}'; '{file}' lacks some")
     if column.ends is not None or column.is_finite:
         numbers = np.asarray(typed.to_numpy(), dtype=np.float64)
         low, high = column.ends or (-np.finfo(np.float64).max, np.finfo(np.float64).max)

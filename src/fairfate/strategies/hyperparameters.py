@@ -172,7 +172,7 @@ def read_signature(factory: Callable[..., Any], name: str) -> dict[str, Setting]
     """
     parameters = list(inspect.signature(factory).parameters.values())
     if not parameters:
-        raise InputError(f"strategy '{name}' must have a setup as its first parameter, got none")
+        raise InputError(f"strategy '{name}' must have a setup as its first parameter")
     written = {each.name: each.annotation for each in parameters[1:] if each.annotation is not each.empty}
     try:
         hints = typing.get_type_hints(
@@ -235,7 +235,7 @@ def read_settings(rest: str, text: str, what: str) -> dict[str, str]:
         if not equals:
             raise InputError(f"{what} '{text}' must be NAME:key=value,..., got '{pair}'")
         if key in given:
-            raise InputError(f"{what} '{text}' must name each setting once, got '{key}' twice")
+            raise InputError(f"{what} '{text}' must name each key once, got '{key}' twice")
         given[key] = value
     return given
 
@@ -256,8 +256,8 @@ def resolve_settings(
     for key in given:
         if key not in settings:
             if not settings:
-                raise InputError(f"{what} '{name}' has no settings, got '{key}'")
-            raise unknown(f"setting of {name}", key, settings)
+                raise InputError(f"{what} '{name}' has no hyperparameters, got '{key}'")
+            raise unknown(f"hyperparameter of {name}", key, settings)
     values: list[tuple[str, float | str]] = []
     for key, setting in settings.items():
         default = RUN_METRIC if setting.default is None else setting.default

@@ -46,7 +46,7 @@ def qffl(
     """
     learning_rate = setup.learning_rate
     if learning_rate is None:
-        raise InputError("learning_rate must be given for qffl, which needs the clients' own, got none")
+        raise InputError("learning_rate must be given for qffl, which needs the clients' own")
 
     def aggregate(state: ModelState, cohort: Cohort) -> ModelState:
         loss = client_losses(cohort.get(Need.REPORTS)) + LEAST_LOSS

@@ -179,7 +179,7 @@ class Cohort(NamedTuple):
     def get(self, need: Need[Measured]) -> Measured:
         """What was measured for a need that the strategy declares."""
         if need not in self.measured:
-            raise InputError(f"a strategy must declare needs={{{need}}} to use it, got one that does not")
+            raise InputError(f"a strategy must declare needs={{{need}}} to use it")
         measured: Measured = self.measured[need]
         return measured
 
@@ -313,7 +313,9 @@ def scores(fairness: Fairness, cohort: Cohort) -> tuple[Values, Values]:
 def score_own(fairness: Fairness, own: Counts, received: Counts) -> tuple[Values, Values]:
     """(1,) fairness of a client's own model and that of the one it received, from its counts of both."""
     if isinstance(fairness, IndividualObjective):
-        raise InputError("an objective of a client's own must be one of groups, got one of single rows")
+        raise InputError(
+            "A client's own model can be scored by an objective of groups only, not by one of single rows."
+        )
     values = fairness(with_server(own[None], received))
     return values[:-1], values[-1]
 

@@ -19,7 +19,7 @@ from fairfate.engine.record import FAIR, USED
 from fairfate.engine.recorder import Trace
 from fairfate.experiments.config import Config, config_text
 from fairfate.experiments.job import clients_of, fair_model, trace_frame
-from fairfate.experiments.live import Writer, clear_live, header, live_file, seen_since
+from fairfate.experiments.live import Writer, clear_live, header, live_file, rounds_since
 from fairfate.experiments.runs import Run, write_results
 from fairfate.flower.app.server import ServerData
 from fairfate.flower.app.settings import Settings
@@ -71,7 +71,7 @@ class RunFolder:
         spec = parse_spec(settings.strategy, settings.config.metric)
         about = header(_key(settings), settings.training.rounds, [spec], data.schema.grouping)
         writer = Writer(live_file(self.path, settings.seed), about, seconds=0.0)
-        return lambda t, traces: writer.add(t, lambda first: seen_since(traces, first))
+        return lambda t, traces: writer.add(t, lambda first: rounds_since(traces, first))
 
     def finish(self, settings: Settings, data: ServerData, strategy: FlowerStrategy) -> None:
         """Write rounds, model, clients and summary as `fairfate run` does; a summary means finished."""

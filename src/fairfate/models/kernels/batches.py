@@ -27,8 +27,8 @@ FAR = 100_000  # rows from which on they are not in the caches when a batch need
 _MOST_SPACES = 8
 
 
-class Terms(NamedTuple):
-    """Terms of the loss, for each setting; all but the first two are empty where no setting has them."""
+class TermArrays(NamedTuple):
+    """Terms of the loss, for each setting; empty where no setting has them."""
 
     weights: Floats
     """(settings, cohort, cells)"""

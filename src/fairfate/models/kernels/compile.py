@@ -25,7 +25,7 @@ from numba.core.runtime import rtsys
 from fairfate.errors import InputError
 from fairfate.storage import locked, private_folder
 
-_PATIENCE = 300.0
+_LOCK_SECONDS = 300.0
 """Seconds to wait for a process that compiles, before doing the same."""
 _OPTIONS = {"error_model": "numpy", "boundscheck": False, "_nrt": False, "no_cfunc_wrapper": True}
 COMPILED: list[str] = []
@@ -101,7 +101,7 @@ def _compile_lock(folder: Path | None) -> Iterator[None]:
     with ExitStack() as stack:
         if folder is not None:
             with suppress(InputError, OSError):  # another process is stuck, or the folder cannot be locked
-                stack.enter_context(locked(folder, seconds=_PATIENCE))
+                stack.enter_context(locked(folder, seconds=_LOCK_SECONDS))
         yield
 
 

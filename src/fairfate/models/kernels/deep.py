@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from fairfate.models.kernels.batches import (
     Floats,
     Schedule,
-    Terms,
+    TermArrays,
     add_prejudice,
     fill_order,
     note_pull,
@@ -314,7 +314,7 @@ def train(
     start: Floats,
     rows: ClientRows,
     clients: NDArray[np.int64],
-    terms: Terms,
+    terms: TermArrays,
     schedule: Schedule,
     batch: int,
     rate: np.float32,

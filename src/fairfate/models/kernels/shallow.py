@@ -24,7 +24,7 @@ from fairfate.models.kernels.batches import (
     ROWS,
     Floats,
     Schedule,
-    Terms,
+    TermArrays,
     add_prejudice,
     add_prejudice_lanes,
     apply_pull,
@@ -420,7 +420,7 @@ def train(
     start: Floats,
     rows: ClientRows,
     clients: NDArray[np.int64],
-    terms: Terms,
+    terms: TermArrays,
     schedule: Schedule,
     batch: int,
     rate: np.float32,
@@ -454,7 +454,7 @@ def train(
         lanes = stacked.reshape(*stacked.shape[:2], parameters, LANES).transpose(0, 3, 1, 2)
         models[:together] = lanes.reshape(-1, *models.shape[1:])[:together]
     if together < settings:
-        rest = terms if together == 0 else Terms(*(term[together:] for term in terms))
+        rest = terms if together == 0 else TermArrays(*(term[together:] for term in terms))
         space = take_space(*_single_sizes(inputs, hidden, cells, batch))
         _train_singly(models[together:], *data, *rest, *common, order, *space.parts)
         return_space(space)

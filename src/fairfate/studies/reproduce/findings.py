@@ -238,7 +238,7 @@ def findings(
         keep = ["dataset", "partition", "goal", "method", "seed", "settings", "accuracy", "mcc", *METRICS]
         tables["tuned_runs"] = tuned[keep].round(4)
         wins = won_cells(tuned)
-        names = {ours: theirs for theirs, ours in SPLITS.items()}
+        names = {partition: split for split, partition in SPLITS.items()}
         wins["split"] = wins["partition"].map(names)
         columns = ["dataset", "split", "metric", "fair_fate", "rival", "rival_mean", "wins"]
         won.append(wins[columns].assign(basis="paper, tuned on validation"))

@@ -62,7 +62,7 @@ def table_rows(runs: pd.DataFrame) -> pd.DataFrame:
     """Runs of one protocol, with the row of the paper's tables they belong to and the paper's split name."""
     kept = runs[~runs["strategy"].str.contains("+", regex=False)]
     name = kept["strategy"] + np.where(kept["metric"] == "", "", "_" + kept["metric"])
-    names = {ours: theirs for theirs, ours in SPLITS.items()}
+    names = {partition: split for split, partition in SPLITS.items()}
     return kept.assign(row=name, split=kept["partition"].map(names))
 
 
