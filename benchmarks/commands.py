@@ -35,12 +35,12 @@ def measure(repeats: int, folder: Path) -> dict[str, float]:
     """The best of each command, after a first run that compiles."""
     first = folder / "first"
     cpu_seconds([*RUN, str(first)])
-    found: dict[str, list[float]] = {name: [] for name in TARGETS}
+    results: dict[str, list[float]] = {name: [] for name in TARGETS}
     for number in range(repeats):
-        for name, times in found.items():
+        for name, times in results.items():
             words = {"run": [*RUN, str(folder / str(number))], "show": ["show", str(first)]}
             times.append(cpu_seconds(words.get(name, name.split())))
-    return {name: round(min(times), 3) for name, times in found.items()}
+    return {name: round(min(times), 3) for name, times in results.items()}
 
 
 def main() -> None:
@@ -50,12 +50,12 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file for the numbers by name")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(options.repeats, Path(folder))
-    for name, seconds in found.items():
+        measures = measure(options.repeats, Path(folder))
+    for name, seconds in measures.items():
         missed = "  missed" if seconds > TARGETS[name] else ""
         print(f"{name:12} {seconds:5.2f} s  at most {TARGETS[name]:.1f}{missed}")
     if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        options.json.write_text(json.dumps(measures, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -132,21 +132,21 @@ def limit_tasks() -> dict[str, tuple[Callable[[], object], float]]:
 
     @kernel
     def multiply_add_six(times, out):
-        half, one = fill(np.float32(0.5)), fill(np.float32(1))
-        a = b = c = d = e = f = one
+        half, first = fill(np.float32(0.5)), fill(np.float32(1))
+        a = b = c = d = e = f = first
         for _ in range(times):
-            a, b, c = fma(a, half, one), fma(b, half, one), fma(c, half, one)
-            d, e, f = fma(d, half, one), fma(e, half, one), fma(f, half, one)
+            a, b, c = fma(a, half, first), fma(b, half, first), fma(c, half, first)
+            d, e, f = fma(d, half, first), fma(e, half, first), fma(f, half, first)
         for number, value in enumerate((a, b, c, d, e, f)):
             store(out, number * LANES, value)  # so that nothing is left out as useless
 
     @kernel
     def multiply_add_eight(times, out):
-        half, one = fill(np.float32(0.5)), fill(np.float32(1))
-        a = b = c = d = e = f = g = h = one
+        half, first = fill(np.float32(0.5)), fill(np.float32(1))
+        a = b = c = d = e = f = g = h = first
         for _ in range(times):
-            a, b, c, d = fma(a, half, one), fma(b, half, one), fma(c, half, one), fma(d, half, one)
-            e, f, g, h = fma(e, half, one), fma(f, half, one), fma(g, half, one), fma(h, half, one)
+            a, b, c, d = fma(a, half, first), fma(b, half, first), fma(c, half, first), fma(d, half, first)
+            e, f, g, h = fma(e, half, first), fma(f, half, first), fma(g, half, first), fma(h, half, first)
         for number, value in enumerate((a, b, c, d, e, f, g, h)):
             store(out, number * LANES, value)
 
@@ -177,14 +177,14 @@ def training_task(inputs: int, models: int, rows: int = 2_000) -> tuple[Callable
     """Training of some models at one client, and how many client-steps that is."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=rows * inputs).astype(np.float32)
-    held = ClientRows(x, rng.integers(0, 4, rows).astype(np.int32), np.array([0, rows]))
+    client_rows = ClientRows(x, rng.integers(0, 4, rows).astype(np.int32), np.array([0, rows]))
     model = Mlp(inputs, (HIDDEN,))
     start = (rng.normal(size=(models, 1, model.num_parameters)) * 0.05).astype(np.float32)
     losses, training = Losses(np.ones((models, 1, 4), np.float32)), Training(1, 1, EPOCHS, BATCH)
     batches = Batches(STREAMS.batch_key, 1)
 
     def task() -> None:
-        model.train(start, held, np.array([0]), losses, training, batches)
+        model.train(start, client_rows, np.array([0]), losses, training, batches)
 
     task()
     return task, rows * EPOCHS / BATCH * models
@@ -234,8 +234,8 @@ def measure_loops(passes: int = 5) -> dict[str, float | None]:
     torch_task = torch_steps(x, y, 200)
     if torch_task is not None:
         tasks["torch"] = torch_task
-    found = best(tasks, passes)
-    return {name: found[name] / 200 * 1e9 if name in found else None for name in ("numpy", "torch")}
+    fastest = best(tasks, passes)
+    return {name: fastest[name] / 200 * 1e9 if name in fastest else None for name in ("numpy", "torch")}
 
 
 def whole_run(federation: Federation, texts: list[str], rounds: int = 100) -> None:
@@ -264,10 +264,10 @@ CASES: dict[str, Callable[[], Any]] = {
 def alone(case: str, environment: dict[str, str]) -> Any:
     """A case in a process of its own."""
     words = [sys.executable, __file__, "--case", case]
-    done = subprocess.run(
+    process = subprocess.run(
         words, check=True, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
     )
-    return json.loads(done.stdout)
+    return json.loads(process.stdout)
 
 
 def has_avx512() -> bool:
@@ -285,10 +285,10 @@ def main() -> int:
         print(json.dumps(CASES[options.case]()))
         return 0
     known = [name for name in SETS if name != "AVX-512" or has_avx512()]
-    found: dict[str, Any] = {"kernels": {name: alone("kernels", SETS[name]) for name in known}}
-    found |= {name: alone(name, {}) for name in ("loops", "runs")}
+    results: dict[str, Any] = {"kernels": {name: alone("kernels", SETS[name]) for name in known}}
+    results |= {name: alone(name, {}) for name in ("loops", "runs")}
     met = []
-    for name, of in found["kernels"].items():
+    for name, of in results["kernels"].items():
         print(f"{name}: {of['gflops']:.0f} GFLOP/s of fused multiply-adds, tanh {of['tanh_ns']:.2f} ns")
         for shape, steps in of["steps"].items():
             told = [
@@ -298,8 +298,8 @@ def main() -> int:
             met += [steps["limit_ns"] / steps[f"ns_{n}"] >= LEAST_SHARE for n in STACKS if n > 1]
         share = of["score_limit_ns"] / of["score_ns"]
         print(f"  a row scored    limit {of['score_limit_ns']:.1f} ns   {of['score_ns']:.1f} ns, {share:.0%}")
-    first = next(iter(found["kernels"].values()))["steps"]["adult"]
-    for name, ns in found["loops"].items():
+    first = next(iter(results["kernels"].values()))["steps"]["adult"]
+    for name, ns in results["loops"].items():
         shown = (
             "not installed"
             if ns is None
@@ -307,11 +307,11 @@ def main() -> int:
         )
         print(f"{name} loop: {shown}")
     for models, least in LEAST_NUMPY.items():
-        met.append(found["loops"]["numpy"] / first[f"ns_{models}"] >= least)
-    print({name: f"{seconds:.2f} CPU s for 100 rounds" for name, seconds in found["runs"].items()})
+        met.append(results["loops"]["numpy"] / first[f"ns_{models}"] >= least)
+    print({name: f"{seconds:.2f} CPU s for 100 rounds" for name, seconds in results["runs"].items()})
     print(f"{sum(met)} of {len(met)} targets met")
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
     return 0 if all(met) else 1
 
 

@@ -66,14 +66,16 @@ def main() -> None:
     trace = bare(frame, options.strategy, options.rounds)
     layers = Mlp.from_arrays(dict(clf.model_.arrays)).flat(dict(clf.model_.arrays))
     print("the same model:", np.array_equal(trace.params, layers))
-    found: dict[str, list[float]] = {name: [] for name in ways}
+    results: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(options.repeats):
         for name, work in ways.items():
-            found[name].append(seconds(work))
-    ratios = [with_it / without for with_it, without in zip(found["estimator"], found["bare"], strict=True)]
-    print({name: round(median(values), 3) for name, values in found.items()}, "CPU s, medians")
+            results[name].append(seconds(work))
+    ratios = [
+        with_it / without for with_it, without in zip(results["estimator"], results["bare"], strict=True)
+    ]
+    print({name: round(median(values), 3) for name, values in results.items()}, "CPU s, medians")
     low, middle, high = (100 * (value - 1) for value in np.quantile(ratios, [0.25, 0.5, 0.75]))
-    least = 100 * (min(found["estimator"]) / min(found["bare"]) - 1)
+    least = 100 * (min(results["estimator"]) / min(results["bare"]) - 1)
     print(f"overhead {middle:.1f} % (median of {options.repeats} pairs; quartiles {low:.1f}, {high:.1f} %)")
     print(f"overhead {least:.1f} % by the quickest of each")
 

@@ -61,9 +61,9 @@ class Timed(ours.Validation):
     def counts(self, model: ArrayRecord) -> np.ndarray:
         """Count, and look at the clock."""
         start = time.process_time()
-        found = super().counts(model)
+        group_counts = super().counts(model)
         self.seconds += time.process_time() - start
-        return found
+        return group_counts
 
 
 def build(name: str, validation: ours.Validation, checkpoint: Path | None = None) -> Any:
@@ -134,8 +134,8 @@ def memory(name: str, model: int) -> tuple[float, float]:
     peaks = []
     for clients in (CLIENTS, 2 * CLIENTS):
         command = [sys.executable, __file__, "--peak", name, "--clients", str(clients)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        peaks.append(int(done.stdout))
+        process = subprocess.run(command, check=True, capture_output=True, text=True)
+        peaks.append(int(process.stdout))
     slope = (peaks[1] - peaks[0]) / CLIENTS
     return slope / model, peaks[0] - CLIENTS * slope
 
@@ -148,15 +148,15 @@ def measure(passes: int) -> dict[str, float]:
     for _ in range(passes):  # in turns, since the machine may be shared
         for name in NAMES:
             times[name] += case.run(name)
-    found: dict[str, float] = {"clients": CLIENTS, "parameters": case.size, "rounds": len(times[BASE])}
+    results: dict[str, float] = {"clients": CLIENTS, "parameters": case.size, "rounds": len(times[BASE])}
     for name, each in times.items():
         seconds, predicting = np.min(each, axis=0)
-        found[f"{name}_round_ms"] = 1000 * float(seconds)
-        found[f"{name}_predictions_ms"] = 1000 * float(predicting)
-        found[f"{name}_ratio"] = found[f"{name}_round_ms"] / found[f"{BASE}_round_ms"]
+        results[f"{name}_round_ms"] = 1000 * float(seconds)
+        results[f"{name}_predictions_ms"] = 1000 * float(predicting)
+        results[f"{name}_ratio"] = results[f"{name}_round_ms"] / results[f"{BASE}_round_ms"]
         a_client, beside = memory(name, case.size * 4)
-        found[f"{name}_models_a_client"], found[f"{name}_beside_mb"] = a_client, beside / 1e6
-    return found
+        results[f"{name}_models_a_client"], results[f"{name}_beside_mb"] = a_client, beside / 1e6
+    return results
 
 
 def main() -> int:

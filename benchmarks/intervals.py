@@ -65,15 +65,15 @@ def of_extremes(rates: np.ndarray, sizes: tuple[int, ...], rng: np.random.Genera
     """The same of the lowest to the highest rate, and of `ratio` for the pair that looks extreme."""
     part = rng.binomial(sizes, rates)
     truth = rates.min(axis=1) / rates.max(axis=1)
-    found, gap = least_to_most(part, sizes), most_minus_least(part, sizes)
+    result, gap = least_to_most(part, sizes), most_minus_least(part, sizes)
     every, whole = np.arange(len(part)), np.array(sizes)
     low, high = ratio(
-        part[every, found.least], whole[found.least], part[every, found.most], whole[found.most]
+        part[every, result.least], whole[result.least], part[every, result.most], whole[result.most]
     )
     with np.errstate(divide="ignore"):
         picked = np.minimum(low, 1 / high), np.minimum(np.minimum(high, 1 / low), 1)
     return {
-        "ratio": holds((found.low, found.high), truth),
+        "ratio": holds((result.low, result.high), truth),
         "difference": holds((gap.low, gap.high), np.ptp(rates, axis=1)),
         "picked pair, not adjusted": holds(picked, truth),
     }
@@ -94,26 +94,26 @@ def seeds_of_equals(
     label = (rng.random((repetitions, rows)) < np.where(group, 0.4, 0.6)).astype(np.int64)
     shape = (2, repetitions, rows, 5)
     inputs = rng.normal(size=shape) + 0.5 * label[None, :, :, None]
-    found = {name: np.empty((2, repetitions, seeds)) for name in ("accuracy", "sp")}
+    results = {name: np.empty((2, repetitions, seeds)) for name in ("accuracy", "sp")}
     first, second = round(0.6 * rows), round(0.8 * rows)
     for seed in range(seeds):
-        place = rng.permuted(np.tile(np.arange(rows), (repetitions, 1)), axis=1)
+        index = rng.permuted(np.tile(np.arange(rows), (repetitions, 1)), axis=1)
         means = []
         for value in (0, 1):
-            mine = ((place < first) & (label == value)).astype(np.float64)
-            means.append(np.einsum("rn,mrnd->mrd", mine / mine.sum(axis=1, keepdims=True), inputs))
+            own = ((index < first) & (label == value)).astype(np.float64)
+            means.append(np.einsum("rn,mrnd->mrd", own / own.sum(axis=1, keepdims=True), inputs))
         middle, towards = (means[0] + means[1]) / 2, means[1] - means[0]
-        said = (
+        text = (
             np.einsum("mrnd,mrd->mrn", inputs, towards) > np.einsum("mrd,mrd->mr", middle, towards)[..., None]
         )
-        test = place >= second
-        found["accuracy"][..., seed] = ((said == label) & test).sum(axis=-1) / test.sum(axis=-1)
+        test = index >= second
+        results["accuracy"][..., seed] = ((text == label) & test).sum(axis=-1) / test.sum(axis=-1)
         rate = [
-            (said & test & (group == g)).sum(axis=-1) / (test & (group == g)).sum(axis=-1) for g in (0, 1)
+            (text & test & (group == g)).sum(axis=-1) / (test & (group == g)).sum(axis=-1) for g in (0, 1)
         ]
         most = np.maximum(*rate)
-        found["sp"][..., seed] = np.where(most > 0, np.minimum(*rate) / np.where(most > 0, most, 1), 1)
-    return found
+        results["sp"][..., seed] = np.where(most > 0, np.minimum(*rate) / np.where(most > 0, most, 1), 1)
+    return results
 
 
 def of_seeds(values: np.ndarray, test_to_train: float) -> dict[str, float]:
@@ -121,9 +121,12 @@ def of_seeds(values: np.ndarray, test_to_train: float) -> dict[str, float]:
 
     The true mean is that of all repetitions: what such a classifier reaches on people of this kind.
     """
-    found = paired(values[0], values[1], test_to_train)
+    comparison = paired(values[0], values[1], test_to_train)
     _, low, high = over_seeds(values, test_to_train)
-    return {"called different": float(np.mean(found.p < 0.05)), "mean": holds((low, high), values.mean())}
+    return {
+        "called different": float(np.mean(comparison.p < 0.05)),
+        "mean": holds((low, high), values.mean()),
+    }
 
 
 def newcombe(part1: np.ndarray, whole1: int, part2: np.ndarray, whole2: int) -> tuple[np.ndarray, np.ndarray]:
@@ -143,8 +146,8 @@ def mover(part1: np.ndarray, whole1: int, part2: np.ndarray, whole2: int) -> tup
         least, most = wilson(part1, np.float64(whole1))[0], wilson(part2, np.float64(whole2))[1]
         down, up = least * (2 * rate1 - least), most * (2 * rate2 - most)
         with np.errstate(invalid="ignore"):
-            found = down / (rate1 * rate2 + np.sqrt(np.maximum((rate1 * rate2) ** 2 - down * up, 0)))
-        return np.where(part1 == 0, 0, found)
+            result = down / (rate1 * rate2 + np.sqrt(np.maximum((rate1 * rate2) ** 2 - down * up, 0)))
+        return np.where(part1 == 0, 0, result)
 
     with np.errstate(divide="ignore"):
         return low(part1, whole1, part2, whole2), 1 / low(part2, whole2, part1, whole1)
@@ -160,13 +163,13 @@ def exactly(interval: Interval, of_ratio: bool, sizes: tuple[int, int]) -> np.nd
     part = [np.arange(size + 1) for size in sizes]
     ends = interval(part[0][:, None], sizes[0], part[1][None, :], sizes[1])
     chance = [binom.pmf(part[k][None], sizes[k], np.array(GRID)[:, None]) for k in (0, 1)]
-    found = []
+    results = []
     for i, first in enumerate(GRID):
         for j, second in enumerate(GRID):
             truth = first / second if of_ratio else first - second
             inside = (ends[0] <= truth + 1e-9) & (truth - 1e-9 <= ends[1])
-            found.append(chance[0][i] @ inside @ chance[1][j])
-    return np.array(found)
+            results.append(chance[0][i] @ inside @ chance[1][j])
+    return np.array(results)
 
 
 def table(header: list[str], rows: Iterable[tuple[str, list[float]]]) -> None:
@@ -188,8 +191,8 @@ def main() -> None:
     print(f"Rates drawn from uniform{RATES}, {n:,} repetitions:\n")
     rows = []
     for sizes in SIZES:
-        found = of_two_groups(rng.uniform(*RATES, (n, 2)), sizes, rng)
-        rows.append((f"{sizes[0]:,} and {sizes[1]:,}", list(found.values())))
+        result = of_two_groups(rng.uniform(*RATES, (n, 2)), sizes, rng)
+        rows.append((f"{sizes[0]:,} and {sizes[1]:,}", list(result.values())))
     table(["people", "rate (first group)", "difference", "ratio"], rows)
 
     print(f"The same rate in two groups of one size, {n:,} repetitions; rate / difference / ratio:\n")
@@ -198,8 +201,8 @@ def main() -> None:
     for size in (20, 50, 200, 500, 2000):
         cells = []
         for rate in FIXED:
-            found = of_two_groups(np.full((n, 2), rate), (size, size), rng)
-            cells.append(" / ".join(f"{100 * share:.1f}" for share in found.values()))
+            result = of_two_groups(np.full((n, 2), rate), (size, size), rng)
+            cells.append(" / ".join(f"{100 * share:.1f}" for share in result.values()))
         print(f"| {size:,} | " + " | ".join(cells) + " |")
     print()
 
@@ -228,8 +231,8 @@ def main() -> None:
     rows = []
     for people, seeds in ((300, 5), (300, 10), (300, 30), (1000, 10)):
         values = seeds_of_equals(repetitions, people, seeds, rng)
-        for metric, mine in values.items():
-            with_it, without = of_seeds(mine, 1 / 3), of_seeds(mine, 0)
+        for metric, own in values.items():
+            with_it, without = of_seeds(own, 1 / 3), of_seeds(own, 0)
             key = ("called different", "mean")
             shares = [which[name] for name in key for which in (with_it, without)]
             rows.append((f"{people:,} people, {seeds} seeds, {metric}", shares))

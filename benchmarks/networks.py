@@ -59,21 +59,21 @@ def plain(module: nn.Module, start: np.ndarray, rows, clients, weight, batches: 
     """What one writes first: for each model and client, load, loop over batches, step."""
     x, y = torch.from_numpy(rows.x.reshape(-1, engine.INPUTS)), torch.from_numpy(rows.y)
     cell = torch.from_numpy(rows.cell.astype(np.int64))
-    found = np.empty((len(start), len(clients), start.shape[1]), np.float32)
+    result = np.empty((len(start), len(clients), start.shape[1]), np.float32)
     loss = nn.BCEWithLogitsLoss(reduction="none")
-    for s, c in np.ndindex(*found.shape[:2]):
+    for s, c in np.ndindex(*result.shape[:2]):
         named = {name: torch.from_numpy(array.copy()) for name, array in model.arrays(start[s]).items()}
         module.load_state_dict(named, strict=False)
-        mine = torch.from_numpy(weight[s, c])
+        own = torch.from_numpy(weight[s, c])
         optimizer = torch.optim.SGD(module.parameters(), lr=TRAINING.learning_rate)
         for at in batch_rows(rows, int(clients[c]), TRAINING, batches):
-            place = torch.from_numpy(at)
+            index = torch.from_numpy(at)
             optimizer.zero_grad()
-            (mine[cell[place]] * loss(module(x[place])[:, 0], y[place])).mean().backward()
+            (own[cell[index]] * loss(module(x[index])[:, 0], y[index])).mean().backward()
             optimizer.step()
         state = module.state_dict()
-        found[s, c] = torch.cat([state[name].reshape(-1) for name in model.names]).numpy()
-    return found
+        result[s, c] = torch.cat([state[name].reshape(-1) for name in model.names]).numpy()
+    return result
 
 
 def seconds(task: Callable[[], object]) -> float:
@@ -91,10 +91,10 @@ def compare(make: Callable[[], nn.Module], strategies: int, passes: int = 3) -> 
     start = np.stack([model.initial(Streams(s).weights(model.num_parameters)) for s in range(strategies)])
     weight = np.random.default_rng(0).uniform(0.5, 2, (strategies, len(clients), 4)).astype(np.float32)
     stack, batches = np.repeat(start[:, None], len(clients), 1), Batches(STREAMS.batch_key, 1)
-    one = slice(0, 1)  # the loop takes as long for every model, so one of them is timed
+    rows = slice(0, 1)  # the loop takes as long for every model, so one of them is timed
 
     def loop() -> np.ndarray:
-        return plain(module, start[one], federation.rows, clients, weight[one], batches, model)
+        return plain(module, start[rows], federation.rows, clients, weight[rows], batches, model)
 
     def here() -> np.ndarray:
         return model.train(stack, federation.rows, clients, Losses(weight), TRAINING, batches)

@@ -59,15 +59,15 @@ class Job:
 
     def rows(self, client: int) -> tuple[Any, Any]:
         """Inputs and labels of a client."""
-        mine = slice(self.offsets[client], self.offsets[client + 1])
-        return self.x[mine], self.y[mine]
+        rows = slice(self.offsets[client], self.offsets[client + 1])
+        return self.x[rows], self.y[rows]
 
     def order(self, t: int, client: int) -> Any:
         """Rows of a client in the order in which it visits them in round ``t``, counted from 0."""
         sizes = EPOCHS * np.diff(self.offsets)[self.cohorts]
-        place = list(self.cohorts[t]).index(client)
-        first = int(sizes[:t].sum() + sizes[t, :place].sum())
-        return self.orders[first : first + sizes[t, place]]
+        index = list(self.cohorts[t]).index(client)
+        first = int(sizes[:t].sum() + sizes[t, :index].sum())
+        return self.orders[first : first + sizes[t, index]]
 
     def steps(self, epoch_by_epoch: bool) -> int:
         """Client-steps of all rounds; a short batch ends every epoch, or the last one only."""
@@ -268,9 +268,9 @@ def jax_loop(job: Job, clock: Clock) -> Done:
     for t, cohort in enumerate(job.cohorts):
         order = np.zeros((PER_ROUND, length * BATCH), np.int32)
         weight = np.zeros((PER_ROUND, length * BATCH), np.float32)
-        for place, k in enumerate(cohort):
-            mine = job.order(t, k)
-            order[place, : len(mine)], weight[place, : len(mine)] = mine, 1
+        for index, k in enumerate(cohort):
+            own = job.order(t, k)
+            order[index, : len(own)], weight[index, : len(own)] = own, 1
         batches = order.reshape(PER_ROUND, -1, BATCH), weight.reshape(PER_ROUND, -1, BATCH)
         sizes = np.array([job.size(k) for k in cohort], np.float32)
         model = jax.block_until_ready(one_round(model, all_x[cohort], all_y[cohort], *batches, sizes))

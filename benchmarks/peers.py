@@ -96,49 +96,49 @@ def measure(name: str, job: Job) -> dict[str, Any]:
     begin = time.process_time()
     while not rounds or (time.process_time() - begin < ENOUGH and len(rounds) < MOST):
         clock = Clock()
-        done = peer.run(job, clock)
-        spent = np.diff(clock.times) * 1000 / done.settings
+        run = peer.run(job, clock)
+        spent = np.diff(clock.times) * 1000 / run.settings
         first.append(float(spent[0]))
         rounds.append(float(spent[1:].mean()))
     return {
         "cpu_ms": float(np.mean(rounds)),
         "first_round_cpu_ms": first[0],
-        "client_steps": done.steps,
-        "accuracy": job.accuracy(done.params),
-        "params": [float(value) for value in done.params],
+        "client_steps": run.steps,
+        "accuracy": job.accuracy(run.params),
+        "params": [float(value) for value in run.params],
         "versions": {"python": platform.python_version(), **_versions({"numpy": "numpy", **peer.needs})},
     }
 
 
 def _versions(needs: dict[str, str]) -> dict[str, str]:
-    found = {}
+    results = {}
     for package in (text.split("[")[0] for text in needs.values()):
         try:
-            found[package] = importlib.metadata.version(package)
+            results[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:  # run from a checkout
-            found[package] = getattr(__import__(package), "__version__", "unknown")
-    return found
+            results[package] = getattr(__import__(package), "__version__", "unknown")
+    return results
 
 
 def in_process(name: str, job: Path, python: str) -> dict[str, Any]:
     """Have another process do the job."""
     command = [python, __file__, "--peer", name, "--job", str(job)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return {"failed": (done.stderr.strip() or "no message").splitlines()[-1]}
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    if process.returncode:
+        return {"failed": (process.stderr.strip() or "no message").splitlines()[-1]}
+    return dict(json.loads(process.stdout.splitlines()[-1]))
 
 
 def all_passes(names: list[str], job: Path, passes: int, pythons: dict[str, str]) -> dict[str, list[Any]]:
     """Peers in turns, so that a busy machine is busy for all of them."""
-    found: dict[str, list[Any]] = {name: [] for name in names}
+    results: dict[str, list[Any]] = {name: [] for name in names}
     for number in range(passes):
         for name in names:
-            if all("cpu_ms" in one for one in found[name]):
-                found[name].append(in_process(name, job, pythons.get(name, sys.executable)))
-                one = found[name][-1]
+            if all("cpu_ms" in one for one in results[name]):
+                results[name].append(in_process(name, job, pythons.get(name, sys.executable)))
+                one = results[name][-1]
                 print(f"pass {number + 1} of {passes}: {name} {one.get('cpu_ms', one)}", file=sys.stderr)
-    return found
+    return results
 
 
 def summary(name: str, passes: list[dict[str, Any]], ours: dict[str, Any] | None, job: Job) -> dict[str, Any]:
@@ -237,17 +237,17 @@ def main() -> int:
         path = Path(folder) / "job.npz"
         job.save(path)
         passes = all_passes(names, path, options.passes, dict(options.python))
-    mine = [one for one in passes.get("fairfate", []) if "cpu_ms" in one]
-    ours = min(mine, key=lambda one: float(one["cpu_ms"]), default=None)
-    found = {name: summary(name, passes[name], ours, job) for name in names}
-    print(table(found, job))
+    own = [one for one in passes.get("fairfate", []) if "cpu_ms" in one]
+    ours = min(own, key=lambda one: float(one["cpu_ms"]), default=None)
+    results = {name: summary(name, passes[name], ours, job) for name in names}
+    print(table(results, job))
     if options.json:
         shape = {"rows": options.rows, "rounds": options.rounds, "passes": options.passes}
         shape |= {name.lower(): getattr(peer_loops, name) for name in peer_loops.SHAPE}
         shape |= {"partition": "dirichlet:1", "client_steps": job.steps(False)}
-        plain = {"job": shape, "machine": machine(), "peers": found}
+        plain = {"job": shape, "machine": machine(), "peers": results}
         options.json.write_text(json.dumps(plain, indent=1) + "\n")
-    return int(any("failed" in one or one.get("same_job") is False for one in found.values()))
+    return int(any("failed" in one or one.get("same_job") is False for one in results.values()))
 
 
 if __name__ == "__main__":

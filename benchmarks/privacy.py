@@ -46,8 +46,8 @@ def main(batch: int) -> None:
         start = model.initial(rng.standard_normal(model.num_parameters))
         losses, training = Losses(np.ones((1, 1, 4), np.float32)), Training(1, 1, EPOCHS, batch, 0.01)
 
-        one, batches = start[None, None], Batches(np.uint64(1), 1)
-        plain = partial(model.train, one, rows, np.array([0]), losses, training, batches)
+        first, batches = start[None, None], Batches(np.uint64(1), 1)
+        plain = partial(model.train, first, rows, np.array([0]), losses, training, batches)
         noisy = NoisySteps(1.0, 1.0, Seeded(1, "benchmark"))
         private = partial(train_private, model, start, rows, 0, losses, training, EPOCHS, noisy)
         times = nanoseconds(plain), nanoseconds(private)

@@ -121,18 +121,18 @@ def train(people: People, seed: int, epsilon: float | None) -> tuple[Models, Mod
 
 def membership(epsilon: float | None, seeds: int = 8) -> dict[str, float]:
     """AUC of telling rows of a client from rows that nobody has, by what a server sees."""
-    found: dict[str, list[float]] = {"released model": [], "sum of updates": [], "single update": []}
+    results: dict[str, list[float]] = {"released model": [], "sum of updates": [], "single update": []}
     for seed in range(seeds):
         people = People.draw(seed)
         model, before, own = train(people, seed, epsilon)
         first, nobody = np.arange(ROWS), np.arange(CLIENTS * ROWS, (CLIENTS + 1) * ROWS)
         which, members = np.concatenate([first, nobody]), np.repeat([True, False], ROWS)
-        found["released model"].append(separation(-people.losses(model)[which], members))
+        results["released model"].append(separation(-people.losses(model)[which], members))
         summed = people.losses(before) - people.losses(model)
-        found["sum of updates"].append(separation(summed[which] - people.losses(model)[which], members))
+        results["sum of updates"].append(separation(summed[which] - people.losses(model)[which], members))
         single = people.losses(own[0])
-        found["single update"].append(separation(-single[which], members))
-    return {name: float(np.mean(values)) for name, values in found.items()}
+        results["single update"].append(separation(-single[which], members))
+    return {name: float(np.mean(values)) for name, values in results.items()}
 
 
 # -- rows from an update -------------------------------------------------------------------------------------
@@ -210,11 +210,13 @@ def differencing(epsilon: float | None, trials: int = 2000) -> float:
         label = int(rng.integers(0, 2))
         after = counts.copy()
         after[0, label] += (-1, 1)
-        told = [counts.astype(np.float64), after.astype(np.float64)]
+        messages = [counts.astype(np.float64), after.astype(np.float64)]
         if calibration is not None:
             deviation = calibration.other * sensitivity(SUMS, Budget(1.0))
-            told = [add_noise(each, deviation, Seeded(trial, "sums", t)) for t, each in enumerate(told)]
-        moved = told[1] - told[0]
+            messages = [
+                add_noise(each, deviation, Seeded(trial, "sums", t)) for t, each in enumerate(messages)
+            ]
+        moved = messages[1] - messages[0]
         evidence = [moved[0, y, 1] - moved[0, y, 0] for y in (0, 1)]
         right += int(np.argmax(evidence)) == label
     return right / trials

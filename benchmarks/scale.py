@@ -131,8 +131,8 @@ def run(
 
 def many_clients() -> dict[str, float]:
     """3,000 clients a round with 200 rows each, ten local epochs, and 200,000 validation rows."""
-    found = run(1_000_000, 14, 3_000, 3_000, 1, 2, 10, passes=3)
-    return {**found, "ratio": found["rounds"] / found["training"]}
+    finished_run = run(1_000_000, 14, 3_000, 3_000, 1, 2, 10, passes=3)
+    return {**finished_run, "ratio": finished_run["rounds"] / finished_run["training"]}
 
 
 def large_client() -> dict[str, float]:
@@ -144,7 +144,7 @@ def large_client() -> dict[str, float]:
     from fairfate.models.rows import ClientRows
     from fairfate.models.training import Training
 
-    found: dict[str, float] = {}
+    results: dict[str, float] = {}
     for models in (1, 16):
         tasks = {}
         for rows in (3_000, 1_000_000):
@@ -174,9 +174,9 @@ def large_client() -> dict[str, float]:
         for _ in range(9):
             for rows, (task, steps) in tasks.items():
                 times[rows] = min(times[rows], best(task, 1) / steps * 1e9)
-        found |= {f"small_ns_{models}": times[3_000], f"large_ns_{models}": times[1_000_000]}
-        found[f"ratio_{models}"] = times[1_000_000] / times[3_000]
-    return found
+        results |= {f"small_ns_{models}": times[3_000], f"large_ns_{models}": times[1_000_000]}
+        results[f"ratio_{models}"] = times[1_000_000] / times[3_000]
+    return results
 
 
 def ten_million() -> dict[str, float]:
@@ -203,14 +203,14 @@ def slope(sizes: tuple[int, ...], seconds: list[float]) -> float:
 def alone(name: str, arguments: dict[str, int] | None = None) -> dict[str, float]:
     """A case in a process of its own."""
     words = [sys.executable, __file__, "--case", name, json.dumps(arguments or {})]
-    done = subprocess.run(words, check=True, capture_output=True, text=True)
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    process = subprocess.run(words, check=True, capture_output=True, text=True)
+    content: dict[str, float] = json.loads(process.stdout)
+    return content
 
 
 def measure(only: str | None) -> dict[str, Any]:
     """All cases, or one, printed as they are done."""
-    found: dict[str, Any] = {"growth": {}, "usual": USUAL}
+    results: dict[str, Any] = {"growth": {}, "usual": USUAL}
     for name, sizes in GROWTH.items():
         if only not in (None, name):
             continue
@@ -223,14 +223,14 @@ def measure(only: str | None) -> dict[str, Any]:
         seconds = [case["rounds"] for case in cases]
         power = slope(sizes, seconds)
         build = slope(sizes, [case["build"] for case in cases])
-        found["growth"][name] = {"sizes": sizes, "cases": cases, "slope": power, "build_slope": build}
+        results["growth"][name] = {"sizes": sizes, "cases": cases, "slope": power, "build_slope": build}
         shown = ", ".join(f"{size:,}: {second:.2f} s" for size, second in zip(sizes, seconds, strict=True))
         print(f"{name:11} slope {power:5.2f} (building {build:5.2f})   {shown}", flush=True)
     for name in ENDS:
         if only in (None, name):
-            found[name] = alone(name)
-            print(name, {key: round(value, 3) for key, value in found[name].items()}, flush=True)
-    return found
+            results[name] = alone(name)
+            print(name, {key: round(value, 3) for key, value in results[name].items()}, flush=True)
+    return results
 
 
 def main() -> int:
@@ -244,21 +244,22 @@ def main() -> int:
         name, arguments = options.case[0], json.loads(options.case[1])
         print(json.dumps(run(**arguments) if name == "run" else ENDS[name]()))
         return 0
-    found = measure(options.only)
+    measures = measure(options.only)
     if options.json:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        options.json.write_text(json.dumps(measures, indent=1) + "\n")
     if options.only:
         return 0
     targets = {
-        f"3,000 clients x 200,000 rows cost at most {MOST_SCORING:g} x training": found["many_clients"][
+        f"3,000 clients x 200,000 rows cost at most {MOST_SCORING:g} x training": measures["many_clients"][
             "ratio"
         ]
         <= MOST_SCORING,
-        f"a step at 1,000,000 rows takes at most {MOST_LARGE} x a small client's": found["large_client"][
+        f"a step at 1,000,000 rows takes at most {MOST_LARGE} x a small client's": measures["large_client"][
             "ratio_1"
         ]
         <= MOST_LARGE,
-        f"ten million rows need less than {MOST_MEMORY} GB": found["ten_million"]["gigabytes"] < MOST_MEMORY,
+        f"ten million rows need less than {MOST_MEMORY} GB": measures["ten_million"]["gigabytes"]
+        < MOST_MEMORY,
     }
     for text, met in targets.items():
         print(f"{'met   ' if met else 'MISSED'} {text}")

@@ -54,8 +54,8 @@ def cell_times(dataset: str) -> tuple[float, float]:
 
 def used(who: int) -> float:
     """CPU seconds that this process, or its children, have used."""
-    found = resource.getrusage(who)
-    return found.ru_utime + found.ru_stime
+    usage = resource.getrusage(who)
+    return usage.ru_utime + usage.ru_stime
 
 
 def main() -> int:

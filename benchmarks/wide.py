@@ -78,15 +78,15 @@ def torch_loop(model: Mlp, start: Models, rows: ClientRows, training: Training, 
     module, loss = network(model, start), torch.nn.BCEWithLogitsLoss()
     optimizer = torch.optim.SGD(module.parameters(), lr=training.learning_rate)
     for at in batch_rows(rows, 0, training, batches):
-        place = torch.from_numpy(at)
+        index = torch.from_numpy(at)
         optimizer.zero_grad()
-        loss(module(x[place]), y[place]).backward()
+        loss(module(x[index]), y[index]).backward()
         optimizer.step()
-    found = {}
+    results = {}
     for number, linear in enumerate(module[::2], start=1):
-        found[f"w{number}"] = linear.weight.detach().numpy().T
-        found[f"b{number}"] = linear.bias.detach().numpy()
-    return model.flat(found)
+        results[f"w{number}"] = linear.weight.detach().numpy().T
+        results[f"b{number}"] = linear.bias.detach().numpy()
+    return model.flat(results)
 
 
 def seconds(task: Callable[[], object], times: int = 1) -> float:
@@ -138,8 +138,8 @@ def measure(model: Mlp, batch: int, settings: int = 0) -> dict[str, Any]:
 def limits() -> tuple[float, float]:
     """Seconds of a fused multiply-add and of a tanh, at the machine's best."""
     tasks = engine.limit_tasks()
-    found = engine.best({name: task for name, (task, _) in tasks.items()}, passes=25)
-    fma, tanh = (found[name] / tasks[name][1] for name in ("fma", "tanh"))
+    fastest = engine.best({name: task for name, (task, _) in tasks.items()}, passes=25)
+    fma, tanh = (fastest[name] / tasks[name][1] for name in ("fma", "tanh"))
     return fma, tanh
 
 

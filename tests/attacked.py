@@ -45,9 +45,9 @@ IS_ONE = np.array([name in NAMES for name in HONEST.clients])
 
 
 def rows_of(federation: Federation, client: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    mine = slice(federation.rows.offsets[client], federation.rows.offsets[client + 1])
+    rows = slice(federation.rows.offsets[client], federation.rows.offsets[client + 1])
     x = federation.rows.x.reshape(len(federation.rows.y), -1)
-    return x[mine], federation.rows.y[mine], federation.rows.cell[mine]
+    return x[rows], federation.rows.y[rows], federation.rows.cell[rows]
 
 
 def three_groups() -> Federation:

@@ -123,14 +123,14 @@ class Visit:
 
     def focused(self) -> str:
         """What has the focus, in short."""
-        found: str = self.page.evaluate(
+        result: str = self.page.evaluate(
             """() => {
               const node = document.activeElement, chart = node.closest("[data-chart]")?.dataset.chart;
               return [node.tagName.toLowerCase(), node.type, node.dataset.key ?? node.className, chart]
                 .filter(Boolean).join(" ");
             }"""
         )
-        return found
+        return result
 
     def close(self) -> None:
         """Close it."""

@@ -157,6 +157,6 @@ def fair_clients(note: dict[str, Any]) -> float:
 
 def run_and_list(clients: Any, servers: list[Server], last: int, first: int = 1) -> list[Round]:
     """Every round of a run."""
-    done: list[Round] = []
-    run_rounds(clients, servers, last, [done.append], first)
-    return done
+    finished: list[Round] = []
+    run_rounds(clients, servers, last, [finished.append], first)
+    return finished

@@ -91,8 +91,8 @@ def flower_log() -> Iterator[Any]:
 @pytest.fixture
 def lines(flower_log: Any) -> list[str]:
     """The server's log."""
-    found: list[str] = flower_log.server
-    return found
+    result: list[str] = flower_log.server
+    return result
 
 
 @pytest.fixture

@@ -73,24 +73,24 @@ class Block(NamedTuple):
 
 def blocks(text: str) -> list[Block]:
     """All fenced blocks, indented commands and commands in running text, in the order of the page."""
-    lines, found, place = text.splitlines(), [], 0
-    while place < len(lines):
-        fence = _FENCE.match(lines[place])
+    lines, result, index = text.splitlines(), [], 0
+    while index < len(lines):
+        fence = _FENCE.match(lines[index])
         if fence is None:
-            found += _commands(lines, place)
-            place += 1
+            result += _commands(lines, index)
+            index += 1
             continue
-        end = next(n for n in range(place + 1, len(lines)) if lines[n].strip() == "```")
-        mark = _MARK.fullmatch(lines[place - 1].strip()) if place else None
+        end = next(n for n in range(index + 1, len(lines)) if lines[n].strip() == "```")
+        mark = _MARK.fullmatch(lines[index - 1].strip()) if index else None
         kind, reason = (mark["kind"], mark["reason"] or "") if mark is not None else ("", "")
         indent = len(fence["indent"])
-        code = "".join(f"{line[indent:]}\n" for line in lines[place + 1 : end])
+        code = "".join(f"{line[indent:]}\n" for line in lines[index + 1 : end])
         if kind == "output":
-            found[-1] = found[-1]._replace(output=code)
+            result[-1] = result[-1]._replace(output=code)
         else:
-            found.append(Block(fence["language"], code, place + 1, kind, reason))
-        place = end + 1
-    return found
+            result.append(Block(fence["language"], code, index + 1, kind, reason))
+        index = end + 1
+    return result
 
 
 def _commands(lines: list[str], place: int) -> list[Block]:
@@ -116,15 +116,15 @@ def lacking(block: Block) -> str:
 
 def runnable(page: Path) -> list[Block]:
     """The blocks of a page that are run or saved, shortened where the page says so."""
-    found: list[Block] = []
+    results: list[Block] = []
     for block in blocks(page.read_text()):
         if block.mark == "file":
-            found.append(block)
+            results.append(block)
         elif block.language in RUN and block.mark != "not run" and not (block.inline and block.is_new):
             short = block.mark == "short" or any(part in block.code for part in UNMARKED.get(page.name, ()))
             code = shorten(block.code) if short else block.code
-            found.append(block._replace(code=code, output=None if short else block.output))
-    return found
+            results.append(block._replace(code=code, output=None if short else block.output))
+    return results
 
 
 def shorten(code: str) -> str:
@@ -148,14 +148,14 @@ def run_page(page: Path, folder: Path) -> Iterator[tuple[Block, str]]:
     Python has one set of names for the page. A block that this machine lacks something for is left out, and
     so is a command that the page has already given.
     """
-    found, done = runnable(page), set()
-    if not found:
+    result, outcome = runnable(page), set()
+    if not result:
         return
     environment, names = prepare(folder), {"__name__": "__main__"}
-    for block in found:
-        if lacking(block) or (block.code in done and block.output is None):
+    for block in result:
+        if lacking(block) or (block.code in outcome and block.output is None):
             continue
-        done.add(block.code)
+        outcome.add(block.code)
         if block.mark == "file":
             (folder / block.reason).parent.mkdir(parents=True, exist_ok=True)
             (folder / block.reason).write_text(block.code)

@@ -49,28 +49,28 @@ def finish(words: list[str], folder: Path, jobs: int = 2) -> None:
 
 def members(session: int) -> list[int]:
     """The processes of a session, zombies aside."""
-    found = []
+    results = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             state, _, _, its_session = (entry / "stat").read_text().rpartition(")")[2].split()[:4]
         except OSError:
             continue
         if int(its_session) == session and state != "Z":
-            found.append(int(entry.name))
-    return found
+            results.append(int(entry.name))
+    return results
 
 
 def workers(process: subprocess.Popen[str]) -> list[int]:
     """The processes that do the work."""
-    found = []
+    results = []
     for pid in members(process.pid):
         try:
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             continue
         if b"spawn_main" in command:
-            found.append(pid)
-    return found
+            results.append(pid)
+    return results
 
 
 def kill(process: subprocess.Popen[str], whom: str, number: int, choose: random.Random) -> None:
@@ -135,8 +135,8 @@ def interrupt_randomly(
                 start(words, folder, 2).communicate(timeout=120)
             else:
                 finish(words, folder)
-            found = everything(folder / "o")
-            odd = [name for name in {**whole, **found} if whole.get(name) != found.get(name)]
+            result = everything(folder / "o")
+            odd = [name for name in {**whole, **result} if whole.get(name) != result.get(name)]
             assert not odd, f"{said}: {odd}"
             wipe(folder / "o")
 

@@ -52,19 +52,21 @@ def write_run(
     people = np.array(sizes or [200 + 50 * g for g in range(len(groups))])
     frames, scores, local, record = [], [], [], []
     for seed in range(1, seeds + 1):
-        held = np.stack([people - (people * 0.4).astype(int), (people * 0.4).astype(int)], axis=1)
+        kept_rows = np.stack([people - (people * 0.4).astype(int), (people * 0.4).astype(int)], axis=1)
         lines = []
         for number, spec in enumerate(strategies):
             about = dict(zip(("strategy", "metric", "settings"), spec, strict=True)) | {"seed": seed}
-            found = _histogram(rng, held, skill, 0.05 * number)
-            last = np.stack([found[..., : BINS // 2].sum(axis=-1), found[..., BINS // 2 :].sum(axis=-1)], -1)
+            histogram = _histogram(rng, kept_rows, skill, 0.05 * number)
+            last = np.stack(
+                [histogram[..., : BINS // 2].sum(axis=-1), histogram[..., BINS // 2 :].sum(axis=-1)], -1
+            )
             counts = [_towards(rng, last, t / rounds) for t in range(1, rounds)] + [last]
             asked = rng.random((rounds, len(clients))) < 0.7
             fair = asked & (rng.random(asked.shape) < 0.4) & (spec.metric is not None)
             notes = [{"lam": 0.1 + 0.8 * t / rounds, "beta": 0.9**t, "fair": fair[t]} for t in range(rounds)]
             splits = {"validation": counts, "test": counts}
             lines.append(Line(spec, range(1, rounds + 1), splits, notes if spec.metric else [{}] * rounds))
-            bins = {f"n_{g}_{y}": found[g, y] for g in range(len(groups)) for y in range(2)}
+            bins = {f"n_{g}_{y}": histogram[g, y] for g in range(len(groups)) for y in range(2)}
             cuts = {f"cut_{g}": 0.5 for g in range(len(groups))}
             scores.append(pd.DataFrame({**about, "bin": np.arange(BINS), **bins, **cuts}))
             at = np.stack([_towards(rng, last, 1) // (k % 3 + 1) for k in range(len(clients))])
@@ -84,19 +86,19 @@ def write_run(
         strategies=tuple(f"{spec.label}:{spec.settings_json}" for spec in strategies),
         seeds=tuple(range(1, seeds + 1)),
     )
-    told = {"data-rows": int(5 * people.sum()), "data-notes": [f"made up: {dataset}"]}
-    (folder / "config.toml").write_text(config_text(config, told), encoding="utf-8")
+    messages = {"data-rows": int(5 * people.sum()), "data-notes": [f"made up: {dataset}"]}
+    (folder / "config.toml").write_text(config_text(config, messages), encoding="utf-8")
     return folder
 
 
 def _histogram(rng: np.random.Generator, held: np.ndarray, skill: float, shift: float) -> np.ndarray:
     """(groups, 2, bins) scores; later groups get lower ones."""
-    found = np.zeros((*held.shape, BINS), dtype=np.int64)
+    counts = np.zeros((*held.shape, BINS), dtype=np.int64)
     for g, y in np.ndindex(*held.shape):
         above, below = 2 + skill * y + shift, 2 + skill * (1 - y) + 0.2 * g
         drawn = rng.beta(above, below, held[g, y])
-        found[g, y] = np.bincount((drawn * BINS).astype(int), minlength=BINS)
-    return found
+        counts[g, y] = np.bincount((drawn * BINS).astype(int), minlength=BINS)
+    return counts
 
 
 def _towards(rng: np.random.Generator, last: np.ndarray, way: float) -> np.ndarray:

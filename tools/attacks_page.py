@@ -25,7 +25,7 @@ NEAR = 0.05
 
 def collect(folders: list[Path]) -> pd.DataFrame:
     """One row for each dataset, attack, strategy and step: means over the seeds after the last round."""
-    found = []
+    results = []
     for file in sorted(path for folder in folders for path in (folder / "cells").glob("*.parquet")):
         rounds = pd.read_parquet(file).query("split == 'test'")
         key = ["dataset", "partition", "strategy", "settings", "seed"]
@@ -34,7 +34,7 @@ def collect(folders: list[Path]) -> pd.DataFrame:
             noted = [json.loads(text) for text in rows["notes"].dropna()]
             fair = rows["fair_clients"].sum()
             base, step = _name(str(label), str(settings))
-            found.append(
+            results.append(
                 {
                     "dataset": dataset,
                     "attack": str(partition).partition(" ")[2] or NONE,
@@ -45,7 +45,7 @@ def collect(folders: list[Path]) -> pd.DataFrame:
                     "fair_attackers": sum(n.get("fair_attackers", 0) for n in noted) / fair if fair else None,
                 }
             )
-    frame = pd.DataFrame(found)
+    frame = pd.DataFrame(results)
     key = ["dataset", "attack", "strategy", "step"]
     means = frame.groupby(key, sort=False).agg(
         seeds=("seed", "nunique"),
@@ -61,7 +61,7 @@ def _name(label: str, settings: str) -> tuple[str, str]:
     own, *steps = label.split("+")
     base = "thresholds" if "thresholds" in steps else own
     guarded = "min_mcc" in json.loads(settings)
-    step = "+".join(one for one in steps if one in ("clip", "trimmed", "median", "krum"))
+    step = "+".join(item for item in steps if item in ("clip", "trimmed", "median", "krum"))
     return f"{base}, guard" if guarded else base, step
 
 
@@ -85,14 +85,14 @@ def near() -> str:
         for step in STEPS:
             cells = []
             for strategy in STRATEGIES:
-                mine = frame.query(
+                indexed = frame.query(
                     f"dataset == '{dataset}' and strategy == '{strategy}' and step == '{step}'"
                 ).set_index("attack")
-                if NONE not in mine.index:
+                if NONE not in indexed.index:
                     cells.append("")
                     continue
-                loss = (mine.loc[NONE, "mcc"] - mine["mcc"]).drop(NONE)
-                unfair = (mine.loc[NONE, "eqo"] - mine["eqo"]).drop(NONE)
+                loss = (indexed.loc[NONE, "mcc"] - indexed["mcc"]).drop(NONE)
+                unfair = (indexed.loc[NONE, "eqo"] - indexed["eqo"]).drop(NONE)
                 good = int(((loss <= NEAR) & (unfair <= NEAR)).sum())
                 cells.append(f"{good}, {-loss.max():+.2f}")
             text += f"| {title} {_step(step)} | {' | '.join(cells)} |\n"
@@ -104,8 +104,8 @@ def _table(frame: pd.DataFrame, column: str, names: list[str]) -> str:
     text = f"| attack | {' | '.join(shown)} |\n| --- | {' | '.join(['---'] * len(names))} |\n"
     honest = frame[frame["attack"] == NONE].set_index(column)
     for attack in dict.fromkeys(frame["attack"]):
-        mine = frame[frame["attack"] == attack].set_index(column)
-        cells = [_cell(mine.loc[name], honest.loc[name], attack == NONE) for name in names]
+        indexed = frame[frame["attack"] == attack].set_index(column)
+        cells = [_cell(indexed.loc[name], honest.loc[name], attack == NONE) for name in names]
         text += f"| {_attack(attack)} | {' | '.join(cells)} |\n"
     return text
 
@@ -137,8 +137,8 @@ def _column(name: str) -> str:
 def _attack(attack: str) -> str:
     """Without the settings that are as usual."""
     name, _, settings = attack.partition(":")
-    told = {"clients=2", "clients=3", "targeted=yes"}
-    shown = [pair for pair in settings.split(",") if pair in told]
+    messages = {"clients=2", "clients=3", "targeted=yes"}
+    shown = [pair for pair in settings.split(",") if pair in messages]
     return "nobody" if attack == NONE else f"`{name}{':' if shown else ''}{','.join(shown)}`"
 
 

@@ -25,20 +25,20 @@ def collect(folders: list[Path]) -> pd.DataFrame:
     """One row for each folder, dataset, split and strategy; means and standard deviations over the seeds."""
     from fairfate.report.data import ReportData
 
-    found = []
+    results = []
     for folder in folders:
-        for one in ReportData.read([folder]):
+        for item in ReportData.read([folder]):
             means = {
-                f"{name}_{kind}": one.summary[f"{name}_last_{kind}"]
+                f"{name}_{kind}": item.summary[f"{name}_last_{kind}"]
                 for name in MEASURES
                 for kind in ("mean", "std")
             }
-            about = {name: one.summary[name] for name in ("dataset", "partition", "seeds")}
+            about = {name: item.summary[name] for name in ("dataset", "partition", "seeds")}
             frame = pd.DataFrame(
-                {"folder": folder.name, **about, "strategy": one.names, "collapsed": one.collapsed, **means}
+                {"folder": folder.name, **about, "strategy": item.names, "collapsed": item.collapsed, **means}
             )
-            found.append(frame.assign(majority=one.majority))
-    return pd.concat(found, ignore_index=True).round(4)
+            results.append(frame.assign(majority=item.majority))
+    return pd.concat(results, ignore_index=True).round(4)
 
 
 def read() -> pd.DataFrame:

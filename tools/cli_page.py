@@ -35,17 +35,17 @@ FIRST = (
 
 def page() -> str:
     """The whole page."""
-    found = sorted(_leaves(get_command(app), "fairfate"), key=lambda one: _place(one[0]))
-    return "\n".join([HEAD, *(_command(name, one) for name, one in found)])
+    result = sorted(_leaves(get_command(app), "fairfate"), key=lambda one: _place(one[0]))
+    return "\n".join([HEAD, *(_command(name, one) for name, one in result)])
 
 
 def _leaves(command: Any, name: str) -> Any:
     """The commands that do something, in the order in which they are declared."""
-    for word, one in command.commands.items():
-        if hasattr(one, "commands"):
-            yield from _leaves(one, f"{name} {word}")
+    for word, first in command.commands.items():
+        if hasattr(first, "commands"):
+            yield from _leaves(first, f"{name} {word}")
         else:
-            yield f"{name} {word}", one
+            yield f"{name} {word}", first
 
 
 def _place(name: str) -> int:
@@ -69,7 +69,7 @@ def _command(name: str, command: Any) -> str:
     ]
     if arguments:
         hints = get_type_hints(command.callback, include_extras=True)
-        parts += ["".join(_argument_row(one, hints) for one in arguments)]
+        parts += ["".join(_argument_row(item, hints) for item in arguments)]
     shared = {option.key for table in (Options, Execution) for option in options_of(table).values()}
     others = [param for param in options if param.opts[0].removeprefix("--") not in shared]
     if len(options) - len(others) > 10:

@@ -41,7 +41,7 @@ def measure(dataset: str, seed: int) -> list[dict[str, object]]:
     model = plan.model(federation.inputs)
     models = np.stack([trace.params for trace in outcome.traces])
     _, _, test = split_rows(table, Streams(seed))
-    seen = IndividualRows(table, test, federation.test, federation.encoder).fairness(
+    observed = IndividualRows(table, test, federation.test, federation.encoder).fairness(
         INDIVIDUAL, model, models
     )
     assert federation.individual is not None
@@ -52,20 +52,20 @@ def measure(dataset: str, seed: int) -> list[dict[str, object]]:
             "seed": seed,
             "strategy": text,
             **{name: float(METRICS[name](trace.test[-1])) for name in ("accuracy", "mcc", "eqo")},
-            **{term: values[place] for term, values in seen.items()},
-            **{f"validation_{term}": values[place] for term, values in known.items()},
+            **{term: values[index] for term, values in observed.items()},
+            **{f"validation_{term}": values[index] for term, values in known.items()},
         }
-        for place, (text, trace) in enumerate(zip(STRATEGIES, outcome.traces, strict=True))
+        for index, (text, trace) in enumerate(zip(STRATEGIES, outcome.traces, strict=True))
     ]
 
 
 def collect() -> None:
     """Measure what is missing; the file is written after every pass."""
     known = pd.read_csv(FILE) if FILE.is_file() else pd.DataFrame(columns=["dataset", "seed"])
-    done = set(known[["dataset", "seed"]].itertuples(index=False, name=None))
+    names = set(known[["dataset", "seed"]].itertuples(index=False, name=None))
     for dataset in TITLES:
         for seed in range(1, SEEDS + 1):
-            if (dataset, seed) not in done:
+            if (dataset, seed) not in names:
                 known = pd.concat([known, pd.DataFrame(measure(dataset, seed))], ignore_index=True)
                 known.round(5).to_csv(FILE, index=False)
                 sys.stderr.write(f"{dataset} {seed}\n")

@@ -546,8 +546,8 @@ def _section(name: str, method: Method, settings: Mapping[str, Setting], needs: 
 
 
 def _needs(entry: Entry) -> str:
-    found = parse_spec(entry.name, "eqo").build(Setup(num_rounds=10, learning_rate=0.1)).needs
-    return "; ".join(words for need, words in NEEDS.items() if need in found)
+    result = parse_spec(entry.name, "eqo").build(Setup(num_rounds=10, learning_rate=0.1)).needs
+    return "; ".join(words for need, words in NEEDS.items() if need in result)
 
 
 def _default(setting: Setting) -> str:
@@ -568,8 +568,8 @@ def math(text: str) -> str:
     'θ ← θ + Σ<sub>k ∈ S</sub> F<sub>k</sub><sup>2</sup>'
     """
     parts = re.split(r"(`[^`]*`)", text)
-    for place in range(0, len(parts), 2):
-        part = parts[place]
+    for index in range(0, len(parts), 2):
+        part = parts[index]
         part = re.sub(r"_(?:\{([^{}]+)\}|(\w+))", lambda m: f"<sub>{m[1] or m[2]}</sub>", part)
-        parts[place] = re.sub(r"\^(?:\{([^{}]+)\}|(\w+))", lambda m: f"<sup>{m[1] or m[2]}</sup>", part)
+        parts[index] = re.sub(r"\^(?:\{([^{}]+)\}|(\w+))", lambda m: f"<sup>{m[1] or m[2]}</sup>", part)
     return "".join(parts)

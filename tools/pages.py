@@ -49,7 +49,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
 
 def pages() -> dict[Path, str]:
     """What each page should be."""
-    found = {DOCS / name: make() for name, make in WHOLE.items()}
+    results = {DOCS / name: make() for name, make in WHOLE.items()}
     for name, tables in PARTS.items():
         text = (DOCS / name).read_text()
         for key, make in tables.items():
@@ -57,8 +57,8 @@ def pages() -> dict[Path, str]:
             text, count = re.subn(pattern, lambda m, make=make: f"{m[1]}{make()}{m[2]}", text, flags=re.S)
             if count != 1:
                 raise ValueError(f"{name} must have one place for the table '{key}', got {count}")
-        found[DOCS / name] = text
-    return found
+        results[DOCS / name] = text
+    return results
 
 
 def main() -> int:

@@ -71,14 +71,14 @@ def peers() -> str:
 def wide() -> str:
     """Wide and deep models against PyTorch, and what the machine's limit would allow where that is near."""
     batches = (32, 64, 128, 256)
-    found = {(_shape(of), of["batch"]): of for of in kept("wide")["against_torch"]}
-    shapes = dict.fromkeys(shape for shape, _ in found)
+    results = {(_shape(of), of["batch"]): of for of in kept("wide")["against_torch"]}
+    shapes = dict.fromkeys(shape for shape, _ in results)
 
     def shown(of: dict[str, Any]) -> str:
         text = f"{of['ratio']:.1f} x"
         return text if of["ratio"] >= TORCH else f"{text} (limit {_most(of):.1f} x)"
 
-    rows = [[shape, *(shown(found[shape, batch]) for batch in batches)] for shape in shapes]
+    rows = [[shape, *(shown(results[shape, batch]) for batch in batches)] for shape in shapes]
     return table("network | batch 32 | 64 | 128 | 256", rows)
 
 
@@ -105,7 +105,7 @@ SHOWN = (
 def stacked() -> str:
     """Sixteen settings at once against one after another."""
     batches = (10, 32, 256)
-    found = {(_shape(of), of["batch"]): of["ratio"] for of in kept("wide")["stacked"]}
+    found = {(_shape(value), value["batch"]): value["ratio"] for value in kept("wide")["stacked"]}
     shapes = dict.fromkeys(shape for shape, _ in found)
     rows = [
         [shape, *(f"{found[shape, batch]:.2f} x" for batch in batches)] for shape in shapes if shape in SHOWN
@@ -154,14 +154,14 @@ def targets() -> str:
     engine, scale, seconds = kept("engine"), kept("scale"), kept("commands")
     shares = [
         steps["limit_ns"] / steps[f"ns_{n}"]
-        for of in engine["kernels"].values()
-        for steps in of["steps"].values()
+        for value in engine["kernels"].values()
+        for steps in value["steps"].values()
         for n in STACKS[1:]
     ]
     against_torch = kept("wide")["against_torch"]
-    slow = [of for of in against_torch if of["ratio"] < TORCH]
-    beyond = sum(_most(of) < TORCH for of in slow)
-    stacks = [of["ratio"] for of in kept("wide")["stacked"] if max(of["hidden"], default=0) >= 64]
+    slow = [value for value in against_torch if value["ratio"] < TORCH]
+    beyond = sum(_most(value) < TORCH for value in slow)
+    stacks = [value["ratio"] for value in kept("wide")["stacked"] if max(value["hidden"], default=0) >= 64]
     flwr = kept("flower")
     fair = "fairfate"
     aims: list[tuple[str, str, bool]] = [
@@ -218,7 +218,9 @@ def targets() -> str:
             flwr[f"{fair}_models_a_client"] <= 2.05,
         ),
     ]
-    return table("aim | measured | ", [[aim, found, "" if met else "**missed**"] for aim, found, met in aims])
+    return table(
+        "aim | measured | ", [[aim, result, "" if met else "**missed**"] for aim, result, met in aims]
+    )
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -121,7 +121,7 @@ def one_round(clients: pd.DataFrame, server: float) -> Figure:
     figure.subplots_adjust(wspace=0.15)
     names, fair = clients["name"].tolist(), (clients["outcome"] == "fair").to_numpy()
     scores, rows = clients["eqo"].to_numpy(), clients["examples"].to_numpy()
-    place = np.arange(len(names))[::-1]
+    index = np.arange(len(names))[::-1]
     colors = np.where(fair, FAIR, OTHER)
     left.axvline(server, color=SERVER, linewidth=2)
     left.annotate(
@@ -131,9 +131,9 @@ def one_round(clients: pd.DataFrame, server: float) -> Figure:
         ha="center",
         annotation_clip=False,
     )
-    left.hlines(place, server, scores, color=PALE, linewidth=3)
-    left.scatter(scores, place, color=colors, s=50, zorder=3)
-    for at, score in zip(place, scores, strict=True):
+    left.hlines(index, server, scores, color=PALE, linewidth=3)
+    left.scatter(scores, index, color=colors, s=50, zorder=3)
+    for at, score in zip(index, scores, strict=True):
         left.annotate(
             f"{score:.2f}",
             (score, at),
@@ -144,13 +144,13 @@ def one_round(clients: pd.DataFrame, server: float) -> Figure:
             color=INK,
         )
     left.set(
-        xlabel="EQO on the validation rows", yticks=place, yticklabels=names, ylim=(-0.6, len(names) - 0.4)
+        xlabel="EQO on the validation rows", yticks=index, yticklabels=names, ylim=(-0.6, len(names) - 0.4)
     )
     by_rows, by_fairness = rows / rows.sum(), np.where(fair, scores, 0) / np.where(fair, scores, 0).sum()
-    right.barh(place + 0.19, by_rows, 0.34, color=INK, alpha=0.6, label=r"$\alpha_N$, by rows")
-    right.barh(place - 0.19, by_fairness, 0.34, color=FAIR, label=r"$\alpha_F$, by fairness")
+    right.barh(index + 0.19, by_rows, 0.34, color=INK, alpha=0.6, label=r"$\alpha_N$, by rows")
+    right.barh(index - 0.19, by_fairness, 0.34, color=FAIR, label=r"$\alpha_F$, by fairness")
     right.set(
-        xlabel="weight of the client's update", yticks=place, yticklabels=[], ylim=(-0.6, len(names) - 0.4)
+        xlabel="weight of the client's update", yticks=index, yticklabels=[], ylim=(-0.6, len(names) - 0.4)
     )
     right.legend(
         loc="lower center",
@@ -172,8 +172,8 @@ def fair_set(clients: pd.DataFrame) -> Figure:
         ("used", OTHER, "less fair than the server's model"),
         ("fair", FAIR, "in the fair set"),
     ):
-        mine = clients[clients["outcome"] == outcome]
-        axes.scatter(mine["round"], mine["name"].map(names.index), s=9, marker="s", color=color, label=label)
+        own = clients[clients["outcome"] == outcome]
+        axes.scatter(own["round"], own["name"].map(names.index), s=9, marker="s", color=color, label=label)
     axes.set(xlabel="round", yticks=range(len(names)), yticklabels=names, xlim=(0, 101))
     axes.invert_yaxis()
     axes.tick_params(axis="y", labelsize=7)
@@ -219,11 +219,11 @@ def result(rounds: pd.DataFrame) -> Figure:
     test = rounds[rounds["split"] == "test"]
     axes: list[Axes] = list(figure.subplots(1, 2))
     figure.subplots_adjust(wspace=0.25)
-    for one, metric, title in zip(axes, ("eqo", "accuracy"), ("EQO (1 is fair)", "accuracy"), strict=True):
+    for first, metric, title in zip(axes, ("eqo", "accuracy"), ("EQO (1 is fair)", "accuracy"), strict=True):
         for strategy, color, label in (("fedavg", OTHER, "FedAvg"), ("watched", FAIR, "FAIR-FATE")):
-            mine = test[test["strategy"] == strategy]
-            one.plot(mine["round"], mine[metric], color=color, linewidth=1.4, label=label)
-        one.set(title=title, xlabel="round", xlim=(0, 101))
+            own = test[test["strategy"] == strategy]
+            first.plot(own["round"], own[metric], color=color, linewidth=1.4, label=label)
+        first.set(title=title, xlabel="round", xlim=(0, 101))
     axes[0].set_ylim(0, 1.02)
     axes[1].legend(loc="lower right")
     return figure

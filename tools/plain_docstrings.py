@@ -50,33 +50,33 @@ def equation(latex: str) -> str:
 
 def plain(docstring: str) -> str:
     """The docstring with its lists and equations in Markdown."""
-    lines, found, place, examples = docstring.splitlines(), [], 0, False
-    while place < len(lines):
-        line = lines[place]
+    lines, result, index, examples = docstring.splitlines(), [], 0, False
+    while index < len(lines):
+        line = lines[index]
         examples |= line == "Examples"  # which Griffe reads by itself
         if line.startswith(">>>") and not examples:
             inside = []
-            while place < len(lines) and lines[place].strip():
-                inside.append(lines[place])
-                place += 1
-            found += ["```pycon", *inside, "```", ""]
+            while index < len(lines) and lines[index].strip():
+                inside.append(lines[index])
+                index += 1
+            result += ["```pycon", *inside, "```", ""]
         elif line.strip().startswith(".. math::"):
             inside = [line.partition("::")[2]]
-            place += 1
-            while place < len(lines) and (not lines[place].strip() or lines[place].startswith("    ")):
-                inside.append(lines[place])
-                place += 1
-            found += ["```text", *equation("\n".join(inside)).splitlines(), "```", ""]
-        elif line in LISTS and place + 1 < len(lines) and set(lines[place + 1]) == {"-"}:
-            end = place + 2
+            index += 1
+            while index < len(lines) and (not lines[index].strip() or lines[index].startswith("    ")):
+                inside.append(lines[index])
+                index += 1
+            result += ["```text", *equation("\n".join(inside)).splitlines(), "```", ""]
+        elif line in LISTS and index + 1 < len(lines) and set(lines[index + 1]) == {"-"}:
+            end = index + 2
             while end < len(lines) and not (end + 1 < len(lines) and set(lines[end + 1].strip()) == {"-"}):
                 end += 1
-            found += [f"**{line}**", "", *_items(lines[place + 2 : end]), ""]
-            place = end
+            result += [f"**{line}**", "", *_items(lines[index + 2 : end]), ""]
+            index = end
         else:
-            found.append(line)
-            place += 1
-    return "\n".join(found)
+            result.append(line)
+            index += 1
+    return "\n".join(result)
 
 
 def _items(lines: list[str]) -> list[str]:
@@ -87,15 +87,15 @@ def _items(lines: list[str]) -> list[str]:
             items[-1] += f" {line.strip()}"
         else:
             items.append(line.strip())
-    found = []
+    results = []
     for item in items:
         names, colon, text = item.partition(" : ")
         if colon:
             shown = ", ".join(f"`{name.strip()}`" for name in names.split(","))
-            found.append(f"- {shown}: {text}")
+            results.append(f"- {shown}: {text}")
         else:
-            found.append(f"- {item}")
-    return found
+            results.append(f"- {item}")
+    return results
 
 
 class PlainDocstrings(griffe.Extension):

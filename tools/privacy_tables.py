@@ -31,11 +31,11 @@ EPSILONS, ROWS = (1.0, 3.0, 8.0), (30, 100, 300, 1000, 3000, 10_000)
 
 def attacks() -> str:
     """Every attack without protection and with it."""
-    found = json.loads(ATTACKS.read_text())
-    names = ["no protection" if name == "none" else name.replace("=", " ") for name in found]
+    content = json.loads(ATTACKS.read_text())
+    names = ["no protection" if name == "none" else name.replace("=", " ") for name in content]
     lines = [f"| attack by the server | {' | '.join(names)} |", f"| --- |{' ---: |' * len(names)}"]
-    for attack in found["none"]:
-        values = [f"{modes[attack]:.2f}" for modes in found.values()]
+    for attack in content["none"]:
+        values = [f"{modes[attack]:.2f}" for modes in content.values()]
         lines.append(f"| {attack} | {' | '.join(values)} |")
     return "\n".join(lines) + "\n"
 

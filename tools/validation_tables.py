@@ -82,12 +82,12 @@ def measure(task: Task) -> list[dict[str, object]]:
     table = load_table(config)
     plan = resolve(config, table)
     outcome = run_job(plan, table, task.seed, plan.specs, lambda: None, record_clients=True)
-    held = int(outcome.federation.validation.sizes.sum())
+    kept_rows = int(outcome.federation.validation.sizes.sum())
     return [
         {
             **dict(zip(KEYS, task[:5], strict=True)),
             "strategy": text,
-            "rows": held,
+            "rows": kept_rows,
             **_found(trace, plan, table),
         }
         for text, trace in zip(task.strategies, outcome.traces, strict=True)
@@ -104,16 +104,16 @@ def _undefined(trace: Trace, plan: Plan, table: Table) -> float:
     """Share of the rounds in which fairness was undefined; NaN where no client's model is judged."""
     metric = bind(trace.spec.metric or "eqo", table.grouping, least=plan.validation_source.min_cell)
     first = {client.round: client.counts for client in trace.clients if client.counts is not None}
-    found = [bool(np.isnan(metric(counts))) for counts in first.values()]
-    return float(np.mean(found)) if found else np.nan
+    results = [bool(np.isnan(metric(counts))) for counts in first.values()]
+    return float(np.mean(results)) if results else np.nan
 
 
 def collect() -> None:
     """Measure what is missing; the file is written after every pass."""
     known = pd.read_csv(FILE) if FILE.is_file() else pd.DataFrame(columns=KEYS)
-    done = set(known[KEYS].itertuples(index=False, name=None))
+    names = set(known[KEYS].itertuples(index=False, name=None))
     for task in sorted(tasks(), key=lambda task: task.seed):
-        if tuple(task[:5]) in done:
+        if tuple(task[:5]) in names:
             continue
         known = pd.concat([known, pd.DataFrame(measure(task))], ignore_index=True)
         known.round(5).to_csv(FILE, index=False)
@@ -169,8 +169,8 @@ def undefined() -> str:
     )
     paper = {"compas": 3, "law": 4, "adult": 5, "dutch": 6}
     for dataset, per_round in (("compas", 0), ("compas", 6), ("law", 0), ("adult", 0), ("dutch", 0)):
-        of = frame[(frame["dataset"] == dataset) & (frame["per_round"] == per_round)]
-        means = of.groupby(["validation_from", "strategy"])["undefined"].mean()
+        value = frame[(frame["dataset"] == dataset) & (frame["per_round"] == per_round)]
+        means = value.groupby(["validation_from", "strategy"])["undefined"].mean()
         wanted = [(CROSS, name) for name in METRIC_NAMES] + [(CROSS_ALL, "eqo")]
         shown = [f"{means[(who, f'fair_fate:metric={name}')]:.0%}" for who, name in wanted]
         text += f"| {TITLES[dataset]} | {per_round or paper[dataset]} | {' | '.join(shown)} |\n"
@@ -205,9 +205,9 @@ def how_many_rows() -> str:
         who, cells = SERVER if rows is None else f"server:rows={rows}", []
         for strategy in ("fair_fate:metric=eqo", THRESHOLDS):
             for dataset in PLACES:
-                of = _point(frame, dataset, who, strategy)
+                value = _point(frame, dataset, who, strategy)
                 whole = _point(frame, dataset, SERVER, strategy)["rows"].max()
-                cells.append(_cell(of) if rows is None or rows < whole else "")
+                cells.append(_cell(value) if rows is None or rows < whole else "")
         text += f"| {rows or 'all 20 %'} | {' | '.join(cells)} |\n"
     return text
 
@@ -245,8 +245,8 @@ def picture() -> None:
             at = [rows for rows in ROWS if rows < whole]
             points = [_point(frame, dataset, f"server:rows={rows}", strategy)["eqo"] for rows in at]
             points.append(_point(frame, dataset, SERVER, strategy)["eqo"])
-            means = [of.mean() for of in points]
-            errors = [of.std() / len(of) ** 0.5 for of in points]
+            means = [values.mean() for values in points]
+            errors = [values.std() / len(values) ** 0.5 for values in points]
             ax.errorbar([*at, whole], means, errors, marker="o", color=colours[strategy], label=title)
         for title, who, strategy in ENDS:
             value = _point(frame, dataset, who, strategy)["eqo"].mean()

@@ -271,11 +271,11 @@ def test_a_run_killed_after_its_training_continues_with_the_rest(
     assert "Report: o/report.html" in out
     assert "Logged to sqlite:///m.db (run 1)" in out
     assert len(logged) == 2
-    whole, found = (
+    whole, result = (
         {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
         for folder in (Path("whole"), Path("o"))
     )
-    assert [name for name in {**whole, **found} if whole.get(name) != found.get(name)] == []
+    assert [name for name in {**whole, **result} if whole.get(name) != result.get(name)] == []
 
 
 def test_a_full_disk_is_one_message_and_leaves_no_half_written_file(tmp_path: Path) -> None:
@@ -363,8 +363,8 @@ def test_a_limit_on_the_size_of_files_names_the_file_and_leaves_nothing(tmp_path
 def test_an_error_that_cannot_be_written_anywhere_is_an_exit_code(tmp_path: Path) -> None:
     with Path("/dev/full").open("w") as full:
         words = [sys.executable, "-m", "fairfate", "data", "list"]
-        done = subprocess.run(words, stdout=full, stderr=full, check=False, cwd=tmp_path)
-    assert done.returncode == 2
+        process = subprocess.run(words, stdout=full, stderr=full, check=False, cwd=tmp_path)
+    assert process.returncode == 2
 
 
 def test_progress_is_drawn_on_terminals_only(

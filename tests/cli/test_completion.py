@@ -30,10 +30,10 @@ def ask(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 def completions(line: str) -> list[str]:
     """What bash is told for the last word of a line."""
     words = line.split(" ")
-    done = ask(_FAIRFATE_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1))
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout.split()
+    reply = ask(_FAIRFATE_COMPLETE="complete_bash", COMP_WORDS=line, COMP_CWORD=str(len(words) - 1))
+    assert reply.returncode == 0, reply.stderr
+    assert reply.stderr == ""
+    return reply.stdout.split()
 
 
 @pytest.mark.parametrize(
@@ -67,15 +67,15 @@ def test_completing_loads_nothing_heavy() -> None:
         "except SystemExit: sys.exit(sum(m in sys.modules for m in ['numpy', 'pandas', 'numba', 'flwr']))"
     )
     line = {"_FAIRFATE_COMPLETE": "complete_bash", "COMP_WORDS": "fairfate run --data a"}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, **line, "COMP_CWORD": "3"},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    assert "adult" in done.stdout
+    assert process.returncode == 0, process.stderr
+    assert "adult" in process.stdout
 
 
 def test_bash_completes_with_the_script_that_it_is_given(tmp_path: Path) -> None:
@@ -90,30 +90,30 @@ def test_bash_completes_with_the_script_that_it_is_given(tmp_path: Path) -> None
         'echo "${COMPREPLY[*]}"\ncomplete -p fairfate\n'
     )
     path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash", "-c", script], env=path, capture_output=True, text=True, check=False, timeout=60
     )
-    assert done.stdout == "show\ncomplete -o default -F _fairfate_completion fairfate\n", done.stderr
+    assert process.stdout == "show\ncomplete -o default -F _fairfate_completion fairfate\n", process.stderr
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish", "powershell"])
 def test_other_shells_have_a_script_too(shell: str) -> None:
-    done = ask("--show-completion", shell)
-    assert done.returncode == 0
-    assert "_FAIRFATE_COMPLETE" in done.stdout
+    reply = ask("--show-completion", shell)
+    assert reply.returncode == 0
+    assert "_FAIRFATE_COMPLETE" in reply.stdout
 
 
 def test_an_unknown_shell_is_named() -> None:
-    done = ask("--show-completion", "tcsh")
-    assert done.returncode == 2
-    assert "must name one of bash, zsh, fish, powershell, pwsh, got 'tcsh'" in done.stderr
+    reply = ask("--show-completion", "tcsh")
+    assert reply.returncode == 2
+    assert "must name one of bash, zsh, fish, powershell, pwsh, got 'tcsh'" in reply.stderr
 
 
 def test_installing_writes_into_the_home_folder_only(tmp_path: Path) -> None:
-    done = ask("--install-completion", "bash", HOME=str(tmp_path))
-    assert done.returncode == 0, done.stderr
+    reply = ask("--install-completion", "bash", HOME=str(tmp_path))
+    assert reply.returncode == 0, reply.stderr
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == [".bashrc", "fairfate.sh"]
-    assert str(tmp_path / ".bash_completions" / "fairfate.sh") in done.stdout
+    assert str(tmp_path / ".bash_completions" / "fairfate.sh") in reply.stdout
 
 
 def test_the_module_is_the_command() -> None:

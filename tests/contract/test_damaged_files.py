@@ -50,13 +50,13 @@ def filled(column: str, value: object, row: int | None = None) -> Callable[[pa.T
     """A column with another value, everywhere or in one row."""
 
     def change(table: pa.Table) -> pa.Table:
-        place = table.column_names.index(column)
+        index = table.column_names.index(column)
         values = [value] * table.num_rows
         if row is not None:
-            values = table.column(place).to_pylist()
+            values = table.column(index).to_pylist()
             values[row] = value
         return table.set_column(
-            place, column, pa.array(values, None if row is None else table.schema.types[place])
+            index, column, pa.array(values, None if row is None else table.schema.types[index])
         )
 
     return change
@@ -233,16 +233,16 @@ def put(value: object, *path: str | int):
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rounds were taken up from checkpoints."""
-    found: list[int] = []
+    results: list[int] = []
     plain = Checkpoint.load
 
     def load(self: Checkpoint, *given: Any) -> tuple[int, Any]:
-        done, more = plain(self, *given)
-        found.append(done)
-        return done, more
+        outcome, more = plain(self, *given)
+        results.append(outcome)
+        return outcome, more
 
     monkeypatch.setattr(Checkpoint, "load", load)
-    return found
+    return results
 
 
 MOMENTUM = ("content", "dict", "states", "list", 1, "tuple", 1)

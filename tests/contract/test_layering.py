@@ -112,10 +112,10 @@ def test_a_short_command_loads_only_what_it_needs(
         "try: main()\n"
         f"finally: print('loaded:', *sorted(set({without}) & set(sys.modules)))"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], cwd=after_a_run, capture_output=True, text=True, check=True
     )
-    assert done.stdout.splitlines()[-1] == "loaded:"
+    assert process.stdout.splitlines()[-1] == "loaded:"
 
 
 def test_every_public_name_can_be_had() -> None:
@@ -136,9 +136,9 @@ def test_without_flower_the_command_says_what_to_install() -> None:
         "import sys; sys.modules['flwr'] = None; sys.argv = ['fairfate', 'flower', 'init', 'fed'];"
         "from fairfate.__main__ import main; main()"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr == 'Error: fairfate.flower needs Flower: pip install "fairfate[flower]"\n'
+    process = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert process.returncode == 2
+    assert process.stderr == 'Error: fairfate.flower needs Flower: pip install "fairfate[flower]"\n'
 
 
 def test_no_sum_goes_through_blas() -> None:

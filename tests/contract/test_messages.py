@@ -68,14 +68,14 @@ READERS = {
 def test_invalid_input_gets_the_sentence_of_the_snapshot(part: str, fairfate, tmp_path: Path) -> None:
     people().to_csv(tmp_path / "p.csv", index=False)
     (text,) = [text.strip() for name, _, text in PARTS if name == part]
-    expected, found = text.splitlines(), []
+    expected, result = text.splitlines(), []
     for line in expected:
         given = line.partition(" =>")[0]
         message = READERS[part](given, fairfate).strip()
-        found.append(f"{given} => {message}".replace("\n", "\\n"))
+        result.append(f"{given} => {message}".replace("\n", "\\n"))
     if os.environ.get("FAIRFATE_WRITE_MESSAGES"):
-        MESSAGES.write_text(MESSAGES.read_text("utf-8").replace(text, "\n".join(found)), "utf-8")
-    assert found == expected
+        MESSAGES.write_text(MESSAGES.read_text("utf-8").replace(text, "\n".join(result)), "utf-8")
+    assert result == expected
 
 
 def test_an_error_names_its_argument_rule_and_value() -> None:

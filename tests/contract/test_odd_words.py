@@ -159,8 +159,8 @@ def test_a_sweeps_summary_has_only_what_is_asked_for(fairfate, tmp_path: Path) -
     for values in ("0.8|0.9", "0.9|0.7"):
         file.write_text(f'{head}strategy = ["fedmom:beta={values}"]\n')
         assert fairfate("sweep", "s.toml", "--out", "s", "--jobs", "1").code == 0
-    found = [json.loads(text)["beta"] for text in pd.read_csv(tmp_path / "s/summary.csv")["settings"]]
-    assert sorted(found) == [0.7, 0.9]
+    results = [json.loads(text)["beta"] for text in pd.read_csv(tmp_path / "s/summary.csv")["settings"]]
+    assert sorted(results) == [0.7, 0.9]
     out = fairfate("show", "s").out
     assert "beta=0.7" in out
     assert "beta=0.8" not in out
@@ -200,9 +200,9 @@ def test_no_check_of_input_depends_on_assert() -> None:
 
 def test_bad_input_is_refused_without_asserts(tmp_path: Path) -> None:
     words = [sys.executable, "-O", "-m", "fairfate", "run", "--data", "synthetic:rows=0", "--jobs", "0"]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.startswith("Error: ")
+    process = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert process.returncode == 2
+    assert process.stderr.startswith("Error: ")
 
 
 # ---------------------------------------------------------------- runs/config.py
@@ -234,10 +234,10 @@ def test_execution_options_are_removed_from_a_config() -> None:
 
 
 def test_values_of_other_libraries_are_taken() -> None:
-    found = from_mapping(
+    config = from_mapping(
         {"seeds": np.arange(1, 3), "rounds": np.int64(4), "drop": {"b", "a"}, "data": Path("x")}
     )
-    assert (found.seeds, found.rounds, found.drop, found.data) == ((1, 2), 4, ("a", "b"), "x")
+    assert (config.seeds, config.rounds, config.drop, config.data) == ((1, 2), 4, ("a", "b"), "x")
     assert from_mapping({"seeds": range(3)}).seeds == (0, 1, 2)
     assert from_mapping({"hidden": [32, 16]}).hidden == "32,16"
     assert from_mapping({"drop": {1, "a"}}).drop == ("1", "a")
@@ -285,10 +285,10 @@ def changed(finished: Path, name: str, folder: Path, columns: dict[str, object])
     """A table of a run with other columns; None for none."""
     table = pq.read_table(finished / name)
     for column, value in columns.items():
-        place = table.column_names.index(column)
-        table = table.remove_column(place)
+        index = table.column_names.index(column)
+        table = table.remove_column(index)
         if value is not None:
-            table = table.add_column(place, column, pa.array([value] * table.num_rows))
+            table = table.add_column(index, column, pa.array([value] * table.num_rows))
     pq.write_table(table, folder / name)
     return folder / name
 

@@ -114,7 +114,7 @@ def reporting(cohort: Cohort, reports: Statistics) -> Cohort:
 def descend(params: np.ndarray, loss: Loss) -> np.ndarray:
     """A step that depends on the model and on the loss, whose rows are always the same ones."""
     statistics = make_statistics(np.random.default_rng(9), 1)
-    terms = loss(Statistics(*(of[0] for of in statistics)))
+    terms = loss(Statistics(*(value[0] for value in statistics)))
     return -params * np.float32(np.abs(terms.push).sum())
 
 
@@ -176,19 +176,21 @@ def test_ignores_the_names_of_groups(strategy: Strategy) -> None:
         )
         for cohort in cohorts
     ]
-    one, other = run(strategy, cohorts), run(strategy, swapped)
-    np.testing.assert_allclose(one.params, other.params, rtol=1e-5, atol=1e-6)
+    first, other = run(strategy, cohorts), run(strategy, swapped)
+    np.testing.assert_allclose(first.params, other.params, rtol=1e-5, atol=1e-6)
     rows, every = np.array([[30, 10], [5, 25]]), np.array([[[30, 10], [5, 25]], [[3, 0], [4, 5]]])
     local = make_statistics(np.random.default_rng(3), 1)
-    there, back = (Statistics(*(of[0][::step] for of in local)) for step in (1, -1))
-    told, told_back = (
-        None if strategy.broadcast is None else strategy.broadcast(state, of)
-        for state, of in ((one, every), (other, every[:, ::-1]))
+    there, back = (Statistics(*(value[0][::step] for value in local)) for step in (1, -1))
+    message, told_back = (
+        None if strategy.broadcast is None else strategy.broadcast(state, value)
+        for state, value in ((first, every), (other, every[:, ::-1]))
     )
-    terms = local_terms(strategy, told, rows, there)
+    terms = local_terms(strategy, message, rows, there)
     mirrored = local_terms(strategy, told_back, rows[::-1], back)
     np.testing.assert_allclose(terms.weight, mirrored.weight[::-1], rtol=1e-9)
-    push, mirror = (np.zeros_like(terms.weight) if of.push is None else of.push for of in (terms, mirrored))
+    push, mirror = (
+        np.zeros_like(terms.weight) if value.push is None else value.push for value in (terms, mirrored)
+    )
     np.testing.assert_allclose(push, mirror[::-1], rtol=1e-9, atol=1e-12)
     assert (terms.target is None) == (mirrored.target is None)
     if terms.target is not None and mirrored.target is not None:
@@ -207,10 +209,10 @@ def test_does_not_change_its_inputs(strategy: Strategy) -> None:
     state = strategy.init(np.zeros(7, np.float32))
     after = strategy.aggregate(state, cohort)
     again = strategy.aggregate(state, cohort)
-    for mine, other in zip(cohort[:5], untouched[:5], strict=True):
-        np.testing.assert_array_equal(mine, other)
-    for mine, other in zip(cohort.get(Need.REPORTS), untouched.get(Need.REPORTS), strict=True):
-        np.testing.assert_array_equal(mine, other)
+    for own, other in zip(cohort[:5], untouched[:5], strict=True):
+        np.testing.assert_array_equal(own, other)
+    for own, other in zip(cohort.get(Need.REPORTS), untouched.get(Need.REPORTS), strict=True):
+        np.testing.assert_array_equal(own, other)
     np.testing.assert_array_equal(state.params, np.zeros(7))
     np.testing.assert_array_equal(after.params, again.params)
 
@@ -242,8 +244,8 @@ def test_survives_undefined_fairness(strategy: Strategy) -> None:
     assert np.isfinite(state.params).all()
     state = run(strategy, [reporting(nothing, empty)]) if "fairgrad" not in str(strategy) else state
     assert np.isfinite(state.params).all()
-    told = None if strategy.broadcast is None else strategy.broadcast(state, np.ones((2, 2, 2), np.int64))
-    assert told is None or np.isfinite(told).all()
+    message = None if strategy.broadcast is None else strategy.broadcast(state, np.ones((2, 2, 2), np.int64))
+    assert message is None or np.isfinite(message).all()
 
 
 @pytest.mark.parametrize("text", STRATEGIES)
@@ -253,8 +255,10 @@ def test_reports_of_absurd_losses_do_not_end_a_run(text: str) -> None:
     absurd = reporting(cohort, cohort.get(Need.REPORTS)._replace(loss=np.full((4, 2, 2), 1.7e308)))
     with np.errstate(over="ignore", invalid="ignore"):
         state = run(strategy, [absurd, make_cohort(2)])
-        told = None if strategy.broadcast is None else strategy.broadcast(state, np.ones((2, 2, 2), np.int64))
-    assert told is None or np.isfinite(told).all()
+        message = (
+            None if strategy.broadcast is None else strategy.broadcast(state, np.ones((2, 2, 2), np.int64))
+        )
+    assert message is None or np.isfinite(message).all()
     assert np.isfinite(state.params).all()
 
 
@@ -262,11 +266,11 @@ def test_a_clients_loss_is_finite_and_of_its_rows_shape(strategy: Strategy) -> N
     cohort_rows = np.array([[[3, 0], [4, 5]], [[0, 0], [0, 7]], [[1, 1], [1, 1]]])
     state = strategy.init(np.zeros(7, np.float32))
     for after in (state, strategy.aggregate(state, make_cohort())):
-        told = None if strategy.broadcast is None else strategy.broadcast(after, cohort_rows)
+        message = None if strategy.broadcast is None else strategy.broadcast(after, cohort_rows)
         for rows in cohort_rows:
             counts = np.stack([rows - rows // 2, rows // 2], axis=-1)
             local = Statistics(counts, rows * 0.3, rows * 0.7)
-            terms = local_terms(strategy, told, rows, local)
+            terms = local_terms(strategy, message, rows, local)
             assert terms.weight.shape == rows.shape
 
 
@@ -275,8 +279,8 @@ def test_the_state_survives_a_checkpoint(strategy: Strategy) -> None:
     arrays: dict[str, np.ndarray] = {}
     content = json.loads(json.dumps(pack(state, arrays)))
     again = unpack(content, arrays, strategy.init(np.zeros(7, np.float32)))
-    one, other = (strategy.aggregate(of, make_cohort(2)).params for of in (state, again))
-    np.testing.assert_array_equal(one, other)
+    first, other = (strategy.aggregate(value, make_cohort(2)).params for value in (state, again))
+    np.testing.assert_array_equal(first, other)
 
 
 NOT_A_MEAN = ("fedmom", "feddemon", "fedadam", "fedyogi", "server_step")

@@ -70,15 +70,15 @@ def test_every_check_of_scikit_learn_passes() -> None:
     shuffled = "fits the same rows in another order too, and clients get other rows then"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it is fitted without sensitive features, which it says
-        found = check_estimator(
+        checks = check_estimator(
             FairFederatedClassifier(),
             on_fail=None,
             on_skip=None,
             expected_failed_checks={"check_sample_weight_equivalence_on_dense_data": shuffled},
         )
-    failed = {check["check_name"]: check["exception"] for check in found if check["status"] == "failed"}
+    failed = {check["check_name"]: check["exception"] for check in checks if check["status"] == "failed"}
     assert not failed
-    assert [check["check_name"] for check in found if check["status"] == "skipped"] in (
+    assert [check["check_name"] for check in checks if check["status"] == "skipped"] in (
         [],
         ["check_array_api_input"],  # needs SCIPY_ARRAY_API=1, with which it passes
     )
@@ -99,8 +99,8 @@ def test_the_default_is_fairer_without_the_group_and_keeps_the_accuracy(unequal:
     clf = FairFederatedClassifier(random_state=1).fit(x[:2000], y[:2000], sensitive_features=sex[:2000])
     logistic = LogisticRegression().fit(x[:2000], y[:2000])
     ours, theirs = (
-        fairfate.measure(y[2000:], of.predict(x[2000:]), group=(sex[2000:] == "m") * 1)
-        for of in (clf, logistic)
+        fairfate.measure(y[2000:], value.predict(x[2000:]), group=(sex[2000:] == "m") * 1)
+        for value in (clf, logistic)
     )
     assert ours["accuracy"] > theirs["accuracy"] - 0.03
     assert ours["eqo"] > theirs["eqo"] + 0.1
@@ -162,8 +162,10 @@ def test_it_learns_and_thresholds_make_it_fairer(rows: Any) -> None:
     logistic = LogisticRegression().fit(x, y)
     assert auc > roc_auc_score(y == "yes", logistic.predict_proba(x)[:, 1]) - 0.02
     scores = [
-        fairfate.measure(y == "yes", of.predict(x, sensitive_features=sex) == "yes", group=(sex == "m") * 1)
-        for of in (plain, fair)
+        fairfate.measure(
+            y == "yes", value.predict(x, sensitive_features=sex) == "yes", group=(sex == "m") * 1
+        )
+        for value in (plain, fair)
     ]
     assert scores[1]["sp"] > scores[0]["sp"] + 0.1
     assert fair.score(x, y, sensitive_features=sex) > 0.7
@@ -488,8 +490,8 @@ def test_weights_of_any_size_are_followed_row_by_row_and_label_by_label(rows: An
     assert taken.sum() == 600
     assert ((taken >= np.floor(expected)) & (taken <= np.ceil(expected))).all()
     for kind in {*zip(y, sex, strict=True)}:
-        mine = (y == kind[0]) & (sex == kind[1])
-        assert abs(taken[mine].sum() - expected[mine].sum()) < 1
+        own = (y == kind[0]) & (sex == kind[1])
+        assert abs(taken[own].sum() - expected[own].sum()) < 1
     assert (taken != copies(weight, order, Streams(4))).any()
     many = np.ones(600)
     many[0] = 1e6
@@ -548,9 +550,9 @@ def test_a_column_of_x_of_the_same_name_may_be_another(rows: Any) -> None:
     clf = make("fedavg+thresholds:metric=sp").fit(frame, y, sensitive_features=given)
     assert clf.model_.schema.sensitive == ("sex_",)
     assert clf.groups_.tolist() == ["f", "m"]
-    found = clf.predict(frame, sensitive_features=given)
-    assert (found == clf.predict(frame, sensitive_features=given.to_frame())).all()
-    assert (found == clf.model_.predict(frame, sensitive_features=given)).all()
+    predictions = clf.predict(frame, sensitive_features=given)
+    assert (predictions == clf.predict(frame, sensitive_features=given.to_frame())).all()
+    assert (predictions == clf.model_.predict(frame, sensitive_features=given)).all()
 
 
 @pytest.mark.parametrize("strategy", ["fair_fate+average", "fedavg_lr", "prejudice", "fedavg+thresholds"])
@@ -598,14 +600,14 @@ def test_clients_are_labels_of_rows(rows: Any) -> None:
 
 def test_partitions_and_validation_rows_matter(rows: Any) -> None:
     x, y, _ = rows
-    found = {}
+    results = {}
     for name, settings in {
         "random": {},
         "dirichlet": {"partition": "dirichlet:0.3"},
         "all": {"validation_fraction": 0},
     }.items():
-        found[name] = make(**settings).fit(x, y).model_.arrays["w1"].tobytes()
-    assert len(set(found.values())) == 3
+        results[name] = make(**settings).fit(x, y).model_.arrays["w1"].tobytes()
+    assert len(set(results.values())) == 3
     clf = make(validation_fraction=0).fit(x, y)
     assert clf.history_["accuracy"].isna().all()
 
@@ -687,8 +689,8 @@ def test_pipelines_grids_and_routing(people: Any, routing: None) -> None:
     best = search.best_estimator_
     assert best.predict(x, sensitive_features=region).shape == y.shape
     assert best[-1].clients_.tolist() == ["0", "1", "2"]
-    found = cross_validate(clf, x, y, cv=2, params=params, error_score="raise")
-    assert found["test_score"].shape == (2,)
+    scores = cross_validate(clf, x, y, cv=2, params=params, error_score="raise")
+    assert scores["test_score"].shape == (2,)
 
 
 @POOLED
@@ -703,10 +705,10 @@ def test_fairness_as_a_score(people: Any, routing: None) -> None:
         )
 
     scorer = make_scorer(gap, greater_is_better=False).set_score_request(sensitive_features=True)
-    found = cross_validate(
+    scores = cross_validate(
         clf, x, y, cv=2, scoring=scorer, params={"sensitive_features": region}, error_score="raise"
     )
-    assert ((found["test_score"] <= 0) & (found["test_score"] >= -1)).all()
+    assert ((scores["test_score"] <= 0) & (scores["test_score"] >= -1)).all()
 
 
 def test_steps_of_a_pipeline_take_them_without_routing(people: Any) -> None:

@@ -39,13 +39,13 @@ def test_logistic_regression_is_that_of_the_rows_that_clients_train_on() -> None
 
 def test_a_run_writes_shows_and_reads_its_baselines(fairfate, tmp_path: Path) -> None:
     words = ["--data", "synthetic:rows=300", "--rounds", "3", "--seeds", "2", "--jobs", "1"]
-    done = fairfate("run", *words, *TWO, "--out", "o")
-    assert done.code == 0, done.err
+    outcome = fairfate("run", *words, *TWO, "--out", "o")
+    assert outcome.code == 0, outcome.err
     with open("o/baselines.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["baseline"] for row in rows] == ["pooled logistic regression", "pooled gradient boosting"]
     assert all(len(row[name].partition(".")[2]) <= 3 for row in rows for name in COLUMNS)
-    assert "logistic regression " in done.out
+    assert "logistic regression " in outcome.out
     assert "logistic regression " in fairfate("show", "o").out
     assert "pooled gradient boosting" in Path("o/report.html").read_text("utf-8")
     assert fairfate("run", *words, *TWO, "--out", "p", "--no-baselines").code == 0
@@ -63,7 +63,7 @@ def test_defaults_invent_no_unfairness(tmp_path: Path) -> None:
     frame = pd.DataFrame({"sex": sex, "skill": skill, "noise": rng.normal(size=4000), "hired": hired})
     frame["hired"] = np.where(frame["hired"], "yes", "no")
     frame.to_csv(tmp_path / "people.csv", index=False)
-    done = library.run(
+    run = library.run(
         data=tmp_path / "people.csv",
         target="hired",
         favourable="yes",
@@ -74,11 +74,11 @@ def test_defaults_invent_no_unfairness(tmp_path: Path) -> None:
         baselines=True,
         jobs=1,
     )
-    assert str(done.plan.partition) == "random"
-    (note,) = (note for note in done.plan.notes if "simulated" in note)
+    assert str(run.plan.partition) == "random"
+    (note,) = (note for note in run.plan.notes if "simulated" in note)
     assert "--client-column" in note
-    (pooled,) = (one for one in done.baselines if one.name == LOGISTIC)
-    assert float(done.summary["eqo_last_mean"].iloc[0]) == pytest.approx(pooled.metrics["eqo"], abs=0.05)
+    (pooled,) = (item for item in run.baselines if item.name == LOGISTIC)
+    assert float(run.summary["eqo_last_mean"].iloc[0]) == pytest.approx(pooled.metrics["eqo"], abs=0.05)
 
 
 def test_test_rows_are_the_same_in_every_seed(tmp_path: Path) -> None:
@@ -112,9 +112,9 @@ def test_few_real_sites_train_in_every_round(tmp_path: Path) -> None:
 def test_baselines_take_few_seeds_and_of_large_files_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that they take a small part of a run's time."""
     plan, table = prepare(Config(data="synthetic:rows=300", seeds=(1, 2, 3, 4, 5)))
-    assert {one.seeds for one in pooled_baselines(plan, table)} == {3}
+    assert {item.seeds for item in pooled_baselines(plan, table)} == {3}
     monkeypatch.setattr("fairfate.experiments.baselines._MOST_ROWS", 299)
-    assert {one.seeds for one in pooled_baselines(plan, table)} == {1}
+    assert {item.seeds for item in pooled_baselines(plan, table)} == {1}
 
 
 def test_half_of_the_validation_rows_are_the_test_rows_of_every_seed(tmp_path: Path) -> None:

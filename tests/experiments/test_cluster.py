@@ -105,8 +105,8 @@ def test_any_executor_of_the_standard_library_serves(tmp_path: Path) -> None:
 def test_a_run_starts_a_cluster_here(fairfate: Callable[..., Outcome], tmp_path: Path) -> None:
     words = ["--data", "synthetic:rows=300", "--rounds", "3", "--seeds", "2", "--no-baselines", "--no-report"]
     assert fairfate("run", *words, "--jobs", "1", "--out", "here").code == 0
-    done = fairfate("run", *words, "--cluster", "dask", "--out", "there")
-    assert done.code == 0, done.err
+    outcome = fairfate("run", *words, "--cluster", "dask", "--out", "there")
+    assert outcome.code == 0, outcome.err
     assert everything(tmp_path / "there") == everything(tmp_path / "here")
 
 

@@ -29,7 +29,7 @@ def columns(**more: Any) -> Any:
 
 
 def test_columns_have_the_given_roles() -> None:
-    found = columns(
+    result = columns(
         favourable="1",
         sensitive=("sex", "age:30,60"),
         privileged=("sex=m",),
@@ -40,11 +40,11 @@ def test_columns_have_the_given_roles() -> None:
         min_group=7,
         missing_group="drop",
     )
-    assert (found.target, found.favourable, found.sensitive) == ("y", "1", ("sex", "age"))
-    assert [name for name, _ in found.bands] == ["age"]
-    assert found.privileged == (("sex", "m"),)
-    assert (found.client, found.drop, found.categorical, found.keep) == ("site", ("a",), ("b",), ("c",))
-    assert (found.min_group, found.missing_group) == (7, "drop")
+    assert (result.target, result.favourable, result.sensitive) == ("y", "1", ("sex", "age"))
+    assert [name for name, _ in result.bands] == ["age"]
+    assert result.privileged == (("sex", "m"),)
+    assert (result.client, result.drop, result.categorical, result.keep) == ("site", ("a",), ("b",), ("c",))
+    assert (result.min_group, result.missing_group) == (7, "drop")
 
 
 def test_the_column_of_clients_may_be_that_of_the_partition() -> None:
@@ -128,9 +128,9 @@ def test_files_of_the_server_come_with_validation(key: str) -> None:
     with pytest.raises(InputError, match=f"{key} must be left out without validation, got 'a.csv'"):
         _ = Config(**{key: "a.csv"}).server_files
     assert Config().server_files is None
-    held = Config(validation="v.csv", **{key: "a.csv"}).server_files
-    assert held is not None
-    assert held.validation == "v.csv"
+    kept_rows = Config(validation="v.csv", **{key: "a.csv"}).server_files
+    assert kept_rows is not None
+    assert kept_rows.validation == "v.csv"
 
 
 # -- seeds -------------------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def test_as_many_seeds_as_there_may_be() -> None:
 
 
 def test_keys_are_those_of_the_command_line() -> None:
-    found = from_mapping(
+    config = from_mapping(
         {
             "per-round": np.int64(3),
             "batch_size": 7,
@@ -186,10 +186,10 @@ def test_keys_are_those_of_the_command_line() -> None:
             PROVENANCE: {"version": "1"},
         }
     )
-    assert (found.per_round, found.batch_size, found.learning_rate) == (3, 7, 1.0)
-    assert isinstance(found.learning_rate, float)
-    assert (found.strategies, found.plugins, found.seeds) == (("fedavg", "fedmom"), ("a.py",), (3, 4))
-    assert (found.hidden, found.favourable, found.rounds) == ("32,16", "1", None)
+    assert (config.per_round, config.batch_size, config.learning_rate) == (3, 7, 1.0)
+    assert isinstance(config.learning_rate, float)
+    assert (config.strategies, config.plugins, config.seeds) == (("fedavg", "fedmom"), ("a.py",), (3, 4))
+    assert (config.hidden, config.favourable, config.rounds) == ("32,16", "1", None)
     assert read_options({"per-round": 1, "strategy": "a"}, "x") == {"per_round": 1, "strategies": ("a",)}
 
 
@@ -228,11 +228,11 @@ def test_empty_text_is_not_a_path_but_may_be_another_value() -> None:
 @pytest.mark.parametrize("encode", ["onehot", "ordinal"])
 def test_training_defaults_depend_on_the_encoding(encode: str) -> None:
     usual = Config().training(Shape(encode), 4)
-    found = (usual.rounds, usual.epochs, usual.batch_size, usual.learning_rate)
-    assert found == ((200, 2, 20, 0.03) if encode == "onehot" else (100, 10, 10, 0.01))
+    result = (usual.rounds, usual.epochs, usual.batch_size, usual.learning_rate)
+    assert result == ((200, 2, 20, 0.03) if encode == "onehot" else (100, 10, 10, 0.01))
     assert usual.per_round == 4
-    said = Config(rounds=1, epochs=3, batch_size=5, learning_rate=0.5).training(Shape(encode), 4)
-    assert (said.rounds, said.epochs, said.batch_size, said.learning_rate) == (1, 3, 5, 0.5)
+    training = Config(rounds=1, epochs=3, batch_size=5, learning_rate=0.5).training(Shape(encode), 4)
+    assert (training.rounds, training.epochs, training.batch_size, training.learning_rate) == (1, 3, 5, 0.5)
     assert (usual.l2, usual.early_stopping) == (0.0, 0)
 
 
@@ -251,8 +251,8 @@ def test_hidden_layers_learn_more_slowly_from_many_columns(columns: int, rate: f
     assert shape.training(is_deep=True).learning_rate == rate
     assert shape.training(is_deep=False).learning_rate == 0.03
     assert Shape("ordinal", 100_000, columns, 10).training(is_deep=True).learning_rate == 0.01
-    said = Config(learning_rate=0.5).training(shape, 3)
-    assert said.learning_rate == 0.5
+    training = Config(learning_rate=0.5).training(shape, 3)
+    assert training.learning_rate == 0.5
 
 
 def test_only_wide_files_without_a_hidden_layer_have_a_weight_decay() -> None:

@@ -57,9 +57,9 @@ def counted(finished: Run, seed: int, strategy: str) -> pd.DataFrame:
     table = finished.table
     train, _, test = split_rows(table, Streams(seed))
     inputs = table.fit_encoder(train).transform(table.features[test])
-    said = mlp.probabilities(arrays, inputs) > 0.5
+    text = mlp.probabilities(arrays, inputs) > 0.5
     raw = pd.read_csv(str(finished.plan.config.data)).iloc[test]
-    return raw[["sex", "race"]].assign(y=raw["rich"] == 1, said=said.ravel())
+    return raw[["sex", "race"]].assign(y=raw["rich"] == 1, said=text.ravel())
 
 
 def by_hand(rows: pd.DataFrame) -> dict[str, tuple[int, int]]:
@@ -76,10 +76,10 @@ def test_rates_are_those_of_a_count_by_hand(finished: Run, strategy: str) -> Non
     people = [counted(finished, seed, strategy) for seed in (1, 2)]
     assert any(0 < rows["said"].mean() < 1 for rows in people)
     rates = finished.groups
-    mine = rates[rates["strategy"] == strategy]
-    assert list(dict.fromkeys(mine["attribute"])) == ["sex", "race", "sex x race"]
-    assert len(mine) == 2 + 5 + 10
-    for row in mine.to_dict("records"):
+    own = rates[rates["strategy"] == strategy]
+    assert list(dict.fromkeys(own["attribute"])) == ["sex", "race", "sex x race"]
+    assert len(own) == 2 + 5 + 10
+    for row in own.to_dict("records"):
         names = row["attribute"].split(" x ")
         values = row["group"].split(", ")
         seeds = []
@@ -87,10 +87,10 @@ def test_rates_are_those_of_a_count_by_hand(finished: Run, strategy: str) -> Non
             chosen = np.all([rows[name] == value for name, value in zip(names, values, strict=True)], axis=0)
             seeds.append(by_hand(rows[chosen]))
         assert row["seeds"] == 2
-        assert row["rows"] == np.mean([of["accuracy"][1] for of in seeds])
-        assert row["positives"] == np.mean([of["tpr"][1] for of in seeds])
+        assert row["rows"] == np.mean([each["accuracy"][1] for each in seeds])
+        assert row["positives"] == np.mean([each["tpr"][1] for each in seeds])
         for name in RATES:
-            part, whole = np.mean([of[name] for of in seeds], axis=0)
+            part, whole = np.mean([each[name] for each in seeds], axis=0)
             assert row[name] == pytest.approx(part / whole), (row["group"], name)
             assert row[f"{name}_low"] <= row[name] + 1e-12
             assert row[name] <= row[f"{name}_high"] + 1e-12
@@ -103,7 +103,7 @@ def test_intervals_are_wilsons() -> None:
     late = {**about, "settings": "{}", "split": "test", "round": 2, "seed": 1, **row}
     early = {**late, "round": 1, **dict.fromkeys(row, 1)}
     frame = pd.DataFrame([early, {**late, "split": "validation"}, late])
-    found = group_rates(frame, Groups.single("g", tuple(counts))).set_index("group")
+    indexed = group_rates(frame, Groups.single("g", tuple(counts))).set_index("group")
     for name, (tn, fp, fn, tp) in counts.items():
         parts = {
             "selection_rate": (fp + tp, tn + fp + fn + tp),
@@ -112,7 +112,7 @@ def test_intervals_are_wilsons() -> None:
             "accuracy": (tp + tn, tn + fp + fn + tp),
         }
         for rate, (part, whole) in parts.items():
-            values = [found.loc[name, f"{rate}{end}"] for end in ("", "_low", "_high")]
+            values = [indexed.loc[name, f"{rate}{end}"] for end in ("", "_low", "_high")]
             if not whole:
                 assert np.isnan(values).all()
                 continue
@@ -197,13 +197,13 @@ def test_seven_groups_are_not_shown_unasked(fairfate: Call, tmp_path: Path) -> N
 
 def tables(out: str) -> list[list[str]]:
     """The rows of each table of strategies."""
-    found: list[list[str]] = []
+    results: list[list[str]] = []
     for line in out.splitlines():
         if line.startswith("strategy "):
-            found.append([])
-        elif found and re.match(r"(fedavg|fair_fate|fedmom)( \*)?( +-?[\d.±]+){4,7} *$", line):
-            found[-1].append(line)
-    return found
+            results.append([])
+        elif results and re.match(r"(fedavg|fair_fate|fedmom)( \*)?( +-?[\d.±]+){4,7} *$", line):
+            results[-1].append(line)
+    return results
 
 
 def test_runs_on_different_data_have_tables_and_stars_of_their_own(

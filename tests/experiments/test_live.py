@@ -78,9 +78,12 @@ def add(writer: Writer, t: int) -> None:
 
     def since(first: int) -> list[StrategyRounds]:
         rounds = range(first, t + 1)
-        one, other = [counts(r) for r in rounds], [counts(r + 1) for r in rounds]
+        first_value, other = [counts(r) for r in rounds], [counts(r + 1) for r in rounds]
         notes = [{"lam": r / 3, "fair": [1, 0, 1]} for r in rounds]
-        return [StrategyRounds(one, other, [{}] * len(rounds)), StrategyRounds(other, one, notes)]
+        return [
+            StrategyRounds(first_value, other, [{}] * len(rounds)),
+            StrategyRounds(other, first_value, notes),
+        ]
 
     writer.add(t, since)
 
@@ -155,12 +158,12 @@ def test_a_file_that_is_taken_away_is_begun_anew(tmp_path: Path, about: dict[str
 def test_a_line_that_is_not_whole_is_not_read(tmp_path: Path, about: dict[str, Any]) -> None:
     file = written(live_file(tmp_path, 7), about, 2)
     content = file.read_bytes()
-    ends = [place + 1 for place, byte in enumerate(content) if byte == ord("\n")]
+    ends = [index + 1 for index, byte in enumerate(content) if byte == ord("\n")]
     for length in range(len(content) + 1):
         file.write_bytes(content[:length])
-        found, whole = read_live_seeds(tmp_path), sum(end <= length for end in ends)
-        assert len(found) == (whole > 0), length
-        assert not found or (found[0].rounds_done, len(found[0].rounds)) == (whole - 1, 4 * (whole - 1))
+        result, whole = read_live_seeds(tmp_path), sum(end <= length for end in ends)
+        assert len(result) == (whole > 0), length
+        assert not result or (result[0].rounds_done, len(result[0].rounds)) == (whole - 1, 4 * (whole - 1))
 
 
 @pytest.mark.parametrize("line", [b"", b"null", b"{}", b"\x00\xff", b'{"first":2,"strategies":[{},{}]}'])
@@ -214,11 +217,11 @@ def test_a_model_that_is_measured_at_the_end_only_has_clients_and_progress(tmp_p
     )
     (out / "summary.csv").unlink()
     shutil.rmtree(out / "cells", ignore_errors=True)
-    found = read_unfinished(out)
-    assert found is not None
-    assert found.progress == {1: (4, 4)}
-    assert len(found.rounds) == 0
-    assert set(found.clients["round"]) == {1, 2, 3, 4}
+    unfinished = read_unfinished(out)
+    assert unfinished is not None
+    assert unfinished.progress == {1: (4, 4)}
+    assert len(unfinished.rounds) == 0
+    assert set(unfinished.clients["round"]) == {1, 2, 3, 4}
 
 
 def test_a_short_run_leaves_nothing_of_it(tmp_path: Path) -> None:
@@ -254,12 +257,12 @@ def test_resumed_simulation_reports_all_its_rounds(small: Table, tmp_path: Path)
 
     def play(stop: int) -> list[list[int]]:
         writer = Writer(live_file(tmp_path, 1), about, seconds=0.0)
-        told = []
+        messages = []
 
         def record(t: int, traces: Any) -> None:
             writer.add(t, lambda first: rounds_since(traces, first))
             lines = live_file(tmp_path, 1).read_text().splitlines()
-            told.append([json.loads(line)["first"] for line in lines[1:]])
+            messages.append([json.loads(line)["first"] for line in lines[1:]])
             if t == stop:
                 raise KeyboardInterrupt
 
@@ -275,7 +278,7 @@ def test_resumed_simulation_reports_all_its_rounds(small: Table, tmp_path: Path)
             seconds=0.0,
             on_record=record,
         )
-        return told
+        return messages
 
     with pytest.raises(KeyboardInterrupt):
         play(5)
@@ -283,8 +286,8 @@ def test_resumed_simulation_reports_all_its_rounds(small: Table, tmp_path: Path)
     again = read_live(tmp_path)
     (tmp_path / "checkpoint.safetensors").unlink()
     play(0)
-    for one, other in zip(again[:2], read_live(tmp_path)[:2], strict=True):
-        pd.testing.assert_frame_equal(one, other, check_exact=True)
+    for first_value, other in zip(again[:2], read_live(tmp_path)[:2], strict=True):
+        pd.testing.assert_frame_equal(first_value, other, check_exact=True)
 
 
 # -- at any moment ---------------------------------------------------------------------------------------
@@ -338,19 +341,19 @@ def test_killed_run_shows_its_results_so_far_and_continues(tmp_path: Path) -> No
     assert ended(eager(tmp_path, "o", die=33)) == -signal.SIGKILL
     out = tmp_path / "o"
     before = everything(out)
-    found = read_unfinished(out)
+    unfinished = read_unfinished(out)
     assert everything(out) == before
-    assert found is not None
-    assert found.progress == {1: (20, 20), 2: (13, 20), 3: (0, 20)}
-    assert found.metric == "eqo"
+    assert unfinished is not None
+    assert unfinished.progress == {1: (20, 20), 2: (13, 20), 3: (0, 20)}
+    assert unfinished.metric == "eqo"
     whole, clients = read_rounds(tmp_path / "whole"), read_clients(tmp_path / "whole")
-    for seed, (done, _) in found.progress.items():
-        mine = found.rounds[found.rounds["seed"] == seed].reset_index(drop=True)
-        same = whole[(whole["seed"] == seed) & (whole["round"] <= done)].reset_index(drop=True)
-        pd.testing.assert_frame_equal(mine, same, check_exact=True)
-        mine = found.clients[found.clients["seed"] == seed][SAME].reset_index(drop=True)
-        same = clients[(clients["seed"] == seed) & (clients["round"] <= done)][SAME].reset_index(drop=True)
-        pd.testing.assert_frame_equal(mine, same, check_exact=True)
+    for seed, (outcome, _) in unfinished.progress.items():
+        selected = unfinished.rounds[unfinished.rounds["seed"] == seed].reset_index(drop=True)
+        same = whole[(whole["seed"] == seed) & (whole["round"] <= outcome)].reset_index(drop=True)
+        pd.testing.assert_frame_equal(selected, same, check_exact=True)
+        selected = unfinished.clients[unfinished.clients["seed"] == seed][SAME].reset_index(drop=True)
+        same = clients[(clients["seed"] == seed) & (clients["round"] <= outcome)][SAME].reset_index(drop=True)
+        pd.testing.assert_frame_equal(selected, same, check_exact=True)
     (cell,) = (out / "cells").glob("*.parquet")
     content = cell.read_bytes()
     cell.write_bytes(content[:-9])  # the run would do it again
@@ -374,19 +377,19 @@ def test_a_run_can_be_read_at_any_moment_of_its_life(tmp_path: Path) -> None:
         assert process.poll() in (None, 0), process.communicate()
         time.sleep(0.001)
         try:
-            found = read_unfinished(out)
+            unfinished = read_unfinished(out)
         except InputError:
             assert last == 0
             continue
-        if found is None:
+        if unfinished is None:
             break
         answers += 1
-        done = sum(t for t, _ in found.progress.values())
-        assert done >= last
-        last = done
-        for seed, (t, _) in found.progress.items():
-            mine = found.rounds[found.rounds["seed"] == seed]
-            assert len(mine) == 2 * 2 * t
+        outcome = sum(t for t, _ in unfinished.progress.values())
+        assert outcome >= last
+        last = outcome
+        for seed, (t, _) in unfinished.progress.items():
+            own = unfinished.rounds[unfinished.rounds["seed"] == seed]
+            assert len(own) == 2 * 2 * t
     assert ended(process) == 0
     assert answers > 0
     assert read_unfinished(out) is None
@@ -406,9 +409,9 @@ def test_files_that_go_away_between_listing_and_reading_are_left_out(
         return iter(paths)
 
     monkeypatch.setattr(Path, "glob", late)
-    found = read_unfinished(tmp_path)
-    assert found is not None
-    assert found.progress == {7: (0, 50), 8: (5, 50)}
+    unfinished = read_unfinished(tmp_path)
+    assert unfinished is not None
+    assert unfinished.progress == {7: (0, 50), 8: (5, 50)}
 
 
 def test_a_plugins_second_file_may_be_missing_for_a_moment(tmp_path: Path) -> None:
@@ -464,7 +467,7 @@ def test_the_ready_app_writes_every_round_down(tmp_path: Path, strategy: str) ->
     grid, there = ready.grid(config), []
 
     def die(message: Any, honest: Any) -> Any:
-        there.append([one.rounds_done for one in read_live_seeds(ready.result())])
+        there.append([item.rounds_done for item in read_live_seeds(ready.result())])
         if message.content["config"].get("server-round") == 4:
             raise Killed
         return honest
@@ -475,10 +478,10 @@ def test_the_ready_app_writes_every_round_down(tmp_path: Path, strategy: str) ->
         ready.serve(grid, config)
     assert [1] in there
     assert [2] in there
-    found = read_unfinished(ready.result())
-    assert found is not None
-    assert found.progress == {1: (3, 5)}
-    assert set(found.clients["name"]) == {"north", "south", "west"}
+    unfinished = read_unfinished(ready.result())
+    assert unfinished is not None
+    assert unfinished.progress == {1: (3, 5)}
+    assert set(unfinished.clients["name"]) == {"north", "south", "west"}
     ready.serve(ready.grid(config), config)
     assert not (ready.result() / LIVE).exists()
     assert read_unfinished(ready.result()) is None
@@ -486,9 +489,9 @@ def test_the_ready_app_writes_every_round_down(tmp_path: Path, strategy: str) ->
     if strategy == "fair_fate":
         same = whole[whole["round"] <= 3].groupby(["split"], sort=False, group_keys=False)
         expected = pd.concat([frame for _, frame in same]).reset_index(drop=True)
-        pd.testing.assert_frame_equal(found.rounds, expected, check_exact=True)
+        pd.testing.assert_frame_equal(unfinished.rounds, expected, check_exact=True)
     else:
-        assert len(found.rounds) == 0
+        assert len(unfinished.rounds) == 0
 
 
 def test_a_finished_seed_that_has_lost_its_test_rows_is_reported(fairfate, tmp_path: Path) -> None:

@@ -185,11 +185,11 @@ def test_results_are_not_overwritten_unless_forced(finished: fairfate.Run, tmp_p
     with pytest.raises(InputError, match=r"out must be a folder without results \(or give --force\)"):
         run(**{**OPTIONS, "rounds": 1}, out=finished.out, jobs=1)
     assert everything(finished.out) == before
-    one = run(**{**OPTIONS, "seeds": (1,)}, out=tmp_path, jobs=1)
-    (one.out / "notes.txt").write_text("mine")
+    finished_run = run(**{**OPTIONS, "seeds": (1,)}, out=tmp_path, jobs=1)
+    (finished_run.out / "notes.txt").write_text("mine")
     run(**{**OPTIONS, "seeds": (2,)}, out=tmp_path, jobs=1, force=True)
-    assert (one.out / "notes.txt").read_text() == "mine"
-    assert not list((one.out / "models").glob("*seed-1*"))
+    assert (finished_run.out / "notes.txt").read_text() == "mine"
+    assert not list((finished_run.out / "models").glob("*seed-1*"))
 
 
 def test_bad_input_with_force_loses_nothing(finished: fairfate.Run) -> None:
@@ -272,12 +272,12 @@ def test_python_options_take_the_command_lines_forms(people: Path) -> None:
 
 def test_force_leaves_models_and_tables_of_the_users_alone(tmp_path: Path) -> None:
     run(**OPTIONS, out=tmp_path, jobs=1)
-    mine = [tmp_path / "models" / "mine.safetensors", tmp_path / "cells" / "mine.parquet"]
-    for file in mine:
+    own = [tmp_path / "models" / "mine.safetensors", tmp_path / "cells" / "mine.parquet"]
+    for file in own:
         file.parent.mkdir(exist_ok=True)
         file.write_text("mine")
     run(**OPTIONS, out=tmp_path, jobs=1, force=True)
-    assert [file.read_text() for file in mine] == ["mine", "mine"]
+    assert [file.read_text() for file in own] == ["mine", "mine"]
 
 
 def test_force_removes_results_and_nothing_else(tmp_path: Path) -> None:
@@ -440,8 +440,8 @@ def test_record_of_clients_says_who_took_part(finished: fairfate.Run) -> None:
     assert set(clients["outcome"]) <= {"fair", "used"}
     fair = clients[clients["outcome"] == "fair"].groupby(["strategy", "settings", "seed", "round"]).size()
     rounds = finished.rounds.query("split == 'test' and fair_clients > 0")
-    told = rounds.set_index(["strategy", "settings", "seed", "round"])["fair_clients"]
-    assert fair.to_dict() == told.astype(int).to_dict()
+    message = rounds.set_index(["strategy", "settings", "seed", "round"])["fair_clients"]
+    assert fair.to_dict() == message.astype(int).to_dict()
 
 
 def test_undefined_fairness_stays_undefined_in_the_summary() -> None:
@@ -526,9 +526,9 @@ def test_notes_of_a_round_as_columns() -> None:
         "weight": np.ones(3),
     }
     assert _noted(notes) == (0.5, 0.25, 2.0, '{"gap": 0.1}')
-    found = _noted({"lam": 0.5})
-    assert (found[0], found[3]) == (0.5, None)
-    assert np.isnan(found[1:3]).all()
+    result = _noted({"lam": 0.5})
+    assert (result[0], result[3]) == (0.5, None)
+    assert np.isnan(result[1:3]).all()
 
 
 def test_a_summary_is_what_pandas_makes_of_the_last_rounds() -> None:
@@ -544,18 +544,18 @@ def test_a_summary_is_what_pandas_makes_of_the_last_rounds() -> None:
                     )
     rows[-1]["eo"] = np.nan
     frame = pd.DataFrame(rows)
-    found = summarise(frame).set_index("strategy")
+    indexed = summarise(frame).set_index("strategy")
     test = frame[frame["split"] == "test"]
     for kind, first in (("last", 25), ("last20", 6)):
         each = test[test["round"] >= first].groupby(["strategy", "seed"])[["sp", "eo"]].mean(skipna=False)
-        by = each.groupby(level=0)
+        grouped = each.groupby(level=0)
         for name in ("sp", "eo"):
-            mean, std = (by[name].agg(of, skipna=False) for of in ("mean", "std"))
-            np.testing.assert_allclose(found[f"{name}_{kind}_mean"][mean.index], mean, rtol=1e-12)
-            np.testing.assert_allclose(found[f"{name}_{kind}_std"][std.index], std, rtol=1e-12)
-    assert found["seeds"].to_dict() == {"fedavg": 3, "fair_fate": 2}
-    assert found["eo_last_mean"].isna().to_dict() == {"fedavg": False, "fair_fate": True}
-    assert found["metric"].isna().to_dict() == {"fedavg": True, "fair_fate": False}
+            mean, std = (grouped[name].agg(value, skipna=False) for value in ("mean", "std"))
+            np.testing.assert_allclose(indexed[f"{name}_{kind}_mean"][mean.index], mean, rtol=1e-12)
+            np.testing.assert_allclose(indexed[f"{name}_{kind}_std"][std.index], std, rtol=1e-12)
+    assert indexed["seeds"].to_dict() == {"fedavg": 3, "fair_fate": 2}
+    assert indexed["eo_last_mean"].isna().to_dict() == {"fedavg": False, "fair_fate": True}
+    assert indexed["metric"].isna().to_dict() == {"fedavg": True, "fair_fate": False}
 
 
 def test_a_run_is_read_back_as_it_was_returned(tmp_path: Path) -> None:

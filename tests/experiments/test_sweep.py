@@ -46,9 +46,9 @@ def test_jobs_hold_what_a_run_finds(finished) -> None:
     alone = run(**options, strategies=("fedmom:beta=0.8",), seeds=(2,), jobs=1).rounds
     cell = next(c for c in finished.jobs if c.seed == 2 and c.plan.partition.kind == "dirichlet")
     rows = finished.rounds(cell)
-    mine = rows[rows["settings"] == '{"beta": 0.8}'].reset_index(drop=True)
+    selected = rows[rows["settings"] == '{"beta": 0.8}'].reset_index(drop=True)
     columns = [c for c in alone.columns if alone[c].dtype == float and c not in ("lam", "fair_clients")]
-    pd.testing.assert_frame_equal(mine[columns], alone.reset_index(drop=True)[columns])
+    pd.testing.assert_frame_equal(selected[columns], alone.reset_index(drop=True)[columns])
 
 
 def test_nothing_is_run_twice_and_additions_run_alone(finished, tmp_path: Path) -> None:
@@ -154,11 +154,11 @@ def test_strategies_keep_the_order_of_the_file_whatever_code_they_come_from(tmp_
     first = ["mine_0", "fedavg", "mine_1", "fedmom:beta=0.8|0.9"]
     more = ["fedval:metric=sp", "mine_3", *reversed(first), "mine_2"]
     for strategies in (first, more):
-        done = sweep(expand({**values, "strategy": strategies}), tmp_path / "o", jobs=1)
+        runs = sweep(expand({**values, "strategy": strategies}), tmp_path / "o", jobs=1)
         wanted = [text for config in expand({**values, "strategy": strategies}) for text in config.strategies]
         order = [(text.partition(":")[0], "0.8" in text) for text in wanted]
-        (held,) = read_runs(tmp_path / "o")
-        tables = [held.rounds, *(done.rounds(cell) for cell in done.jobs)]
+        (kept_rows,) = read_runs(tmp_path / "o")
+        tables = [kept_rows.rounds, *(runs.rounds(cell) for cell in runs.jobs)]
         for rounds in tables:
             for _, rows in rounds.groupby("seed"):
                 lines = rows.drop_duplicates(["strategy", "settings"])
@@ -168,7 +168,7 @@ def test_strategies_keep_the_order_of_the_file_whatever_code_they_come_from(tmp_
                 ]
         summary = pd.read_csv(tmp_path / "o" / "summary.csv")
         assert list(summary["strategy"]) == [name for name, _ in order]
-        assert len(held.rounds) == sum(len(done.rounds(cell)) for cell in done.jobs)
+        assert len(kept_rows.rounds) == sum(len(runs.rounds(cell)) for cell in runs.jobs)
 
 
 def test_a_run_that_continues_keeps_the_order_of_its_strategies(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_run_that_continues_keeps_the_order_of_its_strategies(tmp_path: Path) 
     options |= {"strategies": names, "plugins": [str(tmp_path / f"{number}.py") for number in range(4)]}
     whole = run(**options, jobs=1).rounds
     plan, table = prepare(
-        Config(**{key: tuple(of) if isinstance(of, list) else of for key, of in options.items()})
+        Config(**{key: tuple(value) if isinstance(value, list) else value for key, value in options.items()})
     )
 
     def stop(finished: Run) -> None:
@@ -215,18 +215,18 @@ def law_columns(folder: Path) -> dict[str, str]:
     from fairfate.data import SOURCES
 
     columns = SOURCES["law"].columns
-    found = {"target": columns.target, "favourable": columns.favourable}
-    return {**found, "sensitive": list(columns.sensitive), "privileged": [columns.privileged[0][1]]}
+    results = {"target": columns.target, "favourable": columns.favourable}
+    return {**results, "sensitive": list(columns.sensitive), "privileged": [columns.privileged[0][1]]}
 
 
 def test_files_of_the_users_are_not_changed(tmp_path: Path) -> None:
     (tmp_path / "cells").mkdir()
-    mine = tmp_path / "cells" / "my_notes.parquet"
-    pd.DataFrame({"a": [1]}).to_parquet(mine)
-    before = mine.read_bytes()
-    done = sweep(expand({**VALUES, "seeds": [1]}), tmp_path, jobs=1)
-    assert done.damaged == ()
-    assert mine.read_bytes() == before
+    own = tmp_path / "cells" / "my_notes.parquet"
+    pd.DataFrame({"a": [1]}).to_parquet(own)
+    before = own.read_bytes()
+    runs = sweep(expand({**VALUES, "seeds": [1]}), tmp_path, jobs=1)
+    assert runs.damaged == ()
+    assert own.read_bytes() == before
 
 
 def test_a_sweep_does_not_write_into_a_run_nor_a_run_into_a_sweep(finished, tmp_path: Path) -> None:

@@ -91,13 +91,13 @@ def test_digits_are_those_asked_for(digits: int, text: str) -> None:
 
 def test_the_command_prints_tables_without_colours(folder: Path, fairfate: Callable[..., Outcome]) -> None:
     for kind, begin in (("latex", "%"), ("markdown", "synthetic"), ("csv", "dataset,")):
-        done = fairfate("show", str(folder), "--format", kind)
-        assert (done.code, done.err) == (0, "")
-        assert done.out.startswith(begin)
-        assert "\x1b" not in done.out
+        outcome = fairfate("show", str(folder), "--format", kind)
+        assert (outcome.code, outcome.err) == (0, "")
+        assert outcome.out.startswith(begin)
+        assert "\x1b" not in outcome.out
     for kind in ("latex", "markdown", "terminal"):
-        done = fairfate("show", str(folder), "--format", kind, "--digits", "4")
-        table = done.out[: done.out.index("majority")]
+        outcome = fairfate("show", str(folder), "--format", kind, "--digits", "4")
+        table = outcome.out[: outcome.out.index("majority")]
         assert re.search(r"\.\d{4}\b", table)
         assert not re.search(r"\.\d{3}\b", table.replace("0.5", ""))
 
@@ -115,6 +115,6 @@ def test_the_command_prints_tables_without_colours(folder: Path, fairfate: Calla
 def test_other_formats_and_digits_are_refused(
     folder: Path, fairfate: Callable[..., Outcome], words: list[str], message: str
 ) -> None:
-    done = fairfate("show", str(folder), *words)
-    assert (done.code, done.out) == (2, "")
-    assert message in done.err
+    outcome = fairfate("show", str(folder), *words)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert message in outcome.err

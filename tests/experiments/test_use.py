@@ -136,8 +136,10 @@ def test_bad_input_is_one_message(credit: Path, fairfate, words: list[str], said
     frame = pd.read_csv(credit / "credit.csv")
     frame.rename(columns={"amount": "Amount"}).to_csv(credit / "short.csv", index=False)
     frame.assign(amount="much").to_csv(credit / "words.csv", index=False)
-    place = [str(credit / word) if (credit / word).exists() or word == "none.csv" else word for word in words]
-    for command in (["predict", *place, "--out", "scored.csv"], ["evaluate", *place]):
+    indices = [
+        str(credit / word) if (credit / word).exists() or word == "none.csv" else word for word in words
+    ]
+    for command in (["predict", *indices, "--out", "scored.csv"], ["evaluate", *indices]):
         code, _, err = fairfate(*command)
         assert code == 2, command
         assert said.partition(", got '")[0] in err
@@ -235,10 +237,10 @@ def test_no_cell_of_a_csv_file_is_a_formula_to_a_spreadsheet(fairfate) -> None:
     )
     frame.to_csv("=people.csv", index=False)
     words = ["--target", "hired", "--favourable", "@yes", "--sensitive", "=sex", "--rounds", "2"]
-    done = fairfate(
+    outcome = fairfate(
         "run", "--data", "=people.csv", *words, "--seeds", "1", "--jobs", "1", "--out", "o", "--decimal", ","
     )
-    assert done.code == 0, done.err
+    assert outcome.code == 0, outcome.err
     model = ["o", "--strategy", "fedavg", "--data", "=people.csv", "--decimal", ","]
     assert fairfate("predict", *model, "--out", "scored.csv").code == 0
     files = [*Path("o").glob("*.csv"), Path("scored.csv")]
@@ -311,9 +313,9 @@ def test_evaluating_on_any_file_that_the_run_learned_from_is_warned_of(
         ("sites", "sites.csv", True),
         ("sites", "a.csv", True),  # the rows are the same, whichever client has them
     ):
-        done = fairfate("evaluate", folder, "--strategy", "fedavg", "--data", file)
-        assert done.code == 0, done.err
-        assert ("Warning: these rows" in " ".join(done.out.split())) is warned, (folder, file)
+        outcome = fairfate("evaluate", folder, "--strategy", "fedavg", "--data", file)
+        assert outcome.code == 0, outcome.err
+        assert ("Warning: these rows" in " ".join(outcome.out.split())) is warned, (folder, file)
 
 
 def test_a_model_with_odd_checksums_still_evaluates(credit: Path) -> None:

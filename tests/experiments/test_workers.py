@@ -66,11 +66,11 @@ def outcome(payload: str) -> dict[int, Any]:
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_results_and_progress_do_not_depend_on_processes(jobs: int) -> None:
-    told: list[float] = []
-    found = dict(run_tasks(add, 10, [1, 2, 3, 4], jobs, told.append))
-    assert found == {0: 11, 1: 12, 2: 13, 3: 14}
-    assert told == sorted(told)
-    assert told[-1] == 6
+    messages: list[float] = []
+    result = dict(run_tasks(add, 10, [1, 2, 3, 4], jobs, messages.append))
+    assert result == {0: 11, 1: 12, 2: 13, 3: 14}
+    assert messages == sorted(messages)
+    assert messages[-1] == 6
     assert not multiprocessing.active_children()
 
 
@@ -163,13 +163,13 @@ def test_a_signal_that_comes_while_processes_start_counts_once_they_have(
 
 
 def test_tasks_can_be_done_from_another_thread() -> None:
-    found: list[dict[int, Any]] = []
+    results: list[dict[int, Any]] = []
     thread = threading.Thread(
-        target=lambda: found.append(dict(run_tasks(add, 10, [1, 2, 3], 2, lambda done: None)))
+        target=lambda: results.append(dict(run_tasks(add, 10, [1, 2, 3], 2, lambda done: None)))
     )
     thread.start()
     thread.join(120)
-    assert found == [{0: 11, 1: 12, 2: 13}]
+    assert results == [{0: 11, 1: 12, 2: 13}]
 
 
 def test_the_cores_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,19 +52,19 @@ FILES: dict[str, tuple[pd.DataFrame, dict[str, Any]]] = {
 def odd(frame: pd.DataFrame, model: FairModel) -> pd.DataFrame:
     """Rows with unknown texts, missing values and far numbers, as far as the model takes them."""
     rng = np.random.default_rng(5)
-    schema, found = model.schema, frame.copy()
+    schema, result = model.schema, frame.copy()
     for name in schema.features:
         texts = name in schema.categories or (name in schema.sensitive and name not in schema.bands)
         known = schema.grouping.values[schema.sensitive.index(name)] if name in schema.sensitive else ()
         if name in schema.sensitive and model.needs_groups and not {OTHERS, SMALL, MISSING} & set(known):
             continue
-        found[name] = found[name].astype(object)
-        found.loc[rng.random(len(found)) < 0.1, name] = None
+        result[name] = result[name].astype(object)
+        result.loc[rng.random(len(result)) < 0.1, name] = None
         if texts and (name not in schema.sensitive or {OTHERS, SMALL} & set(known)):
-            found.loc[rng.random(len(found)) < 0.1, name] = "never seen"
+            result.loc[rng.random(len(result)) < 0.1, name] = "never seen"
         elif not texts and name not in schema.dates:
-            found.loc[rng.random(len(found)) < 0.05, name] = 1e9
-    return found
+            result.loc[rng.random(len(result)) < 0.05, name] = 1e9
+    return result
 
 
 def differ(model: FairModel, frame: pd.DataFrame) -> float:
@@ -72,19 +72,19 @@ def differ(model: FairModel, frame: pd.DataFrame) -> float:
     runtime = pytest.importorskip("onnxruntime")
     session = runtime.InferenceSession(to_onnx(model).SerializeToString())
     probability, prediction = session.run(None, onnx_inputs(model, frame))
-    found = model.score(frame)
+    scores = model.score(frame)
     assert probability.shape == prediction.shape == (len(frame),)
-    assert prediction.tolist() == np.array(model.labels, dtype=object)[found.decision].tolist()
-    return float(np.abs(probability - found.probability).max())
+    assert prediction.tolist() == np.array(model.labels, dtype=object)[scores.decision].tolist()
+    return float(np.abs(probability - scores.probability).max())
 
 
 def split_in_halves(model: FairModel, rows: pd.DataFrame) -> FairModel:
     """The same model with thresholds that differ from group to group, and decide either way for many."""
     probability = model.score(rows).probability
     middle = np.quantile(probability, np.linspace(0.3, 0.7, len(model.groups)))
-    found = replace(model, thresholds=np.log(middle / (1 - middle)) + 1e-9)
-    assert 0.2 < found.score(rows).decision.mean() < 0.8
-    return found
+    changed = replace(model, thresholds=np.log(middle / (1 - middle)) + 1e-9)
+    assert 0.2 < changed.score(rows).decision.mean() < 0.8
+    return changed
 
 
 def trained(data: Path | str, **options: Any) -> fairfate.Run:
@@ -175,9 +175,9 @@ def test_the_reference_evaluator_agrees(bank: fairfate.Run) -> None:
     for model in bank.models.values():
         evaluator = reference.ReferenceEvaluator(to_onnx(model))
         probability, prediction = evaluator.run(None, onnx_inputs(model, rows))
-        found = model.score(rows)
-        assert np.abs(probability - found.probability).max() < 1e-12
-        assert prediction.tolist() == np.array(model.labels, dtype=object)[found.decision].tolist()
+        scores = model.score(rows)
+        assert np.abs(probability - scores.probability).max() < 1e-12
+        assert prediction.tolist() == np.array(model.labels, dtype=object)[scores.decision].tolist()
 
 
 def test_columns_may_have_the_names_of_outputs(tmp_path: Path) -> None:
@@ -214,9 +214,9 @@ def test_skops_gives_the_same_predictions(bank: fairfate.Run, tmp_path: Path) ->
 
     rows = FILES["bank"][0].drop(columns="subscribed")
     for model in bank.models.values():
-        found = export(model, tmp_path / "model.skops", "skops", force=True)
-        assert io.get_untrusted_types(file=found.path) == list(TRUSTED)
-        pipeline = io.load(found.path, trusted=list(TRUSTED))
+        exported = export(model, tmp_path / "model.skops", "skops", force=True)
+        assert io.get_untrusted_types(file=exported.path) == list(TRUSTED)
+        pipeline = io.load(exported.path, trusted=list(TRUSTED))
         assert (pipeline.predict(rows) == model.predict(rows)).all()
         assert (pipeline.predict_proba(rows) == model.predict_proba(rows)).all()
         assert pipeline.classes_.tolist() == ["no", "yes"]
@@ -254,20 +254,20 @@ def fairfate_command(*words: object, **options: Any) -> subprocess.CompletedProc
 
 def test_the_command_writes_beside_the_run(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("onnx")
-    done = fairfate_command("export", folder, "--format", "onnx", "--strategy", "fedavg+thresholds")
-    assert done.returncode == 0, done.stderr
-    assert "Inputs (text, empty where it is missing): field, sex" in done.stdout
-    assert "Outputs: probability (of 'hired'), prediction ('not hired' or 'hired')" in done.stdout
-    assert "Opset 21, ai.onnx.ml 3" in done.stdout
+    process = fairfate_command("export", folder, "--format", "onnx", "--strategy", "fedavg+thresholds")
+    assert process.returncode == 0, process.stderr
+    assert "Inputs (text, empty where it is missing): field, sex" in process.stdout
+    assert "Outputs: probability (of 'hired'), prediction ('not hired' or 'hired')" in process.stdout
+    assert "Opset 21, ai.onnx.ml 3" in process.stdout
     assert (folder / "model.onnx").stat().st_size < 10_000
     out = tmp_path / "mine.json"
-    done = fairfate_command(
+    process = fairfate_command(
         "export", folder, "--format", "json", "--strategy", "fedavg", "--seed", 1, "--out", out
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     assert json.loads(out.read_text())["about"]["strategy"] == "fedavg"
-    done = fairfate_command("export", folder / "models" / "fedavg-seed-1.safetensors", "--format", "pmml")
-    assert (done.returncode, done.stderr) == (
+    process = fairfate_command("export", folder / "models" / "fedavg-seed-1.safetensors", "--format", "pmml")
+    assert (process.returncode, process.stderr) == (
         2,
         "Error: format must be one of onnx|skops|json, got 'pmml'\n",
     )
@@ -280,9 +280,9 @@ def test_without_the_extra_the_command_says_what_to_install(form: str, folder: P
         f"import sys; sys.modules['{form}'] = None; sys.argv = {words!r};"
         "from fairfate.__main__ import main; main()"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert done.stderr == f'Error: format {form} needs {form}: pip install "fairfate[{form}]"\n'
+    process = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert process.returncode == 2
+    assert process.stderr == f'Error: format {form} needs {form}: pip install "fairfate[{form}]"\n'
 
 
 RUN = ["run", "--data", "synthetic:rows=300", "--rounds", 3, "--seeds", 2, "--jobs", 1]
@@ -294,13 +294,13 @@ def test_mlflow_gets_options_rounds_summary_and_files(tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow")
     pytest.importorskip("alembic")
     uri = f"sqlite:///{tmp_path}/store/mlflow.db"
-    done = fairfate_command(*RUN, "--out", "out", "--mlflow", uri, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    assert f"Logged to {uri} (run " in done.stdout
+    process = fairfate_command(*RUN, "--out", "out", "--mlflow", uri, cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert process.stderr == ""
+    assert f"Logged to {uri} (run " in process.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "store"]
     client = mlflow.MlflowClient(uri)
-    (experiment,) = [of for of in client.search_experiments() if of.name == "fairfate"]
+    (experiment,) = [value for value in client.search_experiments() if value.name == "fairfate"]
     assert experiment.artifact_location == (tmp_path / "store" / "mlflow-artifacts").as_uri()
     runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
     assert set(runs) == {"out", "fedavg", "fair_fate"}
@@ -311,13 +311,13 @@ def test_mlflow_gets_options_rounds_summary_and_files(tmp_path: Path) -> None:
     rounds, summary = fairfate.read_rounds(tmp_path / "out"), pd.read_csv(tmp_path / "out" / "summary.csv")
     wanted = rounds[(rounds["strategy"] == "fedavg") & (rounds["split"] == "test")]
     history = client.get_metric_history(nested.info.run_id, "test/accuracy")
-    assert {of.step: of.value for of in history} == pytest.approx(
+    assert {value.step: value.value for value in history} == pytest.approx(
         wanted.groupby("round")["accuracy"].mean().to_dict()
     )
     assert nested.data.metrics["summary/accuracy_last_mean"] == pytest.approx(
         summary["accuracy_last_mean"][0]
     )
-    files = {of.path for of in client.list_artifacts(runs["out"].info.run_id)}
+    files = {value.path for value in client.list_artifacts(runs["out"].info.run_id)}
     assert {"groups.csv", "config.toml", "summary.csv"} <= files
     assert ("best.safetensors" in files) == (tmp_path / "out/models/best.safetensors").exists()
 
@@ -336,10 +336,10 @@ def test_without_mlflow_the_command_says_what_to_install(tmp_path: Path) -> None
         f"import sys; sys.modules['mlflow'] = None; sys.argv = {words!r};"
         "from fairfate.__main__ import main; main()"
     )
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, cwd=tmp_path
     )
-    assert (done.returncode, done.stderr) == (
+    assert (process.returncode, process.stderr) == (
         2,
         'Error: mlflow needs MLflow: pip install "fairfate[mlflow]"\n',
     )
@@ -359,8 +359,8 @@ def test_a_model_with_a_text_that_no_file_can_hold_is_refused(tmp_path: Path) ->
         with pytest.raises(InputError, match="must hold texts that UTF-8 can hold, got a lone surrogate"):
             FairModel.load(path)
     for form in ("onnx", "skops", "json"):
-        done = fairfate_command("export", path, "--format", form, cwd=tmp_path)
-        assert done.returncode == 2, done.stderr
-        assert done.stderr.startswith("Error: model '")
-        assert done.stderr.count("\n") == 1
+        process = fairfate_command("export", path, "--format", form, cwd=tmp_path)
+        assert process.returncode == 2, process.stderr
+        assert process.stderr.startswith("Error: model '")
+        assert process.stderr.count("\n") == 1
         assert [file.name for file in tmp_path.iterdir()] == ["model.safetensors"]

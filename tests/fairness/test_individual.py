@@ -134,9 +134,9 @@ def brute_force(
     other[:, -1] = 1 - other[:, -1]  # sex
     apart = []
     spans = np.ptp(features, axis=0)
-    for mine in features:
-        each = np.abs(features - mine)[:, :4] / spans[:4]
-        apart.append(each.sum(axis=1) + (features[:, 4] != mine[4]))
+    for item in features:
+        each = np.abs(features - item)[:, :4] / spans[:4]
+        apart.append(each.sum(axis=1) + (features[:, 4] != item[4]))
     unlike = []
     for number, distances in enumerate(apart):
         near = [k for k in np.argsort(distances, kind="stable") if k != number][:5]
@@ -152,11 +152,11 @@ def test_people_are_those_of_a_count_row_by_row() -> None:
     model = Mlp(encoder.inputs, ())
     models = np.random.default_rng(1).normal(size=(4, model.num_parameters)).astype(np.float32)
     models[:, -1] = -models[:, :-1].sum(axis=1) / 2  # about half are accepted
-    found = people.fairness(["consistency", "flip"], model, models)
-    for place, params in enumerate(models):
+    result = people.fairness(["consistency", "flip"], model, models)
+    for index, params in enumerate(models):
         expected = brute_force(table, numbers, people, params)
         assert 0 < expected["flip"] < 1
-        assert {term: values[place] for term, values in found.items()} == pytest.approx(expected)
+        assert {term: values[index] for term, values in result.items()} == pytest.approx(expected)
 
 
 def test_one_answer_for_everybody_is_perfect() -> None:
@@ -177,39 +177,39 @@ def test_neighbours_are_looked_for_among_two_thousand_at_most() -> None:
 
 
 def server(text: str) -> Server:
-    found = Server.start(parse_spec(text, "sp").build(Setup(10)), np.zeros(3))
-    found.counts = GOOD
-    return found
+    model = Server.start(parse_spec(text, "sp").build(Setup(10)), np.zeros(3))
+    model.counts = GOOD
+    return model
 
 
 def replies(people: dict[str, Any], *counts: np.ndarray) -> Replies:
     given = np.stack(counts or [GOOD] * 3)
-    seen = {term: np.array(values) for term, values in people.items()}
-    return Replies(("a", "b", "c"), np.eye(3), np.array([10.0, 20.0, 30.0]), given, individual=seen)
+    calls = {term: np.array(values) for term, values in people.items()}
+    return Replies(("a", "b", "c"), np.eye(3), np.array([10.0, 20.0, 30.0]), given, individual=calls)
 
 
 def test_a_round_of_fair_fate_by_hand() -> None:
     """The server's flip is .8; the clients' are .9, .7 and .8: a and c are fair, by 9/17 and 8/17."""
-    one = server(f"{GUARDED},lam0=0.5,rho=0,momentum=none")
-    outcome = one.take(1, replies({"flip": [0.9, 0.7, 0.8, 0.8]}))
+    first = server(f"{GUARDED},lam0=0.5,rho=0,momentum=none")
+    outcome = first.take(1, replies({"flip": [0.9, 0.7, 0.8, 0.8]}))
     fair, by_rows = np.array([9 / 17, 0, 8 / 17]), np.array([1, 2, 3]) / 6
     assert outcome.notes["fair"].tolist() == [True, False, True]
-    assert one.params == pytest.approx(0.5 * fair + 0.5 * by_rows)
+    assert first.params == pytest.approx(0.5 * fair + 0.5 * by_rows)
     assert outcome.notes["flip"].tolist() == [0.9, 0.7, 0.8]
     assert outcome.notes["server_flip"] == 0.8
 
 
 def test_the_guard_keeps_one_answer_for_everybody_out() -> None:
-    one = server(f"{GUARDED},lam0=0.5,rho=0,momentum=none")
-    outcome = one.take(1, replies({"flip": [0.9, 0.7, 1.0, 0.8]}, GOOD, GOOD, ONE_ANSWER))
+    first = server(f"{GUARDED},lam0=0.5,rho=0,momentum=none")
+    outcome = first.take(1, replies({"flip": [0.9, 0.7, 1.0, 0.8]}, GOOD, GOOD, ONE_ANSWER))
     assert outcome.notes["fair"].tolist() == [True, False, False]
 
 
 def test_a_round_of_fedval_by_hand() -> None:
-    one = server("fedval:metric=0.5*eo+0.5*consistency,floor=0")
-    one.take(1, replies({"consistency": [0.25, 0.5, 0.75, 0.0]}))
+    first = server("fedval:metric=0.5*eo+0.5*consistency,floor=0")
+    first.take(1, replies({"consistency": [0.25, 0.5, 0.75, 0.0]}))
     scores = 0.5 * 0.75 + 0.5 * np.array([0.25, 0.5, 0.75])  # eo of all three is 6/8
-    assert one.params == pytest.approx(scores / scores.sum())
+    assert first.params == pytest.approx(scores / scores.sum())
 
 
 def test_only_what_the_objective_names_is_measured() -> None:
@@ -219,9 +219,9 @@ def test_only_what_the_objective_names_is_measured() -> None:
         ("fair_fate:metric=worst(eo, consistency)", {Need.CONSISTENCY}),
         ("fedval:metric=consistency+flip,min_mcc=0.1", {Need.CONSISTENCY, Need.FLIP}),
     ):
-        found = parse_spec(text, "sp").build(Setup(10)).needs
-        assert found & {Need.CONSISTENCY, Need.FLIP} == needs
-        assert Need.SCORES in found
+        result = parse_spec(text, "sp").build(Setup(10)).needs
+        assert result & {Need.CONSISTENCY, Need.FLIP} == needs
+        assert Need.SCORES in result
 
 
 TRAINING = Training(rounds=5, per_round=4, epochs=2, learning_rate=0.1)
@@ -246,31 +246,31 @@ def test_individual_fairness_is_measured_on_the_validation_rows(
     simulation = Simulation(federation, model, replace(TRAINING, learning_rate=1.0, epochs=5), Streams(1))
     specs = [parse_spec(text, "eqo") for text in TEXTS]
     servers = [Server.start(spec.build(Setup(5)), simulation.initial()) for spec in specs]
-    for one, counts in zip(
+    for first, counts in zip(
         servers, simulation.validate(rounds.stack([s.params for s in servers])), strict=True
     ):
-        one.counts = counts
+        first.counts = counts
     train = Mlp.train
 
     def break_one(self: Mlp, *given: Any) -> np.ndarray:
-        found = train(self, *given)
-        found[:, 1] = np.nan
-        return found
+        trained = train(self, *given)
+        trained[:, 1] = np.nan
+        return trained
 
     monkeypatch.setattr(Mlp, "train", break_one)
-    found = simulation.train(1, servers)
-    assert found[0].individual is None
+    trained = simulation.train(1, servers)
+    assert trained[0].individual is None
     table = synthetic(1500, 2)
     _, validation, _ = split_rows(table, Streams(1))
-    for one, got in list(zip(servers, found, strict=True))[1:]:
+    for first, got in list(zip(servers, trained, strict=True))[1:]:
         assert len(got.clients) == 3
         assert got.individual is not None
         assert federation.individual is not None
-        assert sorted(got.individual) == sorted(one.individual_terms)
+        assert sorted(got.individual) == sorted(first.individual_terms)
         assert all(len(set(values)) == 4 for values in got.individual.values())
-        for place, params in enumerate([*(one.params + got.deltas), one.params]):
+        for index, params in enumerate([*(first.params + got.deltas), first.params]):
             expected = brute_force(table, validation, federation.individual, params)
-            assert {t: v[place] for t, v in got.individual.items()} == pytest.approx(
+            assert {t: v[index] for t, v in got.individual.items()} == pytest.approx(
                 {term: expected[term] for term in got.individual}, abs=1e-9
             )
 
@@ -294,12 +294,12 @@ def test_a_killed_run_continues_with_the_same_bytes(federation: Federation, tmp_
     }
     with pytest.raises(KeyboardInterrupt):
         simulate(*given, interrupt, **options)
-    for one, other in zip(whole, simulate(*given, **options), strict=True):
-        assert one.params.tobytes() == other.params.tobytes(), one.spec.text
-        assert np.array_equal(one.test, other.test)
-        for mine, theirs in zip(one.notes, other.notes, strict=True):
-            assert mine.keys() == theirs.keys()
-            assert all(np.array_equal(mine[key], theirs[key]) for key in mine)
+    for first, other in zip(whole, simulate(*given, **options), strict=True):
+        assert first.params.tobytes() == other.params.tobytes(), first.spec.text
+        assert np.array_equal(first.test, other.test)
+        for own, theirs in zip(first.notes, other.notes, strict=True):
+            assert own.keys() == theirs.keys()
+            assert all(np.array_equal(own[key], theirs[key]) for key in own)
 
 
 # -- what cannot be ----------------------------------------------------------------------------------------
@@ -426,9 +426,9 @@ def test_run_with_individual_fairness_is_chosen_by_counts(tmp_path: Path) -> Non
     strategies = (GUARDED, "fedval:metric=0.5*eo+0.5*consistency")
     config = Config(data="synthetic:rows=600", strategies=strategies, rounds=3, seeds=(1, 2))
     finished = run(config, out=tmp_path / "out", jobs=1)
-    (found,) = ReportData.read([tmp_path / "out"])
-    assert found.objective == "eqo"
-    assert any("consistency, flip: in no table, since counts do not tell" in line for line in remarks(found))
+    (result,) = ReportData.read([tmp_path / "out"])
+    assert result.objective == "eqo"
+    assert any("consistency, flip: in no table, since counts do not tell" in line for line in remarks(result))
     assert finished.report().exists()
     clients = read_clients(tmp_path / "out")
     assert clients.loc[clients["metric"] == "flip", "note_flip"].between(0, 1).all()
@@ -439,7 +439,7 @@ def test_run_with_individual_fairness_is_chosen_by_counts(tmp_path: Path) -> Non
 @pytest.mark.data
 def test_flip_as_an_objective_improves_flip_on_compas(data_folder: Path) -> None:
     """On the validation rows that it looks at, in the mean over three seeds; on others it need not."""
-    table, found = None, {}
+    table, result = None, {}
     texts = ("fedavg", f"{GUARDED},keep=0.8")
     config = Config(data="compas", data_dir=str(data_folder), partition="dirichlet:0.5", strategies=texts)
     plan, table = prepare(replace(config, seeds=(1, 2, 3)))
@@ -449,6 +449,6 @@ def test_flip_as_an_objective_improves_flip_on_compas(data_folder: Path) -> None
         traces = simulate(federation, plan.specs, model, plan.training, plan.setup(table), Streams(seed))
         assert federation.individual is not None
         models = np.stack([trace.params for trace in traces])
-        found[seed] = federation.individual.fairness(["flip"], model, models)["flip"]
-    fedavg, flip = np.mean(list(found.values()), axis=0)
+        result[seed] = federation.individual.fairness(["flip"], model, models)["flip"]
+    fedavg, flip = np.mean(list(result.values()), axis=0)
     assert flip > fedavg

@@ -85,11 +85,11 @@ def _score(one: tuple[int, int], two: tuple[int, int], factor: float, gap: float
     """The score of ``rate1 = factor * rate2 + gap`` by its definition, with the likeliest such rates."""
 
     def unlikely(rate2: float) -> float:
-        found = 0.0
+        result = 0.0
         for (part, whole), rate in ((one, factor * rate2 + gap), (two, rate2)):
-            found -= part * math.log(rate) if part else 0
-            found -= (whole - part) * math.log(1 - rate) if part < whole else 0
-        return found
+            result -= part * math.log(rate) if part else 0
+            result -= (whole - part) * math.log(1 - rate) if part < whole else 0
+        return result
 
     bounds = (max(0, -gap) + 1e-12, min(1, (1 - gap) / factor) - 1e-12)
     rate2 = minimize_scalar(unlikely, bounds=bounds, method="bounded", options={"xatol": 1e-13}).x
@@ -230,12 +230,12 @@ def test_arrays_are_broadcast() -> None:
 @given(st.lists(counts(), min_size=2, max_size=5), LEVELS)
 def test_the_ratio_is_that_of_the_metric_and_inside_its_interval(groups, z) -> None:
     part, whole = np.array(groups).T
-    found, gap = least_to_most(part, whole, z), most_minus_least(part, whole, z)
+    result, gap = least_to_most(part, whole, z), most_minus_least(part, whole, z)
     by_prediction = np.zeros((len(groups), 2, 2), dtype=np.int64)
     by_prediction[:, 1, 0], by_prediction[:, 1, 1] = whole - part, part
-    assert found.value == metrics.sp(by_prediction)
+    assert result.value == metrics.sp(by_prediction)
     assert gap.value == metrics.sp_diff(by_prediction)
-    for which in (found, gap):
+    for which in (result, gap):
         assert 0 <= which.low <= which.value <= which.high <= 1
         rates = part / whole
         assert rates[which.least] == rates.min()
@@ -247,27 +247,27 @@ def test_the_ratio_is_that_of_the_metric_and_inside_its_interval(groups, z) -> N
 def test_the_order_of_the_groups_does_not_matter(groups, random) -> None:
     shuffled = random.sample(groups, len(groups))
     for function in (least_to_most, most_minus_least):
-        one, two = (function(*np.array(which).T) for which in (groups, shuffled))
-        assert [float(v) for v in one[:3]] == close([float(v) for v in two[:3]], abs=1e-12)
+        first, two = (function(*np.array(which).T) for which in (groups, shuffled))
+        assert [float(v) for v in first[:3]] == close([float(v) for v in two[:3]], abs=1e-12)
 
 
 def test_two_groups_far_apart_have_the_interval_of_their_ratio() -> None:
     for part, whole in (([20, 60], [100, 110]), ([60, 20], [110, 100])):
-        found = least_to_most(part, whole)
+        extremes = least_to_most(part, whole)
         low, high = ratio(20, 100, 60, 110)
-        assert (float(found.low), float(found.high)) == (close(float(low)), close(float(high)))
+        assert (float(extremes.low), float(extremes.high)) == (close(float(low)), close(float(high)))
         gap = most_minus_least(part, whole)
         low, high = difference(60, 110, 20, 100)
         assert (float(gap.low), float(gap.high)) == (close(float(low)), close(float(high)))
-        assert part[found.least] == 20
+        assert part[extremes.least] == 20
 
 
 def test_two_groups_that_may_be_equal_reach_to_1_and_to_the_worse_direction() -> None:
     low, high = ratio(10, 40, 11, 30)
     assert low < 1 < high
-    found = least_to_most([10, 11], [40, 30])
-    assert found.high == 1
-    assert found.low == close(min(low, 1 / high))
+    extremes = least_to_most([10, 11], [40, 30])
+    assert extremes.high == 1
+    assert extremes.low == close(min(low, 1 / high))
     low, high = difference(10, 40, 11, 30)
     gap = most_minus_least([10, 11], [40, 30])
     assert gap.low == 0
@@ -275,18 +275,18 @@ def test_two_groups_that_may_be_equal_reach_to_1_and_to_the_worse_direction() ->
 
 
 def test_rates_of_0_are_equal_and_say_nothing_of_how_equal() -> None:
-    found = least_to_most([0, 0], [20, 30])
-    assert tuple(float(v) for v in found[:3]) == (1, 0, 1)
+    extremes = least_to_most([0, 0], [20, 30])
+    assert tuple(float(v) for v in extremes[:3]) == (1, 0, 1)
     assert most_minus_least([0, 0], [20, 30])[0:2] == (0, 0)
 
 
 def test_an_empty_group_makes_all_undefined() -> None:
     for function in (least_to_most, most_minus_least):
-        found = function([[1, 0, 3], [1, 2, 3]], [[5, 0, 5], [5, 5, 5]])
-        assert np.isnan([found.value[0], found.low[0], found.high[0]]).all()
-        assert (found.least[0], found.most[0]) == (-1, -1)
-        assert not np.isnan([found.value[1], found.low[1], found.high[1]]).any()
-        assert (found.least[1], found.most[1]) == (0, 2)
+        result = function([[1, 0, 3], [1, 2, 3]], [[5, 0, 5], [5, 5, 5]])
+        assert np.isnan([result.value[0], result.low[0], result.high[0]]).all()
+        assert (result.least[0], result.most[0]) == (-1, -1)
+        assert not np.isnan([result.value[1], result.low[1], result.high[1]]).any()
+        assert (result.least[1], result.most[1]) == (0, 2)
 
 
 def test_one_group_is_equal_to_itself() -> None:
@@ -298,9 +298,9 @@ def test_one_group_is_equal_to_itself() -> None:
 
 def test_with_more_groups_the_end_near_equality_is_adjusted_for_the_number_of_pairs() -> None:
     # three pairs: 0.05 / 3 to both sides; normal quantile of 1 - 0.05 / 6
-    found = least_to_most([30, 60, 55], [100, 100, 100])
-    assert found.high == close(float(ratio(30, 100, 60, 100, 2.3939797998)[1]))
-    assert found.low == close(float(ratio(30, 100, 60, 100)[0]))
+    extremes = least_to_most([30, 60, 55], [100, 100, 100])
+    assert extremes.high == close(float(ratio(30, 100, 60, 100, 2.3939797998)[1]))
+    assert extremes.low == close(float(ratio(30, 100, 60, 100)[0]))
     gap = most_minus_least([30, 60, 55], [100, 100, 100])
     assert gap.low == close(float(difference(60, 100, 30, 100, 2.3939797998)[0]))
     assert gap.high == close(float(difference(60, 100, 30, 100)[1]))
@@ -357,9 +357,9 @@ def test_one_seed_has_a_mean_and_no_interval_and_nan_stays_nan() -> None:
     mean, low, high = over_seeds([[0.3]])
     assert mean == 0.3
     assert np.isnan([low, high]).all()
-    found = np.array(over_seeds([[0.3, np.nan, 0.4], [0.3, 0.3, 0.3]]))
-    assert np.isnan(found[:, 0]).all()
-    assert found[:, 1] == close(0.3)
+    result = np.array(over_seeds([[0.3, np.nan, 0.4], [0.3, 0.3, 0.3]]))
+    assert np.isnan(result[:, 0]).all()
+    assert result[:, 1] == close(0.3)
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=3, max_size=12))
@@ -367,30 +367,30 @@ def test_uncorrected_it_is_scipys_paired_test(pairs) -> None:
     a, b = np.array(pairs).T
     if np.ptp(a - b) < 1e-6:
         return
-    theirs, found = ttest_rel(a, b), paired(a, b, test_to_train=0)
-    assert float(found.p) == close(float(theirs.pvalue), abs=1e-12)
+    theirs, result = ttest_rel(a, b), paired(a, b, test_to_train=0)
+    assert float(result.p) == close(float(theirs.pvalue), abs=1e-12)
     ends = theirs.confidence_interval(0.95)
-    assert (float(found.low), float(found.high)) == (close(float(ends[0])), close(float(ends[1])))
-    assert found.wins == (a > b).sum()
-    assert paired(a, b).p >= found.p
+    assert (float(result.low), float(result.high)) == (close(float(ends[0])), close(float(ends[1])))
+    assert result.wins == (a > b).sum()
+    assert paired(a, b).p >= result.p
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=12))
 def test_p_is_below_5_per_cent_exactly_where_the_interval_leaves_0_out(pairs) -> None:
     a, b = np.array(pairs).T
-    found, swapped = paired(a, b), paired(b, a)
-    assert swapped.p == close(float(found.p), nan_ok=True)
-    assert swapped.difference == -found.difference
-    if abs(found.p - 0.05) > 1e-9:
-        assert bool(found.p < 0.05) == bool(found.low > 0 or found.high < 0)
+    result, swapped = paired(a, b), paired(b, a)
+    assert swapped.p == close(float(result.p), nan_ok=True)
+    assert swapped.difference == -result.difference
+    if abs(result.p - 0.05) > 1e-9:
+        assert bool(result.p < 0.05) == bool(result.low > 0 or result.high < 0)
 
 
 def test_the_corrected_test_by_hand() -> None:
     # differences 0.02, 0.03, 0.01, 0.05: mean 0.0275, variance 0.00029167; t = 2.108 with 3 degrees
-    found = paired([0.80, 0.82, 0.81, 0.85], [0.78, 0.79, 0.80, 0.80])
-    assert found.difference / math.sqrt(0.000291667 * (1 / 4 + 1 / 3)) == close(2.1083, rel=1e-4)
-    assert found.p == close(0.1256, abs=1e-4)
-    assert found.wins == 4
+    comparison = paired([0.80, 0.82, 0.81, 0.85], [0.78, 0.79, 0.80, 0.80])
+    assert comparison.difference / math.sqrt(0.000291667 * (1 / 4 + 1 / 3)) == close(2.1083, rel=1e-4)
+    assert comparison.p == close(0.1256, abs=1e-4)
+    assert comparison.wins == 4
 
 
 def test_equal_differences_have_no_interval() -> None:
@@ -404,9 +404,9 @@ def test_equal_differences_have_no_interval() -> None:
 
 
 def test_one_seed_or_nan_cannot_be_compared() -> None:
-    one = paired([0.4], [0.3])
-    assert one.difference == close(0.1)
-    assert np.isnan([one.low, one.high, one.p]).all()
+    comparison = paired([0.4], [0.3])
+    assert comparison.difference == close(0.1)
+    assert np.isnan([comparison.low, comparison.high, comparison.p]).all()
     assert np.isnan(paired([0.4], [0.4]).p)
     some = paired([[0.4, np.nan, 0.3], [0.4, 0.5, 0.3]], [0.1, 0.2, 0.1])
     assert np.isnan([some.difference[0], some.low[0], some.high[0], some.p[0]]).all()
@@ -431,8 +431,8 @@ def test_holm_agrees_with_statsmodels(p_values) -> None:
 
 
 def test_holm_leaves_nan_alone_and_keeps_the_shape() -> None:
-    found = holm([[0.01, np.nan], [0.04, 0.03]])
-    np.testing.assert_allclose(found, [[0.03, np.nan], [0.06, 0.06]])
+    adjusted = holm([[0.01, np.nan], [0.04, 0.03]])
+    np.testing.assert_allclose(adjusted, [[0.03, np.nan], [0.06, 0.06]])
     assert holm([]).tolist() == []
     assert np.isnan(holm([np.nan])).all()
     with pytest.raises(InputError, match="p_values must be from 0 to 1"):
@@ -455,10 +455,10 @@ def test_intervals_hold_the_truth_in_95_per_cent(sizes) -> None:
 def test_the_interval_of_the_extreme_pair_holds_the_truth_in_at_least_95_per_cent(sizes, same) -> None:
     rng = np.random.default_rng(8)
     rates = rng.uniform(*simulations.RATES, (2000, 1 if same else len(sizes))) * np.ones(len(sizes))
-    found = simulations.of_extremes(rates, sizes, rng)
-    assert min(found["ratio"], found["difference"]) >= 0.935
+    result = simulations.of_extremes(rates, sizes, rng)
+    assert min(result["ratio"], result["difference"]) >= 0.935
     if same and len(sizes) > 2:  # without the adjustment, equals are called unequal
-        assert found["picked pair, not adjusted"] < 0.9
+        assert result["picked pair, not adjusted"] < 0.9
 
 
 def test_equals_are_called_different_seldom_and_without_the_correction_often() -> None:
@@ -490,10 +490,10 @@ def test_at_no_pair_of_rates_does_an_interval_fail_badly(sizes) -> None:
 @pytest.mark.parametrize(("rows", "seeds"), [(300, 5), (300, 10), (300, 30), (1000, 10)])
 def test_the_correction_keeps_its_level_over_seeds(rows, seeds) -> None:
     values = simulations.seeds_of_equals(2000, rows, seeds, np.random.default_rng(11))
-    for metric, mine in values.items():
-        found = simulations.of_seeds(mine, 1 / 3)
-        assert found["called different"] <= 0.06, metric
-        assert found["mean"] >= 0.94, metric
+    for metric, own in values.items():
+        result = simulations.of_seeds(own, 1 / 3)
+        assert result["called different"] <= 0.06, metric
+        assert result["mean"] >= 0.94, metric
     assert simulations.of_seeds(values["accuracy"], 0)["called different"] >= 0.1
 
 

@@ -18,8 +18,8 @@ from fairfate.fairness import metrics
 def predictions(draw: st.DrawFn, groups: int = 2) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     n = draw(st.integers(4, 60))
     bits = arrays.arrays(np.int64, n, elements=st.integers(0, 1))
-    of = arrays.arrays(np.int64, n, elements=st.integers(0, groups - 1))
-    return draw(bits), draw(bits), draw(of)
+    value = arrays.arrays(np.int64, n, elements=st.integers(0, groups - 1))
+    return draw(bits), draw(bits), draw(value)
 
 
 @st.composite
@@ -220,10 +220,10 @@ def test_statistics_add_up_over_clients() -> None:
 def test_published_ratio_is_zero_where_one_count_is(published: str) -> None:
     """Of two groups alike, one whose accepted or rejected rows (of label 1) are none."""
     metric = metrics.METRICS[published]
-    alike = np.array([[[5, 5], [5, 5]], [[5, 5], [5, 5]]])
-    assert metric(alike) == 1
+    same = np.array([[[5, 5], [5, 5]], [[5, 5], [5, 5]]])
+    assert metric(same) == 1
     for group in (0, 1):
-        nobody, everybody = alike.copy(), alike.copy()
+        nobody, everybody = same.copy(), same.copy()
         nobody[group, :, 1] = 0
         everybody[group, :, 0] = 0
         assert metric(nobody) == 0
@@ -271,18 +271,18 @@ def test_a_single_group_has_equal_rates() -> None:
 @pytest.mark.parametrize("rule", [metrics.SHRUNK, metrics.COUNTED])
 def test_many_models_are_measured_at_once_where_groups_are_small(name: str, rule) -> None:
     every = np.array([THREE, THREE[[1, 1, 2]] * [[[3]], [[1]], [[1]]], THREE * 0 + [[3, 0], [2, 0]]])
-    found = rule[name](11.0, every)
-    np.testing.assert_array_equal(found, [rule[name](11.0, counts) for counts in every])
-    assert len(set(found.tolist())) > 1
+    result = rule[name](11.0, every)
+    np.testing.assert_array_equal(result, [rule[name](11.0, counts) for counts in every])
+    assert len(set(result.tolist())) > 1
 
 
 def test_published_ratios_of_many_models_and_of_the_smallest_counts() -> None:
     # TPR 1/2 and 1/2; then nobody with label 1 is accepted, or rejected
-    one = np.array([[[5, 5], [1, 1]], [[5, 5], [1, 1]]])
-    nobody, everybody = one.copy(), one.copy()
+    first = np.array([[[5, 5], [1, 1]], [[5, 5], [1, 1]]])
+    nobody, everybody = first.copy(), first.copy()
     nobody[:, 1] = [2, 0]
     everybody[:, 1] = [0, 2]
-    assert metrics.eo_published(np.array([one, nobody, everybody])).tolist() == [1, 0, 0]
+    assert metrics.eo_published(np.array([first, nobody, everybody])).tolist() == [1, 0, 0]
 
 
 def test_two_rows_that_are_right_correlate_wholly() -> None:
@@ -294,5 +294,5 @@ def test_which_groups_count_depends_on_each_model_alone() -> None:
     """A third group of 2 among 100 rows; the same of 100 times as many; and one large group alone."""
     few = np.array([[[24, 24], [0, 0]], [[40, 10], [0, 0]], [[0, 2], [0, 0]]])
     alone = few * np.array([1, 0, 0])[:, None, None]
-    found = metrics.COUNTED["sp"](1, np.stack([few, 100 * few, alone]))
-    np.testing.assert_allclose(found, [0.2, 0.2, np.nan])
+    result = metrics.COUNTED["sp"](1, np.stack([few, 100 * few, alone]))
+    np.testing.assert_allclose(result, [0.2, 0.2, np.nan])

@@ -45,14 +45,14 @@ def test_combinations_by_hand() -> None:
         return np.stack([[[20000 - fp[g], fp[g]], [10000 - tp[g], tp[g]]] for g in range(2)]).astype(np.int64)
 
     rows = np.stack([of(0.95, 0.7), of(0.9, 0.8), of(0.99, 0.6), of(0.97, 0.72)])
-    found = {
+    results = {
         text: bind(text, TWO)(rows) for text in ("sp", "eo", "sp+eo", "worst(sp, eo)", "geometric(sp, eo)")
     }
-    np.testing.assert_allclose(found["sp"], [0.95, 0.9, 0.99, 0.97], atol=1e-4)
-    np.testing.assert_allclose(found["sp+eo"], [0.825, 0.85, 0.795, 0.845], atol=1e-4)
-    np.testing.assert_allclose(found["worst(sp, eo)"], [0.7, 0.8, 0.6, 0.72], atol=1e-4)
+    np.testing.assert_allclose(results["sp"], [0.95, 0.9, 0.99, 0.97], atol=1e-4)
+    np.testing.assert_allclose(results["sp+eo"], [0.825, 0.85, 0.795, 0.845], atol=1e-4)
+    np.testing.assert_allclose(results["worst(sp, eo)"], [0.7, 0.8, 0.6, 0.72], atol=1e-4)
     np.testing.assert_allclose(
-        found["geometric(sp, eo)"], [0.815475, 0.848528, 0.770714, 0.835703], atol=1e-4
+        results["geometric(sp, eo)"], [0.815475, 0.848528, 0.770714, 0.835703], atol=1e-4
     )
 
 
@@ -225,8 +225,8 @@ def test_a_term_without_a_weight_has_one_of_one() -> None:
 
 def test_the_largest_difference_of_several_keeps_its_sign() -> None:
     # sp: .2 - .4; eo: .5 - .75; the other way round in the second, and undefined in the third
-    one = np.array([[[70, 10], [10, 10]], [[50, 10], [10, 30]]])
-    every = np.stack([one, one[::-1], one])
+    first = np.array([[[70, 10], [10, 10]], [[50, 10], [10, 30]]])
+    every = np.stack([first, first[::-1], first])
     every[2, 0, 1] = 0
     both = bind("worst(sp, eo)", TWO, difference=True)
     np.testing.assert_allclose(both(every), [-0.25, 0.25, np.nan])
@@ -244,32 +244,32 @@ def test_only_differences_of_rates_have_a_sign(text: str) -> None:
 
 
 def test_other_differences_may_be_given() -> None:
-    found = bind("sp", TWO, difference=True, gaps={"sp": metrics.sp_diff})(counts(2))
-    np.testing.assert_array_equal(found, metrics.sp_diff(counts(2)))
+    result = bind("sp", TWO, difference=True, gaps={"sp": metrics.sp_diff})(counts(2))
+    np.testing.assert_array_equal(result, metrics.sp_diff(counts(2)))
 
 
 @pytest.mark.parametrize(("name", "least"), [("sp", 8), ("eo", 3), ("eqo", 3)])
 def test_a_rate_needs_so_many_rows_behind_it(name: str, least: int) -> None:
     """Groups of 10 + 6 and of 5 + 3 rows by label; the smallest behind a rate are 8, 3 and 3."""
-    one = np.array([[[6, 4], [3, 3]], [[3, 2], [1, 2]]])
-    assert bind(name, TWO, least=least)(one) == metrics.METRICS[name](one)
-    assert np.isnan(bind(name, TWO, least=least + 1)(one))
-    assert bind("accuracy", TWO, least=1000)(one) == metrics.accuracy(one)
-    both = np.stack([one, 2 * one])
+    first = np.array([[[6, 4], [3, 3]], [[3, 2], [1, 2]]])
+    assert bind(name, TWO, least=least)(first) == metrics.METRICS[name](first)
+    assert np.isnan(bind(name, TWO, least=least + 1)(first))
+    assert bind("accuracy", TWO, least=1000)(first) == metrics.accuracy(first)
+    both = np.stack([first, 2 * first])
     assert np.isnan(bind(name, TWO, least=least + 1)(both)).tolist() == [True, False]
 
 
 def test_a_geometric_mean_by_hand() -> None:
-    one = np.array([[[70, 10], [10, 10]], [[50, 10], [10, 30]]])  # sp 1/2, eo 2/3, accuracy 4/5
-    found = bind("geometric(sp, eo, accuracy)", TWO)(np.stack([one, one]))
-    np.testing.assert_allclose(found, [(1 / 2 * 2 / 3 * 4 / 5) ** (1 / 3)] * 2)
+    first = np.array([[[70, 10], [10, 10]], [[50, 10], [10, 30]]])  # sp 1/2, eo 2/3, accuracy 4/5
+    result = bind("geometric(sp, eo, accuracy)", TWO)(np.stack([first, first]))
+    np.testing.assert_allclose(result, [(1 / 2 * 2 / 3 * 4 / 5) ** (1 / 3)] * 2)
 
 
 def test_a_rule_for_small_groups_counts_from_any_number_above_zero_on() -> None:
     every = counts(4)
     for number in (0.5, 1, 20):
-        found = bind(f"eo@sex*race[shrink={number}]", FOUR)(every)
-        np.testing.assert_array_equal(found, metrics.SHRUNK["eo"](number, every))
+        result = bind(f"eo@sex*race[shrink={number}]", FOUR)(every)
+        np.testing.assert_array_equal(result, metrics.SHRUNK["eo"](number, every))
     np.testing.assert_array_equal(bind("eo@sex*race", FOUR)(every), metrics.SHRUNK["eo"](20, every))
     np.testing.assert_array_equal(bind("eo@sex*race[shrink=0]", FOUR)(every), metrics.eo(every))
     np.testing.assert_array_equal(

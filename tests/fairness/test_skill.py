@@ -27,7 +27,7 @@ def skill(table: Table, encode: str = "onehot") -> np.ndarray:
     """(2, 2) AUC and MCC of FedAvg and of logistic regression on the test rows, means over seeds."""
     config = Config(partition="random", strategies=("fedavg",), encode=encode)
     plan = resolve(config, table)
-    found = []
+    results = []
     for seed in SEEDS:
         streams = Streams(seed)
         federation = build(table, plan.partition, plan.clients, streams)
@@ -39,10 +39,10 @@ def skill(table: Table, encode: str = "onehot") -> np.ndarray:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # not converged to the last digit
             central = LogisticRegression(max_iter=300).fit(x[train], y[train]).predict_proba(x[test])[:, 1]
-        found.append(
+        results.append(
             [[roc_auc_score(y[test], p), matthews_corrcoef(y[test], p > 0.5)] for p in (ours, central)]
         )
-    mean: np.ndarray = np.mean(found, axis=0)
+    mean: np.ndarray = np.mean(results, axis=0)
     return mean
 
 

@@ -49,19 +49,19 @@ def brute_force(found: list[np.ndarray], fairness: metrics.Metric, tolerance: fl
 @given(st.integers(0, 500), st.sampled_from(["sp", "eo", "eqo"]), st.sampled_from([0.0, 0.05, 0.3]))
 def test_the_chosen_thresholds_are_the_best_of_all(seed: int, metric: str, tolerance: float) -> None:
     rng = np.random.default_rng(seed)
-    found = margins(tuple(rng.integers(1, 8, 4)), seed)
+    result = margins(tuple(rng.integers(1, 8, 4)), seed)
     fairness = metrics.FAIRNESS[metric]
-    counts = apply(found, choose_from_scores(found, fairness, tolerance, 0.0, "best"))
-    expected = brute_force(found, fairness, tolerance)
+    counts = apply(result, choose_from_scores(result, fairness, tolerance, 0.0, "best"))
+    expected = brute_force(result, fairness, tolerance)
     assert (float(fairness(counts)), float(metrics.accuracy(counts))) == pytest.approx(expected)
 
 
 def test_three_groups_have_three_thresholds() -> None:
-    found = margins((30, 30, 20, 25, 9, 14), 1)
-    thresholds = choose_from_scores(found, metrics.sp, 0.1, 0.0, "best")
+    result = margins((30, 30, 20, 25, 9, 14), 1)
+    thresholds = choose_from_scores(result, metrics.sp, 0.1, 0.0, "best")
     assert thresholds.shape == (3,)
-    plain = apply(found, np.zeros(3))
-    assert metrics.sp(apply(found, thresholds)) > metrics.sp(plain)
+    plain = apply(result, np.zeros(3))
+    assert metrics.sp(apply(result, thresholds)) > metrics.sp(plain)
 
 
 def test_margins_are_the_log_odds_of_plain_numpy() -> None:
@@ -69,13 +69,13 @@ def test_margins_are_the_log_odds_of_plain_numpy() -> None:
     federation = build(table, parse_partition("random"), 3, Streams(1))
     model = Mlp(6, (7,))
     params = Streams(2).weights(model.num_parameters).astype(np.float32)
-    found = model.margins(params, federation.test)
+    result = model.margins(params, federation.test)
     _, _, test = Streams(1).split(200)
     x = federation.encoder.transform(table.features[test])
     p = mlp.probabilities(model.arrays(params), x)
     for cell in range(4):
         expected = np.log(p / (1 - p))[table.cell[test] == cell]
-        np.testing.assert_allclose(found[cell], expected, atol=1e-4)
+        np.testing.assert_allclose(result[cell], expected, atol=1e-4)
 
 
 def test_zero_thresholds_are_the_models_own_predictions() -> None:
@@ -89,16 +89,16 @@ def test_zero_thresholds_are_the_models_own_predictions() -> None:
 
 @given(st.integers(0, 500), st.sampled_from(["own", "best"]), st.sampled_from([0.0, 0.8, 1.0]))
 def test_accuracy_and_skill_to_be_kept_are_kept(seed: int, against: str, keep: float) -> None:
-    found = margins((60, 40, 30, 50), seed)
-    own = apply(found, np.zeros(2))
+    result = margins((60, 40, 30, 50), seed)
+    own = apply(result, np.zeros(2))
     for rows in ("scores", "histogram"):
         rule = (metrics.sp, 0.05, keep, against)
         chosen = (
-            choose_from_scores(found, *rule)
+            choose_from_scores(result, *rule)
             if rows == "scores"
-            else choose_from_histogram(histogram(found), *rule)
+            else choose_from_histogram(histogram(result), *rule)
         )
-        after = apply(found, chosen)
+        after = apply(result, chosen)
         if against == "own":
             assert metrics.accuracy(after) >= metrics.accuracy(own) - 0.05 - 1e-12
             assert metrics.sp(after) >= metrics.sp(own) - 1e-12
@@ -108,27 +108,27 @@ def test_accuracy_and_skill_to_be_kept_are_kept(seed: int, against: str, keep: f
 
 
 def test_histograms_of_clients_add_up_and_say_what_the_scores_say() -> None:
-    found = margins((400, 300, 350, 500), 3)
-    halves = [[cell[:100] for cell in found], [cell[100:] for cell in found]]
+    result = margins((400, 300, 350, 500), 3)
+    halves = [[cell[:100] for cell in result], [cell[100:] for cell in result]]
     together = histogram(halves[0]) + histogram(halves[1])
-    np.testing.assert_array_equal(together, histogram(found))
+    np.testing.assert_array_equal(together, histogram(result))
     assert together.shape == (2, 2, BINS)
     assert together.sum() == 1550
     rule = (metrics.sp, 0.02, 0.8, "own")
-    from_bins = apply(found, choose_from_histogram(together, *rule))
-    from_rows = apply(found, choose_from_scores(found, *rule))
-    assert metrics.sp(from_bins) > metrics.sp(apply(found, np.zeros(2))) + 0.05
+    from_bins = apply(result, choose_from_histogram(together, *rule))
+    from_rows = apply(result, choose_from_scores(result, *rule))
+    assert metrics.sp(from_bins) > metrics.sp(apply(result, np.zeros(2))) + 0.05
     assert metrics.sp(from_bins) == pytest.approx(metrics.sp(from_rows), abs=0.05)
 
 
 def test_the_histogram_counts_a_cuts_rows_as_the_scores_do() -> None:
     """Whatever thresholds are chosen from bins, their counts are those of the rows behind them."""
-    found = margins((50, 60, 40, 30), 8)
-    chosen = choose_from_histogram(histogram(found), metrics.eo, 0.3, 0.0, "best")
-    after = apply(found, chosen)
+    result = margins((50, 60, 40, 30), 8)
+    chosen = choose_from_histogram(histogram(result), metrics.eo, 0.3, 0.0, "best")
+    after = apply(result, chosen)
     assert after.sum() == 180
     for g in range(2):
-        accepted = [(cell > chosen[g]).sum() for cell in found[2 * g : 2 * g + 2]]
+        accepted = [(cell > chosen[g]).sum() for cell in result[2 * g : 2 * g + 2]]
         assert after[g, :, 1].tolist() == accepted
 
 
@@ -155,8 +155,8 @@ def test_a_step_has_its_own_rows() -> None:
     after = steps[(steps["strategy"] == "fedavg+thresholds") & (steps["split"] == "validation")]
     merged = after.merge(plain, on="seed", suffixes=("", "_plain"))
     for metric in ("eo", "sp"):
-        mine = merged[merged["metric"] == metric]
-        assert (mine["accuracy"] >= mine["accuracy_plain"] - 0.1001).all()
+        own = merged[merged["metric"] == metric]
+        assert (own["accuracy"] >= own["accuracy_plain"] - 0.1001).all()
 
 
 @pytest.mark.parametrize("groups", [4, 6, 12])
@@ -172,10 +172,10 @@ def test_many_groups_get_thresholds_one_after_another(groups: int, metric: str, 
     ]
     fairness, rule = metrics.FAIRNESS[metric], (0.02, 0.8, "own")
     if histograms:
-        found = choose_from_histogram(histogram(margins), fairness, *rule)
+        thresholds = choose_from_histogram(histogram(margins), fairness, *rule)
     else:
-        found = choose_from_scores(margins, fairness, *rule)
-    before, after = apply(margins, np.zeros(groups)), apply(margins, found)
+        thresholds = choose_from_scores(margins, fairness, *rule)
+    before, after = apply(margins, np.zeros(groups)), apply(margins, thresholds)
     assert fairness(after) > max(fairness(before), 0.9 if metric != "eqo" else 0.8)
     assert metrics.accuracy(after) >= metrics.accuracy(before) - 0.02 - 1e-9
     assert metrics.mcc(after) > 0.5

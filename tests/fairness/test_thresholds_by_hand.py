@@ -40,10 +40,10 @@ def test_a_score_on_an_edge_is_in_the_bin_below_it() -> None:
 
 
 def test_counts_of_thresholds_from_bins_are_those_of_the_rows() -> None:
-    found = margins((50, 60, 40, 30, 20, 10), 8)
+    result = margins((50, 60, 40, 30, 20, 10), 8)
     chosen = np.array([EDGES[3], EDGES[127], EDGES[200]], dtype=np.float64)
-    counted = apply_to_histogram(histogram(found), chosen)
-    np.testing.assert_array_equal(counted, apply(found, chosen))
+    counted = apply_to_histogram(histogram(result), chosen)
+    np.testing.assert_array_equal(counted, apply(result, chosen))
     assert counted.dtype == np.int64
 
 
@@ -64,15 +64,15 @@ def test_thresholds_to_try_by_hand(scores, count: int, expected) -> None:
 
 def tried(monkeypatch: pytest.MonkeyPatch, choose, given) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """The thresholds of each group that are tried, and their counts."""
-    seen = []
+    calls = []
 
     def note(cuts, counts, *rule):
-        seen.append((cuts, counts))
+        calls.append((cuts, counts))
         return np.zeros(len(cuts))
 
     monkeypatch.setattr(thresholds, "_choose", note)
     choose(given, metrics.sp, 0.02, 0.8, "own")
-    return seen[0]
+    return calls[0]
 
 
 @pytest.mark.parametrize(("groups", "each"), [(1, 103**2), (2, 103), (3, 22), (4, 103), (6, 103)])
@@ -80,16 +80,16 @@ def test_as_many_thresholds_are_tried_as_there_is_time_for(monkeypatch, groups: 
     """About 103^2 combinations: 22^3 with three groups; one after another, 103 again."""
     cells = [np.arange(k, 24_000, 2 * groups, dtype=np.float32) for k in range(2 * groups)]
     cuts, counts = tried(monkeypatch, choose_from_scores, cells)
-    assert [len(of) for of in cuts] == [each] * groups
+    assert [len(value) for value in cuts] == [each] * groups
     for g in range(groups):
         direct = [[[(c <= t).sum(), (c > t).sum()] for c in cells[2 * g : 2 * g + 2]] for t in cuts[g][::9]]
         assert counts[g][::9].tolist() == direct
 
 
 def test_thresholds_of_a_group_lie_between_its_own_scores(monkeypatch) -> None:
-    cells = [np.float32(of) for of in ([10, 11], [12], [20], [22, 26], [30], [31])]
+    cells = [np.float32(value) for value in ([10, 11], [12], [20], [22, 26], [30], [31])]
     cuts, _ = tried(monkeypatch, choose_from_scores, cells)
-    assert [of.tolist() for of in cuts] == [
+    assert [value.tolist() for value in cuts] == [
         [9, 10.5, 11.5, 13, 0],
         [19, 21, 24, 27, 0],
         [29, 30.5, 32, 0],
@@ -123,20 +123,20 @@ def test_ends_of_bins_follow_the_ranks_of_the_rows(monkeypatch) -> None:
 
 
 def chosen(cuts, counts, fairness, tolerance=0.0, keep=0.0, against="own") -> list[float]:
-    found = thresholds._choose(
-        [np.array(of, dtype=float) for of in cuts],
-        [np.array(of) for of in counts],
+    result = thresholds._choose(
+        [np.array(value, dtype=float) for value in cuts],
+        [np.array(value) for value in counts],
         fairness,
         tolerance,
         keep,
         against,
     )
-    return found.tolist()
+    return result.tolist()
 
 
 def of_one(values: dict[int, float]):
     """Fairness of one group by how many rows with label 1 it rejects."""
-    return lambda counts: np.array([values[int(of[0, 1, 0])] for of in counts], dtype=float)
+    return lambda counts: np.array([values[int(value[0, 1, 0])] for value in counts], dtype=float)
 
 
 # one group of 10 rows with label 0 and 10 with label 1; its own decisions (the cut at 0) are right for 16
@@ -204,7 +204,7 @@ def test_of_two_equal_groups_the_first_changes() -> None:
     counts = [[[[8, 2], [2, 8]], [[9, 1], [3, 7]]]] * 2
 
     def one_of_them(together: np.ndarray) -> np.ndarray:
-        return np.array([float(of[:, 1, 0].sum() == 5) for of in together])
+        return np.array([float(value[:, 1, 0].sum() == 5) for value in together])
 
     assert chosen([[0.0, 1.0]] * 2, counts, one_of_them, 1.0) == [1.0, 0.0]
 
@@ -213,15 +213,15 @@ def test_of_two_equal_groups_the_first_changes() -> None:
 def test_all_combinations_are_tried_for_up_to_three_groups(monkeypatch, groups: int, in_turn: bool) -> None:
     asked = []
     monkeypatch.setattr(thresholds, "_one_by_one", lambda own, *given: asked.append(own) or own)
-    found = margins((9, 9) * groups, 2)
-    choose_from_scores(found, metrics.sp, 0.1, 0.0, "own")
+    result = margins((9, 9) * groups, 2)
+    choose_from_scores(result, metrics.sp, 0.1, 0.0, "own")
     assert (len(asked) == 1) == in_turn
 
 
 def one_by_one(counts: list, best) -> np.ndarray:
-    cuts = [np.arange(len(of), dtype=float) for of in counts]
+    cuts = [np.arange(len(value), dtype=float) for value in counts]
     return thresholds._one_by_one(
-        np.zeros(len(counts), dtype=int), cuts, [np.array(of) for of in counts], best
+        np.zeros(len(counts), dtype=int), cuts, [np.array(value) for value in counts], best
     )
 
 
@@ -234,10 +234,10 @@ RISING = [
 
 def test_equal_rates_for_all_groups_are_where_the_search_begins() -> None:
     """Selection rates of 1, .7, 0 and of 1, .7, .4, 0; of label 1, of 1, .8, 0 and of none, taken as 0."""
-    seen = []
+    calls = []
 
     def best(picks: np.ndarray) -> np.ndarray:
-        seen.append(picks.tolist())
+        calls.append(picks.tolist())
         return picks[0]
 
     one_by_one(RISING, best)
@@ -247,22 +247,22 @@ def test_equal_rates_for_all_groups_are_where_the_search_begins() -> None:
         for rate in rates
         for w in range(101)
     ]
-    assert seen[0] == [[0, 0], *nearest]
+    assert calls[0] == [[0, 0], *nearest]
 
 
 @pytest.mark.parametrize(("wanted", "calls"), [((2, 3), 1 + 2 * 2), ((0, 3), 1 + 2 * 2), ((0, 0), 1 + 2)])
 def test_groups_are_improved_in_turn_until_nothing_changes(wanted: tuple[int, int], calls: int) -> None:
     """Each pass asks once for each group; the last one changes nothing. The first call is for the start."""
-    seen = []
+    observations = []
 
     def best(picks: np.ndarray) -> np.ndarray:
-        seen.append(picks.tolist())
-        return picks[0] if len(seen) == 1 else picks[np.abs(picks - wanted).sum(axis=1).argmin()]
+        observations.append(picks.tolist())
+        return picks[0] if len(observations) == 1 else picks[np.abs(picks - wanted).sum(axis=1).argmin()]
 
     assert tuple(one_by_one(RISING, best)) == wanted
-    assert len(seen) == calls
-    assert seen[1] == [[0, 0], [1, 0], [2, 0]]
-    assert seen[2] == [[wanted[0], k] for k in range(4)]
+    assert len(observations) == calls
+    assert observations[1] == [[0, 0], [1, 0], [2, 0]]
+    assert observations[2] == [[wanted[0], k] for k in range(4)]
 
 
 def test_a_search_without_an_end_has_one() -> None:
@@ -287,34 +287,34 @@ def test_where_skill_is_undefined_it_rules_nothing_out() -> None:
 @pytest.mark.parametrize("metric", ["sp", "eo"])
 def test_no_other_threshold_of_one_group_alone_is_better(monkeypatch, groups: int, metric: str) -> None:
     """Whether all combinations are tried, or one group after another."""
-    found = margins(tuple(range(30, 30 + 10 * groups, 5)), 4)
-    cuts, _ = tried(monkeypatch, choose_from_scores, found)
+    result = margins(tuple(range(30, 30 + 10 * groups, 5)), 4)
+    cuts, _ = tried(monkeypatch, choose_from_scores, result)
     monkeypatch.undo()
     fairness = metrics.FAIRNESS[metric]
-    picked = choose_from_scores(found, fairness, 0.1, 0.5, "own")
-    own = apply(found, np.zeros(groups))
+    picked = choose_from_scores(result, fairness, 0.1, 0.5, "own")
+    own = apply(result, np.zeros(groups))
 
     def worth(of: np.ndarray) -> tuple[float, float]:
         kept = metrics.balanced_accuracy(of) - 0.5 >= 0.5 * (metrics.balanced_accuracy(own) - 0.5)
         good = kept and metrics.accuracy(of) >= metrics.accuracy(own) - 0.1
         return float(fairness(of)) if good else -2.0, float(metrics.accuracy(of))
 
-    best = worth(apply(found, picked))
+    best = worth(apply(result, picked))
     assert best[0] > worth(own)[0]
     for g in range(groups):
         for cut in cuts[g]:
             other = picked.copy()
             other[g] = cut
-            assert worth(apply(found, other)) <= best
+            assert worth(apply(result, other)) <= best
 
 
 def test_one_after_another_begins_with_equal_rates_for_all_groups() -> None:
     """Four groups whose scores are far apart: from the model's own decisions, all or nobody of a group, no
     change of one group's threshold helps; equal rates for all do."""
     base = np.arange(-20, 20, dtype=np.float32)
-    found = [base + 100 * g + (10 if label else 0) for g in range(-2, 2) for label in (0, 1)]
-    own = apply(found, np.zeros(4))
+    results = [base + 100 * g + (10 if label else 0) for g in range(-2, 2) for label in (0, 1)]
+    own = apply(results, np.zeros(4))
     assert metrics.sp(own) == 0
-    picked = choose_from_scores(found, metrics.sp, 1.0, 0.0, "own")
-    assert metrics.sp(apply(found, picked)) == 1
-    assert metrics.accuracy(apply(found, picked)) > 0.6
+    picked = choose_from_scores(results, metrics.sp, 1.0, 0.0, "own")
+    assert metrics.sp(apply(results, picked)) == 1
+    assert metrics.accuracy(apply(results, picked)) > 0.6

@@ -47,7 +47,7 @@ LAYERS = ("w1", "b1", "w2", "b2")
 
 def fingerprints(data: str, protocol: str, strategies: tuple[str, ...], folder: Path) -> dict[str, str]:
     """For each strategy, of its final model; for each row of the table, of its metrics in all rounds."""
-    done = fairfate.run(
+    run = fairfate.run(
         data=DATA[data],
         data_dir=os.environ.get("FAIRFATE_DATA"),
         protocol=protocol,
@@ -59,17 +59,17 @@ def fingerprints(data: str, protocol: str, strategies: tuple[str, ...], folder: 
         jobs=1,
         out=folder,
     )
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for file in sorted((folder / "models").iterdir()):
         arrays, about = fairfate.read_model(file)
         layers = b"".join(np.ascontiguousarray(arrays[name]).tobytes() for name in LAYERS)
         if "+" not in about["strategy"]:
-            found[f"model {about['strategy']}"] = hashlib.sha256(layers).hexdigest()[:16]
+            results[f"model {about['strategy']}"] = hashlib.sha256(layers).hexdigest()[:16]
     keys = ["strategy", "metric", "settings"]
-    for key, rows in done.rounds.fillna({"metric": ""}).groupby(keys, sort=False):
+    for key, rows in run.rounds.fillna({"metric": ""}).groupby(keys, sort=False):
         values = rows.sort_values(["split", "round"])[list(METRICS)].to_numpy(np.float64)
-        found[f"metrics {' '.join(key)}"] = hashlib.sha256(values.tobytes()).hexdigest()[:16]
-    return found
+        results[f"metrics {' '.join(key)}"] = hashlib.sha256(values.tobytes()).hexdigest()[:16]
+    return results
 
 
 CASES = [
@@ -92,20 +92,20 @@ def test_a_strategy_alone_gives_the_same(data: str, protocol: str, tmp_path: Pat
     if data != "synthetic" and not os.environ.get("FAIRFATE_DATA"):
         pytest.skip("FAIRFATE_DATA is not set")
     expected = json.loads(FILE.read_text())[f"{data} {protocol}"]
-    found: dict[str, str] = {}
+    results: dict[str, str] = {}
     for number, strategy in enumerate(STRATEGIES):
-        found |= fingerprints(data, protocol, (strategy,), tmp_path / str(number))
-    assert found == expected
+        results |= fingerprints(data, protocol, (strategy,), tmp_path / str(number))
+    assert results == expected
 
 
 def write() -> None:
     """Write the file."""
-    found = {}
+    results = {}
     for data in DATA:
         for protocol in PROTOCOLS:
             with tempfile.TemporaryDirectory() as folder:
-                found[f"{data} {protocol}"] = fingerprints(data, protocol, STRATEGIES, Path(folder))
-    FILE.write_text(json.dumps(found, indent=1) + "\n")
+                results[f"{data} {protocol}"] = fingerprints(data, protocol, STRATEGIES, Path(folder))
+    FILE.write_text(json.dumps(results, indent=1) + "\n")
     sys.stdout.write(f"wrote {FILE}\n")
 
 

@@ -39,8 +39,8 @@ def test_golden_fingerprints_hold_under_other_processors(variables: dict[str, st
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-x", *map(str, named)]
     environment = {**os.environ, **variables, "PYTEST_ADDOPTS": ""}
     environment.pop("PYTEST_XDIST_WORKER", None)
-    done = subprocess.run(
+    process = subprocess.run(
         words, cwd=TESTS.parent, env=environment, capture_output=True, text=True, timeout=900
     )
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert " passed" in done.stdout or "100%" in done.stdout
+    assert process.returncode == 0, process.stdout[-3000:]
+    assert " passed" in process.stdout or "100%" in process.stdout

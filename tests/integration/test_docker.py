@@ -34,7 +34,7 @@ def instructions() -> list[tuple[str, str]]:
 
 
 def given(word: str) -> list[str]:
-    return [rest for found, rest in instructions() if found == word]
+    return [rest for result, rest in instructions() if result == word]
 
 
 def environment() -> dict[str, str]:
@@ -52,9 +52,9 @@ def test_the_image_is_of_a_slim_debian_with_a_python_that_is_tested() -> None:
     """Numba has no wheels for Alpine's C library."""
     tested = re.findall(r"Python :: (3\.\d+)\"", (ROOT / "pyproject.toml").read_text())
     for base in given("FROM"):
-        found = re.fullmatch(r"python:(3\.\d+)-slim-bookworm( AS build)?", base)
-        assert found is not None, base
-        assert found[1] in tested
+        match = re.fullmatch(r"python:(3\.\d+)-slim-bookworm( AS build)?", base)
+        assert match is not None, base
+        assert match[1] in tested
 
 
 def test_containers_do_not_run_as_root() -> None:
@@ -125,10 +125,10 @@ def test_any_other_command_is_run_as_it_is(tmp_path: Path) -> None:
 
 def test_the_servers_certificate_is_for_its_own_loopback_too() -> None:
     """The SuperLink's helper calls it by 127.0.0.1 and checks that name; without it a run never starts."""
-    for place in ("docs/flower.md", "docker/try-keys"):
-        names = re.findall(r"subjectAltName=(DNS:\S+)", (ROOT / place).read_text())
-        assert len(names) == 1, place
-        assert "IP:127.0.0.1" in names[0], place
+    for index in ("docs/flower.md", "docker/try-keys"):
+        names = re.findall(r"subjectAltName=(DNS:\S+)", (ROOT / index).read_text())
+        assert len(names) == 1, index
+        assert "IP:127.0.0.1" in names[0], index
 
 
 def free_ports(number: int) -> list[int]:
@@ -173,10 +173,10 @@ class Containers:
 
     def mounted(self) -> dict[Path, bytes]:
         """What containers only read."""
-        places = [*self.folder.glob("*/keys/**/*"), *self.folder.glob("*/data/**/*"), *self.app.rglob("*")]
+        indices = [*self.folder.glob("*/keys/**/*"), *self.folder.glob("*/data/**/*"), *self.app.rglob("*")]
         return {
             path: path.read_bytes() if path.is_file() else b""
-            for path in places
+            for path in indices
             if "__pycache__" not in path.parts  # which Python leaves out where it may not write
         }
 
@@ -232,9 +232,9 @@ class Containers:
             time.sleep(0.3)
 
     def operator(self, *words: str) -> str:
-        done = self.run("operator", "operator", *words)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        run = self.run("operator", "operator", *words)
+        assert run.returncode == 0, run.stdout + run.stderr
+        return run.stdout
 
     def stop(self, name: str) -> int:
         process = self.processes.pop(name)
@@ -302,6 +302,6 @@ def test_a_federation_of_containers_on_this_machine(containers: Containers) -> N
 
 def test_a_site_without_a_study_does_not_start(containers: Containers) -> None:
     (containers.folder / "north" / "keys" / "study.toml").unlink()
-    done = containers.run("north", "site")
-    assert done.returncode == 2
-    assert "study must be a file" in done.stderr
+    run = containers.run("north", "site")
+    assert run.returncode == 2
+    assert "study must be a file" in run.stderr

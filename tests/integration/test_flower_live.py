@@ -37,23 +37,23 @@ def wait_for(what: Callable[[], bool], seconds: float, said: str) -> None:
 
 def processes_of(folder: Path) -> list[int]:
     """Processes whose command line or environment names a folder."""
-    found = []
+    results = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             text = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
         except OSError:
             continue
         if str(folder).encode() in text and int(entry.name) != os.getpid():
-            found.append(int(entry.name))
-    return found
+            results.append(int(entry.name))
+    return results
 
 
 @pytest.fixture
 def ready(tmp_path: Path) -> Iterator[ReadyApp]:
     """An app of two sites; nothing that it has started is left at the end."""
     app = ReadyApp(tmp_path / "three-wards")
-    for place in ("sites/west.toml", "data/sites/west.csv"):
-        (app.folder / place).unlink()
+    for index in ("sites/west.toml", "data/sites/west.csv"):
+        (app.folder / index).unlink()
     yield app
     end = time.monotonic() + 20
     while (left := processes_of(tmp_path)) and time.monotonic() < end:
@@ -188,13 +188,13 @@ def foreign_certificate(here: Any, folder: Path) -> Path:
 def only_the_proxy_is_open(here: Any) -> None:
     """The SuperLink, the forwarders and the SuperNodes listen to this machine alone."""
     listening = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    mine = {here.port, *here.forwarders.values()}
+    own = {here.port, *here.forwarders.values()}
     for words in listening:
         address, _, port = words[1].partition(":")
-        if words[3] == "0A" and int(port, 16) in mine:
+        if words[3] == "0A" and int(port, 16) in own:
             assert address == "0100007F", "on loopback only"
-            mine.remove(int(port, 16))
-    assert not mine
+            own.remove(int(port, 16))
+    assert not own
 
 
 def refuse_strangers(here: Any, ready: ReadyApp) -> None:
@@ -236,9 +236,9 @@ def refuse_a_site_as_operator(here: Any, ready: ReadyApp) -> None:
         for words in attempts
     ]
     for words, call in zip(attempts, calls, strict=True):
-        said, _ = call.communicate(timeout=60)
-        assert call.returncode != 0, (words, said)
-        assert "403" in said, (words, said)
+        text, _ = call.communicate(timeout=60)
+        assert call.returncode != 0, (words, text)
+        assert "403" in text, (words, text)
     here.environment = operator
     assert here.flwr("list", "here", "--format", "json").count("run-id") == 0
 
@@ -279,17 +279,17 @@ def refuse_foreign_code(here: Any, ready: ReadyApp, tmp_path: Path) -> None:
 def refuse_to_run_without_a_study(here: Any) -> None:
     """A server whose study is not there, or not named: it asks nobody anything."""
     known = here.always
-    for here.always, said in (
+    for here.always, text in (
         ("study='/nowhere'", "study must be a file"),
         ("study=''", "unless the run is"),
     ):
         run = here.submit("rounds=1 max-wait=5.0")
         assert here.wait(run, 120) == "finished:failed"
-        assert said in " ".join(here.log(run).split())
+        assert text in " ".join(here.log(run).split())
     here.always = known
     for site in ("north", "south"):
-        told = here.run(f"fairfate flower log {site}/site.toml --refused", cwd=here.folder)
-        assert "no sealed message" not in " ".join(told.split())
+        finished_run = here.run(f"fairfate flower log {site}/site.toml --refused", cwd=here.folder)
+        assert "no sealed message" not in " ".join(finished_run.split())
 
 
 def survive_a_killed_supernode(here: Any, ready: ReadyApp) -> None:
@@ -372,7 +372,7 @@ def test_the_script_finds_mistakes_before_it_starts_anything(
     project = ready.folder / "pyproject.toml"
     project.write_text(project.read_text().replace("rounds = 20", "ronds = 20"))
     script = str(ready.folder / "deploy_here.py")
-    done = subprocess.run([sys.executable, script, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == code
-    assert said in done.stderr
+    process = subprocess.run([sys.executable, script, *words], capture_output=True, text=True, check=False)
+    assert process.returncode == code
+    assert said in process.stderr
     assert not (ready.folder / "deployment").exists()

@@ -88,11 +88,11 @@ def test_killed_worker_is_named_by_its_signal(tmp_path: Path) -> None:
 def test_a_script_without_a_guard_gets_a_message(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import fairfate\nfairfate.run(data='synthetic:rows=200', rounds=2, jobs=2, out='o')\n")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
     )
-    assert "jobs must be 1 in a script without the guard if __name__ == '__main__':" in done.stderr
-    assert done.stderr.count("Traceback") == 1  # the script's own; none of its workers
+    assert "jobs must be 1 in a script without the guard if __name__ == '__main__':" in process.stderr
+    assert process.stderr.count("Traceback") == 1  # the script's own; none of its workers
 
 
 def test_second_run_into_a_folder_gets_an_error_that_names_the_first(tmp_path: Path) -> None:
@@ -111,17 +111,17 @@ def test_a_reader_that_goes_away_is_not_an_error(tmp_path: Path) -> None:
     quick = "run --data synthetic:rows=200 --rounds 2 --seeds 1 --jobs 1"
     for command in ("strategies", quick, "data list"):
         words = f"set -o pipefail; {sys.executable} -m fairfate {command} | head -c 1"
-        done = subprocess.run(
+        process = subprocess.run(
             ["bash", "-c", words], cwd=tmp_path, capture_output=True, text=True, check=False
         )
-        assert (done.returncode, done.stderr) == (0, ""), command
+        assert (process.returncode, process.stderr) == (0, ""), command
     closed = f"exec 1>&-; {sys.executable} -m fairfate strategies"
-    done = subprocess.run(["bash", "-c", closed], capture_output=True, text=True, check=False)
-    assert "Traceback" not in done.stderr
+    process = subprocess.run(["bash", "-c", closed], capture_output=True, text=True, check=False)
+    assert "Traceback" not in process.stderr
 
 
 def test_without_compilation_there_is_a_sentence(tmp_path: Path) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "fairfate", "run"],
         cwd=tmp_path,
         env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
@@ -129,20 +129,20 @@ def test_without_compilation_there_is_a_sentence(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert done.returncode == 2
-    assert done.stderr.startswith("Error: NUMBA_DISABLE_JIT must be unset")
+    assert process.returncode == 2
+    assert process.stderr.startswith("Error: NUMBA_DISABLE_JIT must be unset")
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, bytes]]:
     """What unbroken commands leave behind."""
-    found = {}
+    results = {}
     for words in (RUN, SWEEP):
         folder = tmp_path_factory.mktemp("whole")
         finish(words, folder)
-        found[words[0]] = everything(folder / "o")
-    return found
+        results[words[0]] = everything(folder / "o")
+    return results
 
 
 @pytest.mark.parametrize("words", [RUN, SWEEP], ids=["run", "sweep"])
@@ -222,9 +222,9 @@ commands.run_command = busy
 command.main()
 """
     begun = time.monotonic()
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode == 128 + signal.SIGTERM, done
-    assert "Traceback" not in done.stderr
+    assert process.returncode == 128 + signal.SIGTERM, process
+    assert "Traceback" not in process.stderr
     assert time.monotonic() - begun < 15

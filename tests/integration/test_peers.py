@@ -34,21 +34,21 @@ def test_installed_peers_do_our_job(tmp_path) -> None:
     file = tmp_path / "peers.json"
     names = ["fairfate", "fairfate-16", "numpy", *MODULE]
     only = [word for name in names for word in ("--only", name)]
-    done = run("--rows", "600", "--rounds", "1", "--passes", "1", "--json", str(file), *only)
-    assert done.returncode == 0, done.stdout + done.stderr
+    finished_run = run("--rows", "600", "--rounds", "1", "--passes", "1", "--json", str(file), *only)
+    assert finished_run.returncode == 0, finished_run.stdout + finished_run.stderr
     kept = json.loads(file.read_text())
     assert kept["job"]["rows"] == 600
     assert set(kept["peers"]) == set(names)
-    for name, one in kept["peers"].items():
+    for name, first in kept["peers"].items():
         if name in MODULE and find_spec(MODULE[name]) is None:
-            assert one["missing"].startswith("pip install ")
+            assert first["missing"].startswith("pip install ")
             continue
-        assert one["cpu_ms"] > 0, name
-        assert one["versions"]["numpy"]
+        assert first["cpu_ms"] > 0, name
+        assert first["versions"]["numpy"]
         if name in GIVEN_OUR_BATCHES:
-            assert one["same_job"] is True, name
-            assert one["client_steps"] == kept["job"]["client_steps"]
-            assert one["largest_difference_of_weights"] < 1e-5, name
+            assert first["same_job"] is True, name
+            assert first["client_steps"] == kept["job"]["client_steps"]
+            assert first["largest_difference_of_weights"] < 1e-5, name
 
 
 def test_another_job_is_called_one() -> None:
@@ -67,27 +67,27 @@ for steps, accuracy, same in [(32, 0.8, True), (40, 0.82, True), (33, 0.8, False
     assert shown["largest_difference_of_weights"] == 0.5
     assert ("NOT THE SAME JOB" in peers.table({"numpy": shown}, job)) is not same
 """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
 
 
 def test_a_peer_that_cannot_be_started_is_named_and_fails_the_script(tmp_path) -> None:
     wrong = tmp_path / "python"
     wrong.write_text("#!/bin/sh\necho no such library >&2\nexit 3\n")
     wrong.chmod(0o755)
-    done = run("--rows", "600", "--passes", "1", "--only", "jax", "--python", f"jax={wrong}")
-    assert done.returncode == 1
-    assert "failed: no such library" in done.stdout
+    finished_run = run("--rows", "600", "--passes", "1", "--only", "jax", "--python", f"jax={wrong}")
+    assert finished_run.returncode == 1
+    assert "failed: no such library" in finished_run.stdout
 
 
 @pytest.mark.parametrize(
     "words", [["--rounds", "0"], ["--rows", "12"], ["--python", "jax"], ["--python", "x=y"]]
 )
 def test_wrong_options_are_named(words) -> None:
-    done = run(*words)
-    assert done.returncode == 2
-    assert words[0] in done.stderr
-    assert f"got '{words[1]}'" in done.stderr
-    assert "Traceback" not in done.stderr
+    finished_run = run(*words)
+    assert finished_run.returncode == 2
+    assert words[0] in finished_run.stderr
+    assert f"got '{words[1]}'" in finished_run.stderr
+    assert "Traceback" not in finished_run.stderr

@@ -37,9 +37,9 @@ def start(cache: Path, code: str = CODE, **environment: str) -> subprocess.Popen
 
 
 def end(process: subprocess.Popen[str]) -> list[str]:
-    told, _ = process.communicate()
+    message, _ = process.communicate()
     assert process.returncode == 0
-    return told.rsplit(maxsplit=1)
+    return message.rsplit(maxsplit=1)
 
 
 def call(cache: Path, code: str = CODE, **environment: str) -> list[str]:
@@ -122,9 +122,9 @@ def test_after_an_edit_of_any_source_it_is_compiled_again(folder: Path, tmp_path
 
 def test_processes_that_start_together_compile_once(tmp_path: Path) -> None:
     together = [start(tmp_path) for _ in range(3)]
-    found = [end(process) for process in together]
-    assert sorted(how for _, how in found) == [COMPILED, READ, READ]
-    assert len({numbers for numbers, _ in found}) == 1
+    results = [end(process) for process in together]
+    assert sorted(how for _, how in results) == [COMPILED, READ, READ]
+    assert len({numbers for numbers, _ in results}) == 1
 
 
 def test_process_killed_while_compiling_does_not_block_others(tmp_path: Path) -> None:
@@ -156,8 +156,8 @@ def test_processes_of_a_run_compile_each_loop_once(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     loops = ["_count_positives", "_margins", "_train_singly"]
     for expected in (loops, []):
-        found = dict(run_tasks(compiled_by_a_run, None, [1, 2], 2, lambda done: None))
-        assert sorted(found[0] + found[1]) == expected
+        result = dict(run_tasks(compiled_by_a_run, None, [1, 2], 2, lambda done: None))
+        assert sorted(result[0] + result[1]) == expected
 
 
 def test_nothing_is_written_into_the_package() -> None:

@@ -69,9 +69,9 @@ def test_it_decides_as_it_was_measured(finished: fairfate.Run, bank: pd.DataFram
     counts, _ = quietly(model.evaluate, bank.iloc[test])
     assert round_counts(counts, 10).tolist() == model.about["test"]
     rounds = finished.rounds
-    mine = rounds[(rounds["strategy"] == strategy) & (rounds["seed"] == 2) & (rounds["split"] == "test")]
-    assert float(metrics.accuracy(counts)) == mine["accuracy"].iloc[-1]
-    assert float(bind("eqo", finished.table.grouping)(counts)) == mine["eqo"].iloc[-1]
+    own = rounds[(rounds["strategy"] == strategy) & (rounds["seed"] == 2) & (rounds["split"] == "test")]
+    assert float(metrics.accuracy(counts)) == own["accuracy"].iloc[-1]
+    assert float(bind("eqo", finished.table.grouping)(counts)) == own["eqo"].iloc[-1]
 
 
 def test_saving_and_loading_changes_nothing(model: FairModel, bank: pd.DataFrame, tmp_path: Path) -> None:
@@ -84,8 +84,8 @@ def test_saving_and_loading_changes_nothing(model: FairModel, bank: pd.DataFrame
 
 def test_counts_that_are_handed_on_are_of_ten_people_or_none(tmp_path: Path) -> None:
     options = {"data": "synthetic:rows=200", "strategies": "fedavg", "rounds": 5, "seeds": 2, "jobs": 1}
-    done = fairfate.run(**options, out=tmp_path / "o")
-    exact = done.rounds[count_columns(2)].to_numpy()
+    run = fairfate.run(**options, out=tmp_path / "o")
+    exact = run.rounds[count_columns(2)].to_numpy()
     assert ((exact > 0) & (exact < 10)).any()
     files = sorted((tmp_path / "o" / "models").glob("*.safetensors"))
     assert len(files) >= 2
@@ -130,9 +130,9 @@ def test_unusual_rows_are_noted_or_refused(model: FairModel, bank: pd.DataFrame)
     )
     with pytest.raises(InputError, match="must hold only what the model knows, got job: 20 rows"):
         model.score(odd, strict=True)
-    with pytest.warns(UserWarning, match=".") as told:
+    with pytest.warns(UserWarning, match=".") as message:
         model.predict(odd)
-    assert [str(one.message) for one in told] == list(notes)
+    assert [str(item.message) for item in message] == list(notes)
     usual = bank[bank["job"].isin(made_up.JOBS[:3]) & bank["origin"].isin(["A", "B"])].head(5)
     assert model.score(usual.drop(columns="subscribed"), strict=True).notes == ()
     assert model.score(usual).notes == ("the column 'subscribed' is the label, and ignored",)
@@ -144,14 +144,14 @@ def test_notes_on_numbers_say_what_they_are_compared_with(bank: pd.DataFrame) ->
     limits = {"ordinal": "outside the range", "onehot": "more than 6 standard deviations from the mean"}
     for encode, limit in limits.items():
         options = {"target": "subscribed", "favourable": "yes", "sensitive": "origin", "encode": encode}
-        done = fairfate.run(data=rows, **options, strategies="fedavg", rounds=1, seeds=1, jobs=1)
+        run = fairfate.run(data=rows, **options, strategies="fedavg", rounds=1, seeds=1, jobs=1)
         new = rows.head(30).assign(balance=-1e9)
-        notes = [note for note in done.model("fedavg").score(new).notes if note.startswith("balance")]
+        notes = [note for note in run.model("fedavg").score(new).notes if note.startswith("balance")]
         assert notes == [f"balance: 30 values {limit} that inputs are scaled by"]
 
 
 def test_groups_are_asked_for_only_where_thresholds_need_them(bank: pd.DataFrame) -> None:
-    done = fairfate.run(
+    run = fairfate.run(
         data=bank.assign(sex=np.where(np.arange(len(bank)) % 3, "f", "m")),
         target="subscribed",
         favourable="yes",
@@ -163,7 +163,7 @@ def test_groups_are_asked_for_only_where_thresholds_need_them(bank: pd.DataFrame
         jobs=1,
     )
     rows = bank.drop(columns="subscribed")
-    plain, cut = done.model("fedavg", 1), done.model("fedavg+thresholds", 1)
+    plain, cut = run.model("fedavg", 1), run.model("fedavg+thresholds", 1)
     assert not plain.needs_groups
     assert cut.needs_groups
     assert len(quietly(plain.predict, rows)) == len(rows)
@@ -213,14 +213,14 @@ def test_damaged_and_foreign_files(finished: fairfate.Run, tmp_path: Path) -> No
     with pytest.raises(InputError, match="no such file"):
         FairModel.load(tmp_path / "none.safetensors")
     arrays, about = read_arrays(good)
-    for change, said in (
+    for change, text in (
         ({"w1": np.full_like(arrays["w1"], np.nan)}, "must hold finite numbers"),
         ({"w1": arrays["w1"][:3]}, "must have layers that fit its schema"),
         ({"thresholds": np.zeros(9)}, "must have a threshold for each of"),
     ):
         file = tmp_path / "odd.safetensors"
         write_arrays(file, {**arrays, **change}, about)
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=text):
             FairModel.load(file)
     write_arrays(tmp_path / "old.safetensors", arrays, {**about, "format": 2})
     with pytest.raises(InputError, match="of this version"):
@@ -267,29 +267,29 @@ def test_the_one_to_take_is_chosen_by_the_validation_rows() -> None:
     skilled = np.array([[[180, 5], [5, 10]], [[180, 5], [4, 11]]])
     lazy = np.array([[[184, 1], [12, 3]], [[184, 1], [12, 3]]])  # as accurate, and finds hardly anybody
     rare = {"fedavg": [skilled] * 2, "fair_fate": [lazy] * 2}
-    rounds = measured({name: {"validation": of, "test": of} for name, of in rare.items()})
+    rounds = measured({name: {"validation": value, "test": value} for name, value in rare.items()})
     assert choose(rounds, "eqo", groups) == (0, "fedavg", 1)
 
 
 def test_the_one_to_take_is_saved(tmp_path: Path) -> None:
-    done = fairfate.run(
+    run = fairfate.run(
         data="synthetic:rows=800", strategies=["fedavg"], rounds=30, seeds=2, jobs=1, out=tmp_path / "o"
     )
-    assert done.best is not None
+    assert run.best is not None
     saved = FairModel.load(tmp_path / "o" / "models" / "best.safetensors")
-    assert saved.about["seed"] == done.best.seed
+    assert saved.about["seed"] == run.best.seed
 
 
 def test_a_frame_gives_what_its_file_gives(bank: pd.DataFrame, tmp_path: Path) -> None:
     pytest.importorskip("polars")
     options = {"target": "subscribed", "favourable": "yes", "sensitive": "origin", "rounds": 3, "seeds": 1}
     file = made_up.write(bank, tmp_path / "bank.csv")
-    one = fairfate.run(data=file, **options, jobs=1)
+    run = fairfate.run(data=file, **options, jobs=1)
     two = fairfate.run(data=pd.read_csv(file), **options, jobs=1)
     three = fairfate.run(data=__import__("polars").from_pandas(pd.read_csv(file)), **options, jobs=1)
     columns = ["accuracy", "mcc", "eqo"]
-    assert one.rounds[columns].equals(two.rounds[columns])
-    assert one.rounds[columns].equals(three.rounds[columns])
+    assert run.rounds[columns].equals(two.rounds[columns])
+    assert run.rounds[columns].equals(three.rounds[columns])
 
 
 @pytest.mark.slow
@@ -301,8 +301,8 @@ def test_a_frame_is_sent_to_processes(bank: pd.DataFrame) -> None:
         "rounds": 2,
         "seeds": (1, 2),
     }
-    one, two = (fairfate.run(data=bank, **options, jobs=jobs) for jobs in (1, 2))
-    assert one.rounds.equals(two.rounds)
+    first, two = (fairfate.run(data=bank, **options, jobs=jobs) for jobs in (1, 2))
+    assert first.rounds.equals(two.rounds)
 
 
 def test_the_front_door(finished: fairfate.Run, bank: pd.DataFrame) -> None:
@@ -341,15 +341,15 @@ def test_wrong_types_get_a_clear_error(options: dict[str, object], said: str) ->
 
 
 def test_numpy_numbers_and_ranges_are_numbers() -> None:
-    done = fairfate.run(
+    run = fairfate.run(
         data="synthetic:rows=200",
         rounds=np.int64(2),
         learning_rate=np.float32(0.5),
         seeds=np.arange(1, 3),
         jobs=1,
     )
-    assert done.plan.config.seeds == (1, 2)
-    assert done.plan.training.rounds == 2
+    assert run.plan.config.seeds == (1, 2)
+    assert run.plan.training.rounds == 2
 
 
 def test_measure_takes_groups_of_text() -> None:

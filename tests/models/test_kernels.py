@@ -130,9 +130,9 @@ def test_one_model_and_sixteen_lanes_give_the_same_bits(
     losses = Losses(weights, push, prejudice, prox, anchor, target)
     together = train(federation, (hidden,), stack, clients, losses, training, batches)
     for m in (0, models // 2, models - 1):
-        mine = slice(m, m + 1)
-        own = Losses(*(None if of is None else of[mine] for of in losses))
-        alone = train(federation, (hidden,), stack[mine], clients, own, training, batches)
+        rows = slice(m, m + 1)
+        own = Losses(*(None if value is None else value[rows] for value in losses))
+        alone = train(federation, (hidden,), stack[rows], clients, own, training, batches)
         assert np.array_equal(alone[0], together[m])
 
 
@@ -235,10 +235,10 @@ def test_stacked_deep_models_do_not_disturb_each_other(hidden: tuple[int, ...]) 
     )
     training, batches = Training(epochs=2), Batches(STREAMS.batch_key, 1)
     together = train(federation, hidden, models, clients, losses, training, batches)
-    for mine in (slice(0, 1), slice(1, 2)):
-        own = Losses(*(of[mine] for of in losses))
+    for item in (slice(0, 1), slice(1, 2)):
+        own = Losses(*(value[item] for value in losses))
         assert np.array_equal(
-            together[mine], train(federation, hidden, models[mine], clients, own, training, batches)
+            together[item], train(federation, hidden, models[item], clients, own, training, batches)
         )
 
 
@@ -290,13 +290,13 @@ def test_counts_are_those_of_plain_numpy(rows: int, inputs: int, hidden: int, gr
     models = start(inputs, hidden, 3)
     counts = Mlp(inputs, (hidden,)).count(models, PackedRows.pack(x, table.cell, groups))
     assert counts.shape == (3, groups, 2, 2)
-    for model, found in zip(models, counts, strict=True):
+    for model, result in zip(models, counts, strict=True):
         probability = mlp.probabilities(Mlp(inputs, (hidden,)).arrays(model), x)
         sure = np.abs(probability - 0.5) > 1e-5
         expected = np.zeros((groups, 2, 2), np.int64)
         np.add.at(expected, (table.group, table.label, (probability > 0.5).astype(int)), 1)
-        assert np.abs(found - expected).sum() <= 2 * (~sure).sum()
-        assert found.sum() == rows
+        assert np.abs(result - expected).sum() <= 2 * (~sure).sum()
+        assert result.sum() == rows
 
 
 def test_saturated_models_stay_finite() -> None:
@@ -390,19 +390,19 @@ def test_statistics_are_those_of_plain_numpy(hidden: tuple[int, ...]) -> None:
     x = table.features.astype(np.float32)
     model = Mlp(5, hidden)
     models = start(5, hidden, 2) * 3
-    found = model.statistics(models, PackedRows.pack(x, table.cell, 3))
+    statistics = model.statistics(models, PackedRows.pack(x, table.cell, 3))
     margins = model.margins(models[1], PackedRows.pack(x, table.cell, 3))
-    np.testing.assert_array_equal(found.counts, model.count(models, PackedRows.pack(x, table.cell, 3)))
+    np.testing.assert_array_equal(statistics.counts, model.count(models, PackedRows.pack(x, table.cell, 3)))
     for m in range(2):
         p = mlp.probabilities(model.arrays(models[m]), x)
         entropy = -np.where(table.label == 1, np.log(p), np.log(1 - p))
         for cell in range(6):
-            mine = table.cell == cell
-            assert found.probability[m].ravel()[cell] == pytest.approx(p[mine].sum(), abs=1e-4)
-            assert found.loss[m].ravel()[cell] == pytest.approx(entropy[mine].sum(), abs=1e-4)
-            assert found.rows[m].ravel()[cell] == mine.sum()
+            own = table.cell == cell
+            assert statistics.probability[m].ravel()[cell] == pytest.approx(p[own].sum(), abs=1e-4)
+            assert statistics.loss[m].ravel()[cell] == pytest.approx(entropy[own].sum(), abs=1e-4)
+            assert statistics.rows[m].ravel()[cell] == own.sum()
             if m == 1:
-                np.testing.assert_allclose(margins[cell], np.log(p / (1 - p))[mine], atol=1e-4)
+                np.testing.assert_allclose(margins[cell], np.log(p / (1 - p))[own], atol=1e-4)
 
 
 def test_epochs_in_pieces_visit_the_same_rows() -> None:
@@ -425,10 +425,10 @@ def test_a_proximal_term_of_nothing_changes_no_bit(hidden: tuple[int, ...]) -> N
     models, ones = start(5, hidden, 2), np.ones((2, 2, 4), np.float32)
     training, clients, batches = Training(epochs=2), np.array([0, 2]), Batches(STREAMS.batch_key, 1)
     far = Losses(ones, prox=np.zeros((2, 2), np.float32), anchor=by_client(models + 1, 2))
-    plain, held = (
-        train(federation, hidden, models, clients, of, training, batches) for of in (Losses(ones), far)
+    plain, kept_rows = (
+        train(federation, hidden, models, clients, value, training, batches) for value in (Losses(ones), far)
     )
-    assert np.array_equal(plain, held)
+    assert np.array_equal(plain, kept_rows)
 
 
 @pytest.mark.parametrize("hidden", [(), (10,), (6, 5)])
@@ -438,8 +438,8 @@ def test_a_strong_proximal_term_keeps_the_model_at_its_anchor(hidden: tuple[int,
     training, batches = Training(epochs=20), Batches(STREAMS.batch_key, 1)
     distance = []
     for strength in (0.0, 1.0, 50.0):
-        held = Losses(ones, prox=np.full((1, 1), strength, np.float32), anchor=by_client(models, 1))
-        trained = train(federation, hidden, models, np.array([0]), held, training, batches)
+        losses = Losses(ones, prox=np.full((1, 1), strength, np.float32), anchor=by_client(models, 1))
+        trained = train(federation, hidden, models, np.array([0]), losses, training, batches)
         distance.append(np.linalg.norm(trained[0, 0] - models[0]))
     assert distance[0] > 2 * distance[1] > 4 * distance[2] > 0
 

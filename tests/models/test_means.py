@@ -46,7 +46,7 @@ def test_compiled_means_have_the_bits_of_numpys(
 ) -> None:
     rng = np.random.default_rng(clients)
     deltas = VALUES[values](rng, (clients, columns + beside)).astype(dtype)[:, :columns]
-    weights = [of(rng, clients) for of in WEIGHTS]
+    weights = [value(rng, clients) for value in WEIGHTS]
     called, loop = [], loops._KERNELS[np.dtype(dtype)]
     monkeypatch.setitem(loops._KERNELS, np.dtype(dtype), lambda *given: called.append(loop(*given)))
     numpys = weighted_means(deltas, *weights)
@@ -54,10 +54,10 @@ def test_compiled_means_have_the_bits_of_numpys(
     monkeypatch.setattr(means, "_LARGE", 0)
     compiled = weighted_means(deltas, *weights)
     assert called
-    for found, other, of in zip(compiled, numpys, weights, strict=True):
-        assert found.dtype == dtype
-        assert found.tobytes() == other.tobytes()
-        assert found[:-1].tobytes() == one_after_another(deltas, of)[:-1].tobytes()
+    for result, other, value in zip(compiled, numpys, weights, strict=True):
+        assert result.dtype == dtype
+        assert result.tobytes() == other.tobytes()
+        assert result[:-1].tobytes() == one_after_another(deltas, value)[:-1].tobytes()
 
 
 STORED = {
@@ -89,5 +89,5 @@ def test_a_large_mean_is_compiled_and_small_ones_load_no_compiler() -> None:
         "mean = weighted_mean(np.ones((10, 1_000_000), np.float32), np.ones(10));"
         "assert 'numba' in sys.modules; assert (abs(mean - 1) < 1e-6).all()"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr

@@ -92,19 +92,19 @@ def test_the_built_in_model_as_a_module_gives_its_results(
     expected = train(mlp, start, federation, losses)
     theirs = losses
     if held:
-        anchor = np.stack([[as_torch(mlp, at) for at in of] for of in losses.anchor])
+        anchor = np.stack([[as_torch(mlp, at) for at in value] for value in losses.anchor])
         theirs = losses._replace(anchor=anchor)
-    found = train(ours, np.stack([as_torch(mlp, params) for params in start]), federation, theirs)
+    trained = train(ours, np.stack([as_torch(mlp, params) for params in start]), federation, theirs)
     assert ours.mode == "side by side"
     assert np.abs(expected - start[:, None]).max() > 0.1
     for s in range(models):
         for c in range(3):
-            np.testing.assert_allclose(found[s, c], as_torch(mlp, expected[s, c]), atol=2e-5)
+            np.testing.assert_allclose(trained[s, c], as_torch(mlp, expected[s, c]), atol=2e-5)
     rows = federation.validation
-    np.testing.assert_array_equal(ours.count(found[:, 0], rows), mlp.count(expected[:, 0], rows))
-    one, other = ours.statistics(found[:, 0], rows), mlp.statistics(expected[:, 0], rows)
-    np.testing.assert_allclose(one.loss, other.loss, rtol=1e-4)
-    np.testing.assert_allclose(one.probability, other.probability, rtol=1e-4)
+    np.testing.assert_array_equal(ours.count(trained[:, 0], rows), mlp.count(expected[:, 0], rows))
+    first, other = ours.statistics(trained[:, 0], rows), mlp.statistics(expected[:, 0], rows)
+    np.testing.assert_allclose(first.loss, other.loss, rtol=1e-4)
+    np.testing.assert_allclose(first.probability, other.probability, rtol=1e-4)
 
 
 def test_a_round_in_parts_is_the_same_round() -> None:
@@ -129,8 +129,8 @@ def test_model_is_trained_the_same_alone_and_beside_others(kind) -> None:
     together, again = train(model, start, federation, losses), train(model, start, federation, losses)
     assert together.tobytes() == again.tobytes()
     for s in (0, 4):
-        mine = Losses(*(None if of is None else of[[s]] for of in losses))
-        alone = train(model, start[[s]], federation, mine)
+        own = Losses(*(None if value is None else value[[s]] for value in losses))
+        alone = train(model, start[[s]], federation, own)
         np.testing.assert_allclose(alone[0], together[s], atol=0 if kind is with_norm else 1e-5, rtol=0)
 
 
@@ -145,11 +145,11 @@ def test_strategies_alone_and_side_by_side(kind) -> None:
         return simulate(federation, specs, TorchModel(kind, 6), training, Setup(8), STREAMS)
 
     together, again = run(names), run(names)
-    for one, other in zip(together, again, strict=True):
-        assert one.params.tobytes() == other.params.tobytes()
-    for text, of in zip(names, together, strict=True):
+    for first, other in zip(together, again, strict=True):
+        assert first.params.tobytes() == other.params.tobytes()
+    for text, value in zip(names, together, strict=True):
         tolerance = 0 if kind is with_norm else 1e-5
-        np.testing.assert_allclose(run([text])[0].params, of.params, atol=tolerance, rtol=0)
+        np.testing.assert_allclose(run([text])[0].params, value.params, atol=tolerance, rtol=0)
 
 
 def test_why_models_go_one_after_another() -> None:
@@ -204,13 +204,15 @@ def test_an_optimizer_of_its_own_is_used() -> None:
     same = TorchModel(tanh, 6, optimizer=lambda params: torch.optim.SGD(params, lr=0.1))
     adam = TorchModel(tanh, 6, optimizer=lambda params: torch.optim.Adam(params, lr=0.01))
     start = np.stack([plain.initial(np.zeros(plain.num_parameters))] * 2)
-    found = [train(model, start, federation, losses) for model in (plain, same, adam)]
-    np.testing.assert_allclose(found[0], found[1], atol=1e-6)
-    assert np.abs(found[2] - found[0]).max() > 1e-3
-    held = losses._replace(prox=np.full((2, 2), 0.5, np.float32), anchor=np.repeat(start[:, None], 2, axis=1))
-    near = [train(model, start, federation, held) for model in (plain, same)]
+    results = [train(model, start, federation, losses) for model in (plain, same, adam)]
+    np.testing.assert_allclose(results[0], results[1], atol=1e-6)
+    assert np.abs(results[2] - results[0]).max() > 1e-3
+    changed = losses._replace(
+        prox=np.full((2, 2), 0.5, np.float32), anchor=np.repeat(start[:, None], 2, axis=1)
+    )
+    near = [train(model, start, federation, changed) for model in (plain, same)]
     np.testing.assert_allclose(near[0], near[1], atol=1e-6)
-    assert np.abs(near[0] - found[0]).max() > 1e-3
+    assert np.abs(near[0] - results[0]).max() > 1e-3
 
 
 def test_nothing_is_left_behind_in_pytorch() -> None:
@@ -227,7 +229,7 @@ def test_nothing_is_left_behind_in_pytorch() -> None:
 def test_the_seed_makes_the_weights() -> None:
     model = TorchModel(tanh, 6)
     normals = [Streams(seed).weights(model.num_parameters) for seed in (1, 2)]
-    first, second = (model.initial(of) for of in normals)
+    first, second = (model.initial(value) for value in normals)
     assert first.tobytes() == TorchModel(tanh, 6).initial(normals[0]).tobytes()
     assert not np.array_equal(first, second)
     module = tanh()
@@ -327,9 +329,9 @@ def command(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_without_the_file_or_pytorch_the_command_says_so(tmp_path: Path) -> None:
-    done = command("run", "--model", "none.py:build", cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr == "Error: model must be a Python file, got 'none.py' (no such file)\n"
+    outcome = command("run", "--model", "none.py:build", cwd=tmp_path)
+    assert outcome.returncode == 2
+    assert outcome.stderr == "Error: model must be a Python file, got 'none.py' (no such file)\n"
     (tmp_path / "net.py").write_text("def build(inputs): ...\n")
     code = (
         "import sys, importlib.util as u; sys.modules['torch'] = None; real = u.find_spec;"
@@ -337,11 +339,11 @@ def test_without_the_file_or_pytorch_the_command_says_so(tmp_path: Path) -> None
         "sys.argv = ['fairfate', 'run', '--model', 'net.py:build'];"
         "from fairfate.__main__ import main; main()"
     )
-    done = subprocess.run(
+    outcome = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 2
-    assert done.stderr == "Error: model 'net.py:build' needs PyTorch: pip install \"fairfate[torch]\"\n"
+    assert outcome.returncode == 2
+    assert outcome.stderr == "Error: model 'net.py:build' needs PyTorch: pip install \"fairfate[torch]\"\n"
 
 
 @pytest.mark.slow
@@ -352,17 +354,17 @@ def test_an_example_trains_the_same_every_time(name: str, jobs: int, people: Pat
         "epochs": 1, "seeds": (1, 2), "strategies": ("fedavg", "fair_fate"),
         "model": f"{EXAMPLES / name}.py:build",
     }  # fmt: skip
-    one = fairfate.run(**options, jobs=1, out=tmp_path / "one")
+    run = fairfate.run(**options, jobs=1, out=tmp_path / "one")
     two = fairfate.run(**options, jobs=jobs, out=tmp_path / "two")
-    assert one.rounds.equals(two.rounds)
+    assert run.rounds.equals(two.rounds)
     files = sorted(path.name for path in (tmp_path / "one" / "models").iterdir())
     assert len(files) == 4
     for file in files:
-        first, second = ((tmp_path / of / "models" / file).read_bytes() for of in ("one", "two"))
+        first, second = ((tmp_path / value / "models" / file).read_bytes() for value in ("one", "two"))
         assert first == second
     arrays, about = fairfate.read_model(tmp_path / "one" / "models" / files[0])
     network = Network.read(options["model"])
-    model = network.model(Schema.from_table(one.table))
+    model = network.model(Schema.from_table(run.table))
     assert set(model.names) <= set(arrays)
     assert about["model"] == network.key
     text = (tmp_path / "one" / "config.toml").read_text()
@@ -371,7 +373,7 @@ def test_an_example_trains_the_same_every_time(name: str, jobs: int, people: Pat
     if jobs == 1:
         return
     again = from_mapping(read_config(tmp_path / "one" / "config.toml"))
-    assert fairfate.run(again, jobs=1).rounds.equals(one.rounds)
+    assert fairfate.run(again, jobs=1).rounds.equals(run.rounds)
 
 
 def test_an_edited_module_runs_again_in_a_sweep(tmp_path: Path) -> None:
@@ -400,10 +402,10 @@ def test_an_interrupted_run_continues(tmp_path: Path) -> None:
         pass
 
     def stop_after(rounds: int):
-        seen = iter(range(1, 100))
+        replies = iter(range(1, 100))
 
         def on_round() -> None:
-            if next(seen) == rounds:
+            if next(replies) == rounds:
                 raise EnoughError
 
         return on_round
@@ -417,8 +419,8 @@ def test_an_interrupted_run_continues(tmp_path: Path) -> None:
     with pytest.raises(EnoughError):
         run(stop_after(2), tmp_path / "state")
     resumed = run(checkpoint=tmp_path / "state")
-    for one, other in zip(whole, resumed, strict=True):
-        assert one.params.tobytes() == other.params.tobytes()
+    for first, other in zip(whole, resumed, strict=True):
+        assert first.params.tobytes() == other.params.tobytes()
 
 
 def test_a_factory_may_ask_for_the_schema(tmp_path: Path) -> None:

@@ -84,9 +84,9 @@ def test_the_certificates_of_the_flower_page_open_the_door(tmp_path: Path) -> No
     assert re.search(r"^[0-9A-F]{20,} site;  # north$", (tmp_path / "allowed.conf").read_text(), flags=re.M)
     (tmp_path / "north.crt").rename(tmp_path / "client.crt")  # as North calls it
     for name in ("server.conf", "forwarder.conf"):
-        done = subprocess.run(
+        process = subprocess.run(
             [str(NGINX), "-t", "-p", str(tmp_path), "-c", name], capture_output=True, text=True, check=False
         )
-        assert done.returncode == 0, done.stderr
+        assert process.returncode == 0, process.stderr
     for name in ("ca", "server", "client", "local"):
         assert (tmp_path / f"{name}.key").stat().st_mode & 0o077 == 0

@@ -85,10 +85,10 @@ def test_the_index_page_leads_into_the_repository() -> None:
     for image, link in links:
         assert re.match("https?://|#", link), link
         if link.startswith(source):
-            kind, version, place = link.removeprefix(f"{source}/").split("/", 2)
+            kind, version, index = link.removeprefix(f"{source}/").split("/", 2)
             assert kind == ("raw" if image else "blob")
             assert version == f"v{fairfate.__version__}"
-            assert (ROOT / place.partition("#")[0]).exists(), link
+            assert (ROOT / index.partition("#")[0]).exists(), link
     added = re.compile(rf"{re.escape(source)}/(raw|blob)/v[^/]+/")
     assert added.sub("", page) == added.sub("", (ROOT / "README.md").read_text())
 
@@ -110,8 +110,8 @@ def test_the_lowest_versions_are_tried_with_tests_that_there_are() -> None:
     assert "--resolution lowest-direct" in text
     named = re.findall(r"tests/[\w/]+\.py", text)
     assert len(named) > 5
-    for place in named:
-        assert (ROOT / place).exists(), place
+    for index in named:
+        assert (ROOT / index).exists(), index
     for line in PROJECT["project"]["dependencies"]:
         assert ">=" in line, "a bound that can be tried"
 
@@ -138,11 +138,11 @@ def test_pytest_alone_leaves_out_slow_files_and_the_gate_runs_them() -> None:
 
     def collected(*words: str) -> set[str]:
         command = [sys.executable, "-m", "pytest", "--collect-only", "-n", "0", "-p", "no:cacheprovider"]
-        done = subprocess.run(
+        process = subprocess.run(
             [*command, *words, quick, *slow], cwd=ROOT, capture_output=True, text=True, check=True
         )
         return {
-            name for line in done.stdout.splitlines() if (name := line.partition(":")[0]) in (quick, *slow)
+            name for line in process.stdout.splitlines() if (name := line.partition(":")[0]) in (quick, *slow)
         }
 
     assert collected() == {quick}

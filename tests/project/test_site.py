@@ -21,10 +21,10 @@ LYCHEE = ["--offline", "--include-fragments", "--no-progress"]
 
 def program(name: str) -> str:
     """Where a program is; the test is skipped without it."""
-    found = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
-    if found is None:
+    result = shutil.which(name, path=str(Path(sys.executable).parent)) or shutil.which(name)
+    if result is None:
         pytest.skip(f'{name} is not installed: pip install -e ".[docs]"')
-    return found
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -35,12 +35,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("docs", "src", "tools"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "mkdocs.yml", folder)
-    done = subprocess.run(
+    process = subprocess.run(
         [builder, "build", "--strict", "--clean"], cwd=folder, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Warning" not in done.stdout + done.stderr
-    assert "No issues found" in done.stdout + done.stderr
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "Warning" not in process.stdout + process.stderr
+    assert "No issues found" in process.stdout + process.stderr
     return folder / "site"
 
 
@@ -71,7 +71,7 @@ def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
         loaded = Loaded()
         loaded.feed(page.read_text())
         assert loaded.found
-        outside = [place for place in loaded.found if re.match(r"(https?:)?//", place)]
+        outside = [index for index in loaded.found if re.match(r"(https?:)?//", index)]
         assert not outside, f"{page.name} loads {outside}"
     for sheet in [*site.glob("**/*.css"), *site.glob("**/*.svg")]:
         assert not re.findall(r"url\(['\"]?(?:https?:)?//[^)]*|@import[^;]*//", sheet.read_text()), sheet.name
@@ -92,9 +92,9 @@ def test_links_and_their_anchors_lead_somewhere(what: str, request: pytest.Fixtu
     else:
         site: Path = request.getfixturevalue("site")
         where = ["--root-dir", str(site), *map(str, site.glob("*.html"))]
-    done = subprocess.run([lychee, *LYCHEE, *where], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "0 Errors" in done.stdout
+    process = subprocess.run([lychee, *LYCHEE, *where], capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "0 Errors" in process.stdout
 
 
 def test_every_page_is_in_the_navigation() -> None:
@@ -105,8 +105,8 @@ def test_every_page_is_in_the_navigation() -> None:
 
 def test_generated_pages_are_current() -> None:
     command = [sys.executable, str(ROOT / "tools" / "pages.py"), "--check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
 
 
 OURS = [entry.name for entry in entries() if entry.build.__module__.startswith("fairfate.")]

@@ -34,14 +34,14 @@ BOTH = Groups(("sex", "race"), (("f", "m"), ("a", "b")), ((0, 0), (0, 1), (1, 0)
 
 def counts(*groups: tuple[float, float], rows: int = 1000, positives: float = 0.3) -> np.ndarray:
     """(groups, 2, 2) from each group's true and false positive rate."""
-    found = []
+    results = []
     for tpr, fpr in groups:
         ones = round(rows * positives)
         zeros = rows - ones
-        found.append(
+        results.append(
             [[zeros - round(zeros * fpr), round(zeros * fpr)], [ones - round(ones * tpr), round(ones * tpr)]]
         )
-    return np.array(found)
+    return np.array(results)
 
 
 UNFAIR, FAIR = counts((0.4, 0.05), (0.8, 0.2)), counts((0.7, 0.12), (0.7, 0.13))
@@ -61,16 +61,16 @@ def compare(
     rows = []
     known = metrics_by(groups)
     for strategy, seeds in lines.items():
-        for seed, found in enumerate(seeds, start=1):
+        for seed, result in enumerate(seeds, start=1):
             for split in ("validation", "test"):
                 for t in range(1, rounds + 1):
                     row = {"dataset": "d", "partition": "random", "protocol": "paper", "strategy": strategy}
                     row |= {"metric": None if strategy == "fedavg" else metric, "settings": json.dumps({})}
                     row |= {"seed": seed, "round": t, "split": split}
-                    row |= {name: float(of(found)) for name, of in known.items()}
-                    row["selection_rate"] = float(metrics.selection_rate(found))
+                    row |= {name: float(value(result)) for name, value in known.items()}
+                    row["selection_rate"] = float(metrics.selection_rate(result))
                     row["notes"] = json.dumps({UNTRAINED: 1.0}) if strategy in untrained else None
-                    rows.append(row | dict(zip(count_columns(len(groups)), found.ravel(), strict=True)))
+                    rows.append(row | dict(zip(count_columns(len(groups)), result.ravel(), strict=True)))
     return ReportData(pd.DataFrame(rows), metric, (), groups)
 
 
@@ -84,16 +84,16 @@ def test_a_fairer_strategy_within_the_tolerance_is_recommended_with_its_price() 
 
 
 def test_a_collapsed_strategy_is_never_recommended() -> None:
-    found = compare({"fedavg": [UNFAIR] * 5, "fair_fate": [NOBODY] * 5})
-    answer = recommend(found)
+    data = compare({"fedavg": [UNFAIR] * 5, "fair_fate": [NOBODY] * 5})
+    answer = recommend(data)
     assert answer.choice is not None
     assert answer.choice.name == "fedavg"
     assert dict(answer.rejected)["fair_fate"].startswith(
         "it collapsed on the validation rows of 5 of 5 seeds"
     )
     assert "It is fairer" not in " ".join(answer.paragraphs)
-    assert found.best("eqo") == [True, False]
-    assert found.best("accuracy") == [True, False]
+    assert data.best("eqo") == [True, False]
+    assert data.best("accuracy") == [True, False]
     some = recommend(
         compare({"fedavg": [UNFAIR] * 4, "fair_fate": [FAIR] * 4, "fedval": [NOBODY] + [FAIR] * 3})
     )
@@ -111,17 +111,17 @@ def test_a_strategy_that_loses_too_much_skill_is_rejected() -> None:
 
 @pytest.mark.parametrize(("fpr", "lost", "name"), [(0.19, 0.0155, "fair_fate"), (0.204, 0.0255, "fedavg")])
 def test_a_fairer_strategy_may_give_up_two_hundredths_of_accuracy(fpr: float, lost: float, name: str) -> None:
-    found = compare({"fedavg": [UNFAIR] * 3, "fair_fate": [counts((0.7, fpr), (0.7, fpr))] * 3})
-    assert found.mean("accuracy", 0) - found.mean("accuracy", 1) == pytest.approx(lost)
-    choice = recommend(found).choice
+    data = compare({"fedavg": [UNFAIR] * 3, "fair_fate": [counts((0.7, fpr), (0.7, fpr))] * 3})
+    assert data.mean("accuracy", 0) - data.mean("accuracy", 1) == pytest.approx(lost)
+    choice = recommend(data).choice
     assert choice is not None
     assert choice.name == name
 
 
 def test_one_rule_chooses_the_saved_and_the_reported_model(tmp_path: Path) -> None:
-    done = fairfate.run(data="synthetic:rows=600", rounds=4, seeds=3, jobs=1, out=tmp_path / "run")
+    run = fairfate.run(data="synthetic:rows=600", rounds=4, seeds=3, jobs=1, out=tmp_path / "run")
     (read,) = ReportData.read([tmp_path / "run"])
-    assert recommend(read).choice == recommend(ReportData.from_runs([done])).choice == done.best
+    assert recommend(read).choice == recommend(ReportData.from_runs([run])).choice == run.best
 
 
 def test_the_seed_of_the_median_skill_is_taken() -> None:
@@ -168,10 +168,10 @@ def test_scores_of_collapsed_models_that_rank_people_are_named(area: float, is_s
 
 @pytest.mark.parametrize("model", [NOBODY, FAIR])
 def test_output_recommends_a_model_everywhere_or_nowhere(model: np.ndarray) -> None:
-    found = compare({"fedavg": [model] * 2, "fair_fate": [model] * 2})
+    data = compare({"fedavg": [model] * 2, "fair_fate": [model] * 2})
     out = io.StringIO()
-    show_run(Console(file=out, width=200), found, saved_to=Path("run"))
-    is_recommended = found.recommended is not None
+    show_run(Console(file=out, width=200), data, saved_to=Path("run"))
+    is_recommended = data.recommended is not None
     assert is_recommended == (model is FAIR)
     for text in ("Recommended: ", "Recommended model: ", "fedavg *"):
         assert (text in out.getvalue()) == is_recommended, text
@@ -181,10 +181,10 @@ def test_output_recommends_a_model_everywhere_or_nowhere(model: np.ndarray) -> N
 def test_pooled_model_that_collapsed_is_not_praised() -> None:
     scores = {"accuracy": 0.958, "mcc": 0.0, "eqo": 1.0}
     pooled = PooledBaseline("pooled logistic regression", 2, scores)
-    found = replace(compare({"fedavg": [NOBODY] * 2}), baselines=(pooled,))
-    assert "logistic regression does no better: it collapsed" in recommend(found).pooled
-    assert "1.000" not in recommend(found).pooled
-    skilled = replace(found, baselines=(pooled._replace(metrics=scores | {"mcc": 0.3}),))
+    changed = replace(compare({"fedavg": [NOBODY] * 2}), baselines=(pooled,))
+    assert "logistic regression does no better: it collapsed" in recommend(changed).pooled
+    assert "1.000" not in recommend(changed).pooled
+    skilled = replace(changed, baselines=(pooled._replace(metrics=scores | {"mcc": 0.3}),))
     assert "collapsed" not in recommend(skilled).pooled
 
 
@@ -196,9 +196,9 @@ def test_a_model_below_the_majority_baseline_is_reported() -> None:
 
 
 def test_outcome_has_the_users_words() -> None:
-    found = replace(compare({"fedavg": [FAIR] * 2}), outcome="readmitted = N")
+    changed = replace(compare({"fedavg": [FAIR] * 2}), outcome="readmitted = N")
     screen = io.StringIO()
-    show_run(Console(file=screen, width=100), found)
+    show_run(Console(file=screen, width=100), changed)
     assert "readmitted = N" in screen.getvalue()
     assert "accepted" not in screen.getvalue()
 
@@ -211,8 +211,8 @@ def test_nothing_gained() -> None:
 
 
 def test_plain_training_stays_without_a_clear_gain() -> None:
-    found = compare({"fedavg": [UNFAIR] * 3, "fair_fate": [BIT] * 3})
-    small = recommend(found)
+    data = compare({"fedavg": [UNFAIR] * 3, "fair_fate": [BIT] * 3})
+    small = recommend(data)
     assert small.choice is not None
     assert small.choice.name == "fedavg"
     assert "0.412 against 0.375" in dict(small.rejected)["fair_fate"]
@@ -250,7 +250,9 @@ def test_fairness_of_the_saved_model_is_compared_with_four_fifths(model: np.ndar
 
 def test_of_several_attributes_the_worst_counts() -> None:
     codes = np.meshgrid(range(2), range(2), indexing="ij")
-    groups, _ = Groups.cross(("sex", "age"), (("f", "m"), ("old", "young")), [of.ravel() for of in codes])
+    groups, _ = Groups.cross(
+        ("sex", "age"), (("f", "m"), ("old", "young")), [value.ravel() for value in codes]
+    )
     model = counts((0.5, 0.1), (0.6, 0.2), (0.8, 0.3), (0.9, 0.4))
     found = compare({"fedavg": [model] * 2}, groups)
     assert found.mean("eqo", 0) == pytest.approx(float(metrics_by(groups)["eqo"](model)))
@@ -261,10 +263,10 @@ def test_of_several_attributes_the_worst_counts() -> None:
 def test_rates_of_few_people_do_not_count_in_any_number() -> None:
     groups = Groups.single("origin", ("a", "b", "c"))
     few = np.array([[[8, 1], [0, 50]]])  # c: nine rows without the favourable outcome
-    found = compare({"fedavg": [np.concatenate([FAIR, few])] * 2}, groups)
-    assert found.mean("eqo", 0) == pytest.approx((0.7 + 0.12 / 0.13) / 2, abs=1e-3)
-    assert found.candidates[0].fairness == found.mean("eqo", 0)
-    assert any("c (FPR)" in note for note in remarks(found))
+    data = compare({"fedavg": [np.concatenate([FAIR, few])] * 2}, groups)
+    assert data.mean("eqo", 0) == pytest.approx((0.7 + 0.12 / 0.13) / 2, abs=1e-3)
+    assert data.candidates[0].fairness == data.mean("eqo", 0)
+    assert any("c (FPR)" in note for note in remarks(data))
     both = compare({"fedavg": [counts((0.5, 0.2), (0.6, 0.3), rows=20)] * 2})
     assert not math.isnan(both.mean("eqo", 0))  # where no two groups have enough, all count
     assert not any("FPR" in note for note in remarks(both))
@@ -286,12 +288,12 @@ def test_rates_of_few_people_do_not_count_in_any_number() -> None:
 def test_whether_a_gain_may_be_chance(
     first: list[np.ndarray], other: list[np.ndarray], expected: str
 ) -> None:
-    found = compare({"fedavg": first, "fair_fate": other})
-    answer = recommend(found)
+    data = compare({"fedavg": first, "fair_fate": other})
+    answer = recommend(data)
     assert expected in answer.chance
     if "p = " in answer.chance:
         assert answer.choice is not None
-        (row,) = [row for row in paired_tests(found, answer.choice.line)["rows"] if row["metric"] == "eqo"]
+        (row,) = [row for row in paired_tests(data, answer.choice.line)["rows"] if row["metric"] == "eqo"]
         assert f"p = {row['p-adjusted']:.3f}" in answer.chance
 
 
@@ -303,20 +305,20 @@ def test_strategies_of_different_seeds_are_not_tested() -> None:
 
 def test_a_strategy_without_a_round_that_counted_is_never_recommended() -> None:
     lines = {"fedavg": [UNFAIR] * 2, "fedval": [FAIR] * 2, "fair_fate": [UNFAIR] * 2}
-    found = compare(lines, rounds=3, untrained=("fedval",))
-    assert found.flaws == ["", "no round counted in 2 of 2", ""]
-    assert found.recommended is not None
-    assert found.recommended.name != "fedval"
-    assert not found.best("accuracy")[1]
-    assert any(note.startswith("no round counted: fedval in 2 of 2 seeds") for note in remarks(found))
+    data = compare(lines, rounds=3, untrained=("fedval",))
+    assert data.flaws == ["", "no round counted in 2 of 2", ""]
+    assert data.recommended is not None
+    assert data.recommended.name != "fedval"
+    assert not data.best("accuracy")[1]
+    assert any(note.startswith("no round counted: fedval in 2 of 2 seeds") for note in remarks(data))
     out = io.StringIO()
-    show_run(Console(file=out, width=140), found)
+    show_run(Console(file=out, width=140), data)
     assert "(no round counted in 2 of 2)" in out.getvalue()
 
 
 def test_the_objective_of_the_strategies_is_what_is_compared() -> None:
-    found = compare({"fedavg": [UNFAIR] * 2, "fair_fate": [FAIR] * 2}, metric="0.5*sp+0.5*eo")
-    assert "0.5*sp+0.5*eo" in recommend(found).comparison
+    data = compare({"fedavg": [UNFAIR] * 2, "fair_fate": [FAIR] * 2}, metric="0.5*sp+0.5*eo")
+    assert "0.5*sp+0.5*eo" in recommend(data).comparison
 
 
 def test_small_and_missing_groups_do_not_steer() -> None:
@@ -330,22 +332,22 @@ def test_small_and_missing_groups_do_not_steer() -> None:
 
 
 def test_pooled_baselines_are_shown_and_explained() -> None:
-    found = compare({"fedavg": [UNFAIR] * 2, "fair_fate": [FAIR] * 2})
+    data = compare({"fedavg": [UNFAIR] * 2, "fair_fate": [FAIR] * 2})
     values = dict.fromkeys(COLUMNS, 0.612)
-    pooled = replace(found, baselines=(PooledBaseline("pooled logistic regression", 2, values),))
+    pooled = replace(data, baselines=(PooledBaseline("pooled logistic regression", 2, values),))
     out = io.StringIO()
     show_run(Console(file=out, width=120), pooled)
     (row,) = (line for line in out.getvalue().splitlines() if line.startswith("logistic regression "))
     assert row.count("0.612") == len(COLUMNS) - 1  # the table has no AUC
     assert "accuracy 0.612" in recommend(pooled).pooled
-    assert recommend(found).pooled == ""
+    assert recommend(data).pooled == ""
 
 
 @pytest.mark.parametrize("width", [80, 140])
 def test_the_table_has_the_majority_and_the_selection_rate(width: int) -> None:
-    found = compare({"fedavg": [UNFAIR] * 2, "fair_fate": [NOBODY] * 2})
-    assert found.majority == pytest.approx(0.7)
-    grid = results_table(found, width)
+    data = compare({"fedavg": [UNFAIR] * 2, "fair_fate": [NOBODY] * 2})
+    assert data.majority == pytest.approx(0.7)
+    grid = results_table(data, width)
     columns = {str(column.header): [str(cell) for cell in column.cells] for column in grid.columns}
     assert columns["selected"][:2] == (
         ["0.268±0.000", "0.000±0.000"] if width > 100 else [".27±.00", ".00±.00"]
@@ -376,15 +378,15 @@ def test_runs_of_one_seed_each_are_titled_so() -> None:
 
 def test_collapsed_models_are_counted_among_their_own_seeds() -> None:
     lines = {"fedavg": [UNFAIR] * 5, "fair_fate": [NOBODY, FAIR], "fedval": [FAIR] * 5}
-    found = compare(lines)
-    assert found.flaws == ["", "collapsed in 1 of 2", ""]
-    assert any("collapsed: fair_fate in 1 of 2 seeds" in line for line in remarks(found))
+    data = compare(lines)
+    assert data.flaws == ["", "collapsed in 1 of 2", ""]
+    assert any("collapsed: fair_fate in 1 of 2 seeds" in line for line in remarks(data))
 
 
 def test_a_run_that_was_cut_short_is_reported() -> None:
-    found = compare({"fedavg": [FAIR]}, rounds=20)
-    assert not [line for line in remarks(found) if "not converged" in line]
-    rising = found.rounds.assign(mcc=found.rounds["round"] / 100 + 0.2)
+    data = compare({"fedavg": [FAIR]}, rounds=20)
+    assert not [line for line in remarks(data) if "not converged" in line]
+    rising = data.rounds.assign(mcc=data.rounds["round"] / 100 + 0.2)
     cut = ReportData(rising, "eqo", (), TWO)
     assert remarks(cut)[-1].startswith("not converged: fedavg; more rounds or a larger learning rate")
 
@@ -396,8 +398,8 @@ def scored(curves: Sequence[np.ndarray]) -> bool:
         curves[seed - rounds["seed"].min()][t - 1]
         for seed, t in zip(rounds["seed"], rounds["round"], strict=True)
     ]
-    found = ReportData(rounds.assign(mcc=np.array(mcc)), "eqo", (), TWO)
-    return any("not converged" in line for line in remarks(found))
+    data = ReportData(rounds.assign(mcc=np.array(mcc)), "eqo", (), TWO)
+    return any("not converged" in line for line in remarks(data))
 
 
 @pytest.mark.slow
@@ -417,18 +419,18 @@ def test_only_a_gain_above_its_noise_means_not_converged() -> None:
 
 
 def test_an_objective_that_no_strategy_looks_at_is_measured_all_the_same(fairfate) -> None:
-    done = fairfate(
+    outcome = fairfate(
         "run", *QUICK, "--metric", "worst(eo, sp)", "--strategy", "fedavg", "--strategy", "fedmom"
     )
-    assert done.code == 0
-    assert "undefined" not in done.out
+    assert outcome.code == 0
+    assert "undefined" not in outcome.out
 
 
 def test_table_has_no_fairness_of_collapsed_models() -> None:
     pooled = PooledBaseline("pooled logistic regression", 2, dict.fromkeys(COLUMNS, 1.0) | {"mcc": 0.0})
-    found = replace(compare({"fedavg": [NOBODY] * 2, "fair_fate": [FAIR] * 2}), baselines=(pooled,))
+    changed = replace(compare({"fedavg": [NOBODY] * 2, "fair_fate": [FAIR] * 2}), baselines=(pooled,))
     console = Console(file=io.StringIO(), width=100)
-    console.print(results_table(found, 100))
+    console.print(results_table(changed, 100))
     lines = console.file.getvalue().splitlines()
     start = {line.split()[0]: len(line.split()) for line in lines if line.strip()}
     assert start["fedavg"] == 1 + 4

@@ -42,24 +42,24 @@ def test_a_panel_for_each_metric_and_a_line_for_each_strategy(rounds) -> None:
             "fair_fate(metric=eo)",
         ]
         assert panel.get_xlabel() == "round"
-    one, two = figure.axes[0].lines[1:3]
-    assert one.get_color() == two.get_color()
-    assert one.get_linestyle() != two.get_linestyle()
+    first, two = figure.axes[0].lines[1:3]
+    assert first.get_color() == two.get_color()
+    assert first.get_linestyle() != two.get_linestyle()
 
 
 def test_lines_are_means_over_seeds(rounds) -> None:
     figure = over_rounds(rounds, ("mcc",))
-    mine = rounds[(rounds.strategy == "fedavg") & (rounds.split == "test")]
+    own = rounds[(rounds.strategy == "fedavg") & (rounds.split == "test")]
     assert figure.axes[0].lines[0].get_ydata().tolist() == pytest.approx(
-        mine.groupby("round")["mcc"].mean().tolist()
+        own.groupby("round")["mcc"].mean().tolist()
     )
 
 
 @pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
 def test_the_same_figure_gives_the_same_bytes(rounds, tmp_path: Path, kind: str) -> None:
-    one = save(over_rounds(rounds), tmp_path / f"a.{kind}").read_bytes()
-    assert one == save(over_rounds(rounds), tmp_path / f"b.{kind}").read_bytes()
-    assert len(one) > 5000
+    content = save(over_rounds(rounds), tmp_path / f"a.{kind}").read_bytes()
+    assert content == save(over_rounds(rounds), tmp_path / f"b.{kind}").read_bytes()
+    assert len(content) > 5000
 
 
 def test_other_endings_and_metrics_are_refused(rounds, tmp_path: Path) -> None:
@@ -151,10 +151,10 @@ def test_the_title_says_what_is_drawn() -> None:
     assert over_rounds(frame).get_suptitle() == (
         "people, random\ntest rows, mean over 2 seeds, band of one standard deviation"
     )
-    one = frame[frame["seed"] == 1].assign(protocol="published")
-    assert over_rounds(one).get_suptitle() == "people, random, published protocol\ntest rows, one seed"
+    changed = frame[frame["seed"] == 1].assign(protocol="published")
+    assert over_rounds(changed).get_suptitle() == "people, random, published protocol\ntest rows, one seed"
     with pytest.raises(InputError, match=r"rounds must be of one dataset, partition and protocol.*got 2"):
-        over_rounds(pd.concat([frame, one]))
+        over_rounds(pd.concat([frame, changed]))
 
 
 def test_strategies_measured_in_the_last_round_are_markers_with_bars() -> None:
@@ -362,11 +362,11 @@ def test_a_notebook_shows_a_figure_once(rounds) -> None:
 
 
 def test_a_run_is_drawn_by_names_or_a_list_of_them() -> None:
-    done = run(data="synthetic:rows=200", rounds=2, seeds=(1, 2), strategies=["fedavg"], jobs=1)
-    for figure in (done.plot("accuracy", "eqo"), done.plot(["accuracy", "eqo"])):
+    finished_run = run(data="synthetic:rows=200", rounds=2, seeds=(1, 2), strategies=["fedavg"], jobs=1)
+    for figure in (finished_run.plot("accuracy", "eqo"), finished_run.plot(["accuracy", "eqo"])):
         assert [panel.get_ylabel() for panel in figure.axes] == ["accuracy", "equalized odds (1 is fair)"]
-    assert len(done.plot().axes) == 4
-    small = done.plot("sp", width=3.5, font_size=8, title=False)
+    assert len(finished_run.plot().axes) == 4
+    small = finished_run.plot("sp", width=3.5, font_size=8, title=False)
     assert (small.get_size_inches()[0], small.get_suptitle()) == (3.5, "")
 
 
@@ -397,8 +397,8 @@ def names(paths) -> list[str]:
 
 
 def test_a_run_has_two_figures_in_its_folder(folder: Path, capsys) -> None:
-    done = CliRunner().invoke(commands.app, ["plot", str(folder)])
-    assert done.output.split() == ["Saved", f"{folder}/rounds.png", "Saved", f"{folder}/tradeoff.png"]
+    outcome = CliRunner().invoke(commands.app, ["plot", str(folder)])
+    assert outcome.output.split() == ["Saved", f"{folder}/rounds.png", "Saved", f"{folder}/tradeoff.png"]
     assert names(draw(folder, kind="tradeoff")) == ["tradeoff.png"]
     assert names(draw(folder / "rounds.parquet", kind="rounds")) == ["rounds.png"]
 
@@ -473,11 +473,11 @@ def test_a_sweep_is_read_as_it_was_configured_last(tmp_path: Path) -> None:
     sweep(expand({**SWEEP, "rounds": 1}), tmp_path, jobs=1)
     sweep(expand({**SWEEP, "partition": "dirichlet:0.5"}), tmp_path, jobs=1)
     sweep(expand({**SWEEP, "partition": "dirichlet:0.5", "strategy": ["fedval"]}), tmp_path, jobs=1)
-    (held,) = read_runs(tmp_path)
-    assert held.name == "synthetic_dirichlet-0.5_paper"
-    assert set(held.rounds["round"]) == {1, 2}
-    assert set(held.rounds["strategy"]) == {"fedval"}
-    assert not held.rounds.duplicated(["strategy", "seed", "round", "split"]).any()
+    (kept_rows,) = read_runs(tmp_path)
+    assert kept_rows.name == "synthetic_dirichlet-0.5_paper"
+    assert set(kept_rows.rounds["round"]) == {1, 2}
+    assert set(kept_rows.rounds["strategy"]) == {"fedval"}
+    assert not kept_rows.rounds.duplicated(["strategy", "seed", "round", "split"]).any()
 
 
 def test_other_folders_and_damaged_cells_are_refused(tmp_path: Path) -> None:

@@ -104,31 +104,31 @@ def test_rates_and_intervals_are_those_of_statsmodels() -> None:
     assert audit.shown["people"].tolist() == [[600, 600]]
     assert audit.shown["selected"].tolist() == [[260, 380]]
     for name, part, whole in (("selection_rate", 260, 600), ("tpr", 160, 200), ("fpr", 100, 400)):
-        of = audit.rates[name]
-        assert of.value[0, 0] == pytest.approx(part / whole)
+        value = audit.rates[name]
+        assert value.value[0, 0] == pytest.approx(part / whole)
         expected = proportion_confint(part, whole, method="wilson")
-        assert (of.low[0, 0], of.high[0, 0]) == pytest.approx(expected)
+        assert (value.low[0, 0], value.high[0, 0]) == pytest.approx(expected)
     assert audit.ratios["selection_rate"].value[0].tolist() == pytest.approx([260 / 380, 1])
 
 
 def test_the_verdicts_ratios_are_those_of_fairlearn() -> None:
     rng = np.random.default_rng(1)
-    y, said, sex = rng.integers(0, 2, 900), rng.integers(0, 2, 900), rng.integers(0, 3, 900)
+    y, text, sex = rng.integers(0, 2, 900), rng.integers(0, 2, 900), rng.integers(0, 3, 900)
     counts = np.array(
-        [[[np.sum((sex == g) & (y == a) & (said == b)) for b in (0, 1)] for a in (0, 1)] for g in range(3)]
+        [[[np.sum((sex == g) & (y == a) & (text == b)) for b in (0, 1)] for a in (0, 1)] for g in range(3)]
     )
     (audit,) = audits(counts[None], sexes("a", "b", "c"))
     sp, eo, eqo = audit.verdicts(0)
     features = {"sensitive_features": sex}
-    assert sp.value == pytest.approx(demographic_parity_ratio(y, said, **features))
+    assert sp.value == pytest.approx(demographic_parity_ratio(y, text, **features))
     tpr, fpr = (
         min(rates) / max(rates)
-        for rates in ([np.mean(said[(sex == g) & (y == a)]) for g in range(3)] for a in (1, 0))
+        for rates in ([np.mean(text[(sex == g) & (y == a)]) for g in range(3)] for a in (1, 0))
     )
-    assert min(tpr, fpr) == pytest.approx(equalized_odds_ratio(y, said, **features))
+    assert min(tpr, fpr) == pytest.approx(equalized_odds_ratio(y, text, **features))
     assert (eo.value, eqo.value) == pytest.approx((tpr, (tpr + fpr) / 2))
-    for one in (sp, eo, eqo):
-        assert one.low <= one.value <= one.high
+    for item in (sp, eo, eqo):
+        assert item.low <= item.value <= item.high
 
 
 @pytest.mark.parametrize(
@@ -166,8 +166,8 @@ def test_small_and_unknown_categories_are_left_out_of_ratios() -> None:
     (pair,) = sp.pairs
     assert (pair.least, pair.most, sp.left_out) == ("f", "m", ("(small groups)",))
     assert np.isnan(audit.ratios["selection_rate"].value[0, 2:]).all()
-    by = fairness_by(counts, sexes("f", "m", "(small groups)", "(missing)"), ("sex",))
-    assert by["sp"][0] == pytest.approx(sp.value)
+    by_attribute = fairness_by(counts, sexes("f", "m", "(small groups)", "(missing)"), ("sex",))
+    assert by_attribute["sp"][0] == pytest.approx(sp.value)
 
 
 def test_no_rate_at_all_counts_as_equal() -> None:
@@ -183,7 +183,7 @@ def test_the_answer_is_the_runs_recommended_model(finished: Run, told: dict[str,
     assert best is not None
     assert (take["strategy"], take["seed"]) == (best.name, best.seed)
     assert (finished.out / take["file"]).is_file()  # type: ignore[operator]
-    others = {one["strategy"] for one in told["answer"]["others"]}
+    others = {item["strategy"] for item in told["answer"]["others"]}
     assert others | {take["strategy"]} == set(told["about"]["strategies"])
 
 
@@ -192,8 +192,8 @@ def test_the_numbers_are_those_of_that_model(finished: Run, folder: Path) -> Non
     assert finished.best is not None
     rounds, best = finished.rounds, finished.best
     line = rounds["strategy"] == finished.plan.specs[best.line].label
-    mine = rounds[line & (rounds["seed"] == best.seed) & (rounds["split"] == "test")]
-    (counts,) = counts_of(mine[mine["round"] == mine["round"].max()])
+    own = rounds[line & (rounds["seed"] == best.seed) & (rounds["split"] == "test")]
+    (counts,) = counts_of(own[own["round"] == own["round"].max()])
     right = counts[:, 0, 0].sum() + counts[:, 1, 1].sum()
     measured = told["answer"]["measures"]["accuracy"]
     assert measured["value"] == pytest.approx(right / counts.sum())
@@ -203,8 +203,8 @@ def test_the_numbers_are_those_of_that_model(finished: Run, folder: Path) -> Non
 
 
 def test_crossed_groups_are_audited_too(told: dict[str, Any]) -> None:
-    assert [of["attribute"] for of in told["audit"]] == ["sex", "race", "sex x race"]
-    assert {one["attribute"] for one in told["answer"]["fairness"]} == {"sex", "race", "sex x race"}
+    assert [value["attribute"] for value in told["audit"]] == ["sex", "race", "sex x race"]
+    assert {item["attribute"] for item in told["answer"]["fairness"]} == {"sex", "race", "sex x race"}
 
 
 def test_strategies_are_tested_against_the_recommended_one(told: dict[str, Any], folder: Path) -> None:
@@ -215,12 +215,12 @@ def test_strategies_are_tested_against_the_recommended_one(told: dict[str, Any],
     assert {row["strategy"] for row in rows} == set(told["about"]["strategies"]) - {taken}
     material = ReportData.read([folder])[0]
     row = next(row for row in rows if row["metric"] == "accuracy")
-    mine, other = (
+    own, other = (
         material.per_seed("accuracy", material.names.index(row[key])) for key in ("strategy", "against")
     )
-    assert row["value"] == pytest.approx(np.mean(mine - other))
-    plain = ttest_rel(mine, other).statistic
-    n = len(mine)
+    assert row["value"] == pytest.approx(np.mean(own - other))
+    plain = ttest_rel(own, other).statistic
+    n = len(own)
     from scipy.stats import t
 
     corrected = plain / np.sqrt(1 + n / 3)  # Nadeau and Bengio: 1/n + test/train in the place of 1/n
@@ -248,8 +248,8 @@ def test_no_model_of_a_collapsed_run_is_recommended(tmp_path: Path) -> None:
     )
     told = contents(ReportData.read([tmp_path / "o"])[0])
     assert told["answer"]["take"] is None
-    assert {one["strategy"] for one in told["answer"]["collapsed"]} == {"fedavg", "fair_fate"}
-    assert ABOVE not in {one["verdict"] for one in told["answer"]["fairness"]}
+    assert {item["strategy"] for item in told["answer"]["collapsed"]} == {"fedavg", "fair_fate"}
+    assert ABOVE not in {item["verdict"] for item in told["answer"]["fairness"]}
     page = report([tmp_path / "o"]).read_text("utf-8")
     assert "No model can be recommended" in page
     assert "reaches the threshold</span>" not in page
@@ -261,16 +261,16 @@ def test_no_model_without_a_round_that_counted_is_recommended(tmp_path: Path) ->
     plugin.write_text(BROKEN, "utf-8")
     folder = tmp_path / "o"
     options: dict[str, Any] = {"data": "synthetic:rows=600", "rounds": 5, "plugins": plugin, "jobs": 1}
-    found = run(**options, strategies=("broken", "broken+thresholds"), seeds=(2,), out=folder)
-    assert found.best is None
+    finished_run = run(**options, strategies=("broken", "broken+thresholds"), seeds=(2,), out=folder)
+    assert finished_run.best is None
     assert not (folder / "models" / "best.safetensors").exists()
     (material,) = ReportData.read([folder])
     assert material.collapsed[0] == 0
     assert material.untrained == [1, 1]
     told = contents(material)
     assert told["answer"]["take"] is None
-    assert {one["verdict"] for one in told["answer"]["fairness"]} == {UNTRAINED_MODEL}
-    reasons = {one["reason"] for one in told["answer"]["others"]}
+    assert {item["verdict"] for item in told["answer"]["fairness"]} == {UNTRAINED_MODEL}
+    reasons = {item["reason"] for item in told["answer"]["others"]}
     assert reasons == {"no round counted in 1 of 1 seeds"}
     page = report([folder]).read_text("utf-8")
     assert "No round counted: every one was discarded" in page
@@ -293,8 +293,8 @@ def broken(setup):
 def test_fairness_threshold_of_the_user_is_used(folder: Path) -> None:
     material = ReportData.read([folder])[0]
     strict, lenient = (contents(material, line)["answer"]["fairness"] for line in (0.999, 0.01))
-    assert {one["verdict"] for one in strict} <= {BELOW, UNCLEAR, TOO_FEW}
-    assert {one["verdict"] for one in lenient if one["low"] and one["low"] > 0.01} == {ABOVE}
+    assert {item["verdict"] for item in strict} <= {BELOW, UNCLEAR, TOO_FEW}
+    assert {item["verdict"] for item in lenient if item["low"] and item["low"] > 0.01} == {ABOVE}
 
 
 def scores_of(finished: Run, strategy: str, seed: int, features: np.ndarray) -> np.ndarray:
@@ -379,11 +379,11 @@ def test_intervals_say_what_they_are_over(folder: Path, tmp_path: Path) -> None:
 
 
 def test_picture_has_the_recommended_model_and_pooled_ones(folder: Path) -> None:
-    (found,) = ReportData.read([folder])
+    (result,) = ReportData.read([folder])
     scores = dict.fromkeys(COLUMNS, 0.8)
     pooled = PooledBaseline("pooled logistic regression", 1, scores)
     collapsed = PooledBaseline("pooled gradient boosting", 1, scores | {"mcc": 0.0})
-    told = contents(replace(found, baselines=(pooled, collapsed)))
+    told = contents(replace(result, baselines=(pooled, collapsed)))
     kinds = {point.name: point.kind for point in points(told)}
     assert kinds[told["answer"]["take"]["strategy"]] == "recommended"
     assert kinds[pooled.name] == "pooled"
@@ -421,10 +421,10 @@ def test_scores_and_decisions_agree_with_the_counts_of_the_last_round(finished: 
 def test_models_with_thresholds_keep_them(finished: Run, folder: Path) -> None:
     final = read_final(folder, len(finished.grouping))
     assert final is not None
-    mine = final.scores[final.scores["strategy"] == "fedavg+thresholds"]
+    own = final.scores[final.scores["strategy"] == "fedavg+thresholds"]
     for seed in (1, 2, 3):
         cuts = finished.model("fedavg+thresholds", seed).thresholds
-        kept = mine[mine["seed"] == seed].iloc[0]
+        kept = own[own["seed"] == seed].iloc[0]
         for g, cut in enumerate(np.asarray(cuts)):
             assert kept[f"cut_{g}"] == pytest.approx(1 / (1 + np.exp(-cut)))
 
@@ -434,9 +434,9 @@ def test_models_with_thresholds_keep_them(finished: Run, folder: Path) -> None:
 
 def test_a_run_ends_with_its_report(fairfate: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    done = fairfate("run", *QUICK, "--out", "o")
-    assert done.code == 0
-    assert done.out.rstrip().endswith("Report: o/report.html")
+    outcome = fairfate("run", *QUICK, "--out", "o")
+    assert outcome.code == 0
+    assert outcome.out.rstrip().endswith("Report: o/report.html")
     assert {"report.html", "report.json", "report-audit.csv", "report-tests.csv"} <= {
         path.name for path in Path("o").iterdir()
     }
@@ -462,12 +462,14 @@ def test_json_and_csv_say_the_same_as_the_page(folder: Path, tmp_path: Path) -> 
             assert f"{one['value']:.3f} <span" in page
     rows = list(csv.DictReader((tmp_path / "r-audit.csv").read_text("utf-8").splitlines()))
     shown = told["answer"]["shown"]
-    mine = [row for row in rows if row["strategy"] == shown["strategy"] and int(row["seed"]) == shown["seed"]]
-    for of in told["audit"]:
-        for row in of["rows"]:
-            (found,) = (r for r in mine if r["group"] == row["group"] and r["attribute"] == of["attribute"])
-            assert found["selected"] == str(row["selected"])
-            assert float(found["selection_rate"]) == pytest.approx(row["selection_rate"]["value"])
+    own = [row for row in rows if row["strategy"] == shown["strategy"] and int(row["seed"]) == shown["seed"]]
+    for value in told["audit"]:
+        for row in value["rows"]:
+            (result,) = (
+                r for r in own if r["group"] == row["group"] and r["attribute"] == value["attribute"]
+            )
+            assert result["selected"] == str(row["selected"])
+            assert float(result["selection_rate"]) == pytest.approx(row["selection_rate"]["value"])
     tests = list(csv.DictReader((tmp_path / "r-tests.csv").read_text("utf-8").splitlines()))
     assert len(tests) == len(told["tests"]["rows"])
 
@@ -525,10 +527,10 @@ def test_a_damaged_file_is_named(name: str, fairfate: Call, folder: Path, tmp_pa
     (tmp_path / "run" / "report.html").unlink(missing_ok=True)
     damaged = tmp_path / "run" / name
     damaged.write_bytes(damaged.read_bytes()[:200])
-    done = fairfate("report", str(tmp_path / "run"))
-    assert done.code == 2
-    assert f"readable {name}" in done.err
-    assert "Traceback" not in done.err
+    outcome = fairfate("report", str(tmp_path / "run"))
+    assert outcome.code == 2
+    assert f"readable {name}" in outcome.err
+    assert "Traceback" not in outcome.err
     assert not (tmp_path / "run" / "report.html").exists()
 
 
@@ -552,9 +554,9 @@ def test_errors_name_the_rule(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    done = fairfate("report", *(str(folder) if word == "RUN" else word for word in arguments))
-    assert done.code == 2
-    assert message in " ".join(done.err.split())
+    outcome = fairfate("report", *(str(folder) if word == "RUN" else word for word in arguments))
+    assert outcome.code == 2
+    assert message in " ".join(outcome.err.split())
     assert not list(tmp_path.iterdir())
 
 
@@ -622,12 +624,12 @@ def begun(folder: Path, done: dict[int, int], rounds: int = 50) -> Path:
 
 def test_an_unfinished_run_reports_what_there_is(tmp_path: Path, fairfate: Call) -> None:
     folder = begun(tmp_path / "run", {1: 12, 2: 30})
-    (found,) = ReportData.read([folder], unfinished=True)
-    told = contents(found)
+    (result,) = ReportData.read([folder], unfinished=True)
+    told = contents(result)
     assert told["unfinished"] == {"1": [12, 50], "2": [30, 50]}
     assert told["about"]["rounds"] == 12  # as far as both are
     assert told["answer"]["take"] is None
-    assert chart_data(found, 0.8)["rounds"][-1] == 30  # the charts show all
+    assert chart_data(result, 0.8)["rounds"][-1] == 30  # the charts show all
     assert fairfate("report", str(folder)).code == 0
     page = (folder / "report.html").read_text("utf-8")
     assert "This run has not finished" in page
@@ -638,18 +640,18 @@ def test_an_unfinished_run_reports_what_there_is(tmp_path: Path, fairfate: Call)
 
 
 def test_finished_seeds_count_where_there_are_some(tmp_path: Path) -> None:
-    (found,) = ReportData.read([begun(tmp_path / "run", {1: 50, 2: 3})], unfinished=True)
-    assert contents(found)["about"]["rounds"] == 50
-    assert [model for model in found.models if model[1] == 2] == []
-    assert found.seeds == [1, 2]
+    (result,) = ReportData.read([begun(tmp_path / "run", {1: 50, 2: 3})], unfinished=True)
+    assert contents(result)["about"]["rounds"] == 50
+    assert [model for model in result.models if model[1] == 2] == []
+    assert result.seeds == [1, 2]
 
 
 def test_a_run_that_has_just_begun_says_so(tmp_path: Path, fairfate: Call) -> None:
     folder = begun(tmp_path / "run", {1: 1})
     shutil.rmtree(folder / "live")
-    done = fairfate("report", str(folder))
-    assert done.code == 2
-    assert "try again in a few seconds" in " ".join(done.err.split())
+    outcome = fairfate("report", str(folder))
+    assert outcome.code == 2
+    assert "try again in a few seconds" in " ".join(outcome.err.split())
 
 
 @pytest.mark.slow
@@ -664,11 +666,11 @@ def test_the_interval_of_equalized_odds_covers(sizes: tuple[int, ...]) -> None:
     counts = np.stack([negatives - fp, fp, positives - tp, tp], axis=-1).reshape(times, 2, 2, 2)
     (audit,) = audits(counts, sexes("f", "m"))
     true = [(r.min(axis=1) / r.max(axis=1)) for r in (tpr, fpr)]
-    held = 0
+    kept_rows = 0
     for n in range(times):
         eqo = audit.verdicts(n)[2]
-        held += eqo.low <= (true[0][n] + true[1][n]) / 2 <= eqo.high
-    assert 0.93 <= held / times <= 0.975
+        kept_rows += eqo.low <= (true[0][n] + true[1][n]) / 2 <= eqo.high
+    assert 0.93 <= kept_rows / times <= 0.975
 
 
 def test_numbers_over_seeds_leave_out_what_is_undefined() -> None:
@@ -681,9 +683,9 @@ def test_numbers_over_seeds_leave_out_what_is_undefined() -> None:
 def test_thresholds_give_the_metrics_of_their_counts() -> None:
     rows = np.random.default_rng(1).integers(0, 9, size=(1, 2, 2, 256))
     groups = Groups.single("sex", ("f", "m"))
-    found = _thresholds(rows, groups, ("sex",), 1)
-    steps = {name: np.frombuffer(base64.b64decode(of["data"]), "<u2") for name, of in found.items()}
-    values = {name: of["low"] + steps[name] * of["step"] for name, of in found.items()}
+    result = _thresholds(rows, groups, ("sex",), 1)
+    steps = {name: np.frombuffer(base64.b64decode(value["data"]), "<u2") for name, value in result.items()}
+    values = {name: value["low"] + steps[name] * value["step"] for name, value in result.items()}
     refused = rows[0, :, :, : 4 * 20].sum(axis=-1)
     counts = np.stack([refused, rows[0].sum(axis=-1) - refused], axis=-1)
     metrics = values["metrics"].reshape(65, 7)[20]

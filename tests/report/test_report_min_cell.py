@@ -45,9 +45,9 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 def charts(page: Path) -> dict[str, Any]:
     """The numbers that the page draws."""
-    found = re.search(r'id="p0-data">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)
-    assert found is not None
-    return dict(json.loads(found[1]))
+    match = re.search(r'id="p0-data">(.*?)</script>', page.read_text("utf-8"), re.DOTALL)
+    assert match is not None
+    return dict(json.loads(match[1]))
 
 
 def whole(of: dict[str, Any]) -> np.ndarray:
@@ -74,14 +74,14 @@ def test_no_small_count_is_in_the_charts(folder: Path, tmp_path: Path) -> None:
     scores = merge_bins(material.score_rows(scores_of(material)), K)  # all that is told of scores
     assert is_shown(scores)
     assert scores.any()
-    steps = [step for by in data["scores"]["calibration"] for model in by for step in model]
+    steps = [step for key in data["scores"]["calibration"] for model in key for step in model]
     assert is_shown(np.array([people for _, people, *_ in steps]))
     assert is_shown(np.array([round(people * rate) for _, people, _, rate, *_ in steps]))
     rows = whole(data["local"]["rows"][-1]).reshape(models, len(data["local"]["clients"]) + 1, groups, 2)
     assert is_shown(rows)
     assert rows.any()
-    for of in data["rates"]:
-        people = np.array(of["people"])
+    for value in data["rates"]:
+        people = np.array(value["people"])
         assert is_shown(people[people != HIDDEN])
     # neither by subtraction from a total: all strata are rounded
     assert (scores.sum(axis=-1) % K == 0).all()
@@ -91,23 +91,23 @@ def test_no_small_count_is_in_the_charts(folder: Path, tmp_path: Path) -> None:
 def numbers_of(value: Any, name: str = "") -> list[tuple[str, Any]]:
     """All values of nested ones, with the nearest names."""
     if isinstance(value, dict):
-        return [found for key, of in value.items() for found in numbers_of(of, key)]
+        return [item for key, values in value.items() for item in numbers_of(values, key)]
     if isinstance(value, list):
-        return [found for of in value for found in numbers_of(of, name)]
+        return [item for values in value for item in numbers_of(values, name)]
     return [(name, value)]
 
 
 def test_no_small_count_is_in_the_tables(folder: Path, tmp_path: Path) -> None:
     page = report([folder], tmp_path / "r.html")
-    (told,) = json.loads((tmp_path / "r.json").read_text("utf-8"))["parts"]
+    (message,) = json.loads((tmp_path / "r.json").read_text("utf-8"))["parts"]
     counts = [
         (name, value)
-        for name, value in numbers_of([told[key] for key in ("answer", "audit", "clients", "thresholds")])
-        if name in {"people", "selected", "favourable", "unknown", "rows", *told["clients"][0]["groups"]}
+        for name, value in numbers_of([message[key] for key in ("answer", "audit", "clients", "thresholds")])
+        if name in {"people", "selected", "favourable", "unknown", "rows", *message["clients"][0]["groups"]}
     ]
     assert {"people", "selected", "favourable", "rows"} <= {name for name, _ in counts}
     assert FEWER in {value for _, value in counts}
-    assert [found for found in counts if found[1] != FEWER and 0 < found[1] < K] == []
+    assert [item for item in counts if item[1] != FEWER and 0 < item[1] < K] == []
     rows = list(csv.DictReader((tmp_path / "r-audit.csv").read_text("utf-8").splitlines()))
     shown = [row[name] for row in rows for name in ("people", "selected", "favourable")]
     assert FEWER in shown
@@ -127,15 +127,15 @@ def test_no_small_count_is_in_the_tables(folder: Path, tmp_path: Path) -> None:
 
 def test_rates_of_few_people_are_not_shown_and_others_are_exact(folder: Path) -> None:
     hidden, every = (ReportData.read([folder], k)[0] for k in (K, 0))
-    seen = set()
+    names = set()
     for ours, true in zip(hidden.audits, every.audits, strict=True):
-        for rate, of in ours.rates.items():
+        for rate, value in ours.rates.items():
             few = (true.parts[rate][1] > 0) & (true.parts[rate][1] < K)
-            for part, expected in zip(of, true.rates[rate], strict=True):
+            for part, expected in zip(value, true.rates[rate], strict=True):
                 assert np.isnan(part[few]).all()
                 np.testing.assert_array_equal(part[~few], expected[~few])
-            seen |= set(few.ravel().tolist())
-    assert seen == {True, False}
+            names |= set(few.ravel().tolist())
+    assert names == {True, False}
 
 
 def test_counts_beside_a_hidden_one_are_rounded() -> None:
@@ -164,7 +164,7 @@ def test_in_ranges_of_scores_labels_are_as_they_are(tmp_path: Path) -> None:
         for g in range(2):
             starts = _blocks(rows[model, g], K)
             assert len(starts) > 1
-            ours, all_rows = (np.add.reduceat(of[model, g], starts, axis=-1) for of in (shown, true))
+            ours, all_rows = (np.add.reduceat(value[model, g], starts, axis=-1) for value in (shown, true))
             assert is_shown(ours)
             assert (ours <= all_rows).all()
             assert ((all_rows - ours).sum(axis=-1) < K).all()
@@ -180,8 +180,8 @@ def test_all_counts_are_shown_with_a_minimum_of_0(folder: Path, tmp_path: Path) 
 
 def test_a_minimum_above_30_is_also_that_of_ratios(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", Groups.single("sex", ("f", "m")), rounds=2, sizes=[300, 40])
-    told = contents(ReportData.read([folder], 50)[0])
-    assert {one["verdict"] for one in told["answer"]["fairness"]} == {"too few"}
+    message = contents(ReportData.read([folder], 50)[0])
+    assert {item["verdict"] for item in message["answer"]["fairness"]} == {"too few"}
     assert "rates of fewer than 50 people are not compared" in report([folder], min_cell=50).read_text(
         "utf-8"
     )
@@ -213,11 +213,11 @@ def test_the_minimum_of_the_command_line_and_of_python(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     folder = write_run(tmp_path / "run", Groups.single("sex", ("f", "m")), rounds=2, sizes=[300, 14])
-    done: Outcome = fairfate("report", "run", "--min-cell", "0")
-    assert done.code == 0
+    outcome: Outcome = fairfate("report", "run", "--min-cell", "0")
+    assert outcome.code == 0
     assert charts(folder / "report.html")["minCell"] == 0
-    done = fairfate("report", "run", "--min-cell", "-1")
-    assert (done.code, "min-cell must be >= 0, got -1" in done.err) == (2, True)
+    outcome = fairfate("report", "run", "--min-cell", "-1")
+    assert (outcome.code, "min-cell must be >= 0, got -1" in outcome.err) == (2, True)
     finished = run(data="synthetic:rows=300", rounds=1, seeds=1, strategies="fedavg", jobs=1)
     assert charts(finished.report(tmp_path / "a.html"))["minCell"] == K
     assert charts(finished.report(tmp_path / "b.html", min_cell=0))["minCell"] == 0

@@ -373,9 +373,9 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
 @pytest.mark.parametrize("words", [["o", "--host", "0.0.0.0"], ["no/such/o"], ["file"]])
 def test_command_refuses_what_it_cannot_watch(fairfate: Any, tmp_path: Path, words: list[str]) -> None:
     (tmp_path / "file").touch()
-    done = fairfate("watch", *words)
-    assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("Error: ")
+    outcome = fairfate("watch", *words)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert outcome.err.startswith("Error: ")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")

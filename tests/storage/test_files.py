@@ -110,8 +110,8 @@ def test_a_folder_is_held_by_one_process_at_a_time(tmp_path: Path) -> None:
         hold = "from fairfate.storage import locked; from pathlib import Path; import sys"
         take = f"{hold}\nwith locked(Path(sys.argv[1])): pass"
         other = [sys.executable, "-c", take, str(folder)]
-        done = subprocess.run(other, capture_output=True, text=True, check=False)
-        assert f"(held by process {os.getpid()} on " in done.stderr
+        process = subprocess.run(other, capture_output=True, text=True, check=False)
+        assert f"(held by process {os.getpid()} on " in process.stderr
     assert not folder.exists()
     assert subprocess.run(other, check=False).returncode == 0
 

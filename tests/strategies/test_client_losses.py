@@ -103,20 +103,20 @@ FAIRGRAD = np.array([[[54, 6], [5, 5]], [[16, 4], [3, 7]]])
 def test_fairgrad_by_hand(metric: str, better, weights) -> None:
     matrix, constant = constraints(metric, FAIRGRAD.sum(axis=-1))
     error = np.array([0.1, 0.5, 0.2, 0.3])  # by (group, label)
-    found = (constant + matrix @ error).reshape(2, 2)
-    assert found.T.ravel() == pytest.approx(better, abs=1e-6)
+    result = (constant + matrix @ error).reshape(2, 2)
+    assert result.T.ravel() == pytest.approx(better, abs=1e-6)
     strategy = rule(fairgrad(metric=metric, rate=0.1, epsilon=0.0))
     state = strategy.aggregate(strategy.init(np.zeros(1)), cohort(seen(FAIRGRAD[None])))
-    told = strategy.broadcast(state, None).reshape(2, 2)
-    assert told.T.ravel() == pytest.approx(weights, abs=1e-6)
+    message = strategy.broadcast(state, None).reshape(2, 2)
+    assert message.T.ravel() == pytest.approx(weights, abs=1e-6)
 
 
 def test_fairgrad_eo_moves_only_label_one() -> None:
     strategy = rule(fairgrad(metric="eo", rate=0.1, epsilon=0.0))
     state = strategy.aggregate(strategy.init(np.zeros(1)), cohort(seen(FAIRGRAD[None])))
-    told = strategy.broadcast(state, None).reshape(2, 2)
-    assert told[:, 0].tolist() == [1, 1]
-    assert told[:, 1] == pytest.approx([1.1, 0.9])
+    message = strategy.broadcast(state, None).reshape(2, 2)
+    assert message[:, 0].tolist() == [1, 1]
+    assert message[:, 1] == pytest.approx([1.1, 0.9])
 
 
 def weights(strategy: Strategy, *reports: Statistics) -> np.ndarray:
@@ -155,8 +155,8 @@ def test_fedfb_parity_of_errors_follows_the_selection_rates() -> None:
 
 def test_fedfb_parity_slows_down_and_stays_within_bounds() -> None:
     strategy, far = fedfb_parity(10.0, "error"), report(ROWS, wrong=np.array([[0, 10], [40, 0]]))
-    found = weights(strategy, far)
-    assert found.tolist() == [[0, 2], [2, 0]]
+    combined = weights(strategy, far)
+    assert combined.tolist() == [[0, 2], [2, 0]]
     back = report(ROWS, wrong=np.array([[30, 0], [0, 20]]))
     assert weights(fedfb_parity(0.1, "error"), far, back)[0, 0] == pytest.approx(
         1 - 0.1 * 100 / 40 + 0.1 / 2**0.5 * 100 / 40
@@ -172,8 +172,8 @@ def test_fedfb_odds_move_along_the_gap_of_the_losses() -> None:
     # means (.3, .8) and (.5, .3): d = (.2, -.5), of length .538516
     d = np.array([0.2, -0.5]) / 0.538516 * 0.05
     expected = [[1 - d[0] / 0.3, 1 - d[1] / 0.1], [1 + d[0] / 0.4, 1 + d[1] / 0.2]]
-    found = weights(fedfb_odds(0.05), report(ROWS, loss=LOSS))
-    assert found == pytest.approx(np.array(expected), abs=1e-6)
+    combined = weights(fedfb_odds(0.05), report(ROWS, loss=LOSS))
+    assert combined == pytest.approx(np.array(expected), abs=1e-6)
     opportunity = weights(fedfb_odds(0.05, labels=(1,)), report(ROWS, loss=LOSS))
     assert opportunity == pytest.approx(np.array([[1, 1.5], [1, 0.75]]))
     # sums: (11, -2), of length 11.18034
@@ -193,23 +193,23 @@ def test_fedfb_odds_without_a_gap_or_a_group_do_nothing() -> None:
 @pytest.mark.parametrize("metric", ["eo", "eqo", "sp"])
 def test_shares_stay_within_those_of_their_label(metric: str) -> None:
     strategy = rule(fairbatch(metric=metric, alpha=0.9))
-    found = weights(strategy, *[report(ROWS, loss=LOSS, probability=LOSS)] * 3)
-    assert (found >= 0).all()
-    assert (found * ROWS).sum(axis=0) == pytest.approx(ROWS.sum(axis=0))
+    combined = weights(strategy, *[report(ROWS, loss=LOSS, probability=LOSS)] * 3)
+    assert (combined >= 0).all()
+    assert (combined * ROWS).sum(axis=0) == pytest.approx(ROWS.sum(axis=0))
 
 
 def test_fairbatch_for_opportunity_by_hand() -> None:
     """Shares .1 and .1 of label 1; the first group's loss is larger: weights 1.05 and .95."""
     rows = np.array([[40, 10], [40, 10]])
-    found = weights(
+    combined = weights(
         rule(fairbatch(metric="eo", alpha=0.005)), report(rows, loss=np.array([[1.0, 5.0], [2.0, 4.0]]))
     )
-    assert found == pytest.approx(np.array([[1, 1.05], [1, 0.95]]))
+    assert combined == pytest.approx(np.array([[1, 1.05], [1, 0.95]]))
 
 
 def test_fairbatch_for_odds_moves_the_label_with_the_larger_gap() -> None:
-    found = weights(rule(fairbatch(metric="eqo", alpha=0.01)), report(ROWS, loss=LOSS))  # gaps .2 and -.5
-    assert found == pytest.approx(np.array([[1, 1.1], [1, 0.95]]))
+    combined = weights(rule(fairbatch(metric="eqo", alpha=0.01)), report(ROWS, loss=LOSS))  # gaps .2 and -.5
+    assert combined == pytest.approx(np.array([[1, 1.1], [1, 0.95]]))
 
 
 def test_fairbatch_for_opportunity_never_moves_label_0() -> None:
@@ -224,11 +224,11 @@ def test_fairbatch_for_opportunity_never_moves_label_0() -> None:
 
 def test_fairbatch_for_parity_favours_the_group_that_is_favoured_less() -> None:
     # mean P(0) over a group's rows: label 0 (24, 16) / (40, 60), label 1 (2, 2) / (40, 60); group 0 has less
-    found = weights(
+    combined = weights(
         rule(fairbatch(metric="sp", alpha=0.01)),
         report(ROWS, probability=ROWS - np.array([[24, 2], [16, 2]])),
     )
-    assert found == pytest.approx(np.array([[1 - 0.01 / 0.3, 1], [1 + 0.01 / 0.4, 1]]))
+    assert combined == pytest.approx(np.array([[1 - 0.01 / 0.3, 1], [1 + 0.01 / 0.4, 1]]))
 
 
 # -- FedGFT -------------------------------------------------------------------------------------------------
@@ -264,12 +264,14 @@ def test_fedgft_for_opportunity_and_odds() -> None:
     p = ROWS * np.array([[0.2, 0.6], [0.5, 0.7]])
     eo = rule(fedgft(metric="eo", gamma=10.0))
     state = eo.aggregate(eo.init(np.zeros(1)), cohort(report(ROWS, probability=p)))
-    told = eo.broadcast(state, None).reshape(2, 2)
-    assert told == pytest.approx(np.array([[0, 10 * -0.1 / 0.1], [0, 10 * 0.1 / 0.2]]))
+    message = eo.broadcast(state, None).reshape(2, 2)
+    assert message == pytest.approx(np.array([[0, 10 * -0.1 / 0.1], [0, 10 * 0.1 / 0.2]]))
     odds = rule(fedgft(metric="eqo", gamma=10.0))
     state = odds.aggregate(odds.init(np.zeros(1)), cohort(report(ROWS, probability=p)))
-    told = odds.broadcast(state, None).reshape(2, 2)
-    assert told == pytest.approx(np.array([[5 * -0.3 / 0.3, 5 * -0.1 / 0.1], [5 * 0.3 / 0.4, 5 * 0.1 / 0.2]]))
+    message = odds.broadcast(state, None).reshape(2, 2)
+    assert message == pytest.approx(
+        np.array([[5 * -0.3 / 0.3, 5 * -0.1 / 0.1], [5 * 0.3 / 0.4, 5 * 0.1 / 0.2]])
+    )
 
 
 def test_fedgft_keeps_the_difference_while_a_group_is_away() -> None:
@@ -301,16 +303,16 @@ SOME_WRONG = np.array([[5, 3], [20, 2]])
 def test_dual_reweighing_by_hand(metric: str, low: float, high: float) -> None:
     """Group 0 is favoured less: with label 0 it counts less, with label 1 more, and group 1 the other way."""
     expected = np.exp([[low, -high], [-low, high]])
-    found = weights(rule(dual_reweighing(metric=metric)), report(ROWS, wrong=SOME_WRONG))
-    assert found == pytest.approx(expected)
+    combined = weights(rule(dual_reweighing(metric=metric)), report(ROWS, wrong=SOME_WRONG))
+    assert combined == pytest.approx(expected)
     twice = weights(rule(dual_reweighing(metric=metric, rate=0.5)), *[report(ROWS, wrong=SOME_WRONG)] * 2)
     assert twice == pytest.approx(expected)
 
 
 def test_dual_reweighing_stays_within_bounds() -> None:
     far = report(ROWS, wrong=np.array([[0, 10], [40, 0]]))
-    found = weights(rule(dual_reweighing(metric="sp", rate=100.0, keep=0.0)), far)
-    assert np.log(found) == pytest.approx(np.array([[-3, 3], [3, -3]]))
+    combined = weights(rule(dual_reweighing(metric="sp", rate=100.0, keep=0.0)), far)
+    assert np.log(combined) == pytest.approx(np.array([[-3, 3], [3, -3]]))
 
 
 def test_dual_reweighing_shrinks_while_the_model_is_of_little_use() -> None:
@@ -344,18 +346,18 @@ def test_fedminmax_by_hand() -> None:
     """rho (.8, .2), risks (.3, .9), rate .1: mu (.77, .23), weights (.9625, 1.15)."""
     rows = np.array([[60, 20], [10, 10]])
     loss = np.array([[18.0, 6.0], [9.0, 9.0]])
-    found = weights(rule(fedminmax(rate=0.1)), report(rows, loss=loss))
-    assert found == pytest.approx(np.array([[0.9625, 0.9625], [1.15, 1.15]]))
+    combined = weights(rule(fedminmax(rate=0.1)), report(rows, loss=loss))
+    assert combined == pytest.approx(np.array([[0.9625, 0.9625], [1.15, 1.15]]))
     again = weights(rule(fedminmax(rate=0.1)), *[report(rows, loss=loss)] * 2)
     assert again == pytest.approx(np.array([[0.925, 0.925], [1.3, 1.3]]))
 
 
 def test_fedminmax_by_cells() -> None:
     rows = np.array([[25, 25], [25, 25]])
-    found = weights(
+    combined = weights(
         rule(fedminmax(rate=0.1, risks="cells")), report(rows, loss=rows * np.array([[0.2, 0.2], [0.2, 1.0]]))
     )
-    assert found == pytest.approx(np.array([[0.92, 0.92], [0.92, 1.24]]))
+    assert combined == pytest.approx(np.array([[0.92, 0.92], [0.92, 1.24]]))
 
 
 def test_fedminmax_keeps_the_risk_of_a_group_that_is_away() -> None:
@@ -379,8 +381,8 @@ def test_fedprox_is_a_term_of_the_loss() -> None:
 def test_global_weights_once_are_those_of_all_clients() -> None:
     every = np.stack([ROWS, ROWS[::-1]])
     strategy = rule(fedavg_gr(counts="once"))
-    told = strategy.broadcast(strategy.init(np.zeros(1)), every)
-    assert strategy.local_loss(told, ROWS, None).weight == pytest.approx(reweigh(every.sum(axis=0)))
+    message = strategy.broadcast(strategy.init(np.zeros(1)), every)
+    assert strategy.local_loss(message, ROWS, None).weight == pytest.approx(reweigh(every.sum(axis=0)))
 
 
 @pytest.mark.parametrize("text", ["fedgft", "fairbatch", "fedfb:metric=eo", "fedfb:metric=eqo", "ffalm"])
@@ -445,8 +447,8 @@ def test_weights_that_make_group_and_label_independent_of_many_clients_at_once()
 
 
 def test_a_cell_without_rows_weighs_one() -> None:
-    found = shares_to_weights(np.array([0.1, 0.05]), np.array([[40, 0], [50, 10]]))
-    assert found == pytest.approx(np.array([[1 - 0.1 / 0.4, 1], [1 + 0.1 / 0.5, 1 + 0.05 / 0.1]]))
+    result = shares_to_weights(np.array([0.1, 0.05]), np.array([[40, 0], [50, 10]]))
+    assert result == pytest.approx(np.array([[1 - 0.1 / 0.4, 1], [1 + 0.1 / 0.5, 1 + 0.05 / 0.1]]))
     assert shares_to_weights(np.zeros(2), np.zeros((2, 2))).tolist() == [[1, 1], [1, 1]]
     assert after(
         rule(fairbatch(metric="eo", alpha=0.01)), report(np.zeros((2, 2), np.int64))
@@ -480,8 +482,8 @@ def test_fedfb_odds_move_a_label_that_both_groups_have() -> None:
 
 
 def test_a_label_that_one_group_lacks_has_no_price() -> None:
-    found = price(np.array([1.0, 1.0]), np.array([[10, 0], [20, 10]]), "eqo")
-    assert found.tolist() == [[4, 0], [-2, 0]]
+    result = price(np.array([1.0, 1.0]), np.array([[10, 0], [20, 10]]), "eqo")
+    assert result.tolist() == [[4, 0], [-2, 0]]
     assert price(np.array([1.0, 1.0]), np.array([[0, 0], [20, 10]]), "sp").tolist() == [[0, 0], [0, 0]]
 
 
@@ -546,18 +548,20 @@ def test_dual_reweighing_moves_by_the_gap_and_is_guarded_after_three_useless_rou
 
 
 def test_fairgrad_with_cells_of_one_row_and_of_none() -> None:
-    one = np.array([[[1, 0], [1, 0]], [[1, 0], [0, 1]]])[None]  # the one row of group 0 with label 1 is wrong
-    state = after(rule(fairgrad(metric="eqo", rate=0.1, epsilon=0.0)), ERRORS._replace(counts=one))
+    first = np.array([[[1, 0], [1, 0]], [[1, 0], [0, 1]]])[
+        None
+    ]  # the one row of group 0 with label 1 is wrong
+    state = after(rule(fairgrad(metric="eqo", rate=0.1, epsilon=0.0)), ERRORS._replace(counts=first))
     assert state.better == pytest.approx([0, -0.5, 0, 0.5])
     for metric in ("sp", "eo", "eqo"):
         for gone in ((slice(None), slice(0, 1)), (slice(0, 1), slice(None))):  # a label, or a group
             counts = ERRORS.counts[0].copy()
             counts[gone] = 0
-            found = after(
+            result = after(
                 rule(fairgrad(metric=metric, rate=0.1, epsilon=0.0)), ERRORS._replace(counts=counts[None])
             )
-            assert np.isfinite(found.weight).all()
-            assert (found.weight.reshape(2, 2)[gone] == 1).all()
+            assert np.isfinite(result.weight).all()
+            assert (result.weight.reshape(2, 2)[gone] == 1).all()
 
 
 # -- FFALM ----------------------------------------------------------------------------------------------
@@ -570,7 +574,7 @@ def test_ffalm_for_the_favourable_label_alone() -> None:
     state = strategy.aggregate(strategy.init(np.zeros(1)), cohort(local))
     assert state.lam == pytest.approx(0.5 * 0.5)
     assert strategy.local_loss is not None
-    now = Statistics(*(of[0] for of in local))
+    now = Statistics(*(value[0] for value in local))
     weight = strategy.local_loss(np.array([0.1, 0.2]), ROWS, now).weight
     assert weight == pytest.approx(np.array([[1, 1 + 0.2 / 0.1], [1, 1 - 0.2 / 0.2]]))
     named = parse_spec("ffalm:labels=favourable,beta=2,rate=0.5,growth=1.1", "eqo").build(Setup(3))
@@ -592,7 +596,7 @@ def test_ffalm_stops_its_penalty_and_keeps_weights_within_bounds() -> None:
     assert state.beta == 100
     assert state.rate == 0.25
     assert strategy.local_loss is not None
-    now = Statistics(*(of[0] for of in report(ROWS, loss=ROWS * [[0.9], [0.1]])))
+    now = Statistics(*(value[0] for value in report(ROWS, loss=ROWS * [[0.9], [0.1]])))
     assert strategy.local_loss(np.array([50.0, 0.0]), ROWS, now).weight.tolist() == [[10, 10], [0, 0]]
 
 
@@ -617,8 +621,8 @@ def test_a_price_of_predictions_by_hand() -> None:
 def test_a_price_stays_finite_where_all_or_none_are_predicted_one() -> None:
     """Means of 0, 1 and one half are taken to be 1e-6 away from 0 and 1."""
     rows = np.array([[3, 3], [3, 3]])
-    found = group_push(1.0, np.array([[0.0, 0.0], [3.0, 3.0]]), rows)
-    assert found == pytest.approx([logit(1e-6), -logit(1e-6)])
+    result = group_push(1.0, np.array([[0.0, 0.0], [3.0, 3.0]]), rows)
+    assert result == pytest.approx([logit(1e-6), -logit(1e-6)])
     everybody = group_push(1.0, rows.astype(float), rows)
     assert everybody.tolist() == [0, 0]
 
@@ -628,7 +632,7 @@ def test_prejudice_by_name_is_of_that_scope(scope: str) -> None:
     strategy = parse_spec(f"prejudice:eta=3,scope={scope}", "eo").build(Setup(3))
     assert strategy.local_loss is not None
     assert (strategy.broadcast is not None) == (scope == "global")
-    now = Statistics(*(of[0] for of in report(ROWS, probability=ROWS * [[0.2, 0.2], [0.5, 0.5]])))
+    now = Statistics(*(value[0] for value in report(ROWS, probability=ROWS * [[0.2, 0.2], [0.5, 0.5]])))
     terms = strategy.local_loss(np.array([7.0, 8.0]), ROWS, now)
     assert terms.prejudice == (3 if scope == "batch" else 0)
     expected = {"client": group_push(3.0, now.probability, ROWS), "global": [7, 8]}
@@ -644,8 +648,8 @@ def test_prejudice_by_name_is_of_that_scope(scope: str) -> None:
 def test_a_clients_loss_is_a_mean_and_nothing_where_it_is_not_a_number() -> None:
     rows = np.array([[[2, 0], [1, 1]], [[0, 0], [0, 0]], [[1, 0], [0, 0]]])
     loss = np.array([[[1.0, 0.0], [2.0, 3.0]], [[5.0, 0.0], [0.0, 0.0]], [[np.inf, 0.0], [0.0, 0.0]]])
-    found = client_losses(Statistics(np.stack([rows, rows * 0], axis=-1), np.zeros((3, 2, 2)), loss))
-    assert found.tolist() == [6 / 4, 0, 0]
+    result = client_losses(Statistics(np.stack([rows, rows * 0], axis=-1), np.zeros((3, 2, 2)), loss))
+    assert result.tolist() == [6 / 4, 0, 0]
 
 
 def test_a_mean_of_one_row_is_that_row_and_of_none_is_undefined() -> None:
@@ -655,7 +659,10 @@ def test_a_mean_of_one_row_is_that_row_and_of_none_is_undefined() -> None:
 def test_rows_of_clients_are_known_from_when_they_report() -> None:
     local = report(ROWS)
     every, total = rows_so_far({"Z": np.ones((2, 2)), "A": np.full((2, 2), 99)}, cohort(local))
-    assert {name: of.tolist() for name, of in every.items()} == {"Z": [[1, 1], [1, 1]], "A": ROWS.tolist()}
+    assert {name: value.tolist() for name, value in every.items()} == {
+        "Z": [[1, 1], [1, 1]],
+        "A": ROWS.tolist(),
+    }
     assert total.tolist() == (ROWS + 1).tolist()
     assert total.dtype == np.float64
 
@@ -664,12 +671,12 @@ def test_rows_of_clients_are_known_from_when_they_report() -> None:
 def test_means_are_taken_in_pieces_of_any_size(parameters: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fairfate.models.means._BLOCK", 1200)  # 400 numbers of three clients
     deltas = np.random.default_rng(0).normal(size=(3, parameters))
-    one, other, none = weighted_means(deltas, np.array([1, 2, 5]), np.array([0, 1, 0]), np.zeros(3))
-    np.testing.assert_allclose(one, (deltas * [[1 / 8], [2 / 8], [5 / 8]]).sum(axis=0))
+    first, other, none = weighted_means(deltas, np.array([1, 2, 5]), np.array([0, 1, 0]), np.zeros(3))
+    np.testing.assert_allclose(first, (deltas * [[1 / 8], [2 / 8], [5 / 8]]).sum(axis=0))
     assert other.tolist() == deltas[1].tolist()
     assert none.tolist() == [0] * parameters
     monkeypatch.setattr("fairfate.models.means._BLOCK", 1)
-    assert weighted_means(deltas[:, :5], np.array([1, 2, 5]))[0] == pytest.approx(one[:5])
+    assert weighted_means(deltas[:, :5], np.array([1, 2, 5]))[0] == pytest.approx(first[:5])
 
 
 def test_broadcast_weights_are_the_usual_ones_before_there_are_some() -> None:

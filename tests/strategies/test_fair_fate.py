@@ -142,8 +142,8 @@ def test_global_weights_are_those_of_all_rows_together() -> None:
     strategy = rule(fedavg_gr())
     rows = np.array([[[30, 10], [10, 30]], [[0, 20], [20, 0]]])
     # together 30, 30 / 30, 30: independent already
-    told = strategy.broadcast(None, rows)
-    assert (strategy.local_loss(told, rows[0], None).weight == 1).all()
+    message = strategy.broadcast(None, rows)
+    assert (strategy.local_loss(message, rows[0], None).weight == 1).all()
 
 
 def final(strategy: Strategy, rounds: int = 3) -> float:
@@ -200,9 +200,9 @@ SETUP = Setup(10)
 
 
 def server(text: str, counts: np.ndarray = GOOD) -> Server:
-    found = Server.start(parse_spec(text, "sp").build(SETUP), np.zeros(1))
-    found.counts = counts
-    return found
+    model = Server.start(parse_spec(text, "sp").build(SETUP), np.zeros(1))
+    model.counts = counts
+    return model
 
 
 def replies(*counts: np.ndarray) -> Replies:
@@ -231,9 +231,9 @@ def test_zero_is_the_paper_and_is_recorded_where_it_is_given_only() -> None:
 
 
 def test_fedval_leaves_out_one_answer_unless_there_is_nothing_else() -> None:
-    one = server("fedval:min_mcc=0.05")
-    one.take(1, replies(GOOD, ONE_ANSWER))
-    assert_array_equal(one.params, [1.0])
+    first = server("fedval:min_mcc=0.05")
+    first.take(1, replies(GOOD, ONE_ANSWER))
+    assert_array_equal(first.params, [1.0])
     all_alike = server("fedval:min_mcc=0.05")
     all_alike.take(1, replies(ONE_ANSWER, ONE_ANSWER))
     assert_allclose(all_alike.params, [(1 * 1 + 2 * 10) / 3])
@@ -279,9 +279,9 @@ def test_fair_fate_lowers_its_share_where_skill_would_be_lost() -> None:
     fair, unfair = GOOD, np.array([[[9, 1], [0, 10]], [[10, 0], [10, 0]]])
     text = "fair_fate:lam0=0.8,rho=0,beta0=0"
     for keep, share in ((0.0, 0.8), (0.8, 0.4)):
-        one = server(f"{text},keep={keep}", unfair)
-        one.score = lambda models: np.stack([ONE_ANSWER if params[0] > 6 else GOOD for params in models])
-        outcome = one.take(1, replies(unfair, fair)._replace(num_examples=np.array([9.0, 1.0])))
+        first = server(f"{text},keep={keep}", unfair)
+        first.score = lambda models: np.stack([ONE_ANSWER if params[0] > 6 else GOOD for params in models])
+        outcome = first.take(1, replies(unfair, fair)._replace(num_examples=np.array([9.0, 1.0])))
         assert outcome.notes["fair"].tolist() == [True, True]
         assert outcome.notes["lam"] == pytest.approx(share)
 

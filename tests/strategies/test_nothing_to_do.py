@@ -61,15 +61,15 @@ def test_every_strategy_is_under_test() -> None:
 def test_doing_nothing_is_fedavg(small: Table) -> None:
     texts = [*(f"{name}:{settings}" for name, settings in ZERO.items()), *MORE]
     plain, *others = finals(small, ["fedavg", *texts])
-    for text, found in zip(texts, others, strict=True):
-        assert np.array_equal(found, plain), text
+    for text, result in zip(texts, others, strict=True):
+        assert np.array_equal(result, plain), text
 
 
 def test_clients_with_equal_weights(small: Table) -> None:
     plain, first, *others = finals(small, ["fedavg", *EQUAL])
     assert not np.array_equal(first, plain)
-    for text, found in zip(EQUAL[1:], others, strict=True):
-        assert np.array_equal(found, first), text
+    for text, result in zip(EQUAL[1:], others, strict=True):
+        assert np.array_equal(result, first), text
 
 
 def test_settings_that_are_not_zero_do_something(small: Table) -> None:
@@ -78,8 +78,8 @@ def test_settings_that_are_not_zero_do_something(small: Table) -> None:
     plain, *others = finals(
         small, ["fedavg", *(f"{name}:min_mcc=-1" if name in guarded else name for name in names)]
     )
-    for name, found in zip(names, others, strict=True):
-        assert not np.array_equal(found, plain), name
+    for name, result in zip(names, others, strict=True):
+        assert not np.array_equal(result, plain), name
 
 
 @pytest.mark.parametrize("name", sorted(ZERO))

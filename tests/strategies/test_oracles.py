@@ -32,9 +32,9 @@ class Rounds:
         self.grid = LocalGrid(app, {number + 1: {"number": number} for number in range(CLIENTS)})
 
     def reply(self, message: Message, context: Context) -> Message:
-        place = int(message.content["config"]["server-round"]) - 1, int(context.node_config["number"])
-        trained = message.content["arrays"]["w"].numpy() + self.deltas[place]
-        about = MetricRecord({"num-examples": int(self.rows[place]), "train_loss": float(self.loss[place])})
+        index = int(message.content["config"]["server-round"]) - 1, int(context.node_config["number"])
+        trained = message.content["arrays"]["w"].numpy() + self.deltas[index]
+        about = MetricRecord({"num-examples": int(self.rows[index]), "train_loss": float(self.loss[index])})
         sent = RecordDict({"arrays": ArrayRecord({"w": Array(trained)}), "metrics": about})
         return Message(sent, reply_to=message)
 
@@ -70,8 +70,8 @@ def test_rounds_are_those_of_flowers_own_strategy(text: str, theirs: FedAdam | F
     state, arrays = ours.init(rounds.start), ArrayRecord({"w": Array(rounds.start)})
     for t in range(1, ROUNDS + 1):
         asked = theirs.configure_train(t, arrays, ConfigRecord(), rounds.grid)
-        found, _ = theirs.aggregate_train(t, rounds.grid.send_and_receive(asked))
-        assert found is not None
-        arrays = found
+        result, _ = theirs.aggregate_train(t, rounds.grid.send_and_receive(asked))
+        assert result is not None
+        arrays = result
         state = ours.aggregate(state, rounds.cohort(t))
         np.testing.assert_allclose(state.params, arrays["w"].numpy(), rtol=1e-9, atol=1e-12)

@@ -61,18 +61,18 @@ def test_any_error_of_user_code_is_an_input_error(error: BaseException) -> None:
     with (
         pytest.raises(
             InputError, match=f"this must run without an error, got {type(error).__name__}"
-        ) as found,
+        ) as result,
         user_code("this"),
     ):
         raise error
-    assert found.value.__cause__ is error
+    assert result.value.__cause__ is error
 
 
 @pytest.mark.parametrize("error", [InputError("a"), MemoryError("b"), KeyboardInterrupt(), Stopped(2)])
 def test_other_errors_pass_through(error: BaseException) -> None:
-    with pytest.raises(type(error)) as found, user_code("this"):
+    with pytest.raises(type(error)) as result, user_code("this"):
         raise error
-    assert found.value is error
+    assert result.value is error
 
 
 # -- strategies that are none ------------------------------------------------------------------------------
@@ -102,49 +102,49 @@ def test_object_that_is_not_a_strategy_is_reported(strategy: Any, said: str) -> 
 
 @pytest.mark.parametrize("refresh", [None, 1, 7])
 def test_a_strategy_without_its_optional_parts_is_one(refresh: int | None) -> None:
-    found = checked(AVERAGING._replace(refresh=refresh, needs={Need.LOCAL}), "mine")
-    assert (found.broadcast, found.local_loss, found.release, found.scale) == (None,) * 4
-    assert (found.refresh, found.needs) == (refresh, {Need.LOCAL})
-    assert found.aggregate(found.init(START), COHORT).params.tolist() == [1, 1, 1]
+    wrapped = checked(AVERAGING._replace(refresh=refresh, needs={Need.LOCAL}), "mine")
+    assert (wrapped.broadcast, wrapped.local_loss, wrapped.release, wrapped.scale) == (None,) * 4
+    assert (wrapped.refresh, wrapped.needs) == (refresh, {Need.LOCAL})
+    assert wrapped.aggregate(wrapped.init(START), COHORT).params.tolist() == [1, 1, 1]
 
 
 def test_only_the_first_use_is_checked_and_errors_say_where() -> None:
     states = iter([ModelState(START), ModelState(START, {"a": "b"})])
-    found = checked(AVERAGING._replace(aggregate=lambda state, cohort: next(states)), "mine")
+    wrapped = checked(AVERAGING._replace(aggregate=lambda state, cohort: next(states)), "mine")
     for _ in range(2):
-        found.aggregate(ModelState(START), COHORT)
+        wrapped.aggregate(ModelState(START), COHORT)
     with pytest.raises(InputError, match=r"got StopIteration \(test_own_strategies.py, line \d+\)"):
-        found.aggregate(ModelState(START), COHORT)
+        wrapped.aggregate(ModelState(START), COHORT)
 
 
 def test_what_its_functions_return_passes_through() -> None:
-    seen: list[Any] = []
+    calls: list[Any] = []
     terms = LossTerms(np.ones((2, 2)))
-    found = checked(
+    wrapped = checked(
         AVERAGING._replace(
-            broadcast=lambda state, rows: seen.append(rows) or [1.0, 2.0],
-            local_loss=lambda *given: seen.append(given) or terms,
+            broadcast=lambda state, rows: calls.append(rows) or [1.0, 2.0],
+            local_loss=lambda *given: calls.append(given) or terms,
             release=lambda state: state.params + 1,
             scale=lambda deltas: deltas[:, 0],
         ),
         "mine",
     )
-    state = found.init(START)
-    assert found.broadcast is not None
-    assert found.local_loss is not None
-    assert found.release is not None
-    assert found.scale is not None
-    assert found.broadcast(state, ROWS) == [1, 2]
-    assert found.local_loss(None, ROWS, None) is terms
-    assert found.release(state).tolist() == [1, 1, 1]
-    assert found.scale(np.full((2, 3), 5.0)).tolist() == [5, 5]
-    assert seen[0] is ROWS
-    assert seen[1] == (None, ROWS, None)
+    state = wrapped.init(START)
+    assert wrapped.broadcast is not None
+    assert wrapped.local_loss is not None
+    assert wrapped.release is not None
+    assert wrapped.scale is not None
+    assert wrapped.broadcast(state, ROWS) == [1, 2]
+    assert wrapped.local_loss(None, ROWS, None) is terms
+    assert wrapped.release(state).tolist() == [1, 1, 1]
+    assert wrapped.scale(np.full((2, 3), 5.0)).tolist() == [5, 5]
+    assert calls[0] is ROWS
+    assert calls[1] == (None, ROWS, None)
 
 
 @pytest.mark.parametrize("field", ["init", "aggregate", "broadcast", "local_loss", "release", "scale"])
 def test_errors_of_its_functions_name_them(field: str) -> None:
-    found = checked(AVERAGING._replace(**{field: fails}), "mine")
+    wrapped = checked(AVERAGING._replace(**{field: fails}), "mine")
     given = {
         "init": (START,),
         "aggregate": (ModelState(START), COHORT),
@@ -156,7 +156,7 @@ def test_errors_of_its_functions_name_them(field: str) -> None:
     with pytest.raises(
         InputError, match=f"strategy 'mine': {field} must run without an error, got KeyError: 'oh'"
     ):
-        getattr(found, field)(*given[field])
+        getattr(wrapped, field)(*given[field])
 
 
 # -- what they return --------------------------------------------------------------------------------------
@@ -188,24 +188,24 @@ class Odd:
 )
 @pytest.mark.parametrize("field", ["init", "aggregate"])
 def test_state_of_a_wrong_type_is_reported(state: Any, said: str, field: str) -> None:
-    found = checked(AVERAGING._replace(**{field: lambda *given: state}), "mine")
+    wrapped = checked(AVERAGING._replace(**{field: lambda *given: state}), "mine")
     given = (START,) if field == "init" else (ModelState(START), COHORT)
     with pytest.raises(InputError, match=f"strategy 'mine': {field}:? {said}"):
-        getattr(found, field)(*given)
+        getattr(wrapped, field)(*given)
 
 
 @pytest.mark.parametrize(
     "notes", [{"a": 1}, {"a": [True, False]}, {"lam": 0.5}, {"a": np.float32(1), "b": []}]
 )
 def test_notes_are_numbers_or_one_for_each_client(notes: dict[str, Any]) -> None:
-    found = checked(AVERAGING._replace(aggregate=lambda state, cohort: ModelState(START, notes)), "mine")
-    assert found.aggregate(ModelState(START), COHORT).notes is notes
+    wrapped = checked(AVERAGING._replace(aggregate=lambda state, cohort: ModelState(START, notes)), "mine")
+    assert wrapped.aggregate(ModelState(START), COHORT).notes is notes
 
 
 def test_init_keeps_the_models_shape() -> None:
-    found = checked(AVERAGING._replace(init=lambda params: ModelState(params[:2])), "mine")
+    wrapped = checked(AVERAGING._replace(init=lambda params: ModelState(params[:2])), "mine")
     with pytest.raises(InputError, match=r"init must keep the model's shape \(3,\), got \(2,\)"):
-        found.init(START)
+        wrapped.init(START)
 
 
 @pytest.mark.parametrize(
@@ -216,17 +216,17 @@ def test_init_keeps_the_models_shape() -> None:
     ],
 )
 def test_what_is_released_is_a_model(model: Any, said: str) -> None:
-    found = checked(AVERAGING._replace(release=lambda state: model), "mine")
-    assert found.release is not None
+    wrapped = checked(AVERAGING._replace(release=lambda state: model), "mine")
+    assert wrapped.release is not None
     with pytest.raises(InputError, match=said):
-        found.release(ModelState(START))
+        wrapped.release(ModelState(START))
 
 
 def test_what_is_broadcast_is_numbers() -> None:
-    found = checked(AVERAGING._replace(broadcast=lambda state, rows: {"a": 1}), "mine")
-    assert found.broadcast is not None
+    wrapped = checked(AVERAGING._replace(broadcast=lambda state, rows: {"a": 1}), "mine")
+    assert wrapped.broadcast is not None
     with pytest.raises(InputError, match="broadcast must return numbers, got dict"):
-        found.broadcast(ModelState(START), None)
+        wrapped.broadcast(ModelState(START), None)
 
 
 # -- under a name ------------------------------------------------------------------------------------------
@@ -403,7 +403,7 @@ print(runs[0].strategy.unique().tolist(), mine().code)
 @pytest.mark.slow
 def test_a_strategy_of_a_notebook_runs_in_several_processes(tmp_path: Path) -> None:
     """Code that is in no file, as in a notebook: its processes cannot import it."""
-    found = [
+    results = [
         subprocess.run(
             [sys.executable, "-c", NOTEBOOK.replace("np.full", spelled), str(tmp_path / name)],
             capture_output=True,
@@ -412,8 +412,8 @@ def test_a_strategy_of_a_notebook_runs_in_several_processes(tmp_path: Path) -> N
         )
         for name, spelled in (("a", "np.full"), ("b", "np.full"), ("c", "1 * np.full"))
     ]
-    assert [done.stderr for done in found] == [""] * 3
-    names, codes = zip(*(done.stdout.rsplit(" ", 1) for done in found), strict=True)
+    assert [outcome.stderr for outcome in results] == [""] * 3
+    names, codes = zip(*(outcome.stdout.rsplit(" ", 1) for outcome in results), strict=True)
     assert names[0] == "['fair_fate', 'fedavg', 'mine', 'mine+median']"
     assert codes[0] == codes[1] != codes[2]
 
@@ -472,14 +472,14 @@ def test_results_of_a_plugin_depend_on_its_file(plugin) -> None:
 
 
 def test_code_without_a_file_is_identified_by_its_bytecode(plugin) -> None:
-    found = []
+    results = []
     for step in (1, 2, 1):
         scope = {"fedavg": fedavg, "__name__": None}
         exec(f"def build(setup):\n    {step}\n    x = {step}\n    return fedavg()", scope)
         register("mine_text", "s", "r")(scope["build"])
-        found.append(parse_spec("mine_text", "eo").code)
+        results.append(parse_spec("mine_text", "eo").code)
         _ENTRIES.pop("mine_text")
-    assert found[0] == found[2] != found[1]
+    assert results[0] == results[2] != results[1]
 
 
 def test_a_plugin_that_fails_leaves_everything_as_it_was(plugin) -> None:

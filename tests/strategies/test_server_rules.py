@@ -120,10 +120,10 @@ VIOLATION, CORRECT = np.array([0.05, 0.04, 0.06, 0.10]), np.array([0.50, 0.60, 0
 def counts_of(gap: float, correct: float, rows: int = 10_000) -> np.ndarray:
     """Two groups with true positive rates that differ by ``gap`` and an accuracy of ``correct``."""
     right = np.array([correct + gap / 2, correct - gap / 2])
-    found = np.zeros((2, 2, 2), np.int64)
-    found[:, 1, 1], found[:, 0, 0] = np.rint(right * rows), round(correct * rows)
-    found[:, 1, 0], found[:, 0, 1] = rows - found[:, 1, 1], rows - found[:, 0, 0]
-    return found
+    counts = np.zeros((2, 2, 2), np.int64)
+    counts[:, 1, 1], counts[:, 0, 0] = np.rint(right * rows), round(correct * rows)
+    counts[:, 1, 0], counts[:, 0, 1] = rows - counts[:, 1, 1], rows - counts[:, 0, 0]
+    return counts
 
 
 FOUR = updates(
@@ -216,11 +216,11 @@ def test_fedval_with_one_and_with_several_metrics(metric, floor: float, expected
 def test_fedval_is_sharper_with_a_power_and_falls_back_to_rows() -> None:
     three = updates(np.eye(3), np.array([10, 20, 30]), scores=SCORES)
     squared = (SCORES[:, 0] + 0.001) ** 2
-    found = step(rule(fedval(sharpness=2.0), lambda scores: scores[:, 0]), three, 3)
-    assert found == pytest.approx(squared / squared.sum())
+    stepped = step(rule(fedval(sharpness=2.0), lambda scores: scores[:, 0]), three, 3)
+    assert stepped == pytest.approx(squared / squared.sum())
     nobody = updates(np.eye(3), np.array([10, 20, 30]), scores=SCORES * np.nan)
-    found = step(rule(fedval(floor=0.0), lambda scores: scores[:, 0]), nobody, 3)
-    assert found == pytest.approx([1 / 6, 2 / 6, 3 / 6])
+    stepped = step(rule(fedval(floor=0.0), lambda scores: scores[:, 0]), nobody, 3)
+    assert stepped == pytest.approx([1 / 6, 2 / 6, 3 / 6])
 
 
 def test_settings_that_came_later_are_written_only_where_they_differ() -> None:
@@ -234,11 +234,11 @@ def test_settings_that_came_later_are_written_only_where_they_differ() -> None:
 
 
 def two_rounds(strategy: Strategy) -> list[float]:
-    state, found = strategy.init(np.zeros(1)), []
+    state, result = strategy.init(np.zeros(1)), []
     for t, update in enumerate((0.1, 0.3), start=1):
         state = strategy.aggregate(state, updates(np.array([[update]]), np.array([5]), t=t))
-        found.append(float(state.params[0]))
-    return found
+        result.append(float(state.params[0]))
+    return result
 
 
 def test_fedadam_by_hand() -> None:
@@ -385,9 +385,9 @@ def test_before_the_first_round_nothing_is_known_and_the_loss_is_the_usual_one(t
     assert all(len(value) == 0 for name, value in state._asdict().items() if name != "params")
     assert strategy.broadcast is not None
     assert strategy.local_loss is not None
-    told = np.asarray(strategy.broadcast(state, None))
-    assert len(told) == 0
-    terms = strategy.local_loss(told, ROWS, None)
+    message = np.asarray(strategy.broadcast(state, None))
+    assert len(message) == 0
+    terms = strategy.local_loss(message, ROWS, None)
     assert (terms.weight == 1).all()
     assert terms.push is None or not terms.push.any()
 
@@ -445,9 +445,9 @@ def test_fairfed_counts_by_rows_where_all_weights_have_vanished() -> None:
     )
     strategy = rule(fairfed(metric="eo", beta=0))
     gone = FairFedState(np.zeros(2), {}, {"A": -9.0, "B": -9.0})
-    found = strategy.aggregate(gone, cohort(local))
-    assert found.params == pytest.approx([0.25, 0.75])
-    assert found.notes["weight"] == pytest.approx([0.25, 0.75])
+    state = strategy.aggregate(gone, cohort(local))
+    assert state.params == pytest.approx([0.25, 0.75])
+    assert state.notes["weight"] == pytest.approx([0.25, 0.75])
     few = FairFedState(np.zeros(2), {}, {"A": -0.25, "B": -0.74})
     assert strategy.aggregate(few, cohort(local)).params == pytest.approx([0, 1])
 
@@ -479,12 +479,12 @@ def test_a_step_at_the_server_is_noted_and_only_taken_where_it_is_needed(
 ) -> None:
     asked: list[int] = []
     unfair = np.array([[[9, 1], [9, 1]], [[1, 9], [1, 9]]])
-    one = cohort(
+    first = cohort(
         n=(1,),
         server_counts=unfair[[0, 0]] if fair else unfair,
         descend=lambda params, loss: asked.append(1) or np.array([-2.0]),
     )
-    state = rule(server_step(metric="sp", rho=rho)).aggregate(AVERAGING.init(np.zeros(1)), one)
+    state = rule(server_step(metric="sp", rho=rho)).aggregate(AVERAGING.init(np.zeros(1)), first)
     assert state.notes == {"stepped": stepped}
     assert len(asked) == stepped
     assert state.params == pytest.approx([1 - rho * stepped])
@@ -493,15 +493,15 @@ def test_a_step_at_the_server_is_noted_and_only_taken_where_it_is_needed(
 @pytest.mark.parametrize("down", [0.0, np.inf, np.nan])
 def test_a_slope_that_leads_nowhere_is_not_taken(down: float) -> None:
     unfair = np.array([[[9, 1], [9, 1]], [[1, 9], [1, 9]]])
-    one = cohort(n=(1,), server_counts=unfair, descend=lambda params, loss: np.array([down]))
-    state = rule(server_step(metric="sp", rho=0.5)).aggregate(AVERAGING.init(np.zeros(1)), one)
+    first = cohort(n=(1,), server_counts=unfair, descend=lambda params, loss: np.array([down]))
+    state = rule(server_step(metric="sp", rho=0.5)).aggregate(AVERAGING.init(np.zeros(1)), first)
     assert (state.params.tolist(), state.notes) == ([1], {"stepped": 0})
 
 
 def test_a_client_without_a_loss_still_counts_in_qffl() -> None:
     """Its weight is the root of 1e-10, the other's that of 1."""
     two = report(ROWS, loss=0.0), report(ROWS, loss=ROWS * 1.0)
-    both = cohort(Statistics(*(np.concatenate(of) for of in zip(*two, strict=True))))
+    both = cohort(Statistics(*(np.concatenate(value) for value in zip(*two, strict=True))))
     state = rule(qffl(q=0.5), learning_rate=0.1).aggregate(AVERAGING.init(np.zeros(2)), both)
     assert state.notes["loss"] == pytest.approx([1e-10, 1 + 1e-10])
     weights, curvature = np.array([1e-5, 1.0]), np.array([0.5 * 1e5, 0.5]) / 0.1
@@ -513,10 +513,10 @@ def test_a_client_without_a_loss_still_counts_in_qffl() -> None:
 def test_an_undefined_score_of_fedval_counts_as_the_floor() -> None:
     scores = np.array([0.5, np.nan, 0.2, 0.0])  # the last is the server's
     three = cohort(n=(1, 1, 1), client_counts=np.zeros((3, 2, 2, 2)))
-    found = (
+    result = (
         rule(fedval(floor=0.1), lambda counts: scores).aggregate(AVERAGING.init(np.zeros(3)), three).params
     )
-    assert found == pytest.approx([0.6 / 1.0, 0.1 / 1.0, 0.3 / 1.0])
+    assert result == pytest.approx([0.6 / 1.0, 0.1 / 1.0, 0.3 / 1.0])
 
 
 # -- F3 -------------------------------------------------------------------------------------------------
@@ -526,7 +526,7 @@ def test_an_undefined_score_of_fedval_counts_as_the_floor() -> None:
 def test_violations_of_many_models_are_those_of_each(against: str) -> None:
     counts = np.random.default_rng(1).integers(1, 30, (5, 3, 2, 2))
     for metric in VIOLATIONS[against].values():
-        np.testing.assert_allclose(metric(counts), [metric(of) for of in counts])
+        np.testing.assert_allclose(metric(counts), [metric(value) for value in counts])
 
 
 def test_a_client_at_the_least_mcc_counts() -> None:

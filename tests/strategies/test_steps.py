@@ -92,8 +92,8 @@ def test_one_client_is_as_without_a_step(step: str) -> None:
         strategy = parse_spec(text, "eqo").build(SETUP)
         server = Server.start(strategy, np.zeros(3, dtype=np.float32))
         server.counts = counts[0]
-        found = deltas if strategy.scale is None else scaled(deltas, strategy.scale(deltas))
-        server.take(1, Replies(("a",), found, np.array([7]), counts))
+        result = deltas if strategy.scale is None else scaled(deltas, strategy.scale(deltas))
+        server.take(1, Replies(("a",), result, np.array([7]), counts))
         models.append(server.params)
     assert_array_equal(*models)
 
@@ -139,8 +139,10 @@ def test_all_strategies_run_with_all_steps(tmp_path: Path) -> None:
     texts += ["fedavg", "fedavg+clip:norm=1000", "fedavg+clip:norm=0.01", "fedavg+trimmed+average"]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = run(data="synthetic", strategies=texts, rounds=3, per_round=5, seeds=1, out=tmp_path / "a")
-    rounds = found.rounds
+        finished_run = run(
+            data="synthetic", strategies=texts, rounds=3, per_round=5, seeds=1, out=tmp_path / "a"
+        )
+    rounds = finished_run.rounds
     assert set(rounds["strategy"]) == {parse_spec(text, "eqo").label for text in texts}
     assert rounds["accuracy"].notna().all()
     same = rounds[rounds["strategy"].isin(["fedavg", "fedavg+clip"])].groupby("settings", sort=False)
@@ -170,7 +172,7 @@ def test_on_flower_whole_numbers_neither_count_nor_change() -> None:
     layout = Layout.from_record(record([1, 1], 0, 5), ("running_mean",))
     model = layout.flat(record([1, 1], 0, 5))
     records = [record([1, 2], 0, 6), record([1, 1], 20, 900)]
-    deltas = np.stack([layout.flat(one) - model for one in records])
+    deltas = np.stack([layout.flat(item) - model for item in records])
     good = Sent([1, 2], list(records), [], deltas, np.ones(2), set(), [])
     scale_updates(good, clip(2.0), layout, model)
     assert good.records[0] is records[0]
@@ -221,9 +223,9 @@ def test_an_update_as_long_as_allowed_keeps_its_factor() -> None:
 )
 def test_a_step_by_its_name_is_that_rule(step: str, rule) -> None:
     built = parse_spec(f"fedavg+{step}", "eo").build(SETUP)
-    (found,) = built.combine(DELTAS, np.ones(4))
-    assert_array_equal(found, rule(DELTAS))
-    assert not np.allclose(found, DELTAS.mean(axis=0))
+    (result,) = built.combine(DELTAS, np.ones(4))
+    assert_array_equal(result, rule(DELTAS))
+    assert not np.allclose(result, DELTAS.mean(axis=0))
 
 
 @pytest.mark.parametrize(
@@ -240,15 +242,15 @@ def test_an_average_is_of_the_models_from_its_first_round_on() -> None:
     assert average.add(1, models[0]) is models[0]
     assert average.add(2, models[1]) is models[1]
     assert average.add(3, models[2]).tolist() == [3, 30]
-    found = average.add(4, models[3])
-    assert found.tolist() == [3.5, 35]
-    assert found.dtype == np.float32
+    result = average.add(4, models[3])
+    assert result.tolist() == [3.5, 35]
+    assert result.dtype == np.float32
     assert average.count == 2
 
 
 def test_updates_are_multiplied_by_their_factors() -> None:
     deltas = np.float32([[1, 2], [3, 4], [5, 6], [7, 8]])
-    found = scaled(deltas, np.array([0.0, 0.5, 1.0, 2.0]))
-    assert found.tolist() == [[0, 0], [1.5, 2], [5, 6], [14, 16]]
-    assert found.dtype == np.float32
+    result = scaled(deltas, np.array([0.0, 0.5, 1.0, 2.0]))
+    assert result.tolist() == [[0, 0], [1.5, 2], [5, 6], [14, 16]]
+    assert result.dtype == np.float32
     assert deltas[0].tolist() == [1, 2]

@@ -97,12 +97,12 @@ def test_numbers_have_a_range(number: Number, rule: str, inside: list, outside: 
     for value in inside:
         assert number.parse(value, "x") == float(value)
     for value in [*outside, "nan"]:
-        with pytest.raises(InputError) as found:
+        with pytest.raises(InputError) as result:
             number.parse(value, "x")
-        assert str(found.value) == f"x must be {rule}, got {float(value):g}"
-    with pytest.raises(InputError) as found:
+        assert str(result.value) == f"x must be {rule}, got {float(value):g}"
+    with pytest.raises(InputError) as result:
         number.parse("a", "x")
-    assert str(found.value) == f"x must be a number {rule}, got 'a'"
+    assert str(result.value) == f"x must be a number {rule}, got 'a'"
 
 
 def test_whole_numbers_are_whole() -> None:

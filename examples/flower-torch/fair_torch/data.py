@@ -14,8 +14,8 @@ TABLE, STREAMS = fairfate.load("synthetic:rows=3000"), Streams(seed=1)
 def load_client(number: int, clients: int) -> tuple[np.ndarray, np.ndarray]:
     """Inputs and labels (1 is the good outcome) of one client."""
     federation = build(TABLE, parse_partition("dirichlet:1.0"), clients, STREAMS)
-    mine = slice(*federation.rows.offsets[number : number + 2])
-    return federation.rows.x.reshape(-1, federation.inputs)[mine], federation.rows.y[mine]
+    rows = slice(*federation.rows.offsets[number : number + 2])
+    return federation.rows.x.reshape(-1, federation.inputs)[rows], federation.rows.y[rows]
 
 
 def load_server() -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -38,8 +38,8 @@ Open = Callable[..., Visit]
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with started() as found:
-        yield found
+    with started() as result:
+        yield result
 
 
 @pytest.fixture
@@ -52,10 +52,10 @@ def visit(browser: Browser) -> Iterator[Open]:
         return opened[-1].open(file)
 
     yield call
-    for one in opened:
-        one.close()
-    for one in opened:
-        one.check()
+    for item in opened:
+        item.close()
+    for item in opened:
+        item.check()
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +161,7 @@ def test_nothing_can_be_loaded_into_it(browser: Browser, page: Path, tmp_path: P
         with socket.create_server(("127.0.0.1", 0)) as server:
             server.settimeout(0.3)
             address = f"http://127.0.0.1:{server.getsockname()[1]}"
-            said = [opened.page.evaluate(ATTEMPT, [f"{address}/{kind}", kind]) for kind in KINDS]
+            sentences = [opened.page.evaluate(ATTEMPT, [f"{address}/{kind}", kind]) for kind in KINDS]
             came = []
             with suppress(TimeoutError):
                 while len(came) < 20:
@@ -170,7 +170,7 @@ def test_nothing_can_be_loaded_into_it(browser: Browser, page: Path, tmp_path: P
         opened.close()
         if file == page:
             assert came == []
-            assert said.count("blocked") == len(KINDS) - 2  # of two one is not told
+            assert sentences.count("blocked") == len(KINDS) - 2  # of two one is not told
             assert len(opened.said) >= len(KINDS)
             assert all("Content Security Policy" in line for line in opened.said)
         else:
@@ -179,7 +179,7 @@ def test_nothing_can_be_loaded_into_it(browser: Browser, page: Path, tmp_path: P
 
 def drawn(opened: Visit, part: int = 0) -> dict[str, list[dict[str, Any]]]:
     """For each chart, its drawings: role, name, number of marks, and whatever is not a number."""
-    found: dict[str, list[dict[str, Any]]] = opened.page.evaluate(
+    result: dict[str, list[dict[str, Any]]] = opened.page.evaluate(
         """(part) => Object.fromEntries([...document.querySelectorAll(`#p${part} [data-chart]`)].map((of) =>
           [of.dataset.chart, [...of.querySelectorAll("svg:not(.swatch)")].map((svg) => ({
             role: svg.getAttribute("role"), name: svg.getAttribute("aria-label"),
@@ -195,26 +195,26 @@ def drawn(opened: Visit, part: int = 0) -> dict[str, list[dict[str, Any]]]:
           }))]))""",
         part,
     )
-    return found
+    return result
 
 
 @pytest.mark.parametrize("width", [400, 1600])
 def test_all_charts_are_drawn(visit: Open, page: Path, width: int) -> None:
     opened = visit(page, width=width)
-    found = drawn(opened)
-    assert tuple(found) == CHARTS
-    for chart, drawings in found.items():
+    figure = drawn(opened)
+    assert tuple(figure) == CHARTS
+    for chart, drawings in figure.items():
         assert drawings, chart
-        for one in drawings:
-            assert one["role"] == "img"
-            assert one["name"]
-            assert one["marks"] > 3
-            assert 200 < one["wide"] <= width
-            assert one["odd"] == []
-            assert one["outside"] == []
-    assert len(found["rounds"]) == 7
-    assert len(found["rates"]) == 3
-    assert len({one["name"] for one in found["rounds"]}) == 7
+        for item in drawings:
+            assert item["role"] == "img"
+            assert item["name"]
+            assert item["marks"] > 3
+            assert 200 < item["wide"] <= width
+            assert item["odd"] == []
+            assert item["outside"] == []
+    assert len(figure["rounds"]) == 7
+    assert len(figure["rates"]) == 3
+    assert len({item["name"] for item in figure["rounds"]}) == 7
     chosen_now = [
         opened.page.locator(f"[data-key={key}] option:checked").inner_text()
         for key in ("strategy", "modelSeed")
@@ -250,10 +250,10 @@ def test_no_row_is_dropped(visit: Open, small: Path) -> None:
         for scheme, rules in (("light", ""), ("dark", "runOnly: ['color-contrast', 'link-in-text-block'],")):
             opened.page.emulate_media(color_scheme=scheme)  # which changes colours only
             options = f"{{{rules} resultTypes: ['violations']}}"
-            found = opened.page.evaluate(f"axe.run(document, {options})")["violations"]
-            serious = [one for one in found if one["impact"] in ("serious", "critical")]
-            told = [(one["id"], [node["html"][:120] for node in one["nodes"][:3]]) for one in serious]
-            assert told == [], (width, scheme)
+            result = opened.page.evaluate(f"axe.run(document, {options})")["violations"]
+            serious = [item for item in result if item["impact"] in ("serious", "critical")]
+            messages = [(item["id"], [node["html"][:120] for node in item["nodes"][:3]]) for item in serious]
+            assert messages == [], (width, scheme)
 
 
 def test_nothing_is_wider_than_the_screen(visit: Open, page: Path) -> None:
@@ -268,7 +268,7 @@ def test_nothing_is_wider_than_the_screen(visit: Open, page: Path) -> None:
         )
         assert all(tab == 0 and overflow == "auto" and name for tab, overflow, name in boxes)
         assert len(boxes) > 5 or width > 400
-        widths = [one["wide"] for drawings in drawn(opened).values() for one in drawings]
+        widths = [item["wide"] for drawings in drawn(opened).values() for item in drawings]
         assert max(widths) <= min(width, 1140)
 
 
@@ -314,7 +314,7 @@ NASTY = (
 def nasty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     first, second = (NASTY[0], NASTY[7]), NASTY[1:6]
     codes = np.meshgrid(range(2), range(5), indexing="ij")
-    groups, _ = Groups.cross((NASTY[0], NASTY[8]), (first, second), [of.ravel() for of in codes])
+    groups, _ = Groups.cross((NASTY[0], NASTY[8]), (first, second), [value.ravel() for value in codes])
     strategies = [Named("fedavg", None)]
     strategies += [Named("fair_fate", "eqo", settings(**{"key": name})) for name in NASTY]
     folder = tmp_path_factory.mktemp("nasty") / "a <b>'&\" folder"
@@ -349,7 +349,7 @@ def test_names_are_shown_as_they_are(visit: Open, nasty: Path) -> None:
     command = shlex.split(page.locator("code.command").text_content())
     assert command == ["fairfate", "run", "--config", "config.toml", "--out", "again"]
     for chart, drawings in drawn(opened).items():
-        assert [one["odd"] + one["outside"] for one in drawings] == [[]] * len(drawings), chart
+        assert [item["odd"] + item["outside"] for item in drawings] == [[]] * len(drawings), chart
     assert "\ufffd" not in page.evaluate("document.body.textContent")
     halves = page.evaluate(
         "[...document.querySelectorAll('svg text')].some((t) => !t.textContent.isWellFormed())"
@@ -360,9 +360,9 @@ def test_names_are_shown_as_they_are(visit: Open, nasty: Path) -> None:
 def test_only_the_page_that_is_served_may_ask(folder: Path) -> None:
     still, live = render([folder]), render([folder], live=3)
     policy = re.compile(r'Content-Security-Policy" content="([^"]*)"')
-    told = {name: str(policy.findall(text)) for name, text in (("still", still), ("live", live))}
-    assert "connect-src &#39;self&#39;" in told["live"] or "connect-src 'self'" in told["live"]
-    assert "connect-src" not in told["still"]
+    messages = {name: str(policy.findall(text)) for name, text in (("still", still), ("live", live))}
+    assert "connect-src &#39;self&#39;" in messages["live"] or "connect-src 'self'" in messages["live"]
+    assert "connect-src" not in messages["still"]
     assert '<body data-live="3">' in live
     assert "<body>" in still
 
