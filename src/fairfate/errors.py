@@ -11,6 +11,11 @@ from collections.abc import Iterable
 class InputError(ValueError):
     """Input that breaks a rule; the message names the argument, the rule and the value.
 
+    Parameters
+    ----------
+    message : for the user
+    argument, rule, value : its parts; read from a message "ARGUMENT must RULE, got VALUE" if not given
+
     Examples
     --------
     >>> import fairfate
@@ -35,7 +40,17 @@ class InputError(ValueError):
         self.argument, self.rule, self.value = form.groups("") if form else (argument, rule, value)
 
     def plain(self) -> InputError:
-        """The same error of this class itself, which every process has, whatever made the original."""
+        """The same error of this class itself, which every process has, whatever made the original.
+
+        Returns
+        -------
+        an error with the same message and fields
+
+        Examples
+        --------
+        >>> InputError("rounds must be >= 1, got 0").plain().argument
+        'rounds'
+        """
         return InputError(str(self), self.argument, self.rule, self.value)
 
 

@@ -197,6 +197,21 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
             groups; or names of columns of X, a DataFrame. The model does not see them unless they are columns
             of X. Without them, or with one group only, a fair strategy is trained as FedAvg, with a warning
         clients : (rows,) who holds each row, in the place of a simulated partition
+
+        Returns
+        -------
+        the classifier itself
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fairfate import FairFederatedClassifier
+        >>> X = np.random.default_rng(0).normal(size=(200, 3))
+        >>> y, sex = X[:, 0] > 0, np.where(X[:, 1] > 0, "f", "m")
+        >>> clf = FairFederatedClassifier(strategy="fedavg", max_iter=2, random_state=0)
+        >>> clf = clf.fit(X, y, sensitive_features=sex)
+        >>> clf.classes_.tolist()
+        [False, True]
         """
         self._validate_params()
         spec = parse_spec(self.strategy, str(parse_objective(self.metric, counted=True)))
@@ -350,6 +365,17 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         Returns
         -------
         (rows,) one of ``classes_`` for each row.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fairfate import FairFederatedClassifier
+        >>> X = np.random.default_rng(0).normal(size=(200, 3))
+        >>> y, sex = X[:, 0] > 0, np.where(X[:, 1] > 0, "f", "m")
+        >>> clf = FairFederatedClassifier(strategy="fedavg", max_iter=2, random_state=0)
+        >>> clf = clf.fit(X, y, sensitive_features=sex)
+        >>> clf.predict(X[:3]).shape
+        (3,)
         """
         decision = self._score(X, sensitive_features).decision
         favourable = self._favourable
@@ -363,6 +389,21 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         ----------
         X : rows as in `fit`
         sensitive_features : as in `predict`
+
+        Returns
+        -------
+        (rows,)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fairfate import FairFederatedClassifier
+        >>> X = np.random.default_rng(0).normal(size=(200, 3))
+        >>> y, sex = X[:, 0] > 0, np.where(X[:, 1] > 0, "f", "m")
+        >>> clf = FairFederatedClassifier(strategy="fedavg", max_iter=2, random_state=0)
+        >>> clf = clf.fit(X, y, sensitive_features=sex)
+        >>> bool(((clf.decision_function(X) > 0) == clf.predict(X)).all())
+        True
         """
         excess = self._score(X, sensitive_features).excess
         return excess if self._favourable == 1 else -excess
@@ -373,6 +414,21 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         Parameters
         ----------
         X : rows as in `fit`
+
+        Returns
+        -------
+        (rows, 2)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fairfate import FairFederatedClassifier
+        >>> X = np.random.default_rng(0).normal(size=(200, 3))
+        >>> y, sex = X[:, 0] > 0, np.where(X[:, 1] > 0, "f", "m")
+        >>> clf = FairFederatedClassifier(strategy="fedavg", max_iter=2, random_state=0)
+        >>> clf = clf.fit(X, y, sensitive_features=sex)
+        >>> clf.predict_proba(X[:3]).sum(axis=1).tolist()
+        [1.0, 1.0, 1.0]
         """
         probability = self._score(X, None, decide=False).probability
         columns = [1 - probability, probability]
@@ -392,6 +448,21 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         ----------
         X, y, sample_weight : rows as in `fit`
         sensitive_features : as in `predict`
+
+        Returns
+        -------
+        the share of right decisions
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fairfate import FairFederatedClassifier
+        >>> X = np.random.default_rng(0).normal(size=(200, 3))
+        >>> y, sex = X[:, 0] > 0, np.where(X[:, 1] > 0, "f", "m")
+        >>> clf = FairFederatedClassifier(strategy="fedavg", max_iter=2, random_state=0)
+        >>> clf = clf.fit(X, y, sensitive_features=sex)
+        >>> bool(clf.score(X, y) == (clf.predict(X) == y).mean())
+        True
         """
         predicted = self.predict(X, sensitive_features=sensitive_features)
         return float(accuracy_score(y, predicted, sample_weight=sample_weight))
@@ -429,7 +500,23 @@ class FairFederatedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[m
         return shown | {name: known[name] for name in FAIRNESS if name not in own} | own
 
     def plot_history(self) -> Figure:
-        """Accuracy and fairness over the rounds, on the validation rows."""
+        """Accuracy and fairness over the rounds, on the validation rows.
+
+        Returns
+        -------
+        a figure of Matplotlib; a notebook shows it
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from fairfate import FairFederatedClassifier
+        >>> X = np.random.default_rng(0).normal(size=(200, 3))
+        >>> y, sex = X[:, 0] > 0, np.where(X[:, 1] > 0, "f", "m")
+        >>> clf = FairFederatedClassifier(strategy="fedavg", max_iter=2, random_state=0)
+        >>> clf = clf.fit(X, y, sensitive_features=sex)
+        >>> len(clf.plot_history().axes)
+        3
+        """
         from fairfate.report.canvas import Canvas, Style
 
         history = self.history_

@@ -121,7 +121,23 @@ class Table:
         return np.array(sizes, dtype=np.int64)
 
     def fit_encoder(self, rows: Rows = ALL_ROWS, *, scale: bool = True) -> Encoder:
-        """Learn from some rows how columns become a model's inputs."""
+        """Learn from some rows how columns become a model's inputs.
+
+        Parameters
+        ----------
+        rows : which rows, such as the training rows
+        scale : whether numbers are standardised
+
+        Returns
+        -------
+        the encoder
+
+        Examples
+        --------
+        >>> import fairfate
+        >>> fairfate.synthetic(rows=100).fit_encoder().inputs
+        6
+        """
         if self.encode == ONEHOT:
             return Encoder.fit_slots(self.features, self.slots, rows)
         return Encoder.fit(self.features, rows, scale=scale and self.encode == ORDINAL)

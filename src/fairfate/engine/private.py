@@ -1,4 +1,4 @@
-"""Differential privacy in the simulator: each client's noise, who may still take part, and what was spent."""
+"""Differential privacy, simulated and at real sites: noise, who may take part, and what was spent."""
 
 from __future__ import annotations
 

@@ -96,7 +96,24 @@ class Config(Options):
     """
 
     def training(self, shape: Shape, per_round: int, *, is_deep: bool = True) -> Training:
-        """The clients' SGD: what was asked for, else what suits the data and the model."""
+        """The clients' SGD: what was asked for, else what suits the data and the model.
+
+        Parameters
+        ----------
+        shape : of the encoded data
+        per_round : clients in a round
+        is_deep : whether the model has hidden layers
+
+        Returns
+        -------
+        rounds, epochs, batch size, learning rate and regularisation
+
+        Examples
+        --------
+        >>> config = Config(data="synthetic", rounds=7)
+        >>> config.training(Shape("onehot", rows=1000), per_round=3).rounds
+        7
+        """
         usual = shape.training(is_deep=is_deep)
         return Training(
             rounds=usual.rounds if self.rounds is None else self.rounds,

@@ -197,6 +197,13 @@ class Run:
         Returns
         -------
         the model
+
+        Examples
+        --------
+        >>> import fairfate
+        >>> run = fairfate.run(data="synthetic:rows=200", rounds=2, seeds=(1,), jobs=1)
+        >>> run.model("fedavg").groups
+        ('female', 'male')
         """
         names, best = self.names, self.best
         if strategy is None and seed is None:
@@ -224,6 +231,17 @@ class Run:
         width : of the figure in inches; as the panels need if None
         font_size : in points
         title : whether there is one
+
+        Returns
+        -------
+        a figure of Matplotlib; a notebook shows it
+
+        Examples
+        --------
+        >>> import fairfate
+        >>> run = fairfate.run(data="synthetic:rows=200", rounds=2, seeds=(1,), jobs=1)
+        >>> len(run.plot("accuracy", "eqo").axes)
+        2
         """
         from fairfate.report.canvas import Style
         from fairfate.report.figures import over_rounds  # the report is made from runs
@@ -248,6 +266,18 @@ class Run:
         fair_from : the fairness threshold: the ratio that groups' rates should reach
         min_cell : the least count of people that is shown; 0 for all
         force : whether ``out`` may exist, and is replaced
+
+        Returns
+        -------
+        the HTML file
+
+        Examples
+        --------
+        >>> import fairfate
+        >>> run = fairfate.run(data="synthetic:rows=200", rounds=2, seeds=(1,), jobs=1)
+        >>> import tempfile
+        >>> run.report(tempfile.mkdtemp() + "/report.html").name
+        'report.html'
         """
         from fairfate.report.data import ReportData  # the report is made from runs
         from fairfate.report.page import write_report
@@ -273,7 +303,27 @@ class Run:
         return f"<p>{html.escape(repr(self))}</p>{table.round(3).to_html(index=False)}"
 
     def predict(self, frame: Any, **options: Any) -> NDArray[Any]:
-        """The outcomes that the recommended model decides for new rows; see `FairModel.predict`."""
+        """The outcomes that the recommended model decides for new rows.
+
+        Parameters
+        ----------
+        frame, options : see `FairModel.predict`
+
+        Returns
+        -------
+        (rows,) of the model's labels
+
+        Examples
+        --------
+        >>> import fairfate, numpy as np, pandas as pd
+        >>> score = np.random.default_rng(0).normal(size=600)
+        >>> hired = np.where(score > 0, "yes", "no")
+        >>> frame = pd.DataFrame({"score": score, "sex": ["f", "m"] * 300, "hired": hired})
+        >>> columns = {"target": "hired", "favourable": "yes", "sensitive": "sex"}
+        >>> run = fairfate.run(data=frame, **columns, strategies="fedavg", rounds=20, seeds=1, jobs=1)
+        >>> run.predict(frame[:3]).shape
+        (3,)
+        """
         return self.model().predict(frame, **options)
 
     @cached_property

@@ -50,7 +50,18 @@ class Statistics(NamedTuple):
         return np.asarray(self.counts.sum(axis=-1))
 
     def total(self) -> Statistics:
-        """The sums over all clients."""
+        """Sum over all clients.
+
+        Returns
+        -------
+        the sums, without the clients' axis
+
+        Examples
+        --------
+        >>> counts, sums = np.ones((3, 2, 2, 2), dtype=int), np.ones((3, 2, 2))
+        >>> Statistics(counts, sums, sums).total().loss.tolist()
+        [[3.0, 3.0], [3.0, 3.0]]
+        """
         return Statistics(self.counts.sum(axis=0), self.probability.sum(axis=0), self.loss.sum(axis=0))
 
 

@@ -71,20 +71,78 @@ class ReplyPolicy:
         check(self.min_cell >= 0, "min_cell must be >= 0", self.min_cell)
 
     def row_range(self, name: str) -> tuple[int, float]:
-        """How many examples a client may claim."""
+        """How many examples a client may claim.
+
+        Parameters
+        ----------
+        name : the client's
+
+        Returns
+        -------
+        the fewest and the most; a client without a range, where others have one, may claim none
+
+        Examples
+        --------
+        >>> ReplyPolicy(row_ranges={"east": (90, 110)}).row_range("east")
+        (90, 110)
+        """
         nobody = (1, 0) if self.row_ranges else (0, math.inf)
         return self.row_ranges.get(name, nobody)
 
     def most_rows(self, name: str) -> float:
-        """How many rows a client may tell of."""
+        """How many rows a client may report.
+
+        Parameters
+        ----------
+        name : the client's
+
+        Returns
+        -------
+        the most examples that it may claim, and the noise of a count
+
+        Examples
+        --------
+        >>> ReplyPolicy(row_ranges={"east": (90, 110)}, noise=5.0).most_rows("east")
+        115.0
+        """
         return self.row_range(name)[1] + self.noise
 
     def most_counted(self, name: str) -> float:
-        """How many rows a client may count."""
+        """How many rows a client may count.
+
+        Parameters
+        ----------
+        name : the client's
+
+        Returns
+        -------
+        no more than it counts for in the mean, and the noise of a count
+
+        Examples
+        --------
+        >>> ReplyPolicy(row_ranges={"east": (90, 110)}, max_examples=50).most_counted("east")
+        50.0
+        """
         return min(self.most_rows(name), (self.max_examples or math.inf) + self.noise)
 
     def most_held(self, name: str, share: float, strata: int) -> float:
-        """How many rows a client may hold out beside those that it trains on, rounded up in each stratum."""
+        """How many rows a client may hold out beside those that it trains on, rounded up in each stratum.
+
+        Parameters
+        ----------
+        name : the client's
+        share : of its rows that it holds out
+        strata : groups times labels
+
+        Returns
+        -------
+        the most rows
+
+        Examples
+        --------
+        >>> ReplyPolicy(row_ranges={"east": (90, 100)}).most_held("east", share=0.2, strata=4)
+        29.0
+        """
         return min(self.most_counted(name), share / (1 - share) * self.most_rows(name) + strata)
 
 

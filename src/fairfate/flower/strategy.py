@@ -192,6 +192,14 @@ class FlowerStrategy(Base):
         timeout : seconds to wait for the replies of a round; whoever is later does not count
         train_config, evaluate_config : sent to the clients
         evaluate_fn : called with the round and the model before the first and after every round
+
+        Returns
+        -------
+        Flower's result: the last model, and metrics by round
+
+        Examples
+        --------
+        >>> result = strategy.start(grid, initial_arrays, num_rounds=10)  # doctest: +SKIP
         """
         check(timeout > 0, "timeout must be > 0", timeout)
         rounds = self._agree_on_rounds(num_rounds)
@@ -423,7 +431,12 @@ class FlowerStrategy(Base):
     # -- Flower's hooks, for wrappers that have a loop of their own ------------------------------------------
 
     def summary(self) -> None:
-        """Log what the strategy is about to do."""
+        """Log what the strategy is about to do.
+
+        Examples
+        --------
+        >>> strategy.summary()  # doctest: +SKIP
+        """
         cohorts, policy = self.cohorts, self.policy
         share = cohorts.fraction_train
         clients = "all clients" if share == 1 else f"{share:.0%} of the clients"
@@ -439,7 +452,23 @@ class FlowerStrategy(Base):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Choose the clients of a round, and what to send them."""
+        """Choose the clients of a round, and what to send them.
+
+        Parameters
+        ----------
+        server_round : the round's number, from 1
+        arrays : the global model
+        config : sent to the clients
+        grid : Flower's way to the nodes
+
+        Returns
+        -------
+        one message for each client of the round
+
+        Examples
+        --------
+        >>> messages = strategy.configure_train(1, arrays, ConfigRecord(), grid)  # doctest: +SKIP
+        """
         clients = self._clients
         if clients is None:
             clients = self._begin_for_wrapper(arrays)
@@ -462,7 +491,21 @@ class FlowerStrategy(Base):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Check the replies, score the models, aggregate; with too few good replies the model stays."""
+        """Check the replies, score the models, aggregate; with too few good replies the model stays.
+
+        Parameters
+        ----------
+        server_round : the round's number, from 1
+        replies : the clients' messages
+
+        Returns
+        -------
+        the next model, None if the round is discarded; and its metrics
+
+        Examples
+        --------
+        >>> arrays, metrics = strategy.aggregate_train(1, grid.send_and_receive(messages))  # doctest: +SKIP
+        """
         clients = self._running
         try:
             usable = clients.read(server_round, replies)
@@ -476,7 +519,23 @@ class FlowerStrategy(Base):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Choose the clients that evaluate the model on their own rows."""
+        """Choose the clients that evaluate the model on their own rows.
+
+        Parameters
+        ----------
+        server_round : the round's number, from 1
+        arrays : the global model
+        config : sent to the clients
+        grid : Flower's way to the nodes
+
+        Returns
+        -------
+        one message for each client that evaluates
+
+        Examples
+        --------
+        >>> messages = strategy.configure_evaluate(1, arrays, ConfigRecord(), grid)  # doctest: +SKIP
+        """
         if self.cohorts.fraction_evaluate == 0:
             return []
         try:
@@ -492,7 +551,21 @@ class FlowerStrategy(Base):
         return self._evaluating
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Average the clients' own metrics, in the order in which they were asked."""
+        """Average the clients' own metrics, in the order in which they were asked.
+
+        Parameters
+        ----------
+        server_round : the round's number, from 1
+        replies : the clients' messages
+
+        Returns
+        -------
+        the metrics' means by examples; None without replies
+
+        Examples
+        --------
+        >>> metrics = strategy.aggregate_evaluate(1, grid.send_and_receive(messages))  # doctest: +SKIP
+        """
         asked = {message.metadata.message_id: message.metadata.dst_node_id for message in self._evaluating}
         self._evaluating = []
         by_node = {asked.get(reply.metadata.reply_to_message_id): reply for reply in replies}
@@ -535,12 +608,34 @@ class FlowerStrategy(Base):
         return self._recorder.released
 
     def rounds(self, dataset: str = "flower", partition: str = "sites") -> pd.DataFrame:
-        """Every metric of every round so far, as `fairfate run` records it; empty if nothing was measured."""
+        """Every metric of every round so far, as `fairfate run` records it; empty if nothing was measured.
+
+        Parameters
+        ----------
+        dataset, partition : names for the columns of the table
+
+        Returns
+        -------
+        a row for each round and split
+
+        Examples
+        --------
+        >>> strategy.rounds()[["round", "accuracy", "eqo"]]  # doctest: +SKIP
+        """
         key = {"dataset": dataset, "partition": partition, "protocol": self.protocol}
         return trace_frame({**key, "seed": self.streams.seed}, [self.trace], self.rows.grouping)
 
     def clients(self) -> pd.DataFrame:
-        """One row for each client that was asked in a round: outcome, reason, examples, fairness."""
+        """What became of each client that was asked in a round.
+
+        Returns
+        -------
+        a row for each client and round: outcome, reason, examples, fairness
+
+        Examples
+        --------
+        >>> strategy.clients()[["round", "name", "outcome"]]  # doctest: +SKIP
+        """
         return clients_frame(self.trace.clients, self.rows.grouping)
 
 

@@ -167,6 +167,22 @@ class FairModel:
             column, or a frame of several
         strict : refuse rows with unknown texts, or numbers far from the mean or outside the range
         decide : compute no decisions if False, and then groups are not needed for thresholds
+
+        Returns
+        -------
+        probabilities, decisions, groups and notes
+
+        Examples
+        --------
+        >>> import fairfate, numpy as np, pandas as pd
+        >>> score = np.random.default_rng(0).normal(size=600)
+        >>> hired = np.where(score > 0, "yes", "no")
+        >>> frame = pd.DataFrame({"score": score, "sex": ["f", "m"] * 300, "hired": hired})
+        >>> columns = {"target": "hired", "favourable": "yes", "sensitive": "sex"}
+        >>> run = fairfate.run(data=frame, **columns, strategies="fedavg", rounds=20, seeds=1, jobs=1)
+        >>> model = run.model()
+        >>> model.score(frame[:3]).probability.shape
+        (3,)
         """
         table = _with_groups(as_frame(frame, self.schema), sensitive_features, self.schema)
         rows = self.schema.apply(table, on_unknown="note")
@@ -193,7 +209,28 @@ class FairModel:
         return Scored(probability, decision, rows.group, (*ignored, *rows.notes), excess)
 
     def margins(self, x: NDArray[np.float32]) -> NDArray[np.float64]:
-        """(rows,) the log-odds of the favourable outcome, of encoded rows."""
+        """The log-odds of the favourable outcome, of encoded rows.
+
+        Parameters
+        ----------
+        x : (rows, inputs) as the schema's encoder makes them
+
+        Returns
+        -------
+        (rows,)
+
+        Examples
+        --------
+        >>> import fairfate, numpy as np, pandas as pd
+        >>> score = np.random.default_rng(0).normal(size=600)
+        >>> hired = np.where(score > 0, "yes", "no")
+        >>> frame = pd.DataFrame({"score": score, "sex": ["f", "m"] * 300, "hired": hired})
+        >>> columns = {"target": "hired", "favourable": "yes", "sensitive": "sex"}
+        >>> run = fairfate.run(data=frame, **columns, strategies="fedavg", rounds=20, seeds=1, jobs=1)
+        >>> model = run.model()
+        >>> model.margins(np.zeros((2, model.schema.encoder.inputs), dtype=np.float32)).shape
+        (2,)
+        """
         return self._margins(self.arrays, x)
 
     def _margins(self, arrays: Mapping[str, NDArray[Any]], x: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -226,25 +263,112 @@ class FairModel:
         return np.asarray(self.thresholds)[group]
 
     def predict_proba(self, frame: Frame, *, sensitive_features: Any = None) -> NDArray[np.float64]:
-        """(rows, 2) the probabilities of the two outcomes, in the order of ``labels``."""
+        """The probabilities of the two outcomes, before any threshold.
+
+        Parameters
+        ----------
+        frame : the rows; the label is not needed
+        sensitive_features : each row's group, where the frame has no such column; see `score`
+
+        Returns
+        -------
+        (rows, 2) in the order of ``labels``
+
+        Examples
+        --------
+        >>> import fairfate, numpy as np, pandas as pd
+        >>> score = np.random.default_rng(0).normal(size=600)
+        >>> hired = np.where(score > 0, "yes", "no")
+        >>> frame = pd.DataFrame({"score": score, "sex": ["f", "m"] * 300, "hired": hired})
+        >>> columns = {"target": "hired", "favourable": "yes", "sensitive": "sex"}
+        >>> run = fairfate.run(data=frame, **columns, strategies="fedavg", rounds=20, seeds=1, jobs=1)
+        >>> model = run.model()
+        >>> model.predict_proba(frame[:3]).sum(axis=1).tolist()
+        [1.0, 1.0, 1.0]
+        """
         scored = self.score(frame, sensitive_features=sensitive_features, decide=False).warn()
         return np.stack([1 - scored.probability, scored.probability], axis=1)
 
     def decision(self, frame: Frame, *, sensitive_features: Any = None) -> NDArray[np.int8]:
-        """(rows,) 1 where the favourable outcome is decided; with thresholds, by each person's group."""
+        """The decisions on new rows; with thresholds, by each person's group.
+
+        Parameters
+        ----------
+        frame : the rows; the label is not needed
+        sensitive_features : each row's group, where the frame has no such column; see `score`
+
+        Returns
+        -------
+        (rows,) 1 where the favourable outcome is decided, else 0
+
+        Examples
+        --------
+        >>> import fairfate, numpy as np, pandas as pd
+        >>> score = np.random.default_rng(0).normal(size=600)
+        >>> hired = np.where(score > 0, "yes", "no")
+        >>> frame = pd.DataFrame({"score": score, "sex": ["f", "m"] * 300, "hired": hired})
+        >>> columns = {"target": "hired", "favourable": "yes", "sensitive": "sex"}
+        >>> run = fairfate.run(data=frame, **columns, strategies="fedavg", rounds=20, seeds=1, jobs=1)
+        >>> model = run.model()
+        >>> set(model.decision(frame).tolist()) <= {0, 1}
+        True
+        """
         return self.score(frame, sensitive_features=sensitive_features).warn().decision
 
     def predict(self, frame: Frame, *, sensitive_features: Any = None) -> NDArray[Any]:
-        """(rows,) the outcome that is decided, by its name."""
+        """The outcomes that are decided for new rows, by their names.
+
+        Parameters
+        ----------
+        frame : the rows; the label is not needed
+        sensitive_features : each row's group, where the frame has no such column; see `score`
+
+        Returns
+        -------
+        (rows,) of ``labels``
+
+        Examples
+        --------
+        >>> import fairfate, numpy as np, pandas as pd
+        >>> score = np.random.default_rng(0).normal(size=600)
+        >>> hired = np.where(score > 0, "yes", "no")
+        >>> frame = pd.DataFrame({"score": score, "sex": ["f", "m"] * 300, "hired": hired})
+        >>> columns = {"target": "hired", "favourable": "yes", "sensitive": "sex"}
+        >>> run = fairfate.run(data=frame, **columns, strategies="fedavg", rounds=20, seeds=1, jobs=1)
+        >>> model = run.model()
+        >>> set(model.predict(frame)) <= set(model.labels)
+        True
+        """
         return np.array(self.labels, dtype=object)[
             self.decision(frame, sensitive_features=sensitive_features)
         ]
 
     def evaluate(self, frame: Frame) -> tuple[Counts, Scored]:
-        """(groups, 2, 2) counts on labelled rows, and the model's scores of them.
+        """Measure the model on labelled rows.
 
         The first note is `TRAINED_ON` if they are the rows that the model was trained on or chosen by, in
         their order; some of these rows, or all in another order, are not recognised.
+
+        Parameters
+        ----------
+        frame : the rows with labels and groups
+
+        Returns
+        -------
+        (groups, 2, 2) counts by group, label and decision, and the model's scores of the rows
+
+        Examples
+        --------
+        >>> import fairfate, numpy as np, pandas as pd
+        >>> score = np.random.default_rng(0).normal(size=600)
+        >>> hired = np.where(score > 0, "yes", "no")
+        >>> frame = pd.DataFrame({"score": score, "sex": ["f", "m"] * 300, "hired": hired})
+        >>> columns = {"target": "hired", "favourable": "yes", "sensitive": "sex"}
+        >>> run = fairfate.run(data=frame, **columns, strategies="fedavg", rounds=20, seeds=1, jobs=1)
+        >>> model = run.model()
+        >>> counts, scored = model.evaluate(frame)
+        >>> int(counts.sum())
+        600
         """
         rows = self.schema.without_codes(as_frame(frame, self.schema))
         table, notes = _labelled(rows, self.schema)
@@ -257,7 +381,29 @@ class FairModel:
         return counts, scored._replace(notes=(*notes, *scored.notes))
 
     def save(self, path: str | Path) -> Path:
-        """Write it as one safetensors file."""
+        """Write the model as one safetensors file.
+
+        Parameters
+        ----------
+        path : the file
+
+        Returns
+        -------
+        the file
+
+        Examples
+        --------
+        >>> import fairfate, numpy as np, pandas as pd
+        >>> score = np.random.default_rng(0).normal(size=600)
+        >>> hired = np.where(score > 0, "yes", "no")
+        >>> frame = pd.DataFrame({"score": score, "sex": ["f", "m"] * 300, "hired": hired})
+        >>> columns = {"target": "hired", "favourable": "yes", "sensitive": "sex"}
+        >>> run = fairfate.run(data=frame, **columns, strategies="fedavg", rounds=20, seeds=1, jobs=1)
+        >>> model = run.model()
+        >>> import tempfile
+        >>> model.save(tempfile.mkdtemp() + "/model.safetensors").name
+        'model.safetensors'
+        """
         tensors = {name: np.asarray(array) for name, array in self.arrays.items()}
         if self.thresholds is not None:
             tensors["thresholds"] = np.asarray(self.thresholds, dtype=np.float64)
@@ -276,6 +422,23 @@ class FairModel:
         ----------
         path : the file
         network : for a model of the user's own, how its arrays score encoded rows
+
+        Returns
+        -------
+        the model
+
+        Examples
+        --------
+        >>> import fairfate, numpy as np, pandas as pd
+        >>> score = np.random.default_rng(0).normal(size=600)
+        >>> hired = np.where(score > 0, "yes", "no")
+        >>> frame = pd.DataFrame({"score": score, "sex": ["f", "m"] * 300, "hired": hired})
+        >>> columns = {"target": "hired", "favourable": "yes", "sensitive": "sex"}
+        >>> run = fairfate.run(data=frame, **columns, strategies="fedavg", rounds=20, seeds=1, jobs=1)
+        >>> model = run.model()
+        >>> import tempfile
+        >>> fairfate.FairModel.load(model.save(tempfile.mkdtemp() + "/model.safetensors")).labels
+        ('no', 'yes')
         """
         file = Path(path)
         if not file.is_file():

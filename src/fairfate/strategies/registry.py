@@ -85,13 +85,45 @@ class Setup:
     """A rate with fewer rows behind it is undefined (where clients hold the validation rows)."""
 
     def fairness(self, metric: str) -> Metric:
-        """An objective under the run's protocol, as a function of counts."""
+        """An objective under the run's protocol, as a function of counts.
+
+        Parameters
+        ----------
+        metric : the objective's text, such as ``sp`` or ``0.5*eo+0.5*eqo``
+
+        Returns
+        -------
+        a function from (..., groups, 2, 2) counts to values; 1 is fair
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> counts = np.array([[[30, 20], [10, 40]], [[20, 10], [20, 50]]])  # by group, label and prediction
+        >>> round(float(Setup(num_rounds=100).fairness("eo")(counts)), 3)
+        0.893
+        """
         return _bound(metric, self.groups, self.published, self.min_cell)
 
     def objective(self, metric: str, min_mcc: float) -> Fairness:
-        """The same for a strategy with a guard, which may look at individual fairness too.
+        """An objective for a strategy with a guard, which may look at individual fairness too.
 
         Where it looks at nothing else the guard must be on: one answer for everybody would be perfect.
+
+        Parameters
+        ----------
+        metric : the objective's text
+        min_mcc : the guard's least MCC; 0 if it is off
+
+        Returns
+        -------
+        a function of counts, or an objective of single rows
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> counts = np.array([[[30, 20], [10, 40]], [[20, 10], [20, 50]]])  # by group, label and prediction
+        >>> round(float(Setup(num_rounds=100).objective("eo", 0.05)(counts)), 3)
+        0.893
         """
         check(
             min_mcc > 0 or not is_individual(metric),
@@ -103,11 +135,37 @@ class Setup:
         return self.fairness(metric)
 
     def gap(self, metric: str, gaps: Mapping[str, Metric] = GAPS) -> Metric:
-        """The same as a difference between the groups, signed unless others are given; 0 is fair."""
+        """An objective as a difference between the groups; 0 is fair.
+
+        Parameters
+        ----------
+        metric : the objective's text
+        gaps : the differences by metric; signed unless others are given
+
+        Returns
+        -------
+        a function from (..., groups, 2, 2) counts to values
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> counts = np.array([[[30, 20], [10, 40]], [[20, 10], [20, 50]]])  # by group, label and prediction
+        >>> abs(round(float(Setup(num_rounds=100).gap("eo")(counts)), 3))
+        0.086
+        """
         return bind(metric, self.groups, difference=True, gaps=gaps)
 
     def check_two_groups(self, name: str) -> None:
-        """For a strategy whose rule compares one group with the other."""
+        """Raise InputError unless there are two groups, for a rule that compares one with the other.
+
+        Parameters
+        ----------
+        name : of the strategy
+
+        Examples
+        --------
+        >>> Setup(num_rounds=100).check_two_groups("fairbatch")
+        """
         check(len(self.groups) == 2, f"{name} must be run with two groups", len(self.groups))
 
 
@@ -139,7 +197,23 @@ class Entry:
     """A checksum of a user's code, on which results depend; "" for this library's own."""
 
     def make(self, setup: Setup, settings: Mapping[str, float | str]) -> Strategy:
-        """The strategy itself."""
+        """Make the strategy.
+
+        Parameters
+        ----------
+        setup : what it may know about the run
+        settings : its hyperparameters by name; the others have their defaults
+
+        Returns
+        -------
+        the strategy
+
+        Examples
+        --------
+        >>> entry = next(entry for entry in entries() if entry.name == "fedmom")
+        >>> entry.make(Setup(num_rounds=10), {"beta": 0.5}).scale is None
+        True
+        """
         values: dict[str, Any] = dict(settings)
         for key, setting in self.settings.items():
             if setting.default is None and values.get(key, RUN_METRIC) == RUN_METRIC:
@@ -288,7 +362,21 @@ class Spec:
         return replace(self, steps=())
 
     def step(self, name: str) -> Step | None:
-        """One of its steps."""
+        """One of its steps.
+
+        Parameters
+        ----------
+        name : the step's name
+
+        Returns
+        -------
+        the step, or None if it is not taken
+
+        Examples
+        --------
+        >>> parse_spec("fedavg+average:share=0.25", "eqo").step("average").get("share")
+        0.25
+        """
         return next((step for step in self.steps if step.name == name), None)
 
     @property
@@ -354,7 +442,21 @@ class Spec:
         return _ENTRIES[self.name].code if self.name in _ENTRIES else ""
 
     def build(self, setup: Setup) -> Strategy:
-        """The strategy itself, with the steps that change its training; the others are taken elsewhere."""
+        """Make the strategy with the steps that change its training; the engine takes the other steps.
+
+        Parameters
+        ----------
+        setup : what it may know about the run
+
+        Returns
+        -------
+        the strategy
+
+        Examples
+        --------
+        >>> parse_spec("fedavg+clip:norm=1", "eqo").build(Setup(num_rounds=10)).scale is None
+        False
+        """
         if self.name not in _ENTRIES:
             raise InputError(
                 f"strategy '{self.name}' must be registered in every process: put it into a file and name"

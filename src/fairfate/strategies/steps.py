@@ -178,7 +178,21 @@ class Step:
         return dict(self.settings)[key]
 
     def get(self, key: str) -> Any:
-        """A setting that is left out at its default."""
+        """A hyperparameter, also where it is left out at its default.
+
+        Parameters
+        ----------
+        key : its name
+
+        Returns
+        -------
+        a number or a text
+
+        Examples
+        --------
+        >>> Step("average", ()).get("share")
+        0.5
+        """
         return dict(self.settings).get(key, STEPS[self.name].settings[key].default)
 
 
@@ -271,7 +285,23 @@ class Average:
         self.count = 0
 
     def add(self, t: int, params: Vector) -> Vector:
-        """Include a round's model; returns the model to release."""
+        """Include a round's model.
+
+        Parameters
+        ----------
+        t : the round's number, from 1
+        params : its model
+
+        Returns
+        -------
+        the model to release: the mean so far, or before the last rounds the model itself
+
+        Examples
+        --------
+        >>> average = Average(share=1.0, num_rounds=2)
+        >>> average.add(1, np.array([1.0])).tolist(), average.add(2, np.array([3.0])).tolist()
+        ([1.0], [2.0])
+        """
         if t < self.first:
             return params
         self.total = params.astype(np.float64) if self.total is None else self.total + params

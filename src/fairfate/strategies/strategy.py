@@ -177,18 +177,66 @@ class Cohort(NamedTuple):
     """Under secure sums, whose cohort has one entry: all clients together."""
 
     def get(self, need: Need[Measured]) -> Measured:
-        """What was measured for a need that the strategy declares."""
+        """What was measured for a need that the strategy declares.
+
+        Parameters
+        ----------
+        need : the need, as in ``Strategy.needs``
+
+        Returns
+        -------
+        the measurement, of the need's own type
+
+        Examples
+        --------
+        >>> empty, sizes = np.zeros((0, 0, 2, 2)), np.array([[[10, 20]], [[5, 5]]])
+        >>> cohort = Cohort(1, np.zeros((2, 1)), np.ones(2), empty, empty, measured={Need.ROWS: sizes})
+        >>> int(cohort.get(Need.ROWS).sum())
+        40
+        """
         if need not in self.measured:
             raise InputError(f"a strategy must declare needs={{{need}}} to use it")
         measured: Measured = self.measured[need]
         return measured
 
     def mean(self, weights: Vector) -> Vector:
-        """The clients' weighted mean update; zero if the weights sum to zero."""
+        """The clients' weighted mean update; zero if the weights sum to zero.
+
+        Parameters
+        ----------
+        weights : (clients,)
+
+        Returns
+        -------
+        (parameters,)
+
+        Examples
+        --------
+        >>> empty = np.zeros((0, 0, 2, 2))
+        >>> cohort = Cohort(1, np.array([[1.0, 0.0], [0.0, 3.0]]), np.ones(2), empty, empty)
+        >>> cohort.mean(np.array([1.0, 3.0])).tolist()
+        [0.25, 2.25]
+        """
         return self.means(weights)[0]
 
     def means(self, *weights: Vector) -> list[Vector]:
-        """The same for several weights, in one pass."""
+        """The weighted mean update for several weights, in one pass over the updates.
+
+        Parameters
+        ----------
+        weights : each (clients,)
+
+        Returns
+        -------
+        for each weights, (parameters,)
+
+        Examples
+        --------
+        >>> empty = np.zeros((0, 0, 2, 2))
+        >>> cohort = Cohort(1, np.array([[2.0], [4.0]]), np.ones(2), empty, empty)
+        >>> [update.tolist() for update in cohort.means(np.array([1.0, 1.0]), np.array([0.0, 1.0]))]
+        [[3.0], [4.0]]
+        """
         return self.combine(self.deltas, *weights)
 
 

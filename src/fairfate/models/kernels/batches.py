@@ -142,7 +142,9 @@ def fill_order(key: Any, round_number: int, client: int, rows: int, epochs: int,
 def join_batches(
     draws: Array, mean: Any, rows: int, steps: int, order: Array, bounds: Array, state: Array
 ) -> None:
-    """Let rows join batches, of which each next one is a draw times the mean, rounded up, further on.
+    """Draw batches by Poisson sampling: each row joins each batch by itself, with the same chance.
+
+    From a row that joins, the next is a draw (of an exponential distribution) times the mean, rounded up, on.
 
     ``state`` : the step and the row of the last that joined, -1 before the first, and how many have.
     ``bounds`` gets the ends of steps that are over, from its second number on.
@@ -184,7 +186,7 @@ def add_prejudice(
 ) -> None:
     """Add to each row's ``lift`` what its group's odds in the batch cost; ``t`` is 2 P(1) - 1 of each row.
 
-    ``rows`` is scratch memory for a number of each group, ``sums`` for these and sixteen more.
+    ``rows`` is scratch memory for a number of each group, ``sums`` for these and for sixteen lanes of probabilities or log-odds.
     """
     groups = 0
     for b in range(size):
@@ -192,24 +194,24 @@ def add_prejudice(
     for g in range(groups):
         sums[g] = _ZERO
         rows[g] = 0
-    odds = sums[groups:]
+    scratch = sums[groups:]
     total = _ZERO
     for b in range(size):
-        store(odds, 0, fma(fill(_HALF), fill(t[b]), fill(_HALF)))
-        sums[group[b]] += odds[0]
-        total += odds[0]
+        store(scratch, 0, fma(fill(_HALF), fill(t[b]), fill(_HALF)))
+        sums[group[b]] += scratch[0]
+        total += scratch[0]
         rows[group[b]] += 1
     present = 0
     for g in range(groups):
         present += rows[g] > 0
     if present < 2:
         return
-    store(odds, 0, log_odds(fill(total * (_F(1) / _F(size)))))
-    overall = odds[0]
+    store(scratch, 0, log_odds(fill(total * (_F(1) / _F(size)))))
+    overall = scratch[0]
     for g in range(groups):
         if rows[g] > 0:
-            store(odds, 0, log_odds(fill(sums[g] * (_F(1) / _F(rows[g])))))
-            sums[g] = strength * (odds[0] - overall) * step
+            store(scratch, 0, log_odds(fill(sums[g] * (_F(1) / _F(rows[g])))))
+            sums[g] = strength * (scratch[0] - overall) * step
     for b in range(size):
         lift[b] += sums[group[b]]
 
