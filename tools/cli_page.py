@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any, get_type_hints
 
 from typer.main import get_command
@@ -16,8 +17,16 @@ HEAD = """\
 Generated from the commands; `fairfate COMMAND --help` prints the same. Python can do everything that they do ([reference](api.md)).
 An option is given once unless it is *repeatable*. User errors are one message and exit code 2; Ctrl-C keeps finished work, with exit
 code 130. An existing file is replaced only with `--force`, and never one that the command reads.
+
+## Common options
+
 """
 
+LEAST_COMMANDS = 3
+"""An option of so many commands is explained once."""
+MOST_SHARED = 10
+"""A command with more options of the page of options refers to that page."""
+SHARED = {option.key for table in (Options, Execution) for option in options_of(table).values()}
 FIRST = (
     "run",
     "report",
@@ -35,8 +44,12 @@ FIRST = (
 
 def page() -> str:
     """The whole page."""
-    result = sorted(_leaves(get_command(app), "fairfate"), key=lambda one: _place(one[0]))
-    return "\n".join([HEAD, *(_command(name, one) for name, one in result)])
+    commands = sorted(_leaves(get_command(app), "fairfate"), key=lambda named: _rank(named[0]))
+    rows = Counter(row for _, command in commands for row in map(_option_row, _options(command)))
+    common = {row: row.split("`")[1].split()[0] for row, times in rows.items() if times >= LEAST_COMMANDS}
+    return "\n".join(
+        [HEAD + "".join(common), *(_command(name, command, common) for name, command in commands)]
+    )
 
 
 def _leaves(command: Any, name: str) -> Any:
@@ -48,35 +61,39 @@ def _leaves(command: Any, name: str) -> Any:
             yield f"{name} {word}", first
 
 
-def _place(name: str) -> int:
+def _rank(name: str) -> int:
     """The most used commands come first, the others as they are declared."""
     word = name.split()[1]
     return FIRST.index(word) if word in FIRST else len(FIRST)
 
 
-def _command(name: str, command: Any) -> str:
-    arguments = [param for param in command.params if param.param_type_name == "argument"]
+def _options(command: Any) -> list[Any]:
+    """The options that are shown of a command; those on the page of options are on that page alone."""
     options = [
         param
         for param in command.params
         if param.param_type_name == "option" and not param.hidden and param.help
     ]
-    usage = " ".join([name, *map(_argument, arguments), *(["[OPTIONS]"] if options else [])])
-    parts = [
-        f"## {name}\n",
-        *(f"{_escape(part)}\n" for part in _paragraphs(command)),
-        f"```text\n{usage}\n```\n",
-    ]
+    others = [param for param in options if param.opts[0].removeprefix("--") not in SHARED]
+    return others if len(options) - len(others) > MOST_SHARED else options
+
+
+def _command(name: str, command: Any, common: dict[str, str]) -> str:
+    arguments = [param for param in command.params if param.param_type_name == "argument"]
+    usage = " ".join([name, *map(_argument, arguments)])
+    parts = [f"## {name}\n", *(f"{_escape(part)}\n" for part in _paragraphs(command))]
+    if arguments:
+        parts += [f"```text\n{usage}\n```\n"]
     if arguments:
         hints = get_type_hints(command.callback, include_extras=True)
         parts += ["".join(_argument_row(item, hints) for item in arguments)]
-    shared = {option.key for table in (Options, Execution) for option in options_of(table).values()}
-    others = [param for param in options if param.opts[0].removeprefix("--") not in shared]
-    if len(options) - len(others) > 10:
-        parts += ["Takes every option on [Options](options.md), and:\n"]
-        options = others
-    if options:
-        parts += ["".join(map(_option_row, options))]
+    rows = [_option_row(param) for param in _options(command)]
+    own = [row for row in rows if row not in common]
+    also = ", ".join(f"`{common[row]}`" for row in rows if row in common)
+    if len(command.params) - len(arguments) - len(rows) > MOST_SHARED:
+        also = ", ".join(filter(None, ("[all options of a run](options.md)", also)))
+    if own or also:
+        parts += ["".join([*own, *([f"- common: {also}\n"] if also else [])])]
     return "\n".join(parts)
 
 

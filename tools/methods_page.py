@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from itertools import starmap
 from typing import NamedTuple
 
 from fairfate.errors import plain
@@ -29,18 +30,19 @@ each. See also how they are [combined](strategies.md), [which to choose](choosin
 | {p} | the predicted probability of the favourable outcome |
 | BCE | binary cross-entropy, the usual loss of a row |
 
-A method without a rule for the server's model averages: {θ ← θ + α_N}. The rules are those of the protocol `paper`; see
-[deviations](deviations.md) for `published`.
+A method without a rule for the server's model averages: {θ ← θ + α_N}. `metric` is an
+[objective](strategies.md#objectives-what-fair-means-to-a-strategy), by default the run's `--metric`. The rules are those of the protocol
+`paper`; see [deviations](deviations.md) for `published`.
 """
 
 NEEDS = {
-    Need.SCORES: "scores of each client's model on the server's validation rows",
-    Need.LOCAL: "each client's measurement on its own rows, which it does not send",
-    Need.REPORTS: "sums by group and label from each client: the received model's performance on its rows",
-    Need.ROWS: "the rows of the round's clients by group and label",
-    Need.ALL_ROWS: "the rows of all clients by group and label",
-    Need.TRIALS: "trials of models on the server's validation rows",
-    Need.DESCENT: "a training step on the server's validation rows",
+    Need.SCORES: "scores of clients' models on validation rows",
+    Need.LOCAL: "a measurement at each client, which stays there",
+    Need.REPORTS: "sums by group and label from each client",
+    Need.ROWS: "row counts of the round's clients",
+    Need.ALL_ROWS: "row counts of all clients",
+    Need.TRIALS: "trials on validation rows",
+    Need.DESCENT: "a step on the server's validation rows",
 }
 
 
@@ -453,7 +455,7 @@ STEP_METHODS = {
         "Average",
         "Polyak, Juditsky: Acceleration of Stochastic Approximation by Averaging, SIAM Journal on Control and"
         " Optimization 30, 1992; Ruppert 1988",
-        (("released = mean of θ over the last `share` of the rounds", "training goes on from θ itself"),),
+        (("released = mean of θ over the last `share` of the rounds", "training continues from θ itself"),),
         "Clients do nothing more. It recovers much of the accuracy that FedAvg loses where clients differ ([measured](choosing.md)).",
     ),
     "thresholds": Method(
@@ -531,18 +533,28 @@ def page() -> str:
 
 def _section(name: str, method: Method, settings: Mapping[str, Setting], needs: str, sign: str = "") -> str:
     rules = "".join(f"- {math(rule)}<br>{math(words)}\n" for rule, words in method.rules)
-    parts = [f"## {sign}{name}\n", f"**{method.title}.** {method.reference}.\n"]
+    parts = [f"## {sign}{name}\n", f"**{method.title}.** {_short(method.reference)}.\n"]
     parts += [rules]
     parts += [f"{method.more}\n"] if method.more else []
     parts += [f"Needs: {needs}.\n"] if needs else []
     if settings:
-        parts += [
-            "Hyperparameters:\n",
-            "".join(
-                f"- `{key}` = {_default(one)}, {_rule(one)}: {one.help}\n" for key, one in settings.items()
-            ),
-        ]
+        parts += ["Hyperparameters:\n", "".join(starmap(_hyperparameter, settings.items()))]
     return "\n".join(parts)
+
+
+def _hyperparameter(key: str, setting: Setting) -> str:
+    if isinstance(setting, ObjectiveSetting) and setting.default is None:
+        return f"- `{key}`\n"
+    return f"- `{key}` = {_default(setting)}, {_rule(setting)}: {setting.help}\n"
+
+
+def _short(reference: str) -> str:
+    """A reference that names the first of three authors or more.
+
+    >>> _short("Liu, Chen, Zhang: Accelerating, TPDS 2020; Hardt, Price: Equality")
+    'Liu et al.: Accelerating, TPDS 2020; Hardt, Price: Equality'
+    """
+    return re.sub(r"([A-Z][^\s,:;]+)(?:, [^,:;]+){2,}(?=:)", r"\1 et al.", reference)
 
 
 def _needs(entry: Entry) -> str:

@@ -173,9 +173,7 @@ def _too_weak(candidate: Candidate, top: Candidate) -> str:
     if lost > TOLERANCE:
         given_up = f"{lost:.3f} accuracy against {top.name}, more than {TOLERANCE}"
         return f"on the validation rows it gives up {given_up}"
-    kept = (
-        f"{skill / most:.0%} of {top.name}'s lead over chance (balanced accuracy minus 0.5), less than 80 %"
-    )
+    kept = f"{100 * skill / most:.0f} % of {top.name}'s balanced accuracy above 0.5, less than 80 %"
     return f"on the validation rows it keeps {kept}"
 
 

@@ -186,7 +186,8 @@ def add_prejudice(
 ) -> None:
     """Add to each row's ``lift`` what its group's odds in the batch cost; ``t`` is 2 P(1) - 1 of each row.
 
-    ``rows`` is scratch memory for a number of each group, ``sums`` for these and for sixteen lanes of probabilities or log-odds.
+    ``rows`` is scratch memory for a number of each group, ``sums`` for these and for a vector of sixteen
+    probabilities or log-odds.
     """
     groups = 0
     for b in range(size):

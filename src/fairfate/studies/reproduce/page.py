@@ -219,11 +219,11 @@ def _comparison(findings: Findings) -> dict[str, Any]:
         "gap": (repeats["true_mean"] - repeats["printed"]).abs().mean(),
     }
     present = set(table["dataset"])
-    first = [f"{cell.first:.2f}±{cell.ours_std:.2f}" for cell in misprint.itertuples()]
+    ours = [f"{cell.ours:.2f}±{cell.ours_std:.2f}" for cell in misprint.itertuples()]
     return {
         "agree": _percent(usual["agrees"].sum(), len(usual)),
         "repeated": repeated if len(repeats) else None,
-        "misprint": first[0] if first else "not run",
+        "misprint": ours[0] if ours else "not run",
         "rows": [
             _disagreement(cell, usual) for cell in usual[~usual["agrees"].astype(bool)].to_dict("records")
         ],
@@ -239,7 +239,7 @@ def _disagreement(cell: Mapping[Any, Any], usual: pd.DataFrame) -> list[str]:
         LABELS[cell["row"]],
         MEASURES[cell["measure"]],
         f"{cell['printed']:.2f}±{cell['printed_std']:.2f}",
-        f"{cell['first']:.3f}±{cell['ours_std']:.3f}",
+        f"{cell['ours']:.3f}±{cell['ours_std']:.3f}",
         f"{cell['difference']:+.3f}",
         f"{cell['p']:.4f}",
         _explain(cell, usual),
@@ -354,12 +354,12 @@ def _text(cell: pd.Series[float]) -> str:
     """Ours, the printed value in brackets, and a mark where they disagree."""
     mark = "" if cell["agrees"] else " **≠**"
     return (
-        f"{cell['first']:.2f}±{cell['ours_std']:.2f} [{cell['printed']:.2f}±{cell['printed_std']:.2f}]{mark}"
+        f"{cell['ours']:.2f}±{cell['ours_std']:.2f} [{cell['printed']:.2f}±{cell['printed_std']:.2f}]{mark}"
     )
 
 
 def markdown(comparison: pd.DataFrame, number: int) -> str:
-    """One of the two tables: first [printed], with ≠ where they differ beyond sampling error."""
+    """One of the two tables: ours [printed], with ≠ where they differ beyond sampling error."""
     datasets = tuple(d for d in TABLES[number] if d in set(comparison["dataset"]))
     splits = [split for split in SPLITS if split in set(comparison["split"])]
     heads = [f"{TITLES[d]} {'RND' if s == 'rnd' else s}" for d in datasets for s in splits]
@@ -372,7 +372,7 @@ def markdown(comparison: pd.DataFrame, number: int) -> str:
 
 
 def latex(comparison: pd.DataFrame, number: int) -> str:
-    """The same as a LaTeX tabular, first over printed."""
+    """The same as a LaTeX tabular, ours over printed."""
     datasets = tuple(d for d in TABLES[number] if d in set(comparison["dataset"]))
     splits = [split for split in SPLITS if split in set(comparison["split"])]
     columns = "ll" + "c" * (len(datasets) * len(splits))
@@ -385,7 +385,7 @@ def latex(comparison: pd.DataFrame, number: int) -> str:
         if measure != previous:
             lines.append(r"\midrule")
         texts = {
-            (c["dataset"], c["split"]): rf"${c['first']:.2f}\pm{c['ours_std']:.2f}$ [{c['printed']:.2f}]"
+            (c["dataset"], c["split"]): rf"${c['ours']:.2f}\pm{c['ours_std']:.2f}$ [{c['printed']:.2f}]"
             + ("" if c["agrees"] else r"$^{\neq}$")
             for _, c in cells.iterrows()
         }
