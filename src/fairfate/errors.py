@@ -186,14 +186,15 @@ def is_out_of_memory(error: BaseException | None) -> bool:
     return False
 
 
-def check(condition: bool, rule: str, value: object) -> None:
-    """Raise InputError with the rule and the value unless the condition holds.
+def check(condition: bool, rule: str, value: object = "") -> None:
+    """Raise InputError with the rule and the value, if there is one, unless the condition holds.
 
     >>> check(1 > 0, "sigma must be > 0", 1)
     """
     if not condition:
         argument, _, broken = rule.partition(" must ")
-        raise InputError(f"{rule}, got {value}", argument, broken, str(value))
+        got = "" if value == "" else f", got {value}"
+        raise InputError(f"{rule}{got}", argument, broken, str(value))
 
 
 def hide_examples(note: str) -> str:

@@ -223,7 +223,7 @@ def read_options(
         if chosen.name in given:
             raise InputError(f"{where}: each key must be given once, got '{key}' again")
         given[chosen.name] = chosen.convert(value, where)
-    check(given.get("strategies") != (), f"{where}: strategy must be given at least once", "none")
+    check(given.get("strategies") != (), f"{where}: strategy must be given at least once")
     if "model" in given and "hidden" in given:
         raise InputError(f"{where}: hidden must be left out with model, got '{given['hidden']}'")
     return given

@@ -168,7 +168,7 @@ def test_version(fairfate) -> None:
         (["--config", "broken.toml"], "config must be a TOML file, got 'broken.toml'"),
         (["--config", "typo.toml"], "unknown key in typo.toml 'rouns'; did you mean 'rounds'?"),
         (["--out", "empty.csv"], "out must be a folder, got 'empty.csv' (a file)"),
-        (["--out", ""], "--out must be a path, got an empty text"),
+        (["--out", ""], "--out must be a path, got ''"),
         (["--jobs", "0"], "jobs must be >= 1, got 0"),
         (["--protocol", "both"], "protocol must be one of paper|published, got 'both'"),
     ],

@@ -214,7 +214,7 @@ def test_bad_input_with_force_loses_nothing(finished: fairfate.Run) -> None:
         ({"hidden": -1}, "hidden must be >= 1, or 0 for no layer at all, got -1"),
         ({"learning_rate": 0.0}, "learning-rate must be > 0 and finite, got 0.0"),
         ({"learning_rate": float("nan")}, "learning-rate must be > 0 and finite, got nan"),
-        ({"seeds": ()}, "seeds must be a number >= 1 or a list, got none"),
+        ({"seeds": ()}, "seeds must be a number >= 1 or a list"),
         ({"seeds": (1, 1)}, "seeds must differ, got 1,1"),
         ({"seeds": (-1,)}, r"each seed must be in \[0, 2\*\*32\), got -1"),
         ({"strategies": ()}, "strategy must be given at least once"),

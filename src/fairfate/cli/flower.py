@@ -54,7 +54,7 @@ def key(
     from fairfate.flower.app.make_study import make_key, site_name
 
     if name is None and node is None:
-        raise InputError("name must be given, or --node, got neither")
+        raise InputError("name must be given, or --node")
     party = site_name(node) if name is None and node is not None else str(name)
     private, public = make_key(party, out, node, rotate=rotate)
     screen = console(soft_wrap=True)

@@ -44,7 +44,7 @@ def _check_parameter(param: Any, times: int, value: Any) -> None:
         raise UsageError(f"{name} was given {times} times; give it once")
     for text in value if isinstance(value, list | tuple) else [value]:
         if text == "" and _is_path(param):
-            raise UsageError(f"{name} must be a path, got an empty text")  # Path("") is the current folder
+            raise UsageError(f"{name} must be a path, got ''")  # Path("") is the current folder
         if isinstance(text, str) and not is_utf8(text):  # no table, no TOML and no JSON can hold it
             raise UsageError(f"{name} must be in UTF-8, got {text!r}")
 

@@ -137,7 +137,7 @@ def _load_frame(data: Any, columns: Columns | None, encode: str, codes: Sequence
         raise InputError(f"data must be a name, a file or a frame, got {type(data).__name__}")
     frame = frame.rename(columns=str).reset_index(drop=True)
     check(not frame.columns.has_duplicates, "data must name each column once", "one twice")
-    check(len(frame) > 0, "data must have at least one row", "none")
+    check(len(frame) > 0, "data must have at least one row")
     columns = _check_named(columns, frame, "the frame")
     frame, hits = without_codes(frame, codes)
     missing = {code: int(rows.sum()) for code, rows in hits.items()}

@@ -145,7 +145,7 @@ def read_folder(folder: Path, reading: Reading = Reading()) -> FileRows:
         difference = set(part.frame.columns) ^ set(parts[0].frame.columns)
         if difference:
             raise InputError(
-                f"all files of '{folder}' must have the same columns, got a difference in '{file.name}':"
+                f"all files of '{folder}' must have the same columns; those of '{file.name}' differ:"
                 f" {listing(sorted(difference))}"
             )
     if any(part.decimal_comma for part in parts):  # then 1.234 is 1234 in the others, too

@@ -114,6 +114,6 @@ def installed_version() -> str:
 
 def check_versions(versions: dict[str, str]) -> None:
     """InputError unless there are workers, and all have this version: numbers may depend on it."""
-    check(len(versions) > 0, "cluster must have workers", "none")
+    check(len(versions) > 0, "cluster must have workers")
     others = sorted({version for version in versions.values() if version != __version__})
     check(not others, f"cluster must have workers with fairfate {__version__}", listing(others))

@@ -245,7 +245,7 @@ def default_per_round(clients: int) -> int:
 
 
 def _check_seeds(seeds: tuple[int, ...], published: bool) -> None:
-    check(len(seeds) > 0, "seeds must be a number >= 1 or a list", "none")
+    check(len(seeds) > 0, "seeds must be a number >= 1 or a list")
     end, shown = (2**32 // 10, "2**32 / 10") if published else (2**32, "2**32")
     for seed in seeds:
         check(0 <= seed < end, f"each seed must be in [0, {shown})", seed)

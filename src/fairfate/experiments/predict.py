@@ -38,9 +38,7 @@ def find_model(
     """
     model, path = _find_model(run, strategy, seed)
     if network is None:
-        check(
-            "w1" in model.arrays, f"model must be given, as for the run ({model.about.get('model')})", "none"
-        )
+        check("w1" in model.arrays, f"model must be given, as for the run ({model.about.get('model')})")
         return model, path
     own = Network.read(network).model(model.schema)
     return replace(model, network=own.scores), path

@@ -74,8 +74,7 @@ def sweep(
     if folder is None:
         raise InputError("out must be a folder")
     prepared = prepare_all(configs)
-    check(len(prepared) > 0, "sweep must have at least one job", "none")
-    by_config = {dump_config(plan, table): (plan, table) for plan, table in prepared}
+    check(len(prepared) > 0, "sweep must have at least one job")
     for name in (CONFIG, ROUNDS):
         if (folder / name).exists():
             raise InputError(f"out must be new or the folder of a sweep, got '{folder}' with {name} of a run")

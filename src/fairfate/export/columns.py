@@ -42,7 +42,7 @@ def raw_columns(model: FairModel) -> dict[str, RawColumn]:
         if vocabulary is None:
             columns[name] = RawColumn(name, DATE if name in schema.dates else NUMBER, Vocabulary(()))
             continue
-        check("" not in vocabulary.names, f"column '{name}' must have no empty text among its values", "one")
+        check("" not in vocabulary.names, f"column '{name}' must have no empty text among its values")
         columns[name] = RawColumn(name, TEXT, vocabulary)
     return columns
 

@@ -137,5 +137,5 @@ def check_measurable(terms: Collection[str], table: Table, rows: int) -> None:
             got = "it as numbers, in bands" if name in table.bands else inputs
             raise InputError(f"flip must have the sensitive column '{name}' as an input, got {got}")
     if CONSISTENCY in terms:
-        check(len(insensitive(table)) > 0, "consistency must have an input that is not sensitive", "none")
+        check(len(insensitive(table)) > 0, "consistency must have an input that is not sensitive")
         check(rows > NEIGHBOURS, f"consistency must have more than {NEIGHBOURS} validation rows", rows)

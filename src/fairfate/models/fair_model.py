@@ -556,9 +556,7 @@ def _check(model: FairModel, file: Path) -> None:
     if model.thresholds is not None:
         right = np.shape(model.thresholds) in ((len(model.groups),), (1,))
         right = right and not np.isnan(model.thresholds).any()
-        check(
-            right, f"{where} must have a threshold for each of {len(model.groups)} groups, or one", "others"
-        )
+        check(right, f"{where} must have a threshold for each of {len(model.groups)} groups, or one")
     if model.network is None and "w1" not in model.arrays:
         return  # the user's own; it needs its network to score
     try:
@@ -599,7 +597,7 @@ def _labelled(frame: pd.DataFrame, schema: Schema) -> tuple[pd.DataFrame, list[s
         if missing.any():
             notes.append(f"{name}: {int(missing.sum()):,} rows without a value are left out")
             frame = frame[~missing]
-    check(len(frame) > 0, "data must have rows with a label and a group", "none")
+    check(len(frame) > 0, "data must have rows with a label and a group")
     if schema.labels[0] == OTHERS:
         notes.append(note_merged_outcomes(frame[schema.target], schema.labels[1]))
     return frame.reset_index(drop=True), notes

@@ -119,7 +119,7 @@ class TorchModel:
     def _check(self) -> None:
         """Refuse what cannot be trained or saved."""
         name = f"model '{self.name}'"
-        check(any(self._trained), f"{name} must have parameters to train", "none")
+        check(any(self._trained), f"{name} must have parameters to train")
         reserved = _TAKEN.intersection(self.names) | {n for n in self.names if n.startswith("tilt.")}
         check(not reserved, f"{name} must have other names for its parameters", listing(sorted(reserved)))
         for key, tensor in _tensors(self.module).items():

@@ -301,7 +301,7 @@ def _privacy(data: ReportData) -> list[str]:
 
 
 def _notes(data: ReportData) -> list[str]:
-    """What a reader should know; flaws of strategies are told apart."""
+    """What a reader should know; flaws of strategies are shown elsewhere."""
     apart = tuple(f"{flaw}: " for flaw in FLAWS)
     shown = [hide_examples(note) for note in remarks(data) if not note.startswith(apart)]
     notes = [_without_small(note, data.min_cell) for note in shown]
