@@ -302,8 +302,7 @@ def _tuned(table: pd.DataFrame) -> list[list[str]]:
 def _result(row: Mapping[Any, Any], name: str) -> str:
     label = f" {name}" if name else ""
     dagger = "†" if row["collapsed"] > 0 else ""
-    interval = f"[{row['fairness_low']:.2f}, {row['fairness_high']:.2f}]"
-    return f"{row['fairness']:.2f} {interval} / {row['accuracy']:.2f}{dagger}{label}"
+    return f"{row['fairness']:.2f} / {row['accuracy']:.2f}{dagger}{label}"
 
 
 def _knob(table: pd.DataFrame) -> list[list[str]]:
@@ -336,7 +335,7 @@ def _collapsed(findings: Findings) -> list[list[str]]:
     for (protocol, strategy, metric), own in plain.groupby(["protocol", "strategy", "metric"], sort=True):
         where = ", ".join(
             f"{NAMES[row['dataset']]} {_split(row['partition'])} {row['collapsed']} of {row['runs']}"
-            for row in own.sort_values("collapsed", ascending=False).head(2).to_dict("records")
+            for row in own.sort_values("collapsed", ascending=False).head(1).to_dict("records")
         )
         name = f"{strategy}({metric})" if metric else str(strategy)
         rows.append([str(protocol), name, f"{own['collapsed'].sum()}", where])
