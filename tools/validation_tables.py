@@ -33,9 +33,9 @@ SERVER, CROSS, SECURE = "server", "clients", "clients:mode=secure"
 CROSS_ALL, SECURE_ALL = "clients:validators=all", "clients:mode=secure,validators=all"
 WHO = {
     CROSS: "`cross`",
-    CROSS_ALL: "`cross`, all judge",
+    CROSS_ALL: "`cross`, all validate",
     SECURE: "`secure`",
-    SECURE_ALL: "`secure`, all judge",
+    SECURE_ALL: "`secure`, all validate",
 }
 SPLITS = {"alike": "random", "skewed": "dirichlet:0.5"}
 THRESHOLDS, FROM_CLIENTS = "fedavg+average+thresholds", "fedavg+average+thresholds:from=clients"
@@ -136,7 +136,7 @@ def _short(value: float) -> str:
 
 
 def who_judges(split: str) -> str:
-    """FAIR-FATE's fairness and accuracy with the server's rows, and what changes where clients judge."""
+    """FAIR-FATE's fairness and accuracy with the server's rows, and what changes where clients validate."""
     frame = read().query(f"partition == '{SPLITS[split]}'")
     text = f"| | server's rows | {' | '.join(WHO.values())} |\n| --- {'| --- ' * (1 + len(WHO))}|\n"
     for dataset, per_round in (("compas", 0), ("compas", 6), ("law", 0), ("adult", 0), ("dutch", 0)):
@@ -165,7 +165,8 @@ def undefined() -> str:
     """In how many rounds too few rows were behind a rate, where clients differ."""
     frame = read().query(f"partition == 'dirichlet:0.5' and validation_from in ['{CROSS}', '{CROSS_ALL}']")
     text = (
-        "| | clients a round | SP | EO | EQO | EQO, all judge |\n| --- | ---: | ---: | ---: | ---: | ---: |\n"
+        "| | clients a round | SP | EO | EQO | EQO, all validate |\n"
+        "| --- | ---: | ---: | ---: | ---: | ---: |\n"
     )
     paper = {"compas": 3, "law": 4, "adult": 5, "dutch": 6}
     for dataset, per_round in (("compas", 0), ("compas", 6), ("law", 0), ("adult", 0), ("dutch", 0)):
@@ -178,8 +179,8 @@ def undefined() -> str:
 
 
 ENDS = (
-    ("`fair_fate`, the round's clients judge", CROSS, "fair_fate:metric=eqo"),
-    ("`fair_fate`, all clients judge", CROSS_ALL, "fair_fate:metric=eqo"),
+    ("`fair_fate`, the round's clients validate", CROSS, "fair_fate:metric=eqo"),
+    ("`fair_fate`, all clients validate", CROSS_ALL, "fair_fate:metric=eqo"),
     ("`thresholds`, from what clients hold out", CROSS, THRESHOLDS),
     ("`thresholds:from=clients`, from what they train on", CROSS, FROM_CLIENTS),
 )

@@ -93,7 +93,7 @@ def _measure(clients: Clients, servers: Sequence[Server]) -> None:
 
 
 class MeasuredTogether:
-    """Metrics of the models that several servers judge in a round: each is taken once, of all of them.
+    """Metrics of the models that several servers measure in a round: each is computed once, of all of them.
 
     A sweep has a hundred servers with a few models each, and most of a metric's time is that of the call.
     """
@@ -109,7 +109,7 @@ class MeasuredTogether:
         self._values: dict[Metric, Values] = {}
 
     def metrics_of(self, server: int) -> Callable[[Metric], Values] | None:
-        """One server's part of it, if it judges anybody."""
+        """One server's part of it, if it measures any model."""
         part = self._parts[server]
         return None if part is None else partial(self._measure, part)
 

@@ -1,4 +1,4 @@
-"""Clients that judge models on rows which they hold out: which models they are asked about."""
+"""Clients that validate models on rows which they hold out: which models they are asked about."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def candidates(
 
     Parameters
     ----------
-    validation_source : how clients judge
+    validation_source : how clients validate
     streams, t : what buckets depend on
     names, models, num_examples : the clients', their models, and the rows behind each
     """

@@ -260,7 +260,7 @@ def paired(a: ArrayLike, b: ArrayLike, test_to_train: float = TEST_TO_TRAIN) -> 
 
     Nadeau and Bengio's (2003) test; see `over_seeds` for the correction. With ``test_to_train=0`` it is
     the usual paired t-test, which sees differences between equals far too often when seeds split the same
-    rows. If all differences are 0, p is 1. If all are the same and not 0, there is no spread to judge them
+    rows. If all differences are 0, p is 1. If all are the same and not 0, there is no spread to test
     by: p and the interval are NaN, as they are with one seed.
 
     >>> result = paired([0.80, 0.82, 0.81, 0.85], [0.78, 0.79, 0.80, 0.80])
