@@ -54,11 +54,11 @@ def page() -> str:
 
 def _leaves(command: Any, name: str) -> Any:
     """The commands that do something, in the order in which they are declared."""
-    for word, first in command.commands.items():
-        if hasattr(first, "commands"):
-            yield from _leaves(first, f"{name} {word}")
+    for word, child in command.commands.items():
+        if hasattr(child, "commands"):
+            yield from _leaves(child, f"{name} {word}")
         else:
-            yield f"{name} {word}", first
+            yield f"{name} {word}", child
 
 
 def _rank(name: str) -> int:
