@@ -288,16 +288,19 @@ def main() -> int:
     results: dict[str, Any] = {"kernels": {name: alone("kernels", SETS[name]) for name in known}}
     results |= {name: alone(name, {}) for name in ("loops", "runs")}
     met = []
-    for name, of in results["kernels"].items():
-        print(f"{name}: {of['gflops']:.0f} GFLOP/s of fused multiply-adds, tanh {of['tanh_ns']:.2f} ns")
-        for shape, steps in of["steps"].items():
-            told = [
+    for name, value in results["kernels"].items():
+        print(f"{name}: {value['gflops']:.0f} GFLOP/s of fused multiply-adds, tanh {value['tanh_ns']:.2f} ns")
+        for shape, steps in value["steps"].items():
+            messages = [
                 f"{n}: {steps[f'ns_{n}']:.0f} ns, {steps['limit_ns'] / steps[f'ns_{n}']:.0%}" for n in STACKS
             ]
-            print(f"  client-step, {shape:7} limit {steps['limit_ns']:.0f} ns   {'   '.join(told)}")
+            print(f"  client-step, {shape:7} limit {steps['limit_ns']:.0f} ns   {'   '.join(messages)}")
             met += [steps["limit_ns"] / steps[f"ns_{n}"] >= LEAST_SHARE for n in STACKS if n > 1]
-        share = of["score_limit_ns"] / of["score_ns"]
-        print(f"  a row scored    limit {of['score_limit_ns']:.1f} ns   {of['score_ns']:.1f} ns, {share:.0%}")
+        share = value["score_limit_ns"] / value["score_ns"]
+        print(
+            f"  a row scored    limit {value['score_limit_ns']:.1f} ns   {value['score_ns']:.1f} ns,"
+            f" {share:.0%}"
+        )
     first = next(iter(results["kernels"].values()))["steps"]["adult"]
     for name, ns in results["loops"].items():
         shown = (

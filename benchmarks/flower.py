@@ -171,21 +171,22 @@ def main() -> int:
     if given.peak:
         print(peak(given.peak, given.clients))
         return 0
-    found = measure(given.passes)
+    measures = measure(given.passes)
     print(
-        f"{CLIENTS} clients, {found['parameters']:,} parameters; best of {found['rounds']} rounds, CPU time"
+        f"{CLIENTS} clients, {measures['parameters']:,} parameters; best of {measures['rounds']} rounds,"
+        " CPU time"
     )
     print(f"{'':18}{'a round':>10}{'':9}{'predictions':>14}{'memory: models a client, and beside':>38}")
     for name, title in NAMES.items():
         print(
-            f"{title:18}{found[f'{name}_round_ms']:7.0f} ms{found[f'{name}_ratio']:7.2f} x"
-            f"{found[f'{name}_predictions_ms']:11.0f} ms{found[f'{name}_models_a_client']:28.2f}"
-            f"{found[f'{name}_beside_mb']:7.0f} MB"
+            f"{title:18}{measures[f'{name}_round_ms']:7.0f} ms{measures[f'{name}_ratio']:7.2f} x"
+            f"{measures[f'{name}_predictions_ms']:11.0f} ms{measures[f'{name}_models_a_client']:28.2f}"
+            f"{measures[f'{name}_beside_mb']:7.0f} MB"
         )
-    ratio, models = found[f"{FAIR_FATE}_ratio"], found[f"{FAIR_FATE}_models_a_client"]
+    ratio, models = measures[f"{FAIR_FATE}_ratio"], measures[f"{FAIR_FATE}_models_a_client"]
     print(f"\nFairFate {ratio:.2f} x (target {RATIO}), {models:.2f} models a client (target {MODELS})")
     if given.json:
-        Path(given.json).write_text(json.dumps(found, indent=2) + "\n")
+        Path(given.json).write_text(json.dumps(measures, indent=2) + "\n")
     return 0 if ratio <= RATIO and models <= MODELS else 1
 
 

@@ -134,10 +134,10 @@ def all_passes(names: list[str], job: Path, passes: int, pythons: dict[str, str]
     results: dict[str, list[Any]] = {name: [] for name in names}
     for number in range(passes):
         for name in names:
-            if all("cpu_ms" in one for one in results[name]):
+            if all("cpu_ms" in first for first in results[name]):
                 results[name].append(in_process(name, job, pythons.get(name, sys.executable)))
-                one = results[name][-1]
-                print(f"pass {number + 1} of {passes}: {name} {one.get('cpu_ms', one)}", file=sys.stderr)
+                first = results[name][-1]
+                print(f"pass {number + 1} of {passes}: {name} {first.get('cpu_ms', first)}", file=sys.stderr)
     return results
 
 
@@ -175,18 +175,18 @@ def table(found: dict[str, dict[str, Any]], job: Job) -> str:
     lines = [
         f"{'':42} {'CPU ms a round':>14} {'x fairfate':>10} {'first round':>11} {'steps':>7} {'accuracy':>8}"
     ]
-    for name, one in found.items():
+    for name, first in found.items():
         label = PEERS[name].label
-        if "missing" in one:
-            lines.append(f"{label:42} not installed: {one['missing']}")
-        elif "failed" in one:
-            lines.append(f"{label:42} failed: {one['failed']}")
+        if "missing" in first:
+            lines.append(f"{label:42} not installed: {first['missing']}")
+        elif "failed" in first:
+            lines.append(f"{label:42} failed: {first['failed']}")
         else:
-            ratio = f"{one['times_fairfate']:10.1f}" if "times_fairfate" in one else " " * 10
-            verdict = {None: "", True: "  same job", False: "  NOT THE SAME JOB"}[one["same_job"]]
+            ratio = f"{first['times_fairfate']:10.1f}" if "times_fairfate" in first else " " * 10
+            verdict = {None: "", True: "  same job", False: "  NOT THE SAME JOB"}[first["same_job"]]
             lines.append(
-                f"{label:42} {one['cpu_ms']:14.1f} {ratio} {one['first_round_cpu_ms']:11.0f}"
-                f" {one['client_steps']:7} {one['accuracy']:8.3f}{verdict}"
+                f"{label:42} {first['cpu_ms']:14.1f} {ratio} {first['first_round_cpu_ms']:11.0f}"
+                f" {first['client_steps']:7} {first['accuracy']:8.3f}{verdict}"
             )
     either = f"{job.steps(False):,} or {job.steps(True):,}"
     lines.append(f"\nsame job: {either} client-steps in {job.rounds} rounds, accuracy within {CLOSE} of ours")

@@ -110,7 +110,7 @@ def run(
     built = time.process_time() - begin
     model = Mlp(inputs, (hidden,))
     separator = "," if ":" in strategy else ":"
-    named = [f"{strategy}{separator}lam0={0.1 + place / 200}" for place in range(strategies)]
+    named = [f"{strategy}{separator}lam0={0.1 + index / 200}" for index in range(strategies)]
     specs = [parse_spec(text if strategy.startswith("fair_fate") else strategy, "eqo") for text in named]
     short = Training(rounds=1, per_round=per_round, epochs=1)
     simulate(federation, specs[:1], model, short, Setup(1), streams)  # compiled, and memory is there

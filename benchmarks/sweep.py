@@ -72,19 +72,19 @@ def main() -> int:
     before = used(resource.RUSAGE_SELF)
     with tempfile.TemporaryDirectory() as folder:
         begin = time.perf_counter()
-        done = sweep(configs(DATASETS, ["0.5", "rnd"], ["published"], "1,"), folder, jobs=2)
+        runs = sweep(configs(DATASETS, ["0.5", "rnd"], ["published"], "1,"), folder, jobs=2)
         wall = time.perf_counter() - begin
     seconds = used(resource.RUSAGE_SELF) - before + used(resource.RUSAGE_CHILDREN)
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-    minutes = RUNS / done.ran * seconds / 2 / 60
+    minutes = RUNS / runs.ran * seconds / 2 / 60
     outside = sum(cell["outside"] for cell in cells.values()) / len(cells)
     print(
-        f"\n{done.ran} runs        {seconds:6.1f} CPU s by two processes (target {CPU_SECONDS}), {wall:.0f} s"
+        f"\n{runs.ran} runs        {seconds:6.1f} CPU s by two processes (target {CPU_SECONDS}), {wall:.0f} s"
     )
     print(f"one protocol    {minutes:6.1f} minutes for {RUNS:,} runs on two free cores (target {MINUTES})")
     print(f"peak memory     {peak:6.2f} GiB a process (target {MEMORY} in all)")
     if options.json:
-        kept = {"cells": cells, "runs": done.ran, "cpu": seconds, "minutes": minutes, "peak": peak}
+        kept = {"cells": cells, "runs": runs.ran, "cpu": seconds, "minutes": minutes, "peak": peak}
         options.json.write_text(json.dumps(kept, indent=1) + "\n")
     met = seconds <= CPU_SECONDS and minutes <= MINUTES and outside < OVERHEAD and 2 * peak < MEMORY
     return 0 if met else 1

@@ -187,7 +187,7 @@ def prepare(folder: Path) -> dict[str, str]:
 
 
 def _run_bash(code: str, folder: Path, environment: dict[str, str]) -> str:
-    done = subprocess.run(
+    process = subprocess.run(
         ["bash", "-e", "-o", "pipefail", "-c", code],
         cwd=folder,
         env=environment,
@@ -195,8 +195,8 @@ def _run_bash(code: str, folder: Path, environment: dict[str, str]) -> str:
         text=True,
         check=False,
     )
-    assert done.returncode == 0, f"{code}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    assert process.returncode == 0, f"{code}\n{process.stdout}\n{process.stderr}"
+    return process.stdout
 
 
 def _run_python(code: str, where: str, names: dict[str, Any]) -> str:

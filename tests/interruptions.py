@@ -122,14 +122,14 @@ def interrupt_randomly(
             process.wait(moment)
         except subprocess.TimeoutExpired:
             kill(process, whom, signal.SIGKILL if whom == "worker" else how, choose)
-        said = f"try {number}: {signal.Signals(how).name} to {whom} after {moment:.2f} s"
+        text = f"try {number}: {signal.Signals(how).name} to {whom} after {moment:.2f} s"
         try:
             _, err = process.communicate(timeout=20)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            raise AssertionError(f"{said}: it hangs") from None
-        assert all_gone(process), f"{said}: processes live on"
-        assert "Traceback" not in err or how == signal.SIGKILL, f"{said}: {err}"
+            raise AssertionError(f"{text}: it hangs") from None
+        assert all_gone(process), f"{text}: processes live on"
+        assert "Traceback" not in err or how == signal.SIGKILL, f"{text}: {err}"
         if number % 3 == 2 or (folder / "o" / "summary.csv").exists():
             if (folder / "o" / "summary.csv").exists():  # killed in its last moment: the next start tidies up
                 start(words, folder, 2).communicate(timeout=120)
@@ -137,7 +137,7 @@ def interrupt_randomly(
                 finish(words, folder)
             result = everything(folder / "o")
             odd = [name for name in {**whole, **result} if whole.get(name) != result.get(name)]
-            assert not odd, f"{said}: {odd}"
+            assert not odd, f"{text}: {odd}"
             wipe(folder / "o")
 
 

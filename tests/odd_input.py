@@ -1031,9 +1031,9 @@ def make_base(base: Path) -> Path:
         ["flower", "init", "app"],
         ["flower", "schema", "app", "--out", "schema.json"],
     ):
-        done = command(words, base)
-        if done.code != 0:
-            raise RuntimeError(f"{words}: {done.err}")
+        outcome = command(words, base)
+        if outcome.code != 0:
+            raise RuntimeError(f"{words}: {outcome.err}")
     _interrupt_run(base)
     return base
 

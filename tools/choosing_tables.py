@@ -66,8 +66,8 @@ def _cells(frame: pd.DataFrame, key: str, titles: dict[str, str]) -> str:
     for strategy in dict.fromkeys(frame["strategy"]):
         shown = [_cell(part.loc[strategy], strategy == best[name]) for name, part in parts.items()]
         text += f"| {_name(strategy)} | {' | '.join(shown)} |\n"
-    alike = [_short(part["majority"].iloc[0]) for part in parts.values()]
-    return text + f"| majority baseline | {' | '.join(f'/{value}/' for value in alike)} |\n"
+    same = [_short(part["majority"].iloc[0]) for part in parts.values()]
+    return text + f"| majority baseline | {' | '.join(f'/{value}/' for value in same)} |\n"
 
 
 def _name(strategy: str) -> str:

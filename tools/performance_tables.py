@@ -28,29 +28,31 @@ def table(header: str, rows: Iterable[Iterable[str]]) -> str:
 def limit() -> str:
     """The engine against the machine's limit."""
     rows = []
-    for name, of in kept("engine")["kernels"].items():
-        for shape, steps in of["steps"].items():
+    for name, value in kept("engine")["kernels"].items():
+        for shape, steps in value["steps"].items():
             shares = [
                 f"{steps[f'ns_{n}']:.0f} ns, {steps['limit_ns'] / steps[f'ns_{n}']:.0%}" for n in STACKS
             ]
             rows.append([f"{name}: a client-step, {shape}", f"{steps['limit_ns']:.0f} ns", *shares])
-        score = f"{of['score_ns']:.1f} ns, {of['score_limit_ns'] / of['score_ns']:.0%}"
-        rows.append([f"{name}: a row scored", f"{of['score_limit_ns']:.1f} ns", score, "", ""])
+        score = f"{value['score_ns']:.1f} ns, {value['score_limit_ns'] / value['score_ns']:.0%}"
+        rows.append([f"{name}: a row scored", f"{value['score_limit_ns']:.1f} ns", score, "", ""])
     return table("what | limit | one model | 16 stacked | 122 stacked", rows)
 
 
 def sweep() -> str:
     """The paper's grid."""
-    found = kept("sweep")
+    kept_models = kept("sweep")
     rows = [
         [f"{name}, 120 runs of 100 rounds", f"{cell['seconds']:.1f} CPU s"]
-        for name, cell in found["cells"].items()
+        for name, cell in kept_models["cells"].items()
     ]
-    rows.append([f"{found['runs']} runs by two processes, all included", f"{found['cpu']:.1f} CPU s"])
     rows.append(
-        ["14,400 runs, one protocol of the paper, on two free cores", f"{found['minutes']:.1f} minutes"]
+        [f"{kept_models['runs']} runs by two processes, all included", f"{kept_models['cpu']:.1f} CPU s"]
     )
-    rows.append(["memory of a process", f"{found['peak']:.2f} GiB"])
+    rows.append(
+        ["14,400 runs, one protocol of the paper, on two free cores", f"{kept_models['minutes']:.1f} minutes"]
+    )
+    rows.append(["memory of a process", f"{kept_models['peak']:.2f} GiB"])
     return table("what | measured", rows)
 
 
@@ -59,11 +61,17 @@ def peers() -> str:
     package = {"fairfate-16": "fairfate", "flower": "flwr", "flower-idle": "flwr", "fluke": "fluke-fl"}
     package["declearn-fairfed"] = "declearn"
     rows = []
-    for name, of in kept("peers")["peers"].items():
-        version = of["versions"].get(package.get(name, name), "")
-        accuracy = "" if of.get("accuracy") is None else f"{of['accuracy']:.3f}"
+    for name, value in kept("peers")["peers"].items():
+        version = value["versions"].get(package.get(name, name), "")
+        accuracy = "" if value.get("accuracy") is None else f"{value['accuracy']:.3f}"
         rows.append(
-            [of["label"], version, f"{of['cpu_ms']:,.1f} ms", f"{of['times_fairfate']:,.1f} x", accuracy]
+            [
+                value["label"],
+                version,
+                f"{value['cpu_ms']:,.1f} ms",
+                f"{value['times_fairfate']:,.1f} x",
+                accuracy,
+            ]
         )
     return table("who | version | CPU a round | of ours | accuracy", rows)
 
@@ -105,10 +113,12 @@ SHOWN = (
 def stacked() -> str:
     """Sixteen settings at once against one after another."""
     batches = (10, 32, 256)
-    found = {(_shape(value), value["batch"]): value["ratio"] for value in kept("wide")["stacked"]}
-    shapes = dict.fromkeys(shape for shape, _ in found)
+    results = {(_shape(value), value["batch"]): value["ratio"] for value in kept("wide")["stacked"]}
+    shapes = dict.fromkeys(shape for shape, _ in results)
     rows = [
-        [shape, *(f"{found[shape, batch]:.2f} x" for batch in batches)] for shape in shapes if shape in SHOWN
+        [shape, *(f"{results[shape, batch]:.2f} x" for batch in batches)]
+        for shape in shapes
+        if shape in SHOWN
     ]
     return table("network | batch 10 | 32 | 256", rows)
 
@@ -120,25 +130,25 @@ def _shape(of: dict[str, Any]) -> str:
 def growth() -> str:
     """How cost grows."""
     rows = []
-    for name, of in kept("scale")["growth"].items():
-        seconds = [f"{case['rounds']:.2f}" for case in of["cases"]]
-        sizes = ", ".join(f"{size:,}" for size in of["sizes"])
-        rows.append([name, sizes, ", ".join(seconds), f"{of['slope']:.2f}", f"{of['build_slope']:.2f}"])
+    for name, value in kept("scale")["growth"].items():
+        seconds = [f"{case['rounds']:.2f}" for case in value["cases"]]
+        sizes = ", ".join(f"{size:,}" for size in value["sizes"])
+        rows.append([name, sizes, ", ".join(seconds), f"{value['slope']:.2f}", f"{value['build_slope']:.2f}"])
     return table("what grows | sizes | CPU s | power | power of building", rows)
 
 
 def flower() -> str:
     """Our strategies in Flower against Flower's own."""
-    found = kept("flower")
-    names = [key.removesuffix("_round_ms") for key in found if key.endswith("_round_ms")]
+    kept_models = kept("flower")
+    names = [key.removesuffix("_round_ms") for key in kept_models if key.endswith("_round_ms")]
     rows = [
         [
             f"`{name}`",
-            f"{found[f'{name}_round_ms']:.0f} ms",
-            f"{found[f'{name}_ratio']:.2f} x",
-            f"{found[f'{name}_predictions_ms']:.0f} ms",
-            f"{found[f'{name}_models_a_client']:.2f}",
-            f"{found[f'{name}_beside_mb']:.0f} MB",
+            f"{kept_models[f'{name}_round_ms']:.0f} ms",
+            f"{kept_models[f'{name}_ratio']:.2f} x",
+            f"{kept_models[f'{name}_predictions_ms']:.0f} ms",
+            f"{kept_models[f'{name}_models_a_client']:.2f}",
+            f"{kept_models[f'{name}_beside_mb']:.0f} MB",
         ]
         for name in names
     ]

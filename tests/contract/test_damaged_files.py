@@ -197,8 +197,8 @@ def test_files_read_by_watch_are_checked(
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = value
-    file.write_text("".join(f"{json.dumps(one)}\n" for one in lines))
-    assert not [one for one in read_live_seeds(folder) if one.rounds_done]
+    file.write_text("".join(f"{json.dumps(item)}\n" for item in lines))
+    assert not [item for item in read_live_seeds(folder) if item.rounds_done]
     assert fairfate("report", "there").code == 0  # of the finished seed
 
 

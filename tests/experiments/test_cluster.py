@@ -78,19 +78,19 @@ def test_a_sweep_with_killed_workers_has_the_bytes_of_one_process(scheduler: Any
     }
     workers = [worker("a"), worker("b")]
     sweep(expand(values), tmp_path / "here", jobs=1)
-    done: list[float] = []
+    finished: list[float] = []
 
     def progress(amount: float) -> None:
-        done.append(amount)
-        if len(done) in (2, 6):
+        finished.append(amount)
+        if len(finished) in (2, 6):
             workers[-1].kill()
-            workers.append(worker(f"c{len(done)}"))
+            workers.append(worker(f"c{len(finished)}"))
 
     with distributed.Client(address, set_as_default=False) as client:
         client.wait_for_workers(2)
         executor = DaskExecutor(client)
         sweep(expand(values), tmp_path / "there", executor=executor, progress=progress)
-    assert len(done) == 16
+    assert len(finished) == 16
     assert everything(tmp_path / "there") == everything(tmp_path / "here")
 
 

@@ -167,8 +167,8 @@ class Containers:
             file = self.folder / name / "keys" / "site.toml"
             assert f'data = "/data/{name}.csv"' in file.read_text()
             text = file.read_text()
-            for place in ("data", "keys", "state"):
-                text = text.replace(f'"/{place}/', f'"{self.folder / name / place}/')
+            for volume in ("data", "keys", "state"):
+                text = text.replace(f'"/{volume}/', f'"{self.folder / name / volume}/')
             file.write_text(text)
 
     def mounted(self) -> dict[Path, bytes]:

@@ -249,8 +249,8 @@ def survive_a_killed_superlink(here: Any, ready: ReadyApp) -> None:
     first = here.submit(settings)
     wait_for(lambda: rounds_done(ready.result()) >= 1, 90, "the first round did not end")
     here.stop("superlink", signal.SIGKILL)
-    done = rounds_done(ready.result())
-    assert 1 <= done < 3
+    last_round = rounds_done(ready.result())
+    assert 1 <= last_round < 3
     here.start_superlink()
     here.wait_for_sites(2)
     run = here.submit(settings)
@@ -259,7 +259,7 @@ def survive_a_killed_superlink(here: Any, ready: ReadyApp) -> None:
     here.stop("log")
     log = here.log(run)
     assert status == "finished:completed", log
-    assert f"Continuing after round {done}" in log
+    assert f"Continuing after round {last_round}" in log
     assert here.status(first) != "finished:completed"
     assert not ready.result(2).exists()
 

@@ -65,11 +65,11 @@ def test_the_source_distribution_holds_what_the_repository_holds() -> None:
     grafted = tuple(f"{words[1]}/" for words in lines if words[0] == "graft")
     patterns = [pattern for words in lines if words[0] == "include" for pattern in words[1:]]
     patterns += ["pyproject.toml", "setup.py", "LICENSE", "MANIFEST.in"]  # by themselves
-    for place in listed.stdout.splitlines():
+    for path in listed.stdout.splitlines():
         named = any(
-            fnmatch.fnmatch(place, pattern) and place.count("/") == pattern.count("/") for pattern in patterns
+            fnmatch.fnmatch(path, pattern) and path.count("/") == pattern.count("/") for pattern in patterns
         )
-        assert named or place.startswith(grafted), f"MANIFEST.in: {place}"
+        assert named or path.startswith(grafted), f"MANIFEST.in: {path}"
 
 
 def test_the_index_page_leads_into_the_repository() -> None:

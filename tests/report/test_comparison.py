@@ -254,10 +254,10 @@ def test_of_several_attributes_the_worst_counts() -> None:
         ("sex", "age"), (("f", "m"), ("old", "young")), [value.ravel() for value in codes]
     )
     model = counts((0.5, 0.1), (0.6, 0.2), (0.8, 0.3), (0.9, 0.4))
-    found = compare({"fedavg": [model] * 2}, groups)
-    assert found.mean("eqo", 0) == pytest.approx(float(metrics_by(groups)["eqo"](model)))
-    assert found.mean("eqo", 0) == found.candidates[0].fairness
-    assert f"EQO {found.mean('eqo', 0):.3f}" in recommend(found).fairness
+    data = compare({"fedavg": [model] * 2}, groups)
+    assert data.mean("eqo", 0) == pytest.approx(float(metrics_by(groups)["eqo"](model)))
+    assert data.mean("eqo", 0) == data.candidates[0].fairness
+    assert f"EQO {data.mean('eqo', 0):.3f}" in recommend(data).fairness
 
 
 def test_rates_of_few_people_do_not_count_in_any_number() -> None:

@@ -457,9 +457,9 @@ def test_the_same_run_gives_the_same_bytes(folder: Path, tmp_path: Path) -> None
 def test_json_and_csv_say_the_same_as_the_page(folder: Path, tmp_path: Path) -> None:
     page = report([folder], tmp_path / "r.html").read_text("utf-8")
     told = json.loads((tmp_path / "r.json").read_text("utf-8"))["parts"][0]
-    for one in told["answer"]["fairness"]:
-        if one["value"] is not None:
-            assert f"{one['value']:.3f} <span" in page
+    for item in told["answer"]["fairness"]:
+        if item["value"] is not None:
+            assert f"{item['value']:.3f} <span" in page
     rows = list(csv.DictReader((tmp_path / "r-audit.csv").read_text("utf-8").splitlines()))
     shown = told["answer"]["shown"]
     own = [row for row in rows if row["strategy"] == shown["strategy"] and int(row["seed"]) == shown["seed"]]
