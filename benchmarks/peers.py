@@ -145,7 +145,7 @@ def summary(name: str, passes: list[dict[str, Any]], ours: dict[str, Any] | None
     """Plain numbers of a peer's passes, the best of them, and whether it did the same job."""
     if "cpu_ms" not in passes[-1]:
         return passes[-1]
-    best = min(passes, key=lambda one: float(one["cpu_ms"]))
+    best = min(passes, key=lambda item: float(item["cpu_ms"]))
     shown = {key: value for key, value in best.items() if key != "params"}
     shown |= {"label": PEERS[name].label, "passes_cpu_ms": [one["cpu_ms"] for one in passes]}
     shown["same_job"] = None
@@ -170,12 +170,12 @@ def machine() -> dict[str, Any]:
     return {"cpu": model, "cores": os.cpu_count(), "system": platform.platform(terse=True)}
 
 
-def table(found: dict[str, dict[str, Any]], job: Job) -> str:
+def table(result: dict[str, dict[str, Any]], job: Job) -> str:
     """The figures for people."""
     lines = [
         f"{'':42} {'CPU ms a round':>14} {'x fairfate':>10} {'first round':>11} {'steps':>7} {'accuracy':>8}"
     ]
-    for name, first in found.items():
+    for name, first in result.items():
         label = PEERS[name].label
         if "missing" in first:
             lines.append(f"{label:42} not installed: {first['missing']}")
@@ -238,7 +238,7 @@ def main() -> int:
         job.save(path)
         passes = all_passes(names, path, options.passes, dict(options.python))
     own = [one for one in passes.get("fairfate", []) if "cpu_ms" in one]
-    ours = min(own, key=lambda one: float(one["cpu_ms"]), default=None)
+    ours = min(own, key=lambda item: float(item["cpu_ms"]), default=None)
     results = {name: summary(name, passes[name], ours, job) for name in names}
     print(table(results, job))
     if options.json:

@@ -160,13 +160,13 @@ def large_client() -> dict[str, float]:
             losses = Losses(np.ones((models, 1, 4), np.float32))
 
             def task(
-                held: ClientRows = held,
+                kept: ClientRows = held,
                 model: Mlp = model,
                 start: Any = start,
                 losses: Losses = losses,
                 training: Training = training,
             ) -> None:
-                model.train(start, held, np.array([0]), losses, training, Batches(np.uint64(1), 1))
+                model.train(start, kept, np.array([0]), losses, training, Batches(np.uint64(1), 1))
 
             tasks[rows] = (task, rows * epochs / 10 * models)
             task()

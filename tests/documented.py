@@ -130,8 +130,8 @@ def runnable(page: Path) -> list[Block]:
 def shorten(code: str) -> str:
     """The same commands with less work; the options under test stay."""
 
-    def less(found: re.Match[str]) -> str:
-        words = shlex.split(found[0], comments=True)
+    def less(command: re.Match[str]) -> str:
+        words = shlex.split(command[0], comments=True)
         needless = NEEDLESS if words[1] == "reproduce" else ()
         for option in (*LESS[words[1]][::2], *needless):
             if option in words:

@@ -91,12 +91,12 @@ def write_run(
     return folder
 
 
-def _histogram(rng: np.random.Generator, held: np.ndarray, skill: float, shift: float) -> np.ndarray:
+def _histogram(rng: np.random.Generator, kept: np.ndarray, skill: float, shift: float) -> np.ndarray:
     """(groups, 2, bins) scores; later groups get lower ones."""
-    counts = np.zeros((*held.shape, BINS), dtype=np.int64)
-    for g, y in np.ndindex(*held.shape):
+    counts = np.zeros((*kept.shape, BINS), dtype=np.int64)
+    for g, y in np.ndindex(*kept.shape):
         above, below = 2 + skill * y + shift, 2 + skill * (1 - y) + 0.2 * g
-        drawn = rng.beta(above, below, held[g, y])
+        drawn = rng.beta(above, below, kept[g, y])
         counts[g, y] = np.bincount((drawn * BINS).astype(int), minlength=BINS)
     return counts
 

@@ -52,7 +52,7 @@ def collect(folders: list[Path]) -> pd.DataFrame:
         **{name: (name, "mean") for name in ("accuracy", "mcc", "eqo", "fair_attackers")},
         **{f"{name}_std": (name, "std") for name in ("mcc", "eqo")},
     )
-    means = means.reset_index().sort_values("attack", key=lambda of: of != NONE, kind="stable")
+    means = means.reset_index().sort_values("attack", key=lambda value: value != NONE, kind="stable")
     return means[means["seeds"] == means["seeds"].max()].round(4)
 
 

@@ -90,9 +90,9 @@ def wide() -> str:
     return table("network | batch 32 | 64 | 128 | 256", rows)
 
 
-def _most(of: dict[str, Any]) -> float:
+def _most(values: dict[str, Any]) -> float:
     """How many times as fast as PyTorch the machine's limit is."""
-    return float(of["ratio"] * of["microseconds"] / of["limit_microseconds"])
+    return float(values["ratio"] * values["microseconds"] / values["limit_microseconds"])
 
 
 SHOWN = (
@@ -123,8 +123,8 @@ def stacked() -> str:
     return table("network | batch 10 | 32 | 256", rows)
 
 
-def _shape(of: dict[str, Any]) -> str:
-    return "-".join(map(str, [of["inputs"], *of["hidden"], 1]))
+def _shape(values: dict[str, Any]) -> str:
+    return "-".join(map(str, [values["inputs"], *values["hidden"], 1]))
 
 
 def growth() -> str:

@@ -106,7 +106,7 @@ def test_a_cell_without_test_rows_in_a_sweep_is_reported(base: Path, fairfate, t
 
 
 @pytest.mark.parametrize(
-    ("file", "change", "told"),
+    ("file", "change", "message"),
     [
         ("rounds.parquet", filled("n_0_0_0", -1, row=0), "column 'n_0_0_0' must have numbers from 0 to"),
         ("rounds.parquet", filled("n_0_0_0", 2**62), "column 'n_0_0_0' must have numbers from 0 to"),
@@ -133,18 +133,18 @@ def test_a_cell_without_test_rows_in_a_sweep_is_reported(base: Path, fairfate, t
         ),
     ],
 )
-def test_numbers_of_a_run_are_checked(file: str, change, told: str, there: Path, fairfate) -> None:
+def test_numbers_of_a_run_are_checked(file: str, change, message: str, there: Path, fairfate) -> None:
     rewrite(there / file, change)
     words = ["show", "there", "--clients"] if file == "clients.parquet" else ["report", "there"]
     code, _, err = fairfate(*words)
     assert code == 2
-    assert told in err
+    assert message in err
     assert file in err
     assert not (there / "report.html").exists()
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("of-tomorrow = inf", "values that a run writes"),
         ("learning-rate = nan", "values that a run writes"),
@@ -154,14 +154,14 @@ def test_numbers_of_a_run_are_checked(file: str, change, told: str, there: Path,
     ],
 )
 def test_config_with_values_that_no_run_writes_is_an_error(
-    line: str, told: str, there: Path, fairfate
+    line: str, message: str, there: Path, fairfate
 ) -> None:
     (there / "config.toml").write_text(f"rounds = 1\n{line}\n")
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=message):
         read_written(there / "config.toml")
     code, _, err = fairfate("report", "there")
     assert code == 2
-    assert told in err
+    assert message in err
 
 
 def test_what_a_strategy_notes_may_be_infinite(there: Path, fairfate) -> None:

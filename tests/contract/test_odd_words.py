@@ -86,7 +86,7 @@ def test_an_error_without_a_text_has_a_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("out", "told"),
+    ("out", "message"),
     [
         ("/", "out must be a folder with a name, got '/'"),
         ("/nowhere/..", "out must be a folder with a name, got '/nowhere/..'"),
@@ -95,8 +95,8 @@ def test_an_error_without_a_text_has_a_name() -> None:
         (Path(library.__file__), "out must be a folder, got '.*' \\(a file\\)"),
     ],
 )
-def test_a_folder_for_results_is_checked_before_anything_is_done(out: str | Path, told: str) -> None:
-    with pytest.raises(InputError, match=told):  # not by a run, which would write into the root folder
+def test_a_folder_for_results_is_checked_before_anything_is_done(out: str | Path, message: str) -> None:
+    with pytest.raises(InputError, match=message):  # not by a run, which would write into the root folder
         check_request(out, None)
 
 
@@ -209,20 +209,20 @@ def test_bad_input_is_refused_without_asserts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (f"drop = {'[' * 3000}{']' * 3000}", "values within values, too many"),
         (f"rounds = {'9' * 5000}", "config must be a TOML file"),
         (f"learning-rate = 1{'0' * 400}", "learning-rate must be a number, got one of 401 digits"),
     ],
 )
-def test_a_config_beyond_all_bounds_is_refused(text: str, told: str, fairfate, tmp_path: Path) -> None:
+def test_a_config_beyond_all_bounds_is_refused(text: str, message: str, fairfate, tmp_path: Path) -> None:
     people().to_csv(tmp_path / "p.csv", index=False)
     lines = text if "data" in text else f'data = "synthetic:rows=300"\n{text}'
     (tmp_path / "c.toml").write_text(lines)
     code, _, err = fairfate("run", "--config", "c.toml")
     assert code == 2
-    assert told in err
+    assert message in err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["c.toml", "p.csv"]
 
 
@@ -294,7 +294,7 @@ def changed(finished: Path, name: str, folder: Path, columns: dict[str, object])
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "message"),
     [
         ({"seed": None}, "with column 'seed'"),
         ({"seed": "x"}, "with int64 in column 'seed', got string"),
@@ -306,13 +306,13 @@ def changed(finished: Path, name: str, folder: Path, columns: dict[str, object])
         ({"seed": 1.5}, "with int64 in column 'seed', got double"),
     ],
 )
-def test_rounds_are_checked(columns, told: str, finished: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=told):
+def test_rounds_are_checked(columns, message: str, finished: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
         read_rounds(changed(finished, "rounds.parquet", tmp_path, columns))
 
 
 @pytest.mark.parametrize(
-    ("columns", "told"),
+    ("columns", "message"),
     [
         ({"outcome": "gone"}, "each outcome in clients.parquet must be one of fair|used|dropped|refused"),
         ({"name": None}, "with column 'name'"),
@@ -320,10 +320,10 @@ def test_rounds_are_checked(columns, told: str, finished: Path, tmp_path: Path) 
         ({"settings": "5"}, "settings that a run has written, got '5'"),
     ],
 )
-def test_records_of_clients_are_checked(columns, told: str, finished: Path, tmp_path: Path) -> None:
+def test_records_of_clients_are_checked(columns, message: str, finished: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         read_clients(changed(finished, "clients.parquet", tmp_path, columns))
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -55,21 +55,21 @@ def test_the_column_of_clients_may_be_that_of_the_partition() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"min_group": -1}, "min-group must be >= 0, got -1"),
         ({"missing_group": "x"}, r"missing-group must be one of .*\|.*, got 'x'"),
         ({"privileged": ("a", "b")}, "privileged must be given once for a column, got a, b"),
     ],
 )
-def test_columns_are_checked(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_columns_are_checked(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         columns(**given)
     assert columns(min_group=0).min_group == 0
 
 
 @pytest.mark.parametrize(
-    ("given", "sensitive", "found"),
+    ("given", "sensitive", "expected"),
     [
         ((), ("sex",), ()),
         (("m",), ("sex",), (("sex", "m"),)),
@@ -79,12 +79,12 @@ def test_columns_are_checked(given: dict[str, Any], said: str) -> None:
         (("sex=a=b",), ("sex", "race"), (("sex", "a=b"),)),
     ],
 )
-def test_privileged_values_are_read(given: Any, sensitive: Any, found: Any) -> None:
-    assert parse_privileged(given, sensitive) == found
+def test_privileged_values_are_read(given: Any, sensitive: Any, expected: Any) -> None:
+    assert parse_privileged(given, sensitive) == expected
 
 
 @pytest.mark.parametrize(
-    ("given", "sensitive", "said"),
+    ("given", "sensitive", "message"),
     [
         (
             ("m",),
@@ -96,13 +96,13 @@ def test_privileged_values_are_read(given: Any, sensitive: Any, found: Any) -> N
         (("sex=m", "sex=f"), ("sex", "race"), "must be given once for a column, got sex=m, sex=f"),
     ],
 )
-def test_privileged_values_that_fit_no_column_are_named(given: Any, sensitive: Any, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_privileged_values_that_fit_no_column_are_named(given: Any, sensitive: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         parse_privileged(given, sensitive)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         (
             {"data": "synthetic", "target": "y"},
@@ -117,8 +117,8 @@ def test_privileged_values_that_fit_no_column_are_named(given: Any, sensitive: A
         ({"data": "own.csv", "schema": "s.json", "drop": ("a",)}, "drop must be left out for 's.json'"),
     ],
 )
-def test_suggestions_do_not_repeat_given_columns(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_suggestions_do_not_repeat_given_columns(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         _ = Config(**given).columns
     assert Config(data="synthetic").columns is None
 
@@ -145,7 +145,7 @@ def test_seeds_are_read(text: str | int, seeds: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "seeds must be a number >= 1 or a list such as 3,5,8, got ''"),
         (",", "seeds must be a number >= 1 or a list"),
@@ -159,8 +159,8 @@ def test_seeds_are_read(text: str | int, seeds: tuple[int, ...]) -> None:
         ("1," + "9" * 5000, "seeds must have at most [0-9]+ digits"),
     ],
 )
-def test_invalid_seeds_are_reported(text: str | int, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_invalid_seeds_are_reported(text: str | int, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         parse_seeds(text)
 
 
@@ -194,7 +194,7 @@ def test_keys_are_those_of_the_command_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({PROVENANCE: 3}, f"config: {PROVENANCE} must be a table, got 3"),
         ({"ronds": 3}, "unknown key in config 'ronds'; did you mean 'rounds'"),
@@ -216,8 +216,8 @@ def test_keys_are_those_of_the_command_line() -> None:
         ({"metric": "a\0b"}, "config: metric must be without NUL characters"),
     ],
 )
-def test_values_that_do_not_fit_are_named(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_values_that_do_not_fit_are_named(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         from_mapping(given)
 
 

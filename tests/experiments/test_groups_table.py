@@ -130,8 +130,8 @@ def test_the_file_says_what_the_run_says(finished: Run) -> None:
 def test_an_interrupted_run_writes_the_same_file(
     finished: Run, census: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(done: int) -> None:
-        if done == ROUNDS + 3:  # in the second seed
+    def interrupt(amount: int) -> None:
+        if amount == ROUNDS + 3:  # in the second seed
             raise KeyboardInterrupt
 
     def write(path: Path, frame: pd.DataFrame) -> None:

@@ -237,7 +237,7 @@ def test_a_run_removes_its_own_files_and_those_of_an_interrupted_one(
     out, there = tmp_path / "o", []
     options: dict[str, Any] = {"data": "synthetic:rows=300", "rounds": 3, "epochs": 1, "seeds": (1, 2)}
 
-    def look(done: float) -> None:
+    def look(amount: float) -> None:
         there.append(sorted(path.name for path in (out / LIVE).glob("*")))
 
     run(**options, jobs=1, out=out, progress=look)

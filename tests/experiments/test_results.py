@@ -155,9 +155,9 @@ def test_an_unfinished_run_continues_where_it_was(finished: fairfate.Run, tmp_pa
     folder = tmp_path / "broken"
     calls = []
 
-    def interrupt(done: int) -> None:
-        calls.append(done)
-        if done == 5:  # in the middle of the second seed
+    def interrupt(amount: int) -> None:
+        calls.append(amount)
+        if amount == 5:  # in the middle of the second seed
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -171,7 +171,7 @@ def test_an_unfinished_run_continues_where_it_was(finished: fairfate.Run, tmp_pa
 
 
 def test_an_unfinished_run_of_something_else_is_not_continued(tmp_path: Path) -> None:
-    def interrupt(done: int) -> None:
+    def interrupt(amount: int) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -288,8 +288,8 @@ def test_force_removes_results_and_nothing_else(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_forced_run_continues_when_forced_again(tmp_path: Path) -> None:
-    def interrupt(done: float) -> None:
-        if done == 5:
+    def interrupt(amount: float) -> None:
+        if amount == 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -306,7 +306,7 @@ def test_a_changed_plugin_is_another_run(tmp_path: Path) -> None:
     plugin.write_text(body)
     options = {**OPTIONS, "strategies": ("mine_x",), "plugins": (str(plugin),)}
 
-    def interrupt(done: float) -> None:
+    def interrupt(amount: float) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -320,8 +320,8 @@ def test_a_changed_plugin_is_another_run(tmp_path: Path) -> None:
 def test_a_finished_seed_without_its_model_is_run_again(
     finished: fairfate.Run, tmp_path: Path, harm: str
 ) -> None:
-    def interrupt(done: float) -> None:
-        if done > 2 * OPTIONS["rounds"]:
+    def interrupt(amount: float) -> None:
+        if amount > 2 * OPTIONS["rounds"]:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

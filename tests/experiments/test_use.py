@@ -116,7 +116,7 @@ def credit(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["nowhere", "--data", "credit.csv"], "model must be a .safetensors file, got 'nowhere' (no such"),
         (["empty", "--data", "credit.csv"], "run must be the folder of a run with models, got 'empty'"),
@@ -131,7 +131,7 @@ def credit(tmp_path: Path) -> Path:
         (["run", "--data", "words.csv"], "column 'amount' must hold numbers, got text"),
     ],
 )
-def test_bad_input_is_one_message(credit: Path, fairfate, words: list[str], said: str) -> None:
+def test_bad_input_is_one_message(credit: Path, fairfate, words: list[str], message: str) -> None:
     (credit / "empty").mkdir()
     frame = pd.read_csv(credit / "credit.csv")
     frame.rename(columns={"amount": "Amount"}).to_csv(credit / "short.csv", index=False)
@@ -142,7 +142,7 @@ def test_bad_input_is_one_message(credit: Path, fairfate, words: list[str], said
     for command in (["predict", *indices, "--out", "scored.csv"], ["evaluate", *indices]):
         code, _, err = fairfate(*command)
         assert code == 2, command
-        assert said.partition(", got '")[0] in err
+        assert message.partition(", got '")[0] in err
         assert "Traceback" not in err
     assert not Path("scored.csv").exists()
 

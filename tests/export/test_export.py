@@ -35,7 +35,7 @@ FILES: dict[str, tuple[pd.DataFrame, dict[str, Any]]] = {
         {"target": "rich", "favourable": "1", "sensitive": ("sex", "age:30,50"), "hidden": "0"},
     ),
     "gaps": (
-        made_up.credit(1500).assign(age=lambda of: of["age"].where(of.index % 6 > 0)),
+        made_up.credit(1500).assign(age=lambda values: values["age"].where(values.index % 6 > 0)),
         {"target": "risk", "favourable": "good", "sensitive": ("age:30,50",)},
     ),
     "hospital": (
@@ -347,7 +347,7 @@ def test_without_mlflow_the_command_says_what_to_install(tmp_path: Path) -> None
 
 
 def test_a_model_with_a_text_that_no_file_can_hold_is_refused(tmp_path: Path) -> None:
-    frame = made_up.hospital(600).assign(region=lambda of: of["region"].fillna("west"))
+    frame = made_up.hospital(600).assign(region=lambda values: values["region"].fillna("west"))
     options = {"target": "readmitted", "favourable": "no", "sensitive": ("region",), "min_group": 0}
     run = fairfate.run(data=frame, **options, rounds=1, seeds=1, jobs=1, strategies="fedavg+thresholds")
     path = run.model("fedavg+thresholds").save(tmp_path / "model.safetensors")

@@ -316,7 +316,7 @@ def own_file(folder: Path, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "changes", "said"),
+    ("strategy", "changes", "message"),
     [
         ("fair_fate:metric=flip", {}, "min_mcc must be > 0 for metric 'flip', which is 1 for one answer"),
         ("fedval:metric=consistency", {"protocol": "published"}, "min_mcc must be > 0 for metric 'consist"),
@@ -344,25 +344,25 @@ def own_file(folder: Path, **changes: Any) -> dict[str, Any]:
     ],
 )
 def test_impossible_combinations_are_refused_before_anything_runs(
-    strategy: str, changes: dict, said: str
+    strategy: str, changes: dict, message: str
 ) -> None:
     about = {"data": "synthetic:rows=300", "strategy": [strategy], **changes}
-    pattern = said.replace("(", r"\(").replace(")", r"\)").replace("+", r"\+")
+    pattern = message.replace("(", r"\(").replace(")", r"\)").replace("+", r"\+")
     with pytest.raises(InputError, match=pattern):
         prepare(from_mapping(about))
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"sensitive": ["s", "t"]}, "flip must be of one sensitive column, got s, t"),
         ({"drop": ["s"]}, "flip must have the sensitive column 's' as an input, got a, b, t, age"),
         ({"sensitive": ["age:20,40"]}, "flip must have the sensitive column 'age' as an input, got it as"),
     ],
 )
-def test_flip_needs_one_attribute_that_the_model_sees(changes: dict, said: str, tmp_path: Path) -> None:
+def test_flip_needs_one_attribute_that_the_model_sees(changes: dict, message: str, tmp_path: Path) -> None:
     about = own_file(tmp_path, strategy=["fair_fate:metric=0.5*sp+0.5*flip"], **changes)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         prepare(from_mapping(about))
 
 

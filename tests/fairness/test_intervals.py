@@ -81,21 +81,21 @@ def test_intervals_by_others_to_all_their_digits() -> None:
     assert [float(end) for end in ratio(7, 34, 1, 34, uncorrected)] == close((1.220853, 42.575718), abs=6e-7)
 
 
-def _score(one: tuple[int, int], two: tuple[int, int], factor: float, gap: float) -> float:
+def _score(item: tuple[int, int], two: tuple[int, int], factor: float, gap: float) -> float:
     """The score of ``rate1 = factor * rate2 + gap`` by its definition, with the likeliest such rates."""
 
     def unlikely(rate2: float) -> float:
         result = 0.0
-        for (part, whole), rate in ((one, factor * rate2 + gap), (two, rate2)):
+        for (part, whole), rate in ((item, factor * rate2 + gap), (two, rate2)):
             result -= part * math.log(rate) if part else 0
             result -= (whole - part) * math.log(1 - rate) if part < whole else 0
         return result
 
     bounds = (max(0, -gap) + 1e-12, min(1, (1 - gap) / factor) - 1e-12)
     rate2 = minimize_scalar(unlikely, bounds=bounds, method="bounded", options={"xatol": 1e-13}).x
-    rate1, both = factor * rate2 + gap, one[1] + two[1]
-    variance = rate1 * (1 - rate1) / one[1] + factor**2 * rate2 * (1 - rate2) / two[1]
-    return (one[0] / one[1] - factor * two[0] / two[1] - gap) / math.sqrt(variance * both / (both - 1))
+    rate1, both = factor * rate2 + gap, item[1] + two[1]
+    variance = rate1 * (1 - rate1) / item[1] + factor**2 * rate2 * (1 - rate2) / two[1]
+    return (item[0] / item[1] - factor * two[0] / two[1] - gap) / math.sqrt(variance * both / (both - 1))
 
 
 @given(counts(300), counts(300))
@@ -318,7 +318,7 @@ def test_a_small_group_that_looks_well_may_be_the_worst() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "whole", "said"),
+    ("part", "whole", "is_mentioned"),
     [
         (0, 0, False),
         (0, 29, False),
@@ -330,9 +330,9 @@ def test_a_small_group_that_looks_well_may_be_the_worst() -> None:
         (1000, 2000, True),
     ],
 )
-def test_a_rate_says_something_from_30_people_on_if_its_interval_is_narrow(part, whole, said) -> None:
-    assert enough(part, whole) == said
-    assert enough([part, 0], whole).tolist() == [said, whole >= 30]
+def test_a_rate_says_something_from_30_people_on_if_its_interval_is_narrow(part, whole, is_mentioned) -> None:
+    assert enough(part, whole) == is_mentioned
+    assert enough([part, 0], whole).tolist() == [is_mentioned, whole >= 30]
 
 
 # Over seeds

@@ -29,17 +29,17 @@ def margins(sizes: tuple[int, ...], seed: int) -> list[np.ndarray]:
     return [rng.normal(i % 2, 1, size).astype(np.float32) for i, size in enumerate(sizes)]
 
 
-def brute_force(found: list[np.ndarray], fairness: metrics.Metric, tolerance: float) -> tuple[float, float]:
+def brute_force(scores: list[np.ndarray], fairness: metrics.Metric, tolerance: float) -> tuple[float, float]:
     """Best fairness and its accuracy over all cuts between rows, by plain counting."""
     cuts = []
-    for g in range(len(found) // 2):
-        rows = np.unique(np.concatenate(found[2 * g : 2 * g + 2])).astype(float)
+    for g in range(len(scores) // 2):
+        rows = np.unique(np.concatenate(scores[2 * g : 2 * g + 2])).astype(float)
         cuts.append([rows[0] - 1, *((rows[1:] + rows[:-1]) / 2), rows[-1] + 1, 0.0])
     tried = []
     for pick in itertools.product(*cuts):
-        y = np.concatenate([np.full(len(cell), i % 2) for i, cell in enumerate(found)])
-        group = np.concatenate([np.full(len(cell), i // 2) for i, cell in enumerate(found)])
-        p = np.concatenate([cell > pick[i // 2] for i, cell in enumerate(found)])
+        y = np.concatenate([np.full(len(cell), i % 2) for i, cell in enumerate(scores)])
+        group = np.concatenate([np.full(len(cell), i // 2) for i, cell in enumerate(scores)])
+        p = np.concatenate([cell > pick[i // 2] for i, cell in enumerate(scores)])
         counts = metrics.count(y, p, group=group)
         tried.append((float(np.nan_to_num(fairness(counts), nan=-1)), float(metrics.accuracy(counts))))
     best = max(accuracy for _, accuracy in tried)

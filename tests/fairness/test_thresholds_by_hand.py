@@ -243,7 +243,10 @@ def test_equal_rates_for_all_groups_are_where_the_search_begins() -> None:
     one_by_one(RISING, best)
     rates = ([1, 0.7, 0], [1, 0.7, 0.4, 0]), ([1, 0.8, 0], [0, 0, 0, 0])
     nearest = [
-        [min(range(len(of)), key=lambda k, of=of, w=w: abs(of[k] - w / 100)) for of in rate]
+        [
+            min(range(len(values)), key=lambda k, values=values, w=w: abs(values[k] - w / 100))
+            for values in rate
+        ]
         for rate in rates
         for w in range(101)
     ]

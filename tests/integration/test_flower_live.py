@@ -360,19 +360,19 @@ def test_nothing_outlives_the_script(ready: ReadyApp, number: signal.Signals) ->
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["--nonsense"], 2, "unrecognized arguments: --nonsense"),
         ([], 1, "pyproject.toml: unknown key in the run config 'ronds'; did you mean 'rounds'"),
     ],
 )
 def test_the_script_finds_mistakes_before_it_starts_anything(
-    ready: ReadyApp, words: list[str], code: int, said: str
+    ready: ReadyApp, words: list[str], code: int, message: str
 ) -> None:
     project = ready.folder / "pyproject.toml"
     project.write_text(project.read_text().replace("rounds = 20", "ronds = 20"))
     script = str(ready.folder / "deploy_here.py")
     process = subprocess.run([sys.executable, script, *words], capture_output=True, text=True, check=False)
     assert process.returncode == code
-    assert said in process.stderr
+    assert message in process.stderr
     assert not (ready.folder / "deployment").exists()

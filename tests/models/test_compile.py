@@ -156,7 +156,7 @@ def test_processes_of_a_run_compile_each_loop_once(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     loops = ["_count_positives", "_margins", "_train_singly"]
     for expected in (loops, []):
-        result = dict(run_tasks(compiled_by_a_run, None, [1, 2], 2, lambda done: None))
+        result = dict(run_tasks(compiled_by_a_run, None, [1, 2], 2, lambda amount: None))
         assert sorted(result[0] + result[1]) == expected
 
 

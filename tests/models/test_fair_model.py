@@ -177,16 +177,16 @@ def test_groups_are_asked_for_only_where_thresholds_need_them(bank: pd.DataFrame
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"age": "old"}, "column 'age' must hold numbers, got text"),
         ({"last call": "soon"}, "column 'last call' must hold dates such as 31.12.2026"),
     ],
 )
 def test_texts_where_numbers_or_dates_belong(
-    model: FairModel, bank: pd.DataFrame, change: dict[str, str], said: str
+    model: FairModel, bank: pd.DataFrame, change: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         model.predict(bank.head(3).assign(**change))
 
 
@@ -322,7 +322,7 @@ def test_the_front_door(finished: fairfate.Run, bank: pd.DataFrame) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"data": 3}, "data must be a name, a file or a frame, got int"),
         (
@@ -335,8 +335,8 @@ def test_the_front_door(finished: fairfate.Run, bank: pd.DataFrame) -> None:
         ({"hidden": object()}, "hidden must be"),
     ],
 )
-def test_wrong_types_get_a_clear_error(options: dict[str, object], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_wrong_types_get_a_clear_error(options: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         fairfate.run(**options)
 
 

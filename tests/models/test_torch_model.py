@@ -75,10 +75,10 @@ def train(model, start, federation, losses, batches=None, training=TRAINING):
 
 @pytest.mark.parametrize("models", [1, 5])
 @pytest.mark.parametrize("prejudice", [False, True])
-@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize("soft", [False, True])
 def test_the_built_in_model_as_a_module_gives_its_results(
-    models: int, prejudice: bool, held: bool, soft: bool
+    models: int, prejudice: bool, kept: bool, soft: bool
 ) -> None:
     federation, mlp, ours = small(), Mlp(6), TorchModel(tanh, 6)
     start = np.stack([mlp.initial(Streams(s).weights(mlp.num_parameters)) for s in range(models)])
@@ -86,12 +86,12 @@ def test_the_built_in_model_as_a_module_gives_its_results(
     if soft:
         targets = np.random.default_rng(6).random(losses.weight.shape)
         losses = losses._replace(target=targets.astype(np.float32))
-    if held:
+    if kept:
         prox = np.float32([[0.5, 0.0, 2.0]] * models)
         losses = losses._replace(prox=prox, anchor=np.repeat(start[:, None] - np.float32(0.3), 3, axis=1))
     expected = train(mlp, start, federation, losses)
     theirs = losses
-    if held:
+    if kept:
         anchor = np.stack([[as_torch(mlp, at) for at in value] for value in losses.anchor])
         theirs = losses._replace(anchor=anchor)
     trained = train(ours, np.stack([as_torch(mlp, params) for params in start]), federation, theirs)

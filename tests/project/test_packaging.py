@@ -28,8 +28,8 @@ PYTHONS = [
 ]
 
 
-def read_yaml(place: str | Path) -> Any:
-    return yaml.safe_load((ROOT / place).read_text())
+def read_yaml(location: str | Path) -> Any:
+    return yaml.safe_load((ROOT / location).read_text())
 
 
 def test_the_version_is_the_same_everywhere() -> None:

@@ -132,14 +132,14 @@ def test_the_verdicts_ratios_are_those_of_fairlearn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("accepted", "said"),
+    ("accepted", "message"),
     [((9000, 9300), ABOVE), ((3000, 6000), BELOW)],
 )
-def test_a_verdict_needs_the_whole_interval(accepted: tuple[int, int], said: str) -> None:
+def test_a_verdict_needs_the_whole_interval(accepted: tuple[int, int], message: str) -> None:
     """With a model that has skill: 80 % of those accepted have the favourable outcome."""
     counts = group_counts(*((10_000 - n, n // 5, 2000, n * 4 // 5) for n in accepted))
     (audit,) = audits(counts, sexes("f", "m"))
-    assert audit.verdicts(0)[0].sentence == said
+    assert audit.verdicts(0)[0].sentence == message
 
 
 def test_few_people_give_an_inconclusive_verdict() -> None:
@@ -607,17 +607,17 @@ def test_clients_are_in_the_order_that_people_count() -> None:
 # --- runs that have not finished
 
 
-def begun(folder: Path, done: dict[int, int], rounds: int = 50) -> Path:
+def begun(folder: Path, amount: dict[int, int], rounds: int = 50) -> Path:
     """The folder of a run that is in its rounds ``done``, by seed."""
     groups = Groups.single("sex", ("f", "m"))
     specs = [parse_spec(text, "eqo") for text in ("fedavg", "fair_fate")]
-    for seed, last in done.items():
+    for seed, last in amount.items():
         key = {"dataset": "d", "partition": "random", "protocol": "paper", "seed": seed}
         writer = Writer(live_file(folder, seed), header(key, rounds, specs, groups), seconds=0.0)
         counts = np.array([[[300, 100], [40, 160]], [[200, 150], [20, 230]]])
         each = [counts + t for t in range(1, last + 1)]
         writer.add(last, lambda first, each=each: [StrategyRounds(each, each, [{}] * len(each))] * 2)
-    seeds = ", ".join(map(str, done))
+    seeds = ", ".join(map(str, amount))
     (folder / "config.toml").write_text(f'data = "d"\nrounds = {rounds}\nseeds = [{seeds}]\n')
     return folder
 

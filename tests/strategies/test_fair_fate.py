@@ -260,8 +260,8 @@ def test_clients_below_the_least_mcc_are_not_eligible(min_mcc, eligible) -> None
     assert at_bound.aggregate(ModelState(np.zeros(1)), cohort).notes["eligible"].tolist() == [True, False]
 
 
-@pytest.mark.parametrize(("bound", "found"), [(1.0, 0.8), (0.5, 0.4), (0.06, 0.05), (0.04, 0.0)])
-def test_caution_is_halved_four_times_at_most(bound: float, found: float) -> None:
+@pytest.mark.parametrize(("bound", "result"), [(1.0, 0.8), (0.5, 0.4), (0.06, 0.05), (0.04, 0.0)])
+def test_caution_is_halved_four_times_at_most(bound: float, result: float) -> None:
     tried: list[float] = []
 
     def score(models: np.ndarray) -> np.ndarray:
@@ -271,7 +271,7 @@ def test_caution_is_halved_four_times_at_most(bound: float, found: float) -> Non
     strategy = guard(Strategy(ModelState, moved_by_caution), keep=1.0)
     assert strategy.needs == {Need.TRIALS}
     cohort = Cohort(1, np.zeros((1, 1)), np.ones(1), GOOD[None], GOOD, measured={Need.TRIALS: score})
-    assert strategy.aggregate(ModelState(np.zeros(1)), cohort).params == pytest.approx(found)
+    assert strategy.aggregate(ModelState(np.zeros(1)), cohort).params == pytest.approx(result)
     assert len(tried) <= 6  # the FedAvg step first
 
 
@@ -287,7 +287,7 @@ def test_fair_fate_lowers_its_share_where_skill_would_be_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "result"),
     [
         ("fair_fate", {"min_mcc": 0.05, "keep": 0.8}),
         ("fair_fate:keep=0", {"min_mcc": 0.05, "keep": 0.0}),
@@ -295,9 +295,9 @@ def test_fair_fate_lowers_its_share_where_skill_would_be_lost() -> None:
         ("fedavg", {}),
     ],
 )
-def test_the_guard_is_on_for_data_of_users(text: str, found: dict[str, float]) -> None:
+def test_the_guard_is_on_for_data_of_users(text: str, result: dict[str, float]) -> None:
     spec = parse_spec(text, "sp", guard=True)
-    assert found.items() <= spec.recorded.items()
+    assert result.items() <= spec.recorded.items()
     assert parse_spec(spec.text, "sp") == spec == parse_spec(spec.text, "sp", guard=True)
 
 

@@ -79,7 +79,7 @@ def test_other_errors_pass_through(error: BaseException) -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "said"),
+    ("strategy", "message"),
     [
         (None, "strategy 'mine' must be a Strategy, got NoneType"),
         (tuple(AVERAGING), "must be a Strategy, got tuple"),
@@ -95,8 +95,8 @@ def test_other_errors_pass_through(error: BaseException) -> None:
         (AVERAGING._replace(refresh=1.5), r"refresh must be a whole number >= 1 or None, got 1\.5"),
     ],
 )
-def test_object_that_is_not_a_strategy_is_reported(strategy: Any, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_object_that_is_not_a_strategy_is_reported(strategy: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         checked(strategy, "mine")
 
 
@@ -209,16 +209,16 @@ def test_init_keeps_the_models_shape() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "message"),
     [
         ("abc", "release must return a model of numbers, got str"),
         (START[:2], r"release must keep the model's shape \(3,\), got \(2,\)"),
     ],
 )
-def test_what_is_released_is_a_model(model: Any, said: str) -> None:
+def test_what_is_released_is_a_model(model: Any, message: str) -> None:
     wrapped = checked(AVERAGING._replace(release=lambda state: model), "mine")
     assert wrapped.release is not None
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         wrapped.release(ModelState(START))
 
 

@@ -105,8 +105,8 @@ def updates(
     )
 
 
-def step(strategy: Strategy, of: Cohort, parameters: int = 1) -> np.ndarray:
-    return strategy.aggregate(strategy.init(np.zeros(parameters)), of).params
+def step(strategy: Strategy, values: Cohort, parameters: int = 1) -> np.ndarray:
+    return strategy.aggregate(strategy.init(np.zeros(parameters)), values).params
 
 
 # -- F3 ------------------------------------------------------------------------------------------------------

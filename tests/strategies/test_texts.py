@@ -240,7 +240,7 @@ def test_the_base_of_a_spec_is_what_is_trained() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         (("a b", "s", "r"), "a strategy's name must be a word, got 'a b'"),
         (("1a", "s", "r"), "a strategy's name must be a word, got '1a'"),
@@ -249,8 +249,8 @@ def test_the_base_of_a_spec_is_what_is_trained() -> None:
         (("a", "s", 3), "a strategy's reference must be a text, got 3"),
     ],
 )
-def test_what_a_strategy_is_called_is_checked(given, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_what_a_strategy_is_called_is_checked(given, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         register(*given)
 
 
