@@ -193,7 +193,7 @@ def check(condition: bool, rule: str, value: object = "") -> None:
     """
     if not condition:
         argument, _, broken = rule.partition(" must ")
-        got = "" if value == "" else f", got {value}"
+        got = "" if isinstance(value, str) and not value else f", got {value}"
         raise InputError(f"{rule}{got}", argument, broken, str(value))
 
 

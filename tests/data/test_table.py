@@ -265,7 +265,7 @@ def test_a_folder_is_one_file_for_each_client(tmp_path: Path) -> None:
     assert table.client.tolist() == [0, 0, 1, 1, 1]
     assert table.feature_names == ("age", "s")
     write(tmp_path / "west.csv", "age,sex,y\n1,a,0\n")
-    with pytest.raises(InputError, match=r"difference in 'west.csv': s, sex"):
+    with pytest.raises(InputError, match=r"those of 'west.csv' differ: s, sex"):
         load(str(tmp_path), columns=MEANING)
 
 

@@ -321,7 +321,7 @@ class Run:
         >>> frame = pd.DataFrame({"score": score, "sex": ["f", "m"] * 300, "hired": hired})
         >>> columns = {"target": "hired", "favourable": "yes", "sensitive": "sex"}
         >>> run = fairfate.run(data=frame, **columns, strategies="fedavg", rounds=20, seeds=1, jobs=1)
-        >>> run.predict(frame[:3]).shape
+        >>> run.predict(frame.drop(columns="hired")[:3]).shape
         (3,)
         """
         return self.model().predict(frame, **options)

@@ -75,6 +75,7 @@ def sweep(
         raise InputError("out must be a folder")
     prepared = prepare_all(configs)
     check(len(prepared) > 0, "sweep must have at least one job")
+    by_config = {dump_config(plan, table): (plan, table) for plan, table in prepared}
     for name in (CONFIG, ROUNDS):
         if (folder / name).exists():
             raise InputError(f"out must be new or the folder of a sweep, got '{folder}' with {name} of a run")

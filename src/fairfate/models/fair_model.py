@@ -283,7 +283,7 @@ class FairModel:
         >>> columns = {"target": "hired", "favourable": "yes", "sensitive": "sex"}
         >>> run = fairfate.run(data=frame, **columns, strategies="fedavg", rounds=20, seeds=1, jobs=1)
         >>> model = run.model()
-        >>> model.predict_proba(frame[:3]).sum(axis=1).tolist()
+        >>> model.predict_proba(frame.drop(columns="hired")[:3]).sum(axis=1).tolist()
         [1.0, 1.0, 1.0]
         """
         scored = self.score(frame, sensitive_features=sensitive_features, decide=False).warn()
@@ -310,7 +310,7 @@ class FairModel:
         >>> columns = {"target": "hired", "favourable": "yes", "sensitive": "sex"}
         >>> run = fairfate.run(data=frame, **columns, strategies="fedavg", rounds=20, seeds=1, jobs=1)
         >>> model = run.model()
-        >>> set(model.decision(frame).tolist()) <= {0, 1}
+        >>> set(model.decision(frame.drop(columns="hired")).tolist()) <= {0, 1}
         True
         """
         return self.score(frame, sensitive_features=sensitive_features).warn().decision
@@ -336,7 +336,7 @@ class FairModel:
         >>> columns = {"target": "hired", "favourable": "yes", "sensitive": "sex"}
         >>> run = fairfate.run(data=frame, **columns, strategies="fedavg", rounds=20, seeds=1, jobs=1)
         >>> model = run.model()
-        >>> set(model.predict(frame)) <= set(model.labels)
+        >>> set(model.predict(frame.drop(columns="hired"))) <= set(model.labels)
         True
         """
         return np.array(self.labels, dtype=object)[

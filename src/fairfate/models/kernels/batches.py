@@ -28,7 +28,7 @@ _MOST_SPACES = 8
 
 
 class TermArrays(NamedTuple):
-    """Terms of the loss, for each setting; empty where no setting has them."""
+    """Terms of the loss, for each setting; all but the first two are empty where no setting has them."""
 
     weights: Floats
     """(settings, cohort, cells)"""
