@@ -21,7 +21,9 @@ from fairfate.engine.server import UNTRAINED
 from fairfate.experiments.baselines import COLUMNS, PooledBaseline
 from fairfate.fairness import metrics
 from fairfate.fairness.objective import metrics_by
+from fairfate.report.contents import contents
 from fairfate.report.data import ReportData
+from fairfate.report.page import card
 from fairfate.report.recommendation import _higher, _p_value, paired_tests, recommend
 from fairfate.report.tables import remarks
 from fairfate.report.terminal import results_table, show_run
@@ -56,13 +58,15 @@ def compare(
     metric: str = "eqo",
     rounds: int = 1,
     untrained: tuple[str, ...] = (),
+    test: Mapping[str, list[np.ndarray]] | None = None,
 ) -> ReportData:
-    """What strategies did in some seeds, in the last of some rounds alike."""
+    """What strategies did in some seeds, in the last of some rounds alike; on the test rows as given."""
     rows = []
     known = metrics_by(groups)
     for strategy, seeds in lines.items():
-        for seed, result in enumerate(seeds, start=1):
+        for seed in range(1, len(seeds) + 1):
             for split in ("validation", "test"):
+                result = seeds[seed - 1] if split == "validation" else (test or lines)[strategy][seed - 1]
                 for t in range(1, rounds + 1):
                     row = {"dataset": "d", "partition": "random", "protocol": "paper", "strategy": strategy}
                     row |= {"metric": None if strategy == "fedavg" else metric, "settings": json.dumps({})}
@@ -460,3 +464,44 @@ def test_p_value_that_rounds_to_zero_is_below_a_thousandth() -> None:
         "p = 0.001",
         "p = 0.120",
     ]
+
+
+def test_model_that_collapsed_on_the_test_rows_is_not_praised() -> None:
+    pooled = PooledBaseline("pooled logistic regression", 2, dict.fromkeys(COLUMNS, 0.8))
+    data = replace(compare({"fedavg": [UNFAIR] * 2}, test={"fedavg": [NOBODY, UNFAIR]}), baselines=(pooled,))
+    answer = recommend(data)
+    assert answer.choice is not None
+    assert answer.choice.seed == 1
+    text = " ".join(answer.paragraphs)
+    assert "it has not collapsed." not in text
+    assert "EQO 1.000" not in text
+    assert "fairer" not in text
+    assert "the saved model collapsed" in answer.caveats[0]
+    assert "collapsed on the test rows" in answer.fairness
+
+
+def test_card_has_no_ratio_of_a_collapsed_model() -> None:
+    data = compare({"fedavg": [UNFAIR] * 2}, test={"fedavg": [NOBODY, UNFAIR]})
+    text = card(contents(data))
+    assert "| Equalized odds | says nothing |" in text
+    assert "in 1 of 2 seeds" in text
+    assert "in 1 seeds" not in text
+
+
+def test_saved_model_below_its_majority_baseline_is_reported() -> None:
+    good, bad = counts((0.8, 0.02), (0.9, 0.05)), counts((0.7, 0.31), (0.7, 0.32))
+    text = " ".join(
+        recommend(compare({"fedavg": [BIT] * 5}, test={"fedavg": [good, good, bad, good, good]})).caveats
+    )
+    assert "the saved model's accuracy (0.6" in text
+
+
+def test_collapsed_first_strategy_is_compared_with_nobody() -> None:
+    lines = {"fedavg": [NOBODY] * 3, "fair_fate": [FAIR, BIT, FAIR]}
+    answer = recommend(compare(lines))
+    assert answer.choice is not None
+    assert answer.choice.name == "fair_fate"
+    assert "different seeds" not in answer.chance
+    assert "fedavg collapsed in 3 of 3 seeds" in answer.chance
+    assert "EQO 1.000 to" not in answer.comparison
+    assert "accuracy" in answer.comparison

@@ -124,6 +124,7 @@ def recommend(data: ReportData) -> Recommendation:
             filter(
                 None,
                 (
+                    _collapse_on_test(data, choice),
                     _majority(data, choice),
                     _trade_off(data, choice, candidates),
                     _by_group(data, choice, candidates),
@@ -165,7 +166,7 @@ def _reason(data: ReportData, choice: RecommendedModel, candidates: Sequence[Can
     allowed = [candidate for candidate in comparable if not candidate.rejected_because]
     apart = "" if len(comparable) == len(candidates) else " that use one threshold for everybody"
     if len(candidates) == 1:
-        text = "It is the only strategy of the run, and it has not collapsed."
+        text = "It is the only strategy of the run, and it has not collapsed on the validation rows."
     elif len(allowed) == 1:
         text = (
             f"On the validation rows, of {len(comparable)} strategies{apart} only this one qualifies. {RULE}"
@@ -228,9 +229,13 @@ def _why_not(
 
 
 def _changes(data: ReportData, line: int, other: int, metrics: Sequence[str]) -> str:
-    """How metrics change from one strategy to another, those that rise and those that fall together."""
+    """How metrics change from one strategy to another, those that rise and those that fall together.
+
+    Of fairness nothing is said where one of them is flawed.
+    """
+    is_flawed = bool(data.flaws[line] or data.flaws[other])
     moves: dict[str, list[str]] = {}
-    for metric in metrics:
+    for metric in [name for name in metrics if name in NAMES or not is_flawed]:
         before, after = (f"{data.mean(metric, number):.3f}" for number in (other, line))
         if before == after:
             moves.setdefault("stays at", []).append(f"{name_of(metric)} stays at {after}")
@@ -250,12 +255,21 @@ def _and(parts: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))
 
 
+def _flawed(data: ReportData, *lines: int) -> str:
+    """Which of some strategies collapsed on the test rows, or was not trained; empty where none did.
+
+    Its fairness is shown nowhere, and no difference to it is tested.
+    """
+    return listing(f"{data.names[line]} {data.flaws[line]} seeds" for line in lines if data.flaws[line])
+
+
 def _comparison(data: ReportData, choice: RecommendedModel, candidates: Sequence[Candidate]) -> str:
     if len(data.names) == 1:
         return ""
     first, metric = data.names[0], data.objective
     if choice.line == 0:
-        numbers = ", ".join(f"{name_of(name)} {data.mean(name, 0):.3f}" for name in (metric, *NAMES))
+        measured = tuple(NAMES) if data.flaws[0] else (metric, *NAMES)
+        numbers = ", ".join(f"{name_of(name)} {data.mean(name, 0):.3f}" for name in measured)
         plain = (
             "plain training" if not candidates[0].aims_at_fairness else "what the others are compared with"
         )
@@ -265,6 +279,11 @@ def _comparison(data: ReportData, choice: RecommendedModel, candidates: Sequence
         )
     changes = _changes(data, choice.line, 0, (metric, *NAMES))
     text = f"Compared with {first}, {changes} on the test rows{_means(data)}."
+    flawed = _flawed(data, 0, choice.line)
+    if flawed:
+        kept = "" if data.flaws[choice.line] else f" {choice.name} has {name_of(metric)} "
+        kept += f"{data.mean(metric, choice.line):.3f}." if kept else ""
+        return f"{text} On them {flawed}, so {name_of(metric)} is not compared.{kept}"
     if data.mean(metric, choice.line) <= data.mean(metric, 0):
         confirmed = candidates[choice.line].fairness <= candidates[0].fairness
         text += f" On these rows{'' if confirmed else ', unlike on the validation rows,'} it is not fairer."
@@ -300,6 +319,9 @@ def _chance(data: ReportData, choice: RecommendedModel) -> str:
         return ""
     metric = name_of(data.objective)
     rows = [row for row in paired_tests(data, choice.line)["rows"] if row["metric"] == data.objective]
+    flawed = _flawed(data, *sorted({0, choice.line}))
+    if flawed:
+        return f"On the test rows {flawed}, so no difference in {metric} is tested."
     if choice.line == 0:
         return _chance_of_others(data, choice, rows)
     test = next((row for row in rows if row["line"] == 0), None)
@@ -375,9 +397,13 @@ def _pooled(data: ReportData, choice: RecommendedModel | None) -> str:
             parts.append(f"{name} has {reached}")
         else:
             accuracy, fairness = (data.mean(key, choice.line) - values[key] for key in ("accuracy", metric))
-            gains = f"its accuracy is {_higher(accuracy)} and its {name_of(metric)} {_higher(fairness)}"
+            gains = f"its accuracy is {_higher(accuracy)}"
+            if not data.flaws[choice.line]:
+                gains += f" and its {name_of(metric)} {_higher(fairness)}"
             parts.append(f"compared with {name} ({reached}), {gains}{_means(data)}")
     text = "; ".join(parts)
+    if choice is not None and data.flaws[choice.line]:
+        text += f". Fairness is not compared: {_flawed(data, choice.line)} on the test rows"
     how = "Pooled models are trained on the rows of all clients in one place, without a fairness method."
     return f"{text[0].upper()}{text[1:]}. {how}"
 
@@ -412,6 +438,12 @@ def _fairness(data: ReportData, choice: RecommendedModel) -> str:
     numbers = f"{name_of(data.objective)} {data.per_seed(data.objective, choice.line)[index]:.3f}"
     accuracy = data.per_seed("accuracy", choice.line)[index]
     model = f"The saved model (seed {choice.seed})" if data.seed_count > 1 else "It"
+    skill = data.per_seed("mcc", choice.line)[index]
+    if skill < COLLAPSED:
+        return (
+            f"{model} collapsed on the test rows (accuracy {accuracy:.3f}, MCC {skill:.3f}): it gives nearly"
+            " everybody the same answer, so ratios of its rates say nothing."
+        )
     saved = f"{model} has {numbers}"
     metric = name_of(data.objective)
     ends = _ends(verdict) if verdict.sentence in VERDICTS else "too few people for an interval"
@@ -456,10 +488,33 @@ def _inputs(data: ReportData) -> str:
     )
 
 
-def _majority(data: ReportData, choice: RecommendedModel) -> str:
-    accuracy, balanced = (data.mean(name, choice.line) for name in ("accuracy", "balanced_accuracy"))
-    if accuracy > data.majority and balanced > 0.5:
+def _collapse_on_test(data: ReportData, choice: RecommendedModel) -> str:
+    """That models which had not collapsed on the validation rows did so on the test rows."""
+    seeds = data.collapsed[choice.line]
+    if not seeds:
         return ""
+    index = data.seeds_of(choice.line).index(choice.seed)
+    which = "the saved model" if data.per_seed("mcc", choice.line)[index] < COLLAPSED else "its models"
+    number = f" in {seeds} of {data.summary['seeds'][choice.line]} seeds" if which == "its models" else ""
+    do_not = "Do not use it" if not number else "Do not rely on it"
+    return (
+        f"Beware: on the test rows {which} collapsed{number}, to nearly one answer for everybody, although"
+        f" not on the validation rows. {do_not}; {NEXT_STEPS[COLLAPSE][0].lower()}{NEXT_STEPS[COLLAPSE][1:]}"
+    )
+
+
+def _majority(data: ReportData, choice: RecommendedModel) -> str:
+    index = data.seeds_of(choice.line).index(choice.seed)
+    accuracy, balanced = (data.mean(name, choice.line) for name in ("accuracy", "balanced_accuracy"))
+    labels = data.counts[data.models_of(choice.line)[index]].sum(axis=(0, 2))
+    saved, majority = data.per_seed("accuracy", choice.line)[index], labels.max() / labels.sum()
+    if accuracy > data.majority and balanced > 0.5:
+        if saved > majority:
+            return ""
+        return (
+            f"Beware: the saved model's accuracy ({saved:.3f}) is not above the majority baseline"
+            f" ({majority:.3f}), one answer for everybody."
+        )
     if balanced <= 0.5:
         return f"Beware: its balanced accuracy ({balanced:.3f}) is no better than one answer for everybody."
     return (
@@ -481,9 +536,8 @@ def _by_group(data: ReportData, choice: RecommendedModel, candidates: Sequence[C
     if not usable:
         return ""
     best = max(usable, key=lambda line: candidates[line].fairness)
-    numbers = ", ".join(
-        f"{name_of(metric)} {data.mean(metric, best):.3f}" for metric in (data.objective, "accuracy")
-    )
+    shown = ("accuracy",) if data.flaws[best] else (data.objective, "accuracy")
+    numbers = ", ".join(f"{name_of(metric)} {data.mean(metric, best):.3f}" for metric in shown)
     return f"Shown apart: {data.names[best]} has {numbers}. {law}"
 
 
