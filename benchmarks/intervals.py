@@ -20,8 +20,10 @@ from fairfate.fairness.intervals import (
     over_seeds,
     paired,
     ratio,
+    resample_people,
     wilson,
 )
+from fairfate.fairness.metrics import METRICS, count
 
 SIZES = [
     (20, 20),
@@ -114,6 +116,43 @@ def seeds_of_equals(
         most = np.maximum(*rate)
         results["sp"][..., seed] = np.where(most > 0, np.minimum(*rate) / np.where(most > 0, most, 1), 1)
     return results
+
+
+def equals_on_shared_test_rows(
+    rows: int, seeds: int, rng: np.random.Generator
+) -> dict[str, tuple[float, float, float]]:
+    """Two equally good classifiers, all seeds on the same test rows: p-values, and intervals.
+
+    People are drawn with three inputs, of which each classifier sees two; it takes the nearer of the labels'
+    mean inputs on the training rows of a seed, 60 of the 80 % that are not for the test. For each metric: the
+    p-value over seeds alone, the p-value with the variance over people, and whether the latter's interval
+    holds 0.
+    """
+    inputs = rng.normal(size=(rows, 3))
+    label = (inputs.sum(axis=1) + rng.normal(size=rows) > 0).astype(np.int64)
+    group, order = rng.integers(0, 2, rows), rng.permutation(rows)
+    test, rest = order[: rows // 5], order[rows // 5 :]
+    decisions = np.empty((2, seeds, len(test)), dtype=bool)
+    for seed in range(seeds):
+        train = rng.permutation(rest)[: int(0.6 * rows)]
+        for number, columns in enumerate(((0, 2), (1, 2))):
+            seen, of_test = inputs[train][:, columns], inputs[test][:, columns]
+            means = [seen[label[train] == y].mean(axis=0) for y in (0, 1)]
+            towards, middle = means[1] - means[0], (means[0] + means[1]) / 2
+            decisions[number, seed] = (of_test * towards).sum(axis=1) > (middle * towards).sum()
+    flat = decisions.reshape(2 * seeds, -1)
+    counts = np.stack([count(label[test], said, group=group[test], groups=2) for said in flat])
+    drawn = resample_people(
+        flat, 2 * group[test] + label[test], 2, draws=400, seed=int(rng.integers(1 << 30))
+    )
+    found = {}
+    for name in ("accuracy", "mcc", "sp", "eo", "eqo"):
+        first, second = METRICS[name](counts).reshape(2, seeds)
+        means_over_seeds = METRICS[name](drawn.reshape(-1, 2, 2, 2)).reshape(-1, 2, seeds).mean(axis=2)
+        people = np.nanvar(means_over_seeds[:, 0] - means_over_seeds[:, 1])
+        alone, added = paired(first, second), paired(first, second, people=people)
+        found[name] = (float(alone.p), float(added.p), float(added.low <= 0 <= added.high))
+    return found
 
 
 def of_seeds(values: np.ndarray, test_to_train: float) -> dict[str, float]:
@@ -238,6 +277,19 @@ def main() -> None:
             rows.append((f"{people:,} people, {seeds} seeds, {metric}", shares))
     header = ["equals called different, corrected", "not corrected"]
     table(["", *header, "interval holds the mean, corrected", "not corrected"], rows)
+
+    rng = np.random.default_rng(2)
+    repetitions //= 2
+    print(f"Seeds that share their test rows, {repetitions:,} repetitions:\n")
+    rows = []
+    for people, seeds in ((300, 5), (600, 5), (600, 10), (3000, 5), (3000, 10)):
+        cases = [equals_on_shared_test_rows(people, seeds, rng) for _ in range(repetitions)]
+        for metric in cases[0]:
+            alone, added, inside = np.array([case[metric] for case in cases]).T
+            shares = [float(np.mean(alone < 0.05)), float(np.mean(added < 0.05)), float(np.mean(inside))]
+            rows.append((f"{people:,} people, {seeds} seeds, {metric}", shares))
+    header = ["equals called different, over seeds alone", "over seeds and people"]
+    table(["", *header, "interval over both holds 0"], rows)
 
 
 if __name__ == "__main__":

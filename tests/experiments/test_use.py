@@ -249,6 +249,7 @@ def test_no_cell_of_a_csv_file_is_a_formula_to_a_spreadsheet(fairfate) -> None:
             "baselines.csv",
             "groups.csv",
             "importances.csv",
+            "people.csv",
             "report-audit.csv",
             "report-tests.csv",
             "summary.csv",

@@ -24,6 +24,7 @@ from fairfate.experiments.config import PROVENANCE
 from fairfate.experiments.importances import IMPORTANCES, importances, write_importances
 from fairfate.experiments.job import Job, fitted, key_of, run_job
 from fairfate.experiments.live import Writer, clear_live, header, live_file, rounds_since
+from fairfate.experiments.people import PEOPLE, people_covariances, write_people
 from fairfate.experiments.plan import Plan, dump_config
 from fairfate.experiments.runner import Task, check_request, run_jobs
 from fairfate.experiments.runs import Run, write_results
@@ -58,7 +59,7 @@ from fairfate.results.tables import read_frame, write_table
 from fairfate.storage import locked, remove_unfinished, write_bytes
 from fairfate.strategies import labels, load_plugin
 
-ABOUT = (BASELINES, IMPORTANCES, DATE)
+ABOUT = (BASELINES, IMPORTANCES, PEOPLE, DATE)
 """What else stands in a run's folder."""
 CHECKPOINTS = "checkpoints"
 """Folder for what is needed to go on in unfinished seeds."""
@@ -103,6 +104,8 @@ def execute(
             write_results(run, folder)
             if plan.budget is not None:
                 write_csv(folder / LEDGER, run.ledger)
+            if run.people is not None:
+                write_people(folder / PEOPLE, run.people)
             if run.best is not None:
                 run.model().save(folder / MODELS / BEST)
                 write_importances(folder / IMPORTANCES, run.importances)
@@ -194,6 +197,7 @@ def _train(
         table=table,
         ledger=pd.concat([seed.ledger for seed in ordered], ignore_index=True),
     )
+    run = replace(run, people=people_covariances(plan, table, run.models))
     best = run.best
     return run if best is None else replace(run, importances=importances(plan, table, run.model(), best.seed))
 

@@ -20,6 +20,7 @@ from fairfate.experiments.baselines import BASELINES, PooledBaseline, read_basel
 from fairfate.experiments.config import HIDDEN, PROVENANCE, read_written
 from fairfate.experiments.importances import Importance, read_importances
 from fairfate.experiments.live import join_clients, read_live_seeds
+from fairfate.experiments.people import Covariances, read_people
 from fairfate.experiments.plan import Plan
 from fairfate.experiments.store import Store, join_rounds
 from fairfate.fairness.disclosure import MIN_CELL
@@ -155,6 +156,9 @@ class Run:
     """What clients have released under differential privacy; empty without."""
     progress: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """For each seed of an unfinished run, the last recorded round and the planned number."""
+    people: Covariances | None = None
+    """How the strategies' means over seeds vary and covary over people, where all seeds have the same test
+    rows."""
 
     @cached_property
     def summary(self) -> pd.DataFrame:
@@ -394,6 +398,7 @@ def _read_run(path: Path, network: str | None = None) -> Run:
         folder,
         final=read_final(folder, len(grouping)),
         importances=read_importances(folder),
+        people=read_people(folder, len(summarise(rounds))),
         date=read_date(folder),
         baselines=read_baselines(folder),
         notes=_read_notes(config),

@@ -178,7 +178,44 @@ def bootstrap(counts: Counts, draws: int = DRAWS, seed: int = 0) -> Counts:
     return drawn.reshape(draws, *counts.shape).astype(np.int64)
 
 
-def over_seeds(values: ArrayLike, test_to_train: float = TEST_TO_TRAIN) -> tuple[Values, Values, Values]:
+def resample_people(
+    decisions: NDArray[np.bool_], stratum: NDArray[np.int64], groups: int, draws: int = 1000, seed: int = 0
+) -> Counts:
+    """(draws, models, groups, 2, 2) counts of several models on the same people, drawn anew for all alike.
+
+    The variance of a difference between models is that of its values on these: people whom both models
+    decide alike add nothing to it.
+
+    Parameters
+    ----------
+    decisions : (models, rows) whether a model decides for the favourable outcome
+    stratum : (rows,) twice the group's number, plus the label
+    groups : how many there are
+    draws, seed : how often people are drawn, and by which random numbers
+
+    Examples
+    --------
+    >>> decisions = np.array([[True, True, False, False], [True, True, False, True]])
+    >>> resample_people(decisions, np.array([0, 1, 2, 3]), 2, draws=3).shape
+    (3, 2, 2, 2, 2)
+    """
+    patterns = np.packbits(decisions, axis=0).T
+    keys = np.concatenate([stratum.astype(">i4").view(np.uint8).reshape(len(stratum), 4), patterns], axis=1)
+    _, first, people = np.unique(keys, axis=0, return_index=True, return_counts=True)
+    drawn = np.random.default_rng(seed).multinomial(len(stratum), people / len(stratum), size=draws)
+    counts = np.zeros((draws, len(decisions), 2 * groups, 2), dtype=np.int64)
+    for number in np.unique(stratum):
+        of_stratum = np.flatnonzero(stratum[first] == number)
+        rows = drawn[:, of_stratum]
+        for model, decided in enumerate(decisions[:, first[of_stratum]]):
+            counts[:, model, number, 1] = rows[:, decided].sum(axis=1)
+            counts[:, model, number, 0] = rows[:, ~decided].sum(axis=1)
+    return counts.reshape(draws, len(decisions), groups, 2, 2)
+
+
+def over_seeds(
+    values: ArrayLike, test_to_train: float = TEST_TO_TRAIN, people: ArrayLike = 0.0
+) -> tuple[Values, Values, Values]:
     """Mean over seeds (last axis) and its 95 % interval.
 
     Seeds split the same rows again and again, so their values are alike, and more seeds do not make up for
@@ -190,6 +227,8 @@ def over_seeds(values: ArrayLike, test_to_train: float = TEST_TO_TRAIN) -> tuple
     values : one for each seed
     test_to_train : test rows for each training row; 0 where all seeds train and test on the same rows, and
         the interval is about the chance in training alone
+    people : the variance of the mean over people, where all seeds test on the same rows; it is added, and the
+        degrees of freedom are Satterthwaite's
 
     Returns
     -------
@@ -203,8 +242,22 @@ def over_seeds(values: ArrayLike, test_to_train: float = TEST_TO_TRAIN) -> tuple
     """
     by_seed = _of_seeds(values)
     mean, error = _mean_and_error(by_seed, test_to_train)
-    half = error * _t_quantile(by_seed.shape[-1] - 1)
+    error, freedom = _with_people(error, by_seed.shape[-1], people)
+    half = error * np.vectorize(_t_quantile, otypes=[np.float64])(freedom)
     return mean, mean - half, mean + half
+
+
+_MOST_FREEDOM = 200
+
+
+def _with_people(error: Values, seeds: int, people: ArrayLike) -> tuple[Values, Numbers]:
+    """The standard error with the variance over people added, and its degrees of freedom (Satterthwaite)."""
+    added = np.broadcast_to(np.asarray(people, dtype=np.float64), error.shape)
+    total = error**2 + added
+    with np.errstate(invalid="ignore", divide="ignore"):
+        freedom = (seeds - 1) * np.where(added > 0, (total / error**2) ** 2, 1.0)
+    freedom = np.where(np.isnan(freedom), seeds - 1, np.minimum(freedom, max(_MOST_FREEDOM, seeds - 1)))
+    return np.where(added > 0, np.sqrt(total), error), freedom.astype(np.int64)
 
 
 def _t_quantile(freedom: int) -> float:
@@ -255,13 +308,18 @@ class Paired(NamedTuple):
     """Seeds in which the first is higher."""
 
 
-def paired(a: ArrayLike, b: ArrayLike, test_to_train: float = TEST_TO_TRAIN) -> Paired:
+def paired(
+    a: ArrayLike, b: ArrayLike, test_to_train: float = TEST_TO_TRAIN, people: ArrayLike = 0.0
+) -> Paired:
     """Compare two strategies on the same seeds (last axis): the corrected resampled t-test.
 
     Nadeau and Bengio's (2003) test; see `over_seeds` for the correction. With ``test_to_train=0`` it is
     the usual paired t-test, which sees differences between equals far too often when seeds split the same
     rows. If all differences are 0, p is 1. If all are the same and not 0, there is no spread to test
     by: p and the interval are NaN, as they are with one seed.
+
+    Where all seeds test on the same rows, the seeds do not tell how much the difference owes to these people:
+    ``people`` is the variance of the mean difference over them (see `resample_people`), and is added.
 
     >>> result = paired([0.80, 0.82, 0.81, 0.85], [0.78, 0.79, 0.80, 0.80])
     >>> float(result.difference.round(4)), float(result.p.round(3)), int(result.wins)
@@ -274,15 +332,18 @@ def paired(a: ArrayLike, b: ArrayLike, test_to_train: float = TEST_TO_TRAIN) -> 
         f"shapes {first.shape} and {second.shape}",
     )
     gaps = first - second
-    mean, low, high = over_seeds(gaps, test_to_train)
-    _, error = _mean_and_error(gaps, test_to_train)
+    mean, low, high = over_seeds(gaps, test_to_train, people)
     seeds = gaps.shape[-1]
+    error, freedom = _with_people(_mean_and_error(gaps, test_to_train)[1], seeds, people)
     rounding = 1e-12 * np.maximum(np.abs(first), np.abs(second)).max(axis=-1)
     are_equal = np.ptp(gaps, axis=-1) <= rounding
     equal = np.abs(gaps).max(axis=-1) <= rounding
-    unknown = are_equal & ~equal | (seeds < 2)
+    unknown = are_equal & ~equal & ~(np.asarray(people) > 0) | (seeds < 2)
     with np.errstate(invalid="ignore", divide="ignore"):
-        p = 2 * _t_below(seeds - 1, -np.abs(mean / error))
+        score = -np.abs(mean / error)
+    p = np.full(score.shape, np.nan)
+    for number in np.unique(freedom):
+        p = np.where(freedom == number, 2 * _t_below(int(number), score), p)
     p = np.where(unknown, np.nan, np.where(equal, 1.0, p))
     low, high = np.where(unknown, np.nan, low), np.where(unknown, np.nan, high)
     return Paired(mean, low, high, p, np.asarray((gaps > 0).sum(axis=-1)))

@@ -51,6 +51,24 @@ def auc(rows: NDArray[np.int64]) -> Values:
     return np.asarray(np.divide(won, pairs, out=np.full(np.shape(won), np.nan), where=pairs > 0))
 
 
+def auc_deviations(rows: NDArray[np.int64]) -> Values:
+    """The standard deviation of `auc` over people, by the placements of DeLong et al. (1988).
+
+    >>> float(auc_deviations(np.array([[[3, 1], [0, 4]]])).round(3))
+    0.125
+    """
+    negative, positive = (rows[..., label, :].sum(axis=-2) for label in (0, 1))
+    area, variance = auc(rows)[..., None], 0.0
+    placed = np.cumsum(negative, axis=-1) - 0.5 * negative
+    outdone = positive.sum(axis=-1, keepdims=True) - np.cumsum(positive, axis=-1) + 0.5 * positive
+    for people, wins, others in ((positive, placed, negative), (negative, outdone, positive)):
+        number, rivals = (part.sum(axis=-1, keepdims=True) for part in (people, others))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            squares = people * (wins / rivals - area) ** 2
+            variance = variance + squares.sum(axis=-1) / ((number - 1) * number)[..., 0]
+    return np.asarray(np.sqrt(variance))
+
+
 def choose_from_scores(
     margins: Margins, fairness: Metric, tolerance: float, keep: float, against: str
 ) -> Values:

@@ -174,7 +174,7 @@ def _measured(data: ReportData, line: int, metric: str, index: int) -> dict[str,
         drawn = METRICS[metric](bootstrap(counts.reshape(-1, 2, 2)))
         low, high = np.quantile(drawn, [0.025, 0.975])
         value = float(METRICS[metric](counts))
-    return {**interval(value, low, high), "seeds": data.over_seeds(data.per_seed(metric, line), metric)}
+    return {**interval(value, low, high), "seeds": data.measured(metric, line)}
 
 
 def _verdict_of(data: ReportData, audit: Audit, verdict: Verdict, index: int, line: int) -> dict[str, Any]:
@@ -203,13 +203,21 @@ def _verdict_of(data: ReportData, audit: Audit, verdict: Verdict, index: int, li
         "attribute": audit.attribute,
         "metric": verdict.metric,
         **interval(verdict.value, verdict.low, verdict.high),
-        "seeds": data.over_seeds(each),
+        "seeds": data.over_seeds(each, people=_spread(data, audit.attribute, verdict.metric, line)),
         **ends,
         "pairs": pairs,
         "verdict": sentence,
         "said": WORDS[sentence],
         "left-out": list(verdict.left_out),
     }
+
+
+def _spread(data: ReportData, attribute: str, metric: str, line: int) -> float:
+    """The variance over people of a fairness metric by one attribute, or by all crossed."""
+    names = next(names for names in crossings(data.groups) if " x ".join(names) == attribute)
+    return data.spread_over_people(
+        lambda counts: fairness_by(counts, data.groups, names, data.least)[metric], line
+    )
 
 
 def _about(data: ReportData) -> dict[str, Any]:
@@ -235,6 +243,7 @@ def _about(data: ReportData) -> dict[str, Any]:
         "strategies": data.names,
         "attributes": list(data.groups.attributes),
         "metric": data.objective,
+        "over": "seeds and people" if data.shares_test_rows else "seeds",
         "majority": finite(data.shown_majority),
     }
 
@@ -321,10 +330,13 @@ def _strategies(data: ReportData) -> list[dict[str, Any]]:
             "taken": data.recommended is not None and data.recommended.line == number,
         }
         for metric in dict.fromkeys((*SHOWN, data.objective)):
-            row[metric] = data.over_seeds(data.per_seed(metric, number), metric)
+            row[metric] = data.measured(metric, number)
         row["fairness"] = {
             attribute: {
-                metric: data.over_seeds(values[data.models_of(number)]) for metric, values in measured.items()
+                metric: data.over_seeds(
+                    values[data.models_of(number)], people=_spread(data, attribute, metric, number)
+                )
+                for metric, values in measured.items()
             }
             for attribute, measured in data.fairness.items()
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,12 +17,13 @@ from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check, listing
 from fairfate.experiments.baselines import PooledBaseline
 from fairfate.experiments.importances import Importance
+from fairfate.experiments.people import Covariances
 from fairfate.experiments.runs import Run, measured, read_runs, read_unfinished
 from fairfate.fairness.disclosure import MIN_CELL, is_small, round_histograms, show_counts
-from fairfate.fairness.intervals import over_seeds
-from fairfate.fairness.metrics import COLLAPSED, METRICS, CellRows, Counts, Values
+from fairfate.fairness.intervals import bootstrap, over_seeds
+from fairfate.fairness.metrics import COLLAPSED, METRICS, CellRows, Counts, Values, selection_rate
 from fairfate.fairness.objective import MIN_PEOPLE, bind, fairness_by, individual_terms, reported_fairness
-from fairfate.fairness.thresholds import auc
+from fairfate.fairness.thresholds import auc, auc_deviations
 from fairfate.report.audit import Audit, audits
 from fairfate.results.details import Final
 from fairfate.results.folder import BEST, CONFIG, MODELS, ROUNDS, is_sweep
@@ -34,7 +35,9 @@ from fairfate.strategies import RULES
 LEAST_SEEDS = 3
 """For an interval over seeds."""
 RESPLIT = 1 / 3
-"""Test rows over training rows, where each seed splits the data anew."""
+"""Test rows over training rows: what seeds that split the same rows anew are corrected by."""
+_DRAWS = 400
+"""Of people, for a variance."""
 FLAWS = {
     "no round counted": "every round was discarded, so the model is the one that training began with",
     "collapsed": f"an MCC below {COLLAPSED} means nearly one decision for everybody, which is of no use"
@@ -70,8 +73,10 @@ class ReportData:
     """The day of the run."""
     outcome: str = ""
     """The favourable one, where it is known."""
-    test_to_train: float = RESPLIT
-    """How many test rows there are for a training row, where seeds draw them anew; else 0."""
+    people: Covariances | None = None
+    """How the strategies' means over seeds vary and covary over people, where that is known."""
+    shares_test_rows: bool = False
+    """Whether all seeds have the same test rows, so that seeds say nothing of other people."""
     progress: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """For each seed of an unfinished run, how many rounds it has done, and of how many."""
     begun: pd.DataFrame | None = None
@@ -119,7 +124,8 @@ class ReportData:
             importances=() if only is None else only.importances,
             date="" if only is None else only.date,
             outcome=runs[0].outcome,
-            test_to_train=0.0 if any("test" in run.config for run in runs) else RESPLIT,
+            people=None if only is None or only.progress else only.people,
+            shares_test_rows=all(run.people is not None or "test" in run.config for run in runs),
             progress=runs[0].progress,
             begun=None if compared is rounds else rounds,
             min_cell=min_cell,
@@ -425,9 +431,71 @@ class ReportData:
         """(models, groups, 2, bins) test rows by score, without strata of too few rows; bins may hold few."""
         return np.stack([round_histograms(rows, self.min_cell) for rows in histograms])
 
-    def over_seeds(self, values: Values, metric: str = "") -> dict[str, float | None]:
+    def measured(self, metric: str, line: int) -> dict[str, float | None]:
+        """The mean of a line's models in the last round, with its interval."""
+        return self.over_seeds(self.per_seed(metric, line), metric, self.variance_over_people(metric, line))
+
+    def variance_over_people(self, metric: str, line: int) -> float:
+        """Of a line's mean over seeds, where all seeds have the same test rows; else 0, as seeds show it.
+
+        At most the mean of the models' own standard deviations, squared: so it is if all of them are wrong
+        about the same people.
+        """
+        if not self.shares_test_rows:
+            return 0.0
+        if self.people is not None and metric in self.people:
+            return float(self.people[metric][line, line])
+        if metric == "auc":
+            return float(np.mean([self._auc_deviations[index] for index in self.models_of(line)]) ** 2)
+
+        def measure(counts: Counts) -> Values:
+            reported = reported_fairness(counts, self.groups)
+            known = {**METRICS, "selection_rate": selection_rate}
+            if metric in reported:
+                return reported[metric]
+            return np.asarray(known[metric](counts) if metric in known else bind(metric, self.groups)(counts))
+
+        return self.spread_over_people(measure, line)
+
+    def spread_over_people(self, measure: Callable[[Counts], Values], line: int) -> float:
+        """The same of anything that counts tell."""
+        if not self.shares_test_rows:
+            return 0.0
+        drawn = measure(self._drawn[self.models_of(line)].reshape(-1, *self.counts.shape[1:]))
+        values = np.asarray(drawn).reshape(-1, _DRAWS)
+        known = np.isfinite(values)
+        deviations = [
+            float(row[is_known].std()) for row, is_known in zip(values, known, strict=True) if is_known.any()
+        ]
+        return float(np.mean(deviations) ** 2) if deviations else math.nan
+
+    @cached_property
+    def _drawn(self) -> Counts:
+        """(models, draws, groups, 2, 2) the counts of people drawn anew."""
+        return np.stack([bootstrap(counts, _DRAWS) for counts in self.counts])
+
+    @cached_property
+    def _auc_deviations(self) -> Values:
+        """(models,) the standard deviation of the AUC over people, by DeLong's placements."""
+        if self.final is None:
+            return np.full(len(self.models), np.nan)
+        known = dict(zip(self.scored, auc_deviations(histograms_of(self.final.scores)), strict=True))
+        return np.array([known.get(model, np.nan) for model in self.models])
+
+    def variance_of_difference(self, metric: str, line: int, other: int) -> float:
+        """Over people, of the difference between two lines' means.
+
+        Where it is not known how often both decide alike, as if they were wrong independently: too large for
+        models of the same rows.
+        """
+        if self.people is not None and metric in self.people:
+            known = self.people[metric]
+            return max(0.0, float(known[line, line] + known[other, other] - 2 * known[line, other]))
+        return self.variance_over_people(metric, line) + self.variance_over_people(metric, other)
+
+    def over_seeds(self, values: Values, metric: str = "", people: float = 0.0) -> dict[str, float | None]:
         """The mean over seeds and its interval, within what the metric can be; two seeds tell too little."""
-        mean, low, high = over_seeds(values, self.test_to_train)
+        mean, low, high = over_seeds(values, RESPLIT, people)
         if len(values) < LEAST_SEEDS:
             return interval(mean, math.nan, math.nan)
         return interval(mean, max(low, -1.0 if metric == "mcc" else 0.0), min(high, 1.0))

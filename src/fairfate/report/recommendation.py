@@ -18,7 +18,7 @@ from fairfate.fairness.intervals import holm, paired
 from fairfate.fairness.metrics import COLLAPSED, FAIRNESS
 from fairfate.fairness.selection import KEEP, TOLERANCE
 from fairfate.report.audit import ABOVE, BELOW, FOUR_FIFTHS, UNCLEAR, Audit, Verdict, audits
-from fairfate.report.data import ReportData
+from fairfate.report.data import RESPLIT, ReportData
 from fairfate.report.rule import proxy_sentence
 from fairfate.results.recommendation import (
     COLLAPSE,
@@ -378,7 +378,8 @@ def _chance_of_others(data: ReportData, choice: RecommendedModel, rows: Sequence
 def _tested(data: ReportData, seeds: int) -> str:
     compared = len(data.names) - 1
     corrected = f", corrected for {compared} comparisons" if compared > 1 else ""
-    return f"paired over {seeds} seeds{corrected}"
+    people = " and over people" if data.shares_test_rows else ""
+    return f"paired over {seeds} seeds{people}{corrected}"
 
 
 def _pooled(data: ReportData, choice: RecommendedModel | None) -> str:
@@ -584,7 +585,7 @@ def paired_tests(data: ReportData, reference: int) -> dict[str, Any]:
 
 def _test(data: ReportData, line: int, reference: int, metric: str) -> dict[str, Any]:
     own, other = data.per_seed(metric, line), data.per_seed(metric, reference)
-    test = paired(own, other, data.test_to_train)
+    test = paired(own, other, RESPLIT, data.variance_of_difference(metric, line, reference))
     widest = 2.0 if metric == "mcc" else 1.0  # no difference is larger
     ends = {
         name: min(max(float(value), -widest), widest)
