@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fairfate.errors import check, listing, shown
-from fairfate.fairness.metrics import FAIRNESS
+from fairfate.fairness.metrics import COLLAPSED, FAIRNESS
 from fairfate.fairness.objective import MIN_PEOPLE, individual_terms, small_groups
 from fairfate.report.data import FLAWS, ReportData
 from fairfate.report.rule import bound_sentence
@@ -57,6 +57,9 @@ class Row(NamedTuple):
 
 
 POOLED = "on pooled rows"
+NO_FAIRNESS = ("accuracy", "balanced_accuracy", "f1", "mcc", "auc", "selection_rate")
+"""Shown of flawed models too; their fairness says nothing and is left blank, wherever there is a table."""
+_BLANK = Cell(math.nan, is_shown=False)
 
 
 def rows_of(data: ReportData, metrics: Sequence[str]) -> list[Row]:
@@ -68,6 +71,9 @@ def rows_of(data: ReportData, metrics: Sequence[str]) -> list[Row]:
     for line in sorted(range(len(data.names)), key=lambda line: by_group[line]):
         cells = []
         for name in metrics:
+            if data.flaws[line] and name not in NO_FAIRNESS:
+                cells.append(_BLANK)
+                continue
             std = float(data.summary[f"{name}_last_std"][line])
             cells.append(Cell(data.mean(name, line), std, name in best and best[name][line]))
         section = "one threshold for each group" if apart and by_group[line] else ""
@@ -75,9 +81,11 @@ def rows_of(data: ReportData, metrics: Sequence[str]) -> list[Row]:
         seeds = int(data.summary["seeds"][line])
         rows.append(Row(data.names[line], tuple(cells), section, data.flaws[line], seeds, is_recommended))
     for baseline in data.baselines:
-        cells = [Cell(baseline.metrics[name]) for name in metrics]
+        flaw = "collapsed" if baseline.metrics["mcc"] < COLLAPSED else ""
+        known = {key: value for key, value in baseline.metrics.items() if not flaw or key in NO_FAIRNESS}
+        cells = [Cell(known.get(name, math.nan), is_shown=name in known) for name in metrics]
         name = baseline.name.removeprefix("pooled ")
-        rows.append(Row(name, tuple(cells), POOLED, seeds=baseline.seeds))
+        rows.append(Row(name, tuple(cells), POOLED, flaw, baseline.seeds))
     if not math.isnan(data.majority):
         known = {"accuracy": data.majority, "balanced_accuracy": 0.5, "mcc": 0.0}
         cells = [Cell(known.get(name, math.nan), is_shown=name in known) for name in metrics]
@@ -194,14 +202,15 @@ def _csv(comparisons: Sequence[ReportData], metrics: Sequence[str]) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     numbers = [f"{name}_{statistic}" for name in metrics for statistic in ("mean", "std")]
-    writer.writerow([*about, "title", "strategy", "section", "flaw", "seeds", *numbers])
+    writer.writerow([*about, "title", "strategy", "section", "flaw", "recommended", "seeds", *numbers])
     for data in comparisons:
         where = [*(str(data.summary[name][0]) for name in about), data.title]
         for row in rows_of(data, metrics):
             values = [value for cell in row.cells for value in (cell.mean, cell.std)]
             texts = ["" if math.isnan(value) else repr(float(value)) for value in values]
             named = [*where, row.name, row.section, row.flaw]
-            writer.writerow([*map(shown, named), "" if row.seeds is None else row.seeds, *texts])
+            recommended = "yes" if row.is_recommended else ""
+            writer.writerow([*map(shown, named), recommended, "" if row.seeds is None else row.seeds, *texts])
     return file.getvalue()
 
 

@@ -17,10 +17,10 @@ from rich.text import Text
 from fairfate.data import SOURCES
 from fairfate.engine.record import DROPPED, FAIR, REFUSED, USED
 from fairfate.errors import InputError, listing
-from fairfate.fairness.metrics import COLLAPSED, FAIRNESS, mcc
+from fairfate.fairness.metrics import COLLAPSED, mcc
 from fairfate.report.data import ReportData
 from fairfate.report.recommendation import recommend
-from fairfate.report.tables import DIGITS, LEGEND, POOLED, Cell, caption, methods, remarks, rows_of
+from fairfate.report.tables import DIGITS, LEGEND, Cell, caption, methods, remarks, rows_of
 from fairfate.results.folder import BEST
 from fairfate.results.summary import RATES, rates_of, split_strategies
 from fairfate.results.tables import STRATEGY
@@ -76,14 +76,9 @@ def results_table(data: ReportData, width: int, digits: int | None = None) -> Gr
         if row.section not in ("", section):
             grid.add_row(Text(f"{row.section}:", "italic"))
         section, style = row.section, "bold" if row.is_recommended else ""
-        is_collapsed = row.cells[list(COLUMNS).index("mcc")].mean < COLLAPSED
-        flaw = row.flaw or ("collapsed" if is_collapsed and row.section == POOLED else "")
-        flaw = f"\n({flaw})" if flaw else ""
+        flaw = f"\n({row.flaw})" if row.flaw else ""
         cells = [Text(_broken(f"{row.name}{' *' if row.is_recommended else ''}", name_width) + flaw, style)]
-        for name, cell in zip(COLUMNS, row.cells, strict=True):
-            if is_collapsed and name in FAIRNESS:  # one answer for everybody treats all groups alike
-                cells.append(Text(""))
-                continue
+        for cell in row.cells:
             std = cell.std if spread else math.nan
             cells.append(Text(_value(Cell(cell.mean, std, is_shown=cell.is_shown), wide, digits), style))
         grid.add_row(*cells)
@@ -158,7 +153,7 @@ def show_run(
             console.print(text, style="italic", highlight=False)
     console.print(results_table(data, console.width, digits))
     legend = [LEGEND, "* recommended." if data.recommended is not None else ""]
-    if any(data.flaws):
+    if any(row.flaw for row in rows_of(data, ("mcc",))):
         legend.append(
             f"collapsed: nearly one answer for everybody (MCC below {COLLAPSED}), of no use; its fairness is"
             " left blank."
@@ -196,7 +191,7 @@ def _show_groups(console: Console, data: ReportData, every_group: bool) -> None:
             console.print(f"\n{data.names[line]}, by {attribute}{means}", style="italic", highlight=False)
             console.print(groups_table(data, line, attribute))
     if attributes:
-        text = "Rates on the test rows, with 95 % intervals in brackets."
+        text = "Rates on the test rows; in brackets 95 % intervals over people (not over seeds)."
         console.print(text, style="dim", highlight=False)
 
 
