@@ -24,8 +24,10 @@ from fairfate.fairness.objective import metrics_by
 from fairfate.report.contents import contents
 from fairfate.report.data import ReportData
 from fairfate.report.page import card
+from fairfate.report.picture import points
 from fairfate.report.recommendation import _higher, _p_value, paired_tests, recommend
-from fairfate.report.tables import remarks
+from fairfate.report.tables import format_tables, remarks
+from fairfate.report.terminal import COLUMNS as COLUMNS_SHOWN
 from fairfate.report.terminal import results_table, show_run
 from fairfate.results.tables import count_columns
 
@@ -475,7 +477,7 @@ def test_model_that_collapsed_on_the_test_rows_is_not_praised() -> None:
     text = " ".join(answer.paragraphs)
     assert "it has not collapsed." not in text
     assert "EQO 1.000" not in text
-    assert "fairer" not in text
+    assert "its EQO" not in answer.pooled
     assert "the saved model collapsed" in answer.caveats[0]
     assert "collapsed on the test rows" in answer.fairness
 
@@ -505,3 +507,63 @@ def test_collapsed_first_strategy_is_compared_with_nobody() -> None:
     assert "fedavg collapsed in 3 of 3 seeds" in answer.chance
     assert "EQO 1.000 to" not in answer.comparison
     assert "accuracy" in answer.comparison
+
+
+def test_pooled_models_are_compared_over_their_own_seeds() -> None:
+    pooled = PooledBaseline("pooled logistic regression", 3, dict.fromkeys(COLUMNS, 0.5) | {"mcc": 0.4})
+    lines = {"fedavg": [FAIR, FAIR, FAIR, UNFAIR, UNFAIR]}
+    data = replace(compare(lines), baselines=(pooled,))
+    text = recommend(data).pooled
+    alike = float(data.per_seed("accuracy", 0)[0]) - 0.5
+    assert f"its accuracy is {_higher(alike)}" in text
+    assert "(means of 3 seeds)" in text
+    assert "5 seeds" not in text
+    one = recommend(replace(data, baselines=(pooled._replace(seeds=1),))).pooled
+    assert "(seed 1)" in one
+
+
+@pytest.mark.parametrize("kind", ["latex", "markdown", "csv"])
+def test_no_table_has_fairness_of_collapsed_models(kind: str) -> None:
+    pooled = PooledBaseline("pooled logistic regression", 2, dict.fromkeys(COLUMNS, 0.987) | {"mcc": 0.0})
+    data = compare({"fedavg": [UNFAIR, NOBODY], "fair_fate": [FAIR] * 2})  # the mean MCC is not small
+    text = format_tables([replace(data, baselines=(pooled,))], kind, COLUMNS_SHOWN)
+    first = next(line for line in text.splitlines() if "collapsed in 1 of 2" in line)
+    assert f"{data.mean('accuracy', 0):.3f}" in first
+    assert f"{data.mean('eqo', 0):.3f}" not in first
+    baseline = next(line for line in text.splitlines() if "logistic" in line)
+    assert "collapsed" in baseline
+    assert baseline.count("0.987") == 3  # accuracy, balanced accuracy and selection rate
+    console = Console(file=io.StringIO(), width=200)
+    console.print(results_table(data, 200))
+    line = next(line for line in console.file.getvalue().splitlines() if line.startswith("fedavg"))
+    assert len(line.split()) == 1 + 4
+
+
+def test_csv_says_which_strategy_is_recommended() -> None:
+    data = compare({"fedavg": [UNFAIR] * 2, "fair_fate": [FAIR] * 2})
+    rows = pd.read_csv(io.StringIO(format_tables([data], "csv", COLUMNS_SHOWN)))
+    assert list(rows["strategy"][rows["recommended"] == "yes"]) == ["fair_fate"]
+
+
+def test_sentences_use_the_threshold_of_the_user() -> None:
+    data = compare({"fedavg": [UNFAIR] * 2})
+    told = contents(data, 0.9)["answer"]["saved"]
+    assert "at least 0.9" in told
+    assert "0.8" not in told
+    assert "Four-fifths" not in told
+
+
+def test_composite_objective_keeps_verdict_and_pooled_points() -> None:
+    pooled = PooledBaseline("pooled logistic regression", 2, dict.fromkeys(COLUMNS, 0.7))
+    lines = {"fedavg": [UNFAIR] * 2, "fair_fate": [FAIR] * 2}
+    data = replace(compare(lines, metric="eqo[min_count=30]"), baselines=(pooled,))
+    told = contents(data)
+    assert "EQO" in told["answer"]["saved"]
+    assert "eqo[min_count=30] has no such interval" in told["answer"]["saved"]
+    assert "pooled" in {point.kind for point in points(told)}
+
+
+def test_intervals_of_rates_say_what_they_are_over() -> None:
+    console = Console(file=io.StringIO(), width=120)
+    show_run(console, compare({"fedavg": [UNFAIR] * 2}))
+    assert "95 % intervals over people" in console.file.getvalue()

@@ -103,7 +103,7 @@ def _answer(data: ReportData, line: float) -> dict[str, Any]:
     """The recommended model, why it is recommended, how good and how fair it is, and what it costs."""
     chosen = data.recommended
     number, seed = data.shown
-    name, recommendation = data.names[number], recommend(data)
+    name, recommendation = data.names[number], recommend(data, line)
     about: dict[str, Any] = {
         "take": None if chosen is None else {"strategy": name, "seed": seed, "file": data.model_file},
         "shown": {"strategy": name, "seed": seed, "line": number},
@@ -243,6 +243,7 @@ def _about(data: ReportData) -> dict[str, Any]:
         "strategies": data.names,
         "attributes": list(data.groups.attributes),
         "metric": data.objective,
+        "headline": data.headline,
         "over": "seeds and people" if data.shares_test_rows else "seeds",
         "majority": finite(data.shown_majority),
     }
@@ -329,7 +330,7 @@ def _strategies(data: ReportData) -> list[dict[str, Any]]:
             "flaw": data.flaws[number],
             "taken": data.recommended is not None and data.recommended.line == number,
         }
-        for metric in dict.fromkeys((*SHOWN, data.objective)):
+        for metric in dict.fromkeys((*SHOWN, data.objective, data.headline)):
             row[metric] = data.measured(metric, number)
         row["fairness"] = {
             attribute: {

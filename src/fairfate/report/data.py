@@ -21,7 +21,7 @@ from fairfate.experiments.people import Covariances
 from fairfate.experiments.runs import Run, measured, read_runs, read_unfinished
 from fairfate.fairness.disclosure import MIN_CELL, is_small, round_histograms, show_counts
 from fairfate.fairness.intervals import bootstrap, over_seeds
-from fairfate.fairness.metrics import COLLAPSED, METRICS, CellRows, Counts, Values, selection_rate
+from fairfate.fairness.metrics import COLLAPSED, FAIRNESS, METRICS, CellRows, Counts, Values, selection_rate
 from fairfate.fairness.objective import MIN_PEOPLE, bind, fairness_by, individual_terms, reported_fairness
 from fairfate.fairness.thresholds import auc, auc_deviations
 from fairfate.report.audit import Audit, audits
@@ -208,6 +208,11 @@ class ReportData:
     def objective(self) -> str:
         """The fairness to speak of: what the first strategy that looks at some aims at, if counts tell it."""
         return headline_metric(self.summary["metric"], self.metric)
+
+    @property
+    def headline(self) -> str:
+        """The same where an interval or a pooled model is needed: of other objectives, equalized odds."""
+        return self.objective if self.objective in FAIRNESS else "eqo"
 
     @property
     def seed_count(self) -> int:

@@ -32,7 +32,7 @@ class PlottedModel(NamedTuple):
 
 def points(report: Mapping[str, Any]) -> list[PlottedModel]:
     """What is compared in a report: its strategies, and models of the pooled rows; no collapsed ones."""
-    metric, shown = report["about"]["metric"], []
+    metric, shown = report["about"]["headline"], []
     for number, row in enumerate(report["strategies"]):
         if row["flaw"]:
             continue
@@ -51,7 +51,7 @@ def tradeoff(report: Mapping[str, Any]) -> Markup:
     marks = points(report)
     if len(marks) < 2:
         return Markup()
-    metric, majority = str(report["about"]["metric"]), report["about"]["majority"]
+    metric, majority = str(report["about"]["headline"]), report["about"]["majority"]
     across = _Scale.fit([mark.fairness for mark in marks], _LEFT, WIDTH - _RIGHT)
     levels = [mark.accuracy for mark in marks] + ([] if majority is None else [majority])
     height = max(HEIGHT, _LINE * len(marks) + _TOP + _BOTTOM)

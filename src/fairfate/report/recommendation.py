@@ -90,8 +90,8 @@ class Recommendation:
         ]
 
 
-def recommend(data: ReportData) -> Recommendation:
-    """The answer of strategies on the same data."""
+def recommend(data: ReportData, line: float = FOUR_FIFTHS) -> Recommendation:
+    """The answer of strategies on the same data; ``line`` is the ratio that groups' rates should reach."""
     choice, candidates = data.recommended, data.candidates
     if choice is None:
         flaws = [candidate.flaw for candidate in candidates if candidate.flaw]
@@ -118,7 +118,7 @@ def recommend(data: ReportData) -> Recommendation:
         _comparison(data, choice, candidates),
         _chance(data, choice),
         _pooled(data, choice),
-        _fairness(data, choice),
+        _fairness(data, choice, line),
         _inputs(data),
         tuple(
             filter(
@@ -309,8 +309,12 @@ _RATES_OF_GROUP = ("attribute", "group", "accuracy")
 _NOTABLE_LOSS = 0.01
 
 
-def _means(data: ReportData) -> str:
-    return f" (means of {data.seed_count} seeds)" if data.seed_count > 1 else ""
+def _means(data: ReportData, seeds: int | None = None) -> str:
+    """Of how many seeds numbers are means, if not of the only one."""
+    number = data.seed_count if seeds is None else min(seeds, data.seed_count)
+    if number > 1:
+        return f" (means of {number} seeds)"
+    return f" (seed {data.seeds[0]})" if data.seed_count > 1 else ""
 
 
 def _chance(data: ReportData, choice: RecommendedModel) -> str:
@@ -386,7 +390,7 @@ def _pooled(data: ReportData, choice: RecommendedModel | None) -> str:
     """The recommended model beside models of the pooled rows, which no federation could train."""
     if not data.baselines:
         return ""
-    metric = data.objective if data.objective in FAIRNESS else "eqo"
+    metric = data.headline
     parts = []
     for baseline in data.baselines:
         name, values = baseline.name, baseline.metrics
@@ -397,11 +401,15 @@ def _pooled(data: ReportData, choice: RecommendedModel | None) -> str:
         elif choice is None:
             parts.append(f"{name} has {reached}")
         else:
-            accuracy, fairness = (data.mean(key, choice.line) - values[key] for key in ("accuracy", metric))
+            # a seed splits the rows alike for both: over the seeds of the pooled models
+            accuracy, fairness = (
+                float(data.per_seed(key, choice.line)[: baseline.seeds].mean()) - values[key]
+                for key in ("accuracy", metric)
+            )
             gains = f"its accuracy is {_higher(accuracy)}"
             if not data.flaws[choice.line]:
                 gains += f" and its {name_of(metric)} {_higher(fairness)}"
-            parts.append(f"compared with {name} ({reached}), {gains}{_means(data)}")
+            parts.append(f"compared with {name} ({reached}), {gains}{_means(data, baseline.seeds)}")
     text = "; ".join(parts)
     if choice is not None and data.flaws[choice.line]:
         text += f". Fairness is not compared: {_flawed(data, choice.line)} on the test rows"
@@ -428,15 +436,14 @@ VERDICTS = {
 """What is said of a ratio and its interval, by the fairness threshold."""
 
 
-def _fairness(data: ReportData, choice: RecommendedModel) -> str:
+def _fairness(data: ReportData, choice: RecommendedModel, line: float) -> str:
     """The saved model's fairness with its interval over people, and how it stands to the threshold."""
-    if data.objective not in FAIRNESS:
-        return ""
+    objective = data.headline
     index = data.seeds_of(choice.line).index(choice.seed)
     counts = data.counts[data.models_of(choice.line)]
     alone = audits(counts[[index]], data.groups, MIN_CELL)[: len(data.groups.attributes)]
-    verdict = _lowest(alone, data.objective)
-    numbers = f"{name_of(data.objective)} {data.per_seed(data.objective, choice.line)[index]:.3f}"
+    verdict = _lowest(alone, objective, line)
+    numbers = f"{name_of(objective)} {data.per_seed(objective, choice.line)[index]:.3f}"
     accuracy = data.per_seed("accuracy", choice.line)[index]
     model = f"The saved model (seed {choice.seed})" if data.seed_count > 1 else "It"
     skill = data.per_seed("mcc", choice.line)[index]
@@ -445,30 +452,32 @@ def _fairness(data: ReportData, choice: RecommendedModel) -> str:
             f"{model} collapsed on the test rows (accuracy {accuracy:.3f}, MCC {skill:.3f}): it gives nearly"
             " everybody the same answer, so ratios of its rates say nothing."
         )
+    of_counts = "" if objective == data.objective else f"; {data.objective} has no such interval"
     saved = f"{model} has {numbers}"
-    metric = name_of(data.objective)
+    metric = name_of(objective)
     ends = _ends(verdict) if verdict.sentence in VERDICTS else "too few people for an interval"
-    reached = VERDICTS.get(verdict.sentence, "Too few people to interpret").format(line=FOUR_FIFTHS)
+    reached = VERDICTS.get(verdict.sentence, "Too few people to interpret").format(line=f"{line:g}")
     text = (
-        f"{saved} ({ends}) and accuracy {accuracy:.3f} on the test rows. Is {metric} at least {FOUR_FIFTHS}?"
-        f" {reached}."
+        f"{saved} ({ends}{of_counts}) and accuracy {accuracy:.3f} on the test rows. Is {metric} at least"
+        f" {line:g}? {reached}."
     )
-    selection = _lowest(alone, "sp")
-    if data.objective == "sp" or selection.sentence not in VERDICTS:
+    selection = _lowest(alone, "sp", line)
+    if objective == "sp" or selection.sentence not in VERDICTS:
         return text
+    rule = "Four-fifths rule: is" if line == FOUR_FIFTHS else "Is"
     differ = (
         "" if selection.sentence == verdict.sentence else " You decide which of the two measures matters."
     )
     return (
-        f"{text} Four-fifths rule: is SP, the ratio of selection rates, at least {FOUR_FIFTHS}?"
-        f" {VERDICTS[selection.sentence].format(line=FOUR_FIFTHS)} (SP {selection.value:.3f},"
+        f"{text} {rule} SP, the ratio of selection rates, at least {line:g}?"
+        f" {VERDICTS[selection.sentence].format(line=f'{line:g}')} (SP {selection.value:.3f},"
         f" {_ends(selection)}).{differ}"
     )
 
 
-def _lowest(alone: Sequence[Audit], metric: str) -> Verdict:
+def _lowest(alone: Sequence[Audit], metric: str, line: float) -> Verdict:
     """A metric for the attribute whose groups differ most."""
-    verdicts = [verdict for audit in alone for verdict in audit.verdicts(0) if verdict.metric == metric]
+    verdicts = [verdict for audit in alone for verdict in audit.verdicts(0, line) if verdict.metric == metric]
     return min(verdicts, key=lambda verdict: math.inf if math.isnan(verdict.value) else verdict.value)
 
 
