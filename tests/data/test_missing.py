@@ -227,3 +227,14 @@ def test_new_rows_may_hold_nothing_but_censored_numbers(fairfate: Call, tmp_path
         model.predict_proba(rows.assign(wage=wage)) for wage in (12.5, ["<12.5", "< 12,5", "<=12.5"])
     )
     np.testing.assert_array_equal(exact, bounds)
+
+
+def test_example_of_a_word_is_not_one_of_a_bound(tmp_path: Path) -> None:
+    values = [*map(str, range(10, 70)), *["<5"] * 9, *["n.b."] * 8]
+    (tmp_path / "a.csv").write_text("n;t\n" + "".join(f"{value};x\n" for value in values))
+    (note,) = [note for note in read_file(tmp_path / "a.csv").notes if note.startswith("n: ")]
+    words, bounds = note.split(";")
+    assert "8 values are no numbers" in words
+    assert "'n.b.'" in words
+    assert "9 rows only a bound is known" in bounds
+    assert "n.b." not in bounds

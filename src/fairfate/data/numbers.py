@@ -285,7 +285,7 @@ def _convert(column: WrittenColumn, decimals: str) -> tuple[NDArray[np.float64] 
         return column.values(best), _describe_conversion(column, best)
     if rows and best.is_consistent and _is_sentinel(column, texts, rows, present):
         note = f"{column.name}: {rows} values are no numbers and count as missing"
-        return column.values(best), f"{note}{_describe_bounds(column, best)}, such as {_examples(texts)}"
+        return column.values(best), f"{note}, such as {_examples(texts)}{_describe_bounds(column, best)}"
     if rows:
         why = f"{rows} of {present} values are no numbers, such as {_examples(texts)}"
     else:
