@@ -875,3 +875,19 @@ def test_different_values_are_not_called_lookalikes() -> None:
     columns = Columns(target="hired", favourable="yes", sensitive=("sex",))
     table = table_from_frame(frame, columns, tidy=True)
     assert not any("kept apart" in note for note in table.notes)
+
+
+def test_wide_file_shows_sex_and_outcome_among_thousands_of_binary_columns(
+    fairfate: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.integers(0, 2, (60, 600)), columns=[f"gene_{n}" for n in range(600)])
+    frame.insert(300, "sex", rng.choice(["f", "m"], 60))
+    frame.insert(400, "answer", rng.choice(["yes", "no", "later"], 60))
+    frame["relapse"] = rng.integers(0, 2, 60)
+    frame.to_csv(tmp_path / "wide.csv", index=False)
+    lines = fairfate("data", "describe", str(tmp_path / "wide.csv")).out.splitlines()
+    remarks = {line.split()[0]: line for line in lines if line.split()}
+    assert "--sensitive?" in remarks["sex"]
+    assert "--target?" in remarks["answer"]  # of three values one is favourable
+    assert "--target?" in remarks["relapse"]

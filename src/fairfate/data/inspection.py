@@ -29,6 +29,10 @@ _SITES = re.compile(
     r"(?i)(^|[\W_])(sites?|hospitals?|clinics?|branch(es)?|regions?|cent(er|re)s?|states?|stores?|shops?|schools?|banks?"
     r"|county|province|canton|country|city|office|ward|practice|facility|institution|provider|location)($|[\W_])"
 )
+_OUTCOMES = re.compile(
+    r"(?i)(^|[\W_])(y|target|label|class|outcome|result|response|answer|decision|status|approv\w*|readmi\w*|hired"
+    r"|diagnosis|relapse\w*|recid\w*|default(ed)?|passed|survived|churn\w*|admitted|granted)($|[\W_])"
+)
 LEFT_OUT = "left out"
 MOST_VALUES = 12
 MOST_SITES, FEWEST_SITES, EVEN = 50, 3, 2.0
@@ -88,7 +92,8 @@ def _remark(name: str, texts: TextCodes, numbers: NDArray[np.float64] | None) ->
     if why:
         return f"{LEFT_OUT}: the same in all rows" if "same" in why else f"{LEFT_OUT}: an identifier?"
     distinct = len(texts.names)
-    parts = ["--target?"] if distinct == 2 else []
+    is_outcome = distinct == 2 or (distinct == 3 and bool(_OUTCOMES.search(name)))  # one is favourable
+    parts = ["--target?"] if is_outcome else []
     needs_bands = numbers is not None and distinct > MOST_VALUES
     if _GROUPS.search(name) and (distinct <= MOST_VALUES or needs_bands):
         parts.append("--sensitive, in bands?" if needs_bands else "--sensitive?")

@@ -202,8 +202,18 @@ def _first_and_notable(columns: Sequence[ColumnSummary]) -> list[ColumnSummary]:
     if len(columns) <= MOST_COLUMNS:
         return list(columns)
     roles = [column for column in columns[FIRST:] if column.remark and not column.remark.startswith(LEFT_OUT)]
-    roles.sort(key=lambda column: column.remark.startswith("--target"))  # yes-or-no questions are many
-    return [*columns[:FIRST], *sorted(roles[: MOST_COLUMNS - FIRST], key=columns.index)]
+    stems = Counter(_stem(column) for column in columns)
+    # named like groups or sites, then texts, then names that are not one of many: yes-or-no columns are many
+    roles.sort(
+        key=lambda each: (each.remark == "--target?", each.kind == "number", stems[_stem(each)] > FIRST)
+    )
+    order = {id(column): number for number, column in enumerate(columns)}
+    return [*columns[:FIRST], *sorted(roles[: MOST_COLUMNS - FIRST], key=lambda each: order[id(each)])]
+
+
+def _stem(column: ColumnSummary) -> str:
+    """What the name has in common with those of a series, such as gene_1 and gene_2."""
+    return re.sub(r"\d+", "", column.name)
 
 
 def show_look(
