@@ -193,6 +193,15 @@ def test_collapsed_strategies_are_grey_and_named_so() -> None:
     assert [text.get_text() for text in panel.texts] == ["fedavg", "collapsed"]
 
 
+def test_many_collapsed_settings_are_marked_once() -> None:
+    frame = made({"fedavg": (0.8, 0.5), **{f"fedmom+step{i}": (0.6, 0.9 + 0.005 * i) for i in range(20)}})
+    frame.loc[frame["strategy"] != "fedavg", "mcc"] = 0.01
+    figure = trade_off(frame)
+    shown = words(figure)
+    assert sum("collapsed" in word for word in shown) == 1
+    assert "hollow: collapsed" in shown
+
+
 def test_text_is_wrapped_between_words_only() -> None:
     name = "fair_fate_of_mine(lam0=0.1, max=0.8)+average+thresholds"
     for width in (0.5, 1.0, 2.0, 4.0):

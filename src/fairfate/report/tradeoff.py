@@ -83,7 +83,9 @@ def trade_off(
     last = int(test["round"].max())
     figure.heading(title(test, "bars", f"test rows, round {last}"))
     best = front(defined, metric)
-    figure.key([*(_handle(point.line, style) for point in points), *_front_line(panel, best)])
+    many = sum(bool(point.line.flaw) for point in points) > _FEW_FLAWED
+    shown = [_handle(point.line, style, point.line.label if many else "") for point in points]
+    figure.key([*shown, *(_flaw_handles(points, style) if many else ()), *_front_line(panel, best)])
     if not defined:
         explain_empty(panel, undefined_text(metric), width)
         return figure
@@ -110,8 +112,15 @@ def _draw(panel: Axes, points: Sequence[Point], best: Sequence[Point], metric: s
     panel.set_xlim(_span(points, 0, "accuracy"))
     panel.set_ylim(_span(points, 1, metric))
     words = [(point, point.line.label) for point in best]
-    words += [(point, point.line.flaw) for point in points if point.line.flaw]
+    flawed = [(point, point.line.flaw) for point in points if point.line.flaw]
+    words += flawed if len(flawed) <= _FEW_FLAWED else []  # more are marked once, in the legend
     _label(panel, points, words)
+
+
+def _flaw_handles(points: Sequence[Point], style: Style) -> list[Any]:
+    """What a hollow marker means, once for each flaw."""
+    lines = {point.line.flaw: point.line for point in points if point.line.flaw}
+    return [_handle(line, style, f"hollow: {flaw}") for flaw, line in lines.items()]
 
 
 def _front_line(panel: Axes, best: Sequence[Point]) -> list[Any]:
@@ -164,12 +173,12 @@ def _draw_point(panel: Axes, point: Point, many: bool) -> None:
         bar.set_zorder(2)
 
 
-def _handle(line: Curve, style: Style) -> Any:
+def _handle(line: Curve, style: Style, name: str = "") -> Any:
     from matplotlib.lines import Line2D
 
     inside = "white" if line.flaw else line.colour
     look: dict[str, Any] = {"marker": line.marker, "markersize": 7 * style.scale, "markerfacecolor": inside}
-    return Line2D([], [], linestyle="", color=line.colour, label=line.key, **look)
+    return Line2D([], [], linestyle="", color=line.colour, label=name or line.key, **look)
 
 
 def _span(points: Sequence[Point], axis: int, metric: str) -> tuple[float, float]:
@@ -181,6 +190,8 @@ def _span(points: Sequence[Point], axis: int, metric: str) -> tuple[float, float
     return widened(min(values), max(values), metric, 0.1)
 
 
+_FEW_FLAWED = 3
+"""Flawed strategies that are named as such beside their points."""
 _NAME = 0.9
 """The size of a name beside its point, as a share of the font size."""
 _FAR = 12
