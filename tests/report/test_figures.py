@@ -15,6 +15,7 @@ from fairfate.cli import main as commands
 from fairfate.errors import InputError
 from fairfate.experiments.config import expand
 from fairfate.experiments.run import run
+from fairfate.experiments.runs import load_run
 from fairfate.experiments.store import Store
 from fairfate.experiments.sweep import sweep
 from fairfate.fairness.metrics import METRICS
@@ -500,3 +501,10 @@ def test_other_folders_and_damaged_cells_are_refused(tmp_path: Path) -> None:
     Store(tmp_path / "cells").files[0].write_bytes(b"")
     with pytest.raises(InputError, match=r"synthetic_random.* is damaged"):
         list(draw(tmp_path))
+
+
+def test_a_run_takes_a_width_with_a_unit(folder: Path) -> None:
+    finished = load_run(folder)
+    assert finished.plot("eqo", width="9cm").get_size_inches()[0] == pytest.approx(9 / 2.54)
+    with pytest.raises(InputError, match="width must be a length"):
+        finished.plot("eqo", width="wide")

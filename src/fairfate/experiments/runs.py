@@ -223,7 +223,7 @@ class Run:
     def plot(
         self,
         *metrics: str | Sequence[str],
-        width: float | None = None,
+        width: str | float | None = None,
         font_size: float = 10.0,
         title: bool = True,
     ) -> Figure:
@@ -232,7 +232,7 @@ class Run:
         Parameters
         ----------
         metrics : names or objectives, one by one or in a list; accuracy, sp, eo and eqo if none are given
-        width : of the figure in inches; as the panels need if None
+        width : of the figure in inches, or with a unit such as ``"9cm"``; as the panels need if None
         font_size : in points
         title : whether there is one
 
@@ -247,12 +247,13 @@ class Run:
         >>> len(run.plot("accuracy", "eqo").axes)
         2
         """
-        from fairfate.report.canvas import Style
+        from fairfate.report.canvas import Style, parse_length
         from fairfate.report.figures import over_rounds  # the report is made from runs
 
         listed = [metric for given in metrics for metric in ([given] if isinstance(given, str) else given)]
         shown = listed or ("accuracy", "sp", "eo", "eqo")
-        return over_rounds(self.rounds, shown, self.grouping, Style(width, font_size, title))
+        inches = parse_length(width) if isinstance(width, str) else width
+        return over_rounds(self.rounds, shown, self.grouping, Style(inches, font_size, title))
 
     def report(
         self,
