@@ -23,7 +23,7 @@ from fairfate.federation.split import build, split_rows
 
 def test_logistic_regression_is_that_of_the_rows_that_clients_train_on() -> None:
     plan, table = prepare(Config(data="synthetic:rows=800", seeds=(3,)))
-    logistic, boosting = pooled_baselines(plan, table)
+    logistic, boosting, _ = pooled_baselines(plan, table)
     streams = Streams(3)
     rows = build(table, plan.partition, plan.clients, streams)
     model = LogisticRegression(max_iter=300).fit(rows.rows.x.reshape(len(rows.rows), -1), rows.rows.cell % 2)
@@ -43,11 +43,17 @@ def test_a_run_writes_shows_and_reads_its_baselines(fairfate, tmp_path: Path) ->
     assert outcome.code == 0, outcome.err
     with open("o/baselines.csv", encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["baseline"] for row in rows] == ["pooled logistic regression", "pooled gradient boosting"]
+    pooled = ["pooled logistic regression", "pooled gradient boosting"]
+    assert [row["baseline"] for row in rows] == [*pooled, "majority baseline"]
+    assert float(rows[-1]["accuracy"]) >= 0.5
+    assert (rows[-1]["mcc"], rows[-1]["eqo"]) == ("0.0", "")
     assert all(len(row[name].partition(".")[2]) <= 3 for row in rows for name in COLUMNS)
     assert "logistic regression " in outcome.out
     assert "logistic regression " in fairfate("show", "o").out
-    assert "pooled gradient boosting" in Path("o/report.html").read_text("utf-8")
+    page = Path("o/report.html").read_text("utf-8")
+    assert "pooled gradient boosting" in page
+    assert '<th scope="row">majority baseline</th>' in page
+    assert outcome.out.count("majority baseline  ") == 1
     assert fairfate("run", *words, *TWO, "--out", "p", "--no-baselines").code == 0
     assert not Path("p/baselines.csv").exists()
     Path("o/baselines.csv").write_text("baseline,seeds\nx,y\n", "utf-8")

@@ -21,6 +21,8 @@ from fairfate.storage import csv_text, write_bytes
 
 BASELINES = "baselines.csv"
 LOGISTIC, BOOSTING = "pooled logistic regression", "pooled gradient boosting"
+MAJORITY = "majority baseline"
+"""The same answer for everybody, the more frequent one of the test rows; its fairness says nothing."""
 COLUMNS = ("accuracy", "balanced_accuracy", "mcc", "auc", "selection_rate", "sp", "eo", "eqo")
 _MOST_SEEDS, _MOST_ROWS = 3, 100_000
 """Seeds that are averaged, as long as they have so many training rows together; one at least."""
@@ -43,7 +45,7 @@ def pooled_baselines(plan: Plan, table: Table) -> tuple[PooledBaseline, ...]:
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits
 
-    measured: dict[str, list[dict[str, float]]] = {LOGISTIC: [], BOOSTING: []}
+    measured: dict[str, list[dict[str, float]]] = {LOGISTIC: [], BOOSTING: [], MAJORITY: []}
     with threadpool_limits(1):  # threads that wait for each other cost more than they save
         for seed in _seeds(plan, table):
             streams = plan.streams(seed)
@@ -59,6 +61,7 @@ def pooled_baselines(plan: Plan, table: Table) -> tuple[PooledBaseline, ...]:
                     *columns,
                 ),
             }
+            measured[MAJORITY].append(_answer_alike(table.label[rows.test]))
             for name, (model, train, test) in models.items():
                 if len(np.unique(table.label[rows.train])) == 2:
                     probability = model.fit(train, table.label[rows.train]).predict_proba(test)[:, 1]
@@ -82,6 +85,12 @@ def _measure(probability: NDArray[np.float64], table: Table, rows: NDArray[np.in
     return {**values, "selection_rate": float(selection_rate(counts)), "auc": _auc(probability, label)}
 
 
+def _answer_alike(label: NDArray[np.int8]) -> dict[str, float]:
+    share = float(label.mean())
+    known = {"accuracy": max(share, 1 - share), "balanced_accuracy": 0.5, "mcc": 0.0, "auc": 0.5}
+    return dict.fromkeys(COLUMNS, math.nan) | known | {"selection_rate": float(share >= 0.5)}
+
+
 def _auc(score: NDArray[np.float64], label: NDArray[np.int8]) -> float:
     from sklearn.metrics import roc_auc_score
 
@@ -90,7 +99,8 @@ def _auc(score: NDArray[np.float64], label: NDArray[np.int8]) -> float:
 
 def _means(measured: Iterable[Mapping[str, float]], names: Iterable[str]) -> dict[str, float]:
     rows = list(measured)
-    return {name: round(math.fsum(row[name] for row in rows) / len(rows), 3) for name in names}
+    means = {name: round(math.fsum(row[name] for row in rows) / len(rows), 3) for name in names}
+    return {name: math.nan if math.isnan(mean) else mean for name, mean in means.items()}  # equal when read
 
 
 def write_baselines(path: Path, baselines: Iterable[PooledBaseline]) -> None:
@@ -115,7 +125,7 @@ def read_baselines(folder: Path) -> tuple[PooledBaseline, ...]:
                 PooledBaseline(
                     row["baseline"],
                     int(row["seeds"]),
-                    {name: float(row[name] or "nan") for name in COLUMNS},
+                    {name: float(row[name]) if row[name] else math.nan for name in COLUMNS},
                 )
                 for row in csv.DictReader(lines)
             )

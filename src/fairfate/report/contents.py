@@ -12,6 +12,7 @@ import numpy as np
 from fairfate._version import __version__
 from fairfate.data.columns import OTHERS
 from fairfate.errors import hide_examples, listing
+from fairfate.experiments.baselines import COLUMNS, MAJORITY
 from fairfate.experiments.config import PROVENANCE
 from fairfate.fairness.disclosure import HIDDEN
 from fairfate.fairness.intervals import bootstrap, wilson
@@ -82,7 +83,8 @@ def contents(data: ReportData, line: float = FOUR_FIFTHS) -> dict[str, Any]:
             }
             | {key: finite(value) for key, value in row.metrics.items()}
             for row in data.baselines
-        ],
+        ]
+        + [_majority(data)],
         "legend": LEGEND,
         "methods": [{"name": name, "does": summary} for name, summary in methods(data)],
         "tests": tested,
@@ -97,6 +99,13 @@ def contents(data: ReportData, line: float = FOUR_FIFTHS) -> dict[str, Any]:
         "folders": _folders(data),
         "unfinished": {str(seed): list(rounds) for seed, rounds in data.progress.items()},
     }
+
+
+def _majority(data: ReportData) -> dict[str, Any]:
+    """One answer for everybody, beside the models; its fairness would say nothing."""
+    known: dict[str, float | None] = {"accuracy": finite(data.majority), "balanced_accuracy": 0.5, "mcc": 0.0}
+    row = {key: known.get(key) for key in COLUMNS} | {"auc": 0.5}
+    return {"name": MAJORITY, "seeds": data.seed_count, "flaw": "", "is_majority": True} | row
 
 
 def _answer(data: ReportData, line: float) -> dict[str, Any]:

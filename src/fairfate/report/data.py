@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from fairfate.data.groups import Groups
 from fairfate.errors import InputError, check, listing
-from fairfate.experiments.baselines import PooledBaseline
+from fairfate.experiments.baselines import MAJORITY, PooledBaseline
 from fairfate.experiments.importances import Importance
 from fairfate.experiments.people import Covariances
 from fairfate.experiments.runs import Run, measured, read_runs, read_unfinished
@@ -120,7 +120,7 @@ class ReportData:
             tuple(run.config for run in runs),
             _joined([run.clients for run in runs], added),
             Final.together(finals) if finals else None,
-            baselines=() if only is None else only.baselines,
+            baselines=() if only is None else tuple(row for row in only.baselines if row.name != MAJORITY),
             importances=() if only is None else only.importances,
             date="" if only is None else only.date,
             outcome=runs[0].outcome,
