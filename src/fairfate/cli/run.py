@@ -60,6 +60,10 @@ def run(
     no_baselines: Annotated[
         bool, _flag("--no-baselines", "train no models on the pooled rows for comparison")
     ] = False,
+    refit: Annotated[
+        bool,
+        _flag("--refit", "train the recommended strategy once more, on all rows; none are left to test it"),
+    ] = False,
     no_report: Annotated[bool, _flag("--no-report", "write no report.html")] = False,
     fair_from: FairFrom = None,
     cluster: Cluster = None,
@@ -122,6 +126,7 @@ def run(
                 force=execution.force,
                 progress=bar.progress,
                 baselines=not no_baselines,
+                refit=refit,
                 on_results=write,
             )
     except Stopped as stopped:

@@ -26,6 +26,8 @@ from fairfate.experiments.job import Job, fitted, key_of, run_job
 from fairfate.experiments.live import Writer, clear_live, header, live_file, rounds_since
 from fairfate.experiments.people import PEOPLE, people_covariances, write_people
 from fairfate.experiments.plan import Plan, dump_config
+from fairfate.experiments.refit import check_refit
+from fairfate.experiments.refit import refit as refit_strategy
 from fairfate.experiments.runner import Task, check_request, run_jobs
 from fairfate.experiments.runs import Run, write_results
 from fairfate.experiments.store import Store, file_checksum
@@ -88,18 +90,24 @@ def execute(
     force: bool = False,
     progress: Progress = lambda amount: None,
     baselines: bool = False,
+    refit: bool = False,
     on_results: Callable[[Run], None] = lambda run: None,
 ) -> Run:
     """Run a plan; see `run`.
 
-    With ``baselines`` models of the pooled rows are trained too. ``on_results`` is called when all results
+    With ``baselines`` models of the pooled rows are trained too, with ``refit`` the recommended strategy once
+    more on all rows. ``on_results`` is called when all results
     but the summary are in the folder: a run that is killed before it returns is unfinished, and calls it
     again.
     """
     folder = check_request(out, jobs)
+    if refit:
+        check_refit(plan, table)
     config = dump_config(plan, table)
     with _opened(folder, config, force):
         run = _train(plan, table, tomllib.loads(config), folder, jobs, executor, progress, baselines)
+        if refit and run.best is not None:
+            run = replace(run, refitted=refit_strategy(plan, table, run.best.line, run.best.seed))
         if folder is not None:
             write_results(run, folder)
             if plan.budget is not None:

@@ -83,6 +83,7 @@ def run(
     jobs: int | None = None,
     force: bool = False,
     baselines: bool = False,
+    refit: bool = False,
     progress: Progress = lambda amount: None,
 ) -> Run:
     """Train and compare strategies.
@@ -115,6 +116,8 @@ def run(
     jobs : processes; all cores if None. The results do not depend on it.
     force : replace the results that the folder may already have
     baselines : train logistic regression and gradient boosting on the pooled rows too, as the command does
+    refit : train the recommended strategy once more on all rows, and recommend that model, which no rows are
+        left to test
     progress : called from time to time with the number of rounds finished, over all seeds
 
     Returns
@@ -148,6 +151,7 @@ def run(
         force=force,
         progress=progress,
         baselines=baselines,
+        refit=refit,
     )
 
 

@@ -31,6 +31,7 @@ from fairfate.models.user_network import Network, split
 from fairfate.privacy.ledger import LEDGER, read_ledger
 from fairfate.results.details import Final, read_final, write_final
 from fairfate.results.folder import (
+    BEST,
     CELLS,
     CLIENTS,
     CONFIG,
@@ -80,6 +81,8 @@ SWEPT = (
     "model",
 )
 """What may differ between the runs of a sweep, beside data, partition, protocol and strategies."""
+REFIT = "refit"
+"""Says in a model's file that it was trained on all rows."""
 USUAL = {"validation-from": "server"}
 """What a config says nothing of."""
 
@@ -156,6 +159,8 @@ class Run:
     """What clients have released under differential privacy; empty without."""
     progress: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """For each seed of an unfinished run, the last recorded round and the planned number."""
+    refitted: FairModel | None = None
+    """The recommended strategy's model of all rows, if it was asked for; nothing is left to test it."""
     people: Covariances | None = None
     """How the strategies' means over seeds vary and covary over people, where all seeds have the same test
     rows."""
@@ -213,7 +218,7 @@ class Run:
         if strategy is None and seed is None:
             if best is None:
                 raise InputError("strategy must be given, since no model can be recommended")
-            return self.models[best.name, best.seed]
+            return self.models[best.name, best.seed] if self.refitted is None else self.refitted
         line = find_line(names, [str(text) for text in self.config["strategy"]], strategy)
         chosen = self.seeds[0] if seed is None else seed
         if (names[line], chosen) not in self.models:
@@ -399,6 +404,7 @@ def _read_run(path: Path, network: str | None = None) -> Run:
         folder,
         final=read_final(folder, len(grouping)),
         importances=read_importances(folder),
+        refitted=_read_refitted(folder / MODELS / BEST),
         people=read_people(folder, len(summarise(rounds))),
         date=read_date(folder),
         baselines=read_baselines(folder),
@@ -488,6 +494,17 @@ def _part(file: Path) -> pd.DataFrame:
         return read_clients(file)
     except InputError:  # gone meanwhile
         return pd.DataFrame()
+
+
+def _read_refitted(file: Path) -> FairModel | None:
+    """The recommended model, if it is one of all rows; a damaged file is found when a model is asked for."""
+    if not file.is_file():
+        return None
+    try:
+        model = FairModel.load(file)
+    except InputError:
+        return None
+    return model if REFIT in model.about else None
 
 
 def _read_notes(config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -229,6 +229,20 @@ def assign_rows(
     return _exclude_small(table, assignment, min_cell) if min_cell > 1 else assignment
 
 
+def assign_all(
+    table: Table,
+    partition: Partition,
+    clients: int,
+    streams: Streams,
+    validation: NDArray[np.int64],
+    min_cell: int = 0,
+) -> RowAssignment:
+    """All rows of a table for training, those for validation too; none are left for the test."""
+    client, names = assign(table, np.arange(len(table)), partition, clients, streams)
+    assignment = RowAssignment(np.arange(len(table)), client, names, validation, NO_ROWS)
+    return _exclude_small(table, assignment, min_cell) if min_cell > 1 else assignment
+
+
 def _hold_out(table: Table, assignment: RowAssignment, share: float, streams: Streams) -> RowAssignment:
     """The same where each client takes validation rows out of those for training."""
     train, client = assignment.train, assignment.client

@@ -73,6 +73,8 @@ class ReportData:
     """The day of the run."""
     outcome: str = ""
     """The favourable one, where it is known."""
+    is_refitted: bool = False
+    """Whether the recommended model was trained once more, on all rows."""
     people: Covariances | None = None
     """How the strategies' means over seeds vary and covary over people, where that is known."""
     shares_test_rows: bool = False
@@ -124,6 +126,7 @@ class ReportData:
             importances=() if only is None else only.importances,
             date="" if only is None else only.date,
             outcome=runs[0].outcome,
+            is_refitted=only is not None and only.refitted is not None,
             people=None if only is None or only.progress else only.people,
             shares_test_rows=all(run.people is not None or "test" in run.config for run in runs),
             progress=runs[0].progress,

@@ -38,6 +38,11 @@ RULE = (
     f"Qualifying needs accuracy within {TOLERANCE} of the best (give or take a standard error over seeds),"
     f" and {100 * KEEP:.0f} % of the most accurate strategy's balanced accuracy above 0.5."
 )
+REFITTED = (
+    "The saved model is another one: the same strategy trained once more on all rows, those for validation"
+    " and test too (--refit). No rows are left to test it; every number is of models that had not seen the"
+    " test rows (here of seed {seed}), and the saved one has no interval of its own."
+)
 NEXT_STEPS = {
     COLLAPSE: (
         "Try more rounds (--rounds) or another learning rate (--learning-rate), and look whether the inputs"
@@ -124,6 +129,7 @@ def recommend(data: ReportData, line: float = FOUR_FIFTHS) -> Recommendation:
             filter(
                 None,
                 (
+                    REFITTED.format(seed=choice.seed) if data.is_refitted else "",
                     _collapse_on_test(data, choice),
                     _majority(data, choice),
                     _trade_off(data, choice, candidates),
@@ -190,8 +196,9 @@ def _reason(data: ReportData, choice: RecommendedModel, candidates: Sequence[Can
     if data.seed_count == 1:
         return text
     middle = " (the lower of the two middle ones)" if data.seed_count % 2 == 0 else ""
-    saved = f"the one with the median MCC{middle} on the validation rows is saved"
-    return f"{text} Of its {data.seed_count} seeds, {saved}."
+    chosen_seed = f"the one with the median MCC{middle} on the validation rows"
+    kept = "measured" if data.is_refitted else "saved"
+    return f"{text} Of its {data.seed_count} seeds, {chosen_seed} is {kept}."
 
 
 def _mean(data: ReportData) -> str:
@@ -445,7 +452,8 @@ def _fairness(data: ReportData, choice: RecommendedModel, line: float) -> str:
     verdict = _lowest(alone, objective, line)
     numbers = f"{name_of(objective)} {data.per_seed(objective, choice.line)[index]:.3f}"
     accuracy = data.per_seed("accuracy", choice.line)[index]
-    model = f"The saved model (seed {choice.seed})" if data.seed_count > 1 else "It"
+    model = f"The {'measured' if data.is_refitted else 'saved'} model (seed {choice.seed})"
+    model = model if data.seed_count > 1 else "It"
     skill = data.per_seed("mcc", choice.line)[index]
     if skill < COLLAPSED:
         return (

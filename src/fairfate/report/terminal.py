@@ -173,7 +173,8 @@ def show_run(
     if saved_to is not None:
         console.print(f"\nSaved to {saved_to}/", highlight=False, soft_wrap=True)
         if answer.choice is not None:
-            model = f"{answer.choice.name}, seed {answer.choice.seed}"
+            kind = "trained on all rows" if data.is_refitted else f"seed {answer.choice.seed}"
+            model = f"{answer.choice.name}, {kind}"
             console.print(
                 f"Recommended model: {saved_to}/models/{BEST} ({model})", highlight=False, soft_wrap=True
             )
