@@ -82,8 +82,8 @@ def _decide(model: FairModel, table: Table, rows: NDArray[np.int64]) -> NDArray[
         x = encoder.transform(table.features, block)
         margins = model.margins(x)
         if model.tilt is not None:
-            guess = replace(model, arrays=model.tilt.arrays, tilt=None)  # the model that guesses the group
-            decided.append(model.tilt.rule.excess(margins, guess.margins(x)) > 0)
+            guesses = [replace(model, arrays=arrays, tilt=None).margins(x) for arrays in model.tilt.models]
+            decided.append(model.tilt.excess(margins, guesses) > 0)
         elif np.ndim(cuts) and len(np.atleast_1d(cuts)) > 1:
             decided.append(margins > np.asarray(cuts)[table.group[block]])
         else:
