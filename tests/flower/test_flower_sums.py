@@ -26,7 +26,6 @@ from fairfate.flower.messages import (
     ROUND,
     SHARES,
     SUM_PART,
-    SURVIVORS,
     UNMASK,
 )
 from fairfate.flower.sealed_grid import SealedGrid
@@ -150,15 +149,14 @@ def test_a_site_that_drops_out_later_is_in_the_sum_all_the_same(
 
 
 def test_an_attempt_whose_sum_cannot_be_opened_is_repeated_with_the_same_sites(tmp_path: Path) -> None:
-    """One drops out before and another after its answer: the masks between them stay."""
+    """One drops out before its answer, and in the next attempt another one after it."""
     app = summed(tmp_path, "fedavg", rounds=1)
-    serve(
-        app,
-        lambda name, content: (
-            (name, *phase(content)) in [("hills", "train", 1, 1), ("coast", "open rows", 1, 1)]
-        ),
-    )
-    assert read_clients(app.result())["name"].tolist() == ["sum of 4 clients"]
+    lost = [("hills", "train", 1, 1), ("coast", "open rows", 1, 2)]
+    phases: list[tuple[str, int, int]] = []
+    serve(app, lambda name, content: bool(phases.append(phase(content))) or (name, *phase(content)) in lost)
+    assert read_clients(app.result())["name"].tolist() == ["sum of 4 clients", "hills"]
+    assert phases.count(("open rows", 1, 1)) == 0  # a sum that somebody has left is not opened
+    assert phases.count(("train", 1, 3)) == phases.count(("open rows", 1, 3)) == 4
 
 
 @pytest.mark.parametrize("has_rule", [True, False])
@@ -182,7 +180,7 @@ def test_a_server_that_calls_an_attempt_failed_learns_no_difference(
         opened = opening(self, part, about)
         totals.append(opened[0])
         if len(totals) == 1:
-            self.clients.opens_over = ()
+            self.clients.over = ()
             raise secure_clients.SumError("a lie")
         return opened
 
@@ -203,7 +201,7 @@ def test_a_server_that_calls_an_attempt_failed_learns_no_difference(
             serve(app, without_west)
         assert len(totals) == 1
         reasons = {entry.get("reason") for entry in app.log("north")}
-        assert "a sum of the same model over other sites than before" in reasons
+        assert "a sum of the same over other sites than before" in reasons
     else:
         serve(app, without_west)
         assert any(np.array_equal(totals[0] - totals[1], each) for each in own)
@@ -257,16 +255,9 @@ def test_a_site_opens_each_sum_once_and_over_the_same_sites(tmp_path: Path) -> N
     )
     server, everybody = Hostile(app, grid), sorted(app.NODES)
     (asked,) = [each for each in questions if phase({"config": each})[0] == "open rows"]  # type: ignore[arg-type]
-    assert asked[SURVIVORS] == everybody
-    four, three = [[n for n in everybody if n not in gone] for gone in ({"west"}, {"west", "hills"})]
-    for survivors, reason in (
-        (everybody, "a part of a sum that was opened before"),
-        (four, "a part of a sum that was opened before"),
-        (three, "a sum over 3, fewer than 4 (min-sum)"),
-        ([n for n in everybody if n != "north"], "a sum without this party, or over others than its cohort"),
-    ):
-        changed = {**asked, SURVIVORS: survivors, SHARES: asked[SHARES][: len(survivors)]}
-        assert server.ask("north", changed) == reason
+    assert len(asked[SHARES]) == len(everybody)
+    assert server.ask("north", asked) == "a part of a sum that was opened before"
+    assert server.ask("north", {**asked, "survivors": everybody[1:]}) == "unknown 'survivors'"
     assert server.ask("north", {**asked, ATTEMPT: 2}) == "a sum that this site has not masked for"
     assert server.ask("north", {**asked, SUM_PART: "weights"}) == "a part that the sum does not have"
     assert server.ask("north", {**asked, QUESTION: "fit"}) == "a sum of no question"
@@ -289,7 +280,7 @@ def test_a_site_masks_once_for_each_attempt_also_after_a_restart(tmp_path: Path)
     assert reason == "an attempt that this site has masked for before"
     config = dict(content["config"])
     for change, reason in (
-        ({COHORT: ["coast", "hills", "north"], ATTEMPT: 2}, "a cohort of 3, fewer than 4 (min-sum)"),
+        ({COHORT: ["coast", "hills", "north"], ATTEMPT: 2}, "a cohort of 3, fewer than 4 (min-sum"),
         ({COHORT: ["coast", "hills", "west", "south"], ATTEMPT: 2}, "a cohort without this party"),
         ({COHORT: ["coast", "hills", "north", "mallory"], ATTEMPT: 2}, "somebody who is not in the study"),
         ({ATTEMPT: 4}, "'attempt' that is not 1 to 3"),
@@ -302,6 +293,128 @@ def test_a_site_masks_once_for_each_attempt_also_after_a_restart(tmp_path: Path)
     message = Message(RecordDict({**content, "config": ConfigRecord(bare)}), app.NODES["north"], "train")
     reason = server._send("north", lambda: list(server.sealed.push_messages([message])))
     assert reason == "nothing of the sum that the answer is for"
+
+
+TARGET, CORRUPT = "coast", ("south", "west")
+
+
+def hostile_opening(
+    app: SummedApp, monkeypatch: pytest.MonkeyPatch, attack: Callable[[Any], None]
+) -> dict[str, np.ndarray]:
+    """Run a round until all have sent masked numbers, and then an attack; what sites have masked, by name."""
+    from fairfate.flower import secure_clients
+    from fairfate.flower.app import masking
+
+    own: dict[str, np.ndarray] = {}
+    update = masking._update
+
+    def keep(question: Any, site: Any, gate: Any, network: Any) -> Any:
+        parts = update(question, site, gate, network)
+        own[gate.name] = parts["rows"].copy()
+        return parts
+
+    class AttackedError(Exception):
+        pass
+
+    def opening(self: Any, part: str, about: Any = None) -> Any:
+        attack(self)
+        raise AttackedError
+
+    monkeypatch.setattr(masking, "_update", keep)
+    monkeypatch.setattr(secure_clients._Sum, "open", opening)
+    with pytest.raises(AttackedError):
+        serve(app)
+    return own
+
+
+def test_server_that_tells_sites_of_different_drop_outs_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once sites were told who had dropped out, and revealed keys of masks with them.
+
+    With these, any server that told sites of different drop-outs could take off all masks of one site.
+    """
+    app = summed(tmp_path, "fedavg", rounds=1)
+    names, revealed = sorted(app.NODES), []
+
+    def attack(sums: Any) -> None:
+        told = {TARGET: [TARGET, "north", *CORRUPT], "north": [n for n in names if n != TARGET]}
+        messages = []
+        for name, survivors in {**told, "hills": names}.items():
+            shares = [sums.answers[other].shares[name] for other in survivors]
+            config = {ASK: UNMASK, **sums.question, SUM_PART: "rows", "survivors": survivors, SHARES: shares}
+            content = RecordDict({"config": ConfigRecord(config)})
+            messages.append(Message(content, app.NODES[name], MessageType.QUERY))
+        replies = list(sums.clients.grid.send_and_receive(messages))
+        revealed.extend(reply for reply in replies if not reply.has_error())
+
+    hostile_opening(app, monkeypatch, attack)
+    assert not revealed
+    assert {app.log(name)[-1]["reason"] for name in (TARGET, "north", "hills")} == {"unknown 'survivors'"}
+
+
+@pytest.mark.parametrize("first", ["000", "001", "011", "101", "111"])
+def test_server_that_opens_two_attempts_by_halves_gets_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """It has masked numbers of five sites, and of four without the target, and the keys of two.
+
+    Honest sites are asked to open the one or the other attempt first, and then both.
+    """
+    from fairfate.flower.app.gate import Gate
+    from fairfate.flower.app.masking import Party
+    from fairfate.flower.app.sum_state import transcript_of
+    from fairfate.flower.messages import REVEALED
+    from fairfate.privacy.fixed_point import add
+    from fairfate.privacy.masked_sums import SumError, open_part
+
+    app = summed(tmp_path, "fedavg", rounds=1)
+    names, totals = sorted(app.NODES), {}
+
+    def attack(sums: Any) -> None:
+        clients, attempts = sums.clients, {1: sums}
+        clients.over, clients._attempt = [name for name in names if name != TARGET], 2
+        messages = clients.ask(1, clients.server.record)
+        attempts[2] = type(sums)(clients, messages, {**sums.question, ATTEMPT: 2}, sums.sizes)
+        attempts[2].collect(4)
+        revealed: dict[int, dict[str, Any]] = {1: {}, 2: {}}
+        for turn in (False, True):
+            for name, choice in zip((TARGET, "hills", "north"), first, strict=True):
+                attempt = 1 + ((choice == "1") != turn)
+                if name in attempts[attempt].nodes:
+                    answer = ask(attempts[attempt], name)
+                    revealed[attempt] |= {} if answer is None else {name: answer}
+        for attempt, each in attempts.items():
+            for name in CORRUPT:
+                gate = Gate(app.node_config(name))
+                with gate.folder.state(app.study.checksum) as state:
+                    ((key, entry),) = [i for i in state.sums.items() if i[0].endswith(f"/{attempt}")]
+                transcript = transcript_of(entry, key, int(key.split("/")[0]), app.study)
+                party = Party(name, lambda o, g=gate: g.key.agree(app.study.sites[o].key), transcript, 4)
+                packets = {other: bytes.fromhex(each.answers[other].shares[name]) for other in each.nodes}
+                revealed[attempt][name] = party.reveal("rows", ["rows"], packets)
+            masked = {name: answer.parts["rows"] for name, answer in each.answers.items()}
+            try:
+                totals[attempt] = open_part("rows", masked, revealed[attempt], list(each.nodes), 4)
+            except SumError:
+                totals[attempt] = None
+
+    def ask(each: Any, name: str) -> Any:
+        shares = [each.answers[other].shares[name] for other in each.nodes]
+        config = {ASK: UNMASK, **each.question, SUM_PART: "rows", SHARES: shares}
+        message = Message(RecordDict({"config": ConfigRecord(config)}), each.nodes[name], MessageType.QUERY)
+        (reply,) = each.clients.grid.send_and_receive([message])
+        if reply.has_error():
+            return None
+        return {str(n): bytes.fromhex(str(text)) for n, text in dict(reply.content[REVEALED]).items()}
+
+    own = hostile_opening(app, monkeypatch, attack)
+    opened = {attempt for attempt, total in totals.items() if total is not None}
+    if 1 in opened:
+        assert np.array_equal(totals[1], add([own[name] for name in names]))
+    if 2 in opened:
+        assert np.array_equal(totals[2], add([own[name] for name in names if name != TARGET]))
+    assert opened == {2 if first in ("011", "111") else 1}
 
 
 def test_sites_that_get_different_models_open_nothing(
@@ -355,6 +468,10 @@ def test_what_leaves_a_site_is_masked(tmp_path: Path) -> None:
         ({"strategy": "fedfb"}, "secure-sums must be left out for fedfb, whose clients report 8 sums"),
         ({"secure-sums": False}, "secure-sums must be true with this validation-from, got False"),
         ({"validation-from": PUBLIC, "test": ""}, "test must be given with mode=public"),
+        (
+            {"per-round": 3},
+            "per-round must be 0, or at least the 4 of 5 sites that a secure sum is over, got 3",
+        ),
     ],
 )
 def test_a_study_of_what_sums_cannot_do_is_not_made(

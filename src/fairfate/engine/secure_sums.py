@@ -31,6 +31,8 @@ class SecureSums(NamedTuple):
     """Least number of clients in a sum that is opened."""
     min_cell: int = 0
     """Least count in a sum of counts that is shown."""
+    least: int = 0
+    """In a federation: number of sites that must be in a sum, and of those that must open it."""
 
 
 def sum_updates(replies: Replies, weights: Sequence[float] | None, min_sum: int) -> Replies:

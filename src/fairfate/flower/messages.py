@@ -56,12 +56,12 @@ SPEC = "spec"
 
 COHORT, ATTEMPT = "cohort", "attempt"
 """In a question under secure sums: the names of all who are asked, in order, and how often they were."""
-UNMASK, QUESTION, SUM_PART, SURVIVORS = "unmask", "question", "sum", "survivors"
-"""In a query: that a sum is to be opened; of which question, which part of it, and over whom."""
+UNMASK, QUESTION, SUM_PART = "unmask", "question", "sum"
+"""In a query: that a sum is to be opened; of which question, and which part of it."""
 SHARES, MEMBERS, SIGNATURES = "shares", "members", "signatures"
-"""Of each of them: its shares, sealed for the recipient; its masked membership, and its signature of that."""
-MASKED, REVEALED, PAIRS = "masked", "revealed", "pairs"
-"""In an answer: the masked numbers; shares of own masks; keys of masks with those who dropped out."""
+"""Of everybody: its shares, sealed for the recipient; its masked membership, and its signature of that."""
+MASKED, REVEALED = "masked", "revealed"
+"""In an answer: the masked numbers; shares of own masks."""
 
 MOST_EXAMPLES = 2**53
 """Whole numbers up to here can be added."""

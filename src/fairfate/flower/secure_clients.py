@@ -1,8 +1,8 @@
 """Clients whose answers reach the server under masks: a sum over them is opened, or nothing is.
 
 A round has one exchange more than a plain one, in which the sites reveal what opens the sum, and another for
-strategies by which sites weigh themselves. Who drops out before answering is not in the sum; who does so
-later is.
+strategies by which sites weigh themselves. Who drops out before answering is left out by another attempt over
+the others, under fresh masks; who does so later is in the sum all the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fairfate.engine.secure_sums import SecureSums, open_updates
 from fairfate.engine.server import Dropped, Replies, Server
-from fairfate.errors import InputError
+from fairfate.errors import InputError, listing
 from fairfate.fairness.disclosure import merge_bins, round_counts
 from fairfate.fairness.metrics import Counts
 from fairfate.fairness.thresholds import BINS
@@ -31,7 +31,6 @@ from fairfate.flower.messages import (
     MASKED,
     MEMBERS,
     MODEL,
-    PAIRS,
     QUESTION,
     REVEALED,
     ROUND,
@@ -39,7 +38,6 @@ from fairfate.flower.messages import (
     SHARES,
     SIGNATURES,
     SUM_PART,
-    SURVIVORS,
     UNMASK,
     MismatchError,
     receive,
@@ -47,12 +45,12 @@ from fairfate.flower.messages import (
 from fairfate.flower.roster import Client
 from fairfate.models.model import Models
 from fairfate.privacy.fixed_point import MOST_CLIENTS, ROWS, WEIGHTS, NoSumError, Ring, may_open
-from fairfate.privacy.masked_sums import Revealed, SumError, count_members, open_part
+from fairfate.privacy.masked_sums import SumError, count_members, open_part
 
 TRAIN = "train"
 _SAME = (
-    "; sites open what they made from one model over the same sites only, so all that were in an interrupted"
-    " sum must be there"
+    "; sites open a round of a seed, and all counts of a study, over the same sites only: those that were in"
+    " an interrupted sum, or in the same round of an earlier run, must be there"
 )
 _HEX = 2
 
@@ -68,7 +66,8 @@ class MaskedAnswer(NamedTuple):
 class OpenAnswer(NamedTuple):
     """What a site has revealed."""
 
-    revealed: Revealed
+    shares: dict[str, bytes]
+    """Of everybody's own mask."""
     members: str = ""
     signature: str = ""
 
@@ -78,12 +77,14 @@ class SecureClients(FlowerClients):
 
     rule = SecureSums()
     _attempt = 1
-    opens_over: Sequence[str] = ()
-    """Over whom an earlier attempt was to be opened, as what is made from one model must be."""
+    over: Sequence[str] = ()
+    """Over whom the next attempt is: those who have answered in the last one."""
+    lost: tuple[Dropped, ...] = ()
+    """Who has dropped out in earlier attempts."""
 
     def limit(self, cohort: list[Client]) -> list[Client]:
         """Those who are still to be in the sum."""
-        return [client for client in cohort if client.name in self.opens_over] if self.opens_over else cohort
+        return [client for client in cohort if client.name in self.over] if self.over else cohort
 
     def about_sum(self, cohort: Sequence[Client]) -> dict[str, Any]:
         """Who else is asked, in order, and how often."""
@@ -95,7 +96,7 @@ class SecureClients(FlowerClients):
         """A round, repeated while its sum cannot be opened, but not too often."""
         log(INFO, "")
         log(INFO, "[ROUND %s/%s]", t, self.rounds)
-        problem, attempts, self.opens_over = "", self.cohorts.attempts, ()
+        problem, attempts, self.over, self.lost = "", self.cohorts.attempts, (), ()
         for attempt in range(1, attempts + 1):
             self._attempt = attempt
             messages = self.ask(t, self.server.record)
@@ -108,11 +109,13 @@ class SecureClients(FlowerClients):
 
     def _sum_updates(self, t: int, messages: Sequence[Message]) -> Replies:
         """The opened sums of one attempt."""
-        self._sent, self.asked = [], len(messages)
+        if not self.over:
+            self.asked = len(messages)
+        self._sent = []
         size, weighs = self.server.layout.size, self.server.strategy.weigh is not None
         sizes = {ROWS: size + 2, **({WEIGHTS: size + 1} if weighs else {})}
         sum_of = _Sum(self, messages, {QUESTION: TRAIN, ROUND: t, ATTEMPT: self._attempt}, sizes)
-        answers = sum_of.collect(max(self.rule.min_sum, min(self.cohorts.min_replies, self.asked)))
+        answers = sum_of.collect(max(self.rule.least, min(self.cohorts.min_replies, self.asked)))
         by_rows, opened = sum_of.open(ROWS)
         clients = len(answers)
         members: int | None = 0
@@ -125,7 +128,7 @@ class SecureClients(FlowerClients):
             deltas=np.zeros((0, layout.moved), dtype=layout.dtype),
             num_examples=np.zeros(0),
             client_counts=np.zeros((0, self.rows.groups, 2, 2), dtype=np.int64),
-            dropped=tuple(sum_of.dropped),
+            dropped=self.lost,
         )
         return open_updates(replies, by_rows, by_weight, members, clients)
 
@@ -134,15 +137,15 @@ class SecureClients(FlowerClients):
 
         Where it may and cannot, since somebody dropped out meanwhile, it stays closed.
         """
-        survivors, members = list(sum_of.answers), None
+        cohort, members = list(sum_of.nodes), None
         try:
             masked = {name: int(answer.members, 16) for name, answer in opened.items() if answer.members}
-            members = count_members(masked, survivors)
-            if not members or not may_open(members, len(survivors), self.rule.min_sum):
+            members = count_members(masked, cohort)
+            if not members or not may_open(members, len(cohort), self.rule.min_sum):
                 return members, None
             about = {
-                MEMBERS: [opened[name].members for name in survivors],
-                SIGNATURES: [opened[name].signature for name in survivors],
+                MEMBERS: [opened[name].members for name in cohort],
+                SIGNATURES: [opened[name].signature for name in cohort],
             }
             return members, sum_of.open(WEIGHTS, about)[0]
         except (SumError, ValueError) as error:
@@ -192,7 +195,7 @@ class SecureClients(FlowerClients):
         shape: tuple[int, ...],
     ) -> NDArray[np.int64]:
         """The sum of all sites' counts; InputError if it cannot be opened in some attempts."""
-        problem, self.opens_over = "", ()
+        problem, self.over, self.lost = "", (), ()
         for attempt in range(1, self.cohorts.attempts + 1):
             self._attempt = attempt
             clients = self.limit(self._everybody())
@@ -209,7 +212,7 @@ class SecureClients(FlowerClients):
             size = int(np.prod(shape))
             sum_of = _Sum(self, messages, {**question, ATTEMPT: self._attempt}, {ROWS: size})
             try:
-                sum_of.collect(self.rule.min_sum)
+                sum_of.collect(self.rule.least)
                 total = sum_of.open(ROWS)[0].view(np.int64).reshape(shape)
                 if (total < 0).any() or int(total.max(initial=0)) > MOST_CLIENTS * 2**30:
                     raise SumError("a sum of something else than counts")
@@ -234,41 +237,48 @@ class _Sum:
     ) -> None:
         self.clients, self.messages, self.question, self.sizes = clients, messages, question, sizes
         self.nodes = {clients.roster.name(m.metadata.dst_node_id): m.metadata.dst_node_id for m in messages}
-        self.answers: dict[str, MaskedAnswer] = {}
-        """Of those who are in the sum, in the cohort's order."""
         self.dropped: list[Dropped] = []
+        """Who has not answered the last question."""
+        self.answers: dict[str, MaskedAnswer] = {}
+        """In the cohort's order."""
 
     def collect(self, least: int) -> dict[str, MaskedAnswer]:
-        """Ask everybody for masked numbers; SumError with fewer answers than ``least``."""
+        """Ask everybody for masked numbers; SumError unless all answer.
+
+        The next attempt is over those who have, if these are ``least`` or more.
+        """
         largest = sum(8 * size for size in self.sizes.values()) * _HEX + (1 << 20)
         read = self._ask(self.messages, largest, self._read_masked)
         self.answers = {name: read[name] for name in self.nodes if name in read}
-        least = max(least, len(self.clients.opens_over))
         if len(self.answers) < least:
             missing = "; ".join(f"{gone.client}: {gone.reason}" for gone in self.dropped)
-            raise SumError(f"{len(self.answers)} sites have answered, {least} must ({missing})")
+            raise SumError(
+                f"{len(self.answers)} sites have answered, {least} must" + (missing and f" ({missing})")
+            )
+        if len(self.answers) < len(self.nodes):
+            self.clients.over, self.clients.lost = list(self.answers), (*self.clients.lost, *self.dropped)
+            raise SumError(f"{listing(gone.client for gone in self.dropped)} left before the sum was whole")
         return self.answers
 
     def open(self, part: str, about: Mapping[str, Any] | None = None) -> tuple[Ring, dict[str, OpenAnswer]]:
         """A part of the sum, and what sites have revealed of it; SumError if it stays closed."""
-        survivors = self.clients.opens_over = list(self.answers)
+        cohort = self.clients.over = list(self.nodes)  # whoever answers now opens it over no others
         messages = []
-        for name in survivors:
-            config = {ASK: UNMASK, **self.question, SUM_PART: part, SURVIVORS: survivors, **(about or {})}
-            config[SHARES] = [self.answers[other].shares.get(name, "") for other in survivors]
+        for name in cohort:
+            config = {ASK: UNMASK, **self.question, SUM_PART: part, **(about or {})}
+            config[SHARES] = [self.answers[other].shares.get(name, "") for other in cohort]
             content = RecordDict({"config": ConfigRecord(config)})
             messages.append(Message(content, self.nodes[name], MessageType.QUERY))
         opened = self._ask(messages, 1 << 20, self._read_revealed)
         masked = {name: answer.parts[part] for name, answer in self.answers.items()}
-        revealed = {name: answer.revealed for name, answer in opened.items()}
-        total = open_part(part, masked, revealed, list(self.nodes), self.clients.rule.min_sum)
-        return total, opened
+        revealed = {name: answer.shares for name, answer in opened.items()}
+        return open_part(part, masked, revealed, cohort, self.clients.rule.least), opened
 
     def _ask(
         self, messages: Sequence[Message], largest: int, read: Callable[[Message], Any]
     ) -> dict[str, Any]:
         """What sites answer, by name; who is silent or talks nonsense is named in the log."""
-        clients, answers = self.clients, {}
+        clients, answers, self.dropped = self.clients, {}, []
         replies = receive(clients.grid, messages, clients.timeout, largest)
         names = {node: name for name, node in self.nodes.items()}
         waiting = {m.metadata.message_id: names[m.metadata.dst_node_id] for m in messages}
@@ -288,8 +298,7 @@ class _Sum:
 
     def _drop(self, name: str, reason: str) -> None:
         log(WARNING, "\t> %s has dropped out of the sum: %s", name, reason)
-        if not self.answers:  # later it is in the sum all the same
-            self.dropped.append(Dropped(name, reason, self.nodes[name]))
+        self.dropped.append(Dropped(name, reason, self.nodes[name]))
 
     def _read_masked(self, reply: Message) -> MaskedAnswer:
         arrays, shares = reply.content[MASKED], reply.content[SHARES]
@@ -304,15 +313,10 @@ class _Sum:
         return MaskedAnswer(parts, {str(name): str(packet) for name, packet in shares.items()})
 
     def _read_revealed(self, reply: Message) -> OpenAnswer:
-        survivors = list(self.answers)
-        dropped = [name for name in self.nodes if name not in self.answers]
-        shares, keys = (
-            {str(name): bytes.fromhex(str(text)) for name, text in dict(reply.content[part]).items()}
-            for part in (REVEALED, PAIRS)
-        )
-        if set(shares) != set(survivors) or set(keys) != set(dropped):
-            raise MismatchError("shares and keys of others than were asked for")
-        if {len(each) for each in shares.values()} - {16} or {len(each) for each in keys.values()} - {32}:
-            raise MismatchError("shares or keys of another length")
+        shares = {name: bytes.fromhex(str(text)) for name, text in dict(reply.content[REVEALED]).items()}
+        if set(shares) != set(self.nodes):
+            raise MismatchError("shares of others than were asked for")
+        if {len(each) for each in shares.values()} - {16}:
+            raise MismatchError("shares of another length")
         about = dict(reply.content.get(MEMBERS) or {})
-        return OpenAnswer(Revealed(shares, keys), str(about.get(MEMBERS, "")), str(about.get(SIGNATURES, "")))
+        return OpenAnswer(shares, str(about.get(MEMBERS, "")), str(about.get(SIGNATURES, "")))

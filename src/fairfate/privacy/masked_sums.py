@@ -1,13 +1,25 @@
-"""Sums of several parties' numbers that open as a whole or not at all.
+"""Sums of several parties' numbers that open over the whole cohort or not at all.
 
 Each party of a cohort adds to its numbers a mask for every other party, which the other takes off, and one of
-its own. Once it is clear who has sent something, the others reveal for each party either their share of its
-own mask, or the key of the mask they have with it, and never both: of whoever is in the sum the own mask is
-known and the pairs' are not, and of whoever dropped out it is the other way round.
+its own, of which every party gets a Shamir share. Masks of pairs are never revealed: they cancel in the sum
+over the whole cohort only. Who drops out before it has sent its numbers is left out by another attempt, with
+a smaller cohort and fresh masks. Once all numbers of an attempt are there, parties reveal their shares of its
+own masks, and that opens the sum.
+
+Of one thing there are then several masked sums, over other cohorts, and their differences would be single
+parties' numbers. So an honest party reveals shares for *one cohort* of each thing, in whatever attempt. Let
+the study have N sites, let an own mask need ``t = max(min_sum, 2N // 3 + 1)`` shares (`threshold`), and let
+at most ``c = min(2t - N - 1, t - 2)`` sites collude with the server (`most_colluding`; a third of the sites,
+rounded down, is never more). Then
+
+- the server opens sums over at most one cohort: for each of two it would need t - c honest sites that reveal
+  shares, other ones for each, and there are N - c honest sites, fewer than 2 (t - c);
+- that cohort has t sites or more, t - c >= 2 of them honest, and of their numbers the server learns the sum.
 
 Keys of pairs come from identity keys that are known beforehand, and from a transcript of what is summed:
-parties that were told different things get masks that do not cancel. Nothing here knows of a network. Curves,
-key derivation, ciphers and shares are those of ``cryptography`` and ``pycryptodome``.
+parties that were told different things get masks that do not cancel, and shares that they cannot read.
+Nothing here knows of a network. Curves, key derivation, ciphers and shares are those of ``cryptography`` and
+``pycryptodome``.
 """
 
 from __future__ import annotations
@@ -60,16 +72,28 @@ class Transcript:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).digest()
 
 
-def threshold(clients: int, min_sum: int) -> int:
-    """How many parties' shares reveal a mask: more than two thirds.
+def threshold(sites: int, min_sum: int) -> int:
+    """How many sites' shares reveal a mask, and the least number of sites in a sum: more than two thirds.
 
-    Honest parties open for one set of survivors each. Two sets of them that are told of other survivors, each
-    with the parties that collude with the server, are then too few, as long as fewer than a third collude.
+    Parameters
+    ----------
+    sites : of the study, whether or not they are in the cohort
+    min_sum : least number of sites in a sum
 
-    >>> [threshold(clients, 3) for clients in (3, 5, 10, 100)]
+    >>> [threshold(sites, 3) for sites in (3, 5, 10, 100)]
     [3, 4, 7, 67]
     """
-    return max(min_sum, 2 * clients // 3 + 1)
+    return max(min_sum, 2 * sites // 3 + 1)
+
+
+def most_colluding(sites: int, min_sum: int) -> int:
+    """How many sites may collude with the server before it can open sums over two cohorts, or of one site.
+
+    >>> [most_colluding(sites, 3) for sites in (3, 5, 10, 100)]
+    [1, 2, 3, 33]
+    """
+    least = threshold(sites, min_sum)
+    return min(2 * least - sites - 1, least - 2)
 
 
 class Masked(NamedTuple):
@@ -81,15 +105,6 @@ class Masked(NamedTuple):
     """For each party of the cohort, its shares of this party's own masks, which only that party can read."""
 
 
-class Revealed(NamedTuple):
-    """What a party reveals, to open one part of a sum."""
-
-    shares: dict[str, bytes]
-    """Of the own masks of those who are in the sum."""
-    keys: dict[str, bytes]
-    """Of its masks with those who dropped out."""
-
-
 class Party:
     """One party's side of one sum.
 
@@ -98,14 +113,12 @@ class Party:
     name : its own
     agree : takes a party's name and gives the secret that the two have in common; its own name is allowed
     transcript : of the sum; no party may mask for the same one twice
-    min_sum : least number of parties in a sum
+    least : number of parties in a sum, and of shares that reveal a mask (`threshold`)
     """
 
-    def __init__(
-        self, name: str, agree: Callable[[str], bytes], transcript: Transcript, min_sum: int
-    ) -> None:
-        check_cohort(name, transcript.cohort, min_sum)
-        self.name, self.transcript, self.min_sum = name, transcript, min_sum
+    def __init__(self, name: str, agree: Callable[[str], bytes], transcript: Transcript, least: int) -> None:
+        check_cohort(name, transcript.cohort, least)
+        self.name, self.transcript, self.least = name, transcript, least
         self._digest = transcript.digest
         self._secrets = {other: agree(other) for other in transcript.cohort}
 
@@ -116,7 +129,7 @@ class Party:
     def mask(self, parts: Mapping[str, Ring]) -> Masked:
         """Numbers under fresh masks; each part can be opened without the others."""
         cohort = self.transcript.cohort
-        least, masked = threshold(len(cohort), self.min_sum), {}
+        masked = {}
         packets: dict[str, bytes] = dict.fromkeys(cohort, b"")
         for part in sorted(parts):
             seed = secrets.token_bytes(_SEED)
@@ -126,7 +139,7 @@ class Party:
                 total = total + pair_mask if _is_first(cohort, self.name, other) else total - pair_mask
             masked[part] = total
             for (_, share), recipient in zip(
-                Shamir.split(least, len(cohort), seed, False), cohort, strict=True
+                Shamir.split(self.least, len(cohort), seed, False), cohort, strict=True
             ):
                 packets[recipient] += share
         sealed = {
@@ -135,40 +148,34 @@ class Party:
         }
         return Masked(masked, sealed)
 
-    def reveal(
-        self, part: str, parts: Sequence[str], survivors: Sequence[str], packets: Mapping[str, bytes]
-    ) -> Revealed:
-        """What opens a part of the sum over some parties; the caller remembers that it did, and for whom.
+    def reveal(self, part: str, parts: Sequence[str], packets: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Its shares of everybody's own masks, which open a part of the sum over the whole cohort.
+
+        The caller remembers that it has revealed them for this cohort, and reveals none for another.
 
         Parameters
         ----------
         part : which
         parts : all that were masked
-        survivors : who is in the sum, in the cohort's order
-        packets : from each of them, the shares that it has sealed for this party
+        packets : from each party of the cohort, the shares that it has sealed for this one
         """
-        check_survivors(self.name, survivors, self.transcript.cohort, self.min_sum)
         position = sorted(parts).index(part) * _SEED
         shares = {}
-        for other in survivors:
+        for other in self.transcript.cohort:
             try:
                 key = self._share_key(other, self.name)
                 packet = ChaCha20Poly1305(key).decrypt(_NONCE, packets[other], None)
             except (InvalidTag, KeyError, ValueError, OverflowError):
                 raise SumError(f"no shares of {other} for this sum") from None
             shares[other] = packet[position : position + _SEED]
-        dropped = [other for other in self._others if other not in survivors]
-        return Revealed(shares, {other: self._pair_key(other, part) for other in dropped})
+        return shares
 
-    def count(self, is_member: bool, survivors: Sequence[str]) -> int:
-        """Whether the party is one of those that are counted, masked: the sum over all survivors opens it."""
-        check_survivors(self.name, survivors, self.transcript.cohort, self.min_sum)
+    def count(self, is_member: bool) -> int:
+        """Whether the party is one of those that are counted, masked: the sum over the cohort opens it."""
         total = int(is_member)
-        for other in survivors:
-            if other != self.name:
-                about = _MEMBERS + json.dumps(list(survivors))
-                number = int(stream(self._pair_key(other, about), 1)[0])
-                total += number if _is_first(self.transcript.cohort, self.name, other) else -number
+        for other in self._others:
+            number = int(stream(self._pair_key(other, _MEMBERS), 1)[0])
+            total += number if _is_first(self.transcript.cohort, self.name, other) else -number
         return total % 2**64
 
     def _pair_key(self, other: str, part: str) -> bytes:
@@ -181,18 +188,17 @@ class Party:
         return _derive(self._secrets[other], f"fairfate share 1 {way}".encode(), self._digest)
 
 
-def statement(transcript: Transcript, survivors: Sequence[str], masked: int) -> bytes:
+def statement(transcript: Transcript, masked: int) -> bytes:
     """What a party signs of its masked membership, for the others to check the count themselves."""
-    about = hashlib.sha256(json.dumps(list(survivors)).encode()).digest()
-    return b"fairfate members 1\0" + transcript.digest + about + masked.to_bytes(8, "big")
+    return b"fairfate members 2\0" + transcript.digest + masked.to_bytes(8, "big")
 
 
-def count_members(masked: Mapping[str, int], survivors: Sequence[str]) -> int:
-    """How many parties are members; SumError unless all survivors' masked numbers are there."""
-    if set(masked) != set(survivors):
+def count_members(masked: Mapping[str, int], cohort: Sequence[str]) -> int:
+    """How many parties are members; SumError unless everybody's masked number is there."""
+    if set(masked) != set(cohort):
         raise SumError("the members of the sum cannot be counted: somebody has not answered")
     members = sum(masked.values()) % 2**64
-    if members > len(survivors):
+    if members > len(cohort):
         raise SumError("the members of the sum cannot be counted: somebody has masked something else")
     return members
 
@@ -200,54 +206,41 @@ def count_members(masked: Mapping[str, int], survivors: Sequence[str]) -> int:
 def open_part(
     part: str,
     masked: Mapping[str, Ring],
-    revealed: Mapping[str, Revealed],
+    revealed: Mapping[str, Mapping[str, bytes]],
     cohort: Sequence[str],
-    min_sum: int,
+    least: int,
 ) -> Ring:
     """The sum of the parties' numbers modulo 2**64; SumError if too little was revealed.
 
     Parameters
     ----------
     part : which
-    masked : the numbers of those who are in the sum
-    revealed : by those who have answered
+    masked : everybody's numbers
+    revealed : the shares of those who have answered
     cohort : everybody, in order
-    min_sum : least number of parties in a sum
+    least : number of shares that reveal a mask
     """
-    survivors = [name for name in cohort if name in masked]
-    dropped = [name for name in cohort if name not in masked]
-    least = threshold(len(cohort), min_sum)
-    answered = [name for name in survivors if name in revealed]
+    missing = [name for name in cohort if name not in masked]
+    if missing:
+        raise SumError(f"the sum has no numbers of {missing[0]}, and opens over the whole cohort only")
+    answered = [name for name in cohort if name in revealed]
     if len(answered) < least:
         raise SumError(f"{len(answered)} parties have revealed shares, and {least} must")
-    if dropped and len(answered) < len(survivors):
-        lost = [name for name in survivors if name not in revealed]
-        raise SumError(f"the masks between {lost[0]} and {dropped[0]}, who both dropped out, stay")
-    total: Ring = add([masked[name] for name in survivors])
-    size = len(total)
-    for name in survivors:
-        shares = [(cohort.index(other) + 1, revealed[other].shares[name]) for other in answered[:least]]
-        total -= stream(own_key(Shamir.combine(shares, False), part), size)
-        for other in dropped:
-            pair_mask = stream(revealed[name].keys[other], size)
-            total = total - pair_mask if _is_first(cohort, name, other) else total + pair_mask
+    total: Ring = add([masked[name] for name in cohort])
+    for name in cohort:
+        shares = [(cohort.index(other) + 1, revealed[other][name]) for other in answered[:least]]
+        total -= stream(own_key(Shamir.combine(shares, False), part), len(total))
     return total
 
 
-def check_cohort(name: str, cohort: Sequence[str], min_sum: int) -> None:
+def check_cohort(name: str, cohort: Sequence[str], least: int) -> None:
     """SumError unless a party may mask for this cohort."""
     if name not in cohort or len(set(cohort)) != len(cohort):
         raise SumError("a cohort without this party, or with one twice")
-    if len(cohort) < min_sum:
-        raise SumError(f"a cohort of {len(cohort)}, fewer than {min_sum} (min-sum)")
-
-
-def check_survivors(name: str, survivors: Sequence[str], cohort: Sequence[str], min_sum: int) -> None:
-    """SumError unless a party may help to open a sum over these."""
-    if list(survivors) != [other for other in cohort if other in survivors] or name not in survivors:
-        raise SumError("a sum without this party, or over others than its cohort")
-    if len(survivors) < min_sum:
-        raise SumError(f"a sum over {len(survivors)}, fewer than {min_sum} (min-sum)")
+    if len(cohort) < least:
+        raise SumError(
+            f"a cohort of {len(cohort)}, fewer than {least} (min-sum, and two thirds of the sites)"
+        )
 
 
 def own_key(seed: bytes, part: str) -> bytes:

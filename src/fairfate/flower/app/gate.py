@@ -62,7 +62,6 @@ from fairfate.flower.messages import (
     SPEC,
     SPLIT,
     SUM_PART,
-    SURVIVORS,
     TABLE,
     TARGET,
 )
@@ -102,7 +101,7 @@ _KEYS = {
     ROWS: _QUERY_KEYS,
     SCORES: (*_QUERY_KEYS, *_HELD_KEYS, ASK, "groups", ROUND),
     HISTOGRAM: (*_QUERY_KEYS, *_HELD_KEYS, ASK, "groups", PART, BINS, SPLIT, PRICES, ROUND),
-    UNMASK: (*(ASK, QUESTION, ROUND, PART, ATTEMPT, SUM_PART, SURVIVORS, SHARES, MEMBERS, SIGNATURES),),
+    UNMASK: (*(ASK, QUESTION, ROUND, PART, ATTEMPT, SUM_PART, SHARES, MEMBERS, SIGNATURES),),
     TRAIN: (
         *(SCHEMA, "seed", "protocol", "epochs", "batch-size", "learning-rate", "l2", "hidden", ROUND),
         *("strategy", "num-rounds", LEARNING_RATE, BROADCAST, TARGET, GUESSED, TABLE),
@@ -385,7 +384,7 @@ class Gate:
                 raise NotInStudyError(f"more than {most} questions of this kind")
             if kind == UNMASK:
                 key = sum_key(run, str(config[QUESTION]), config)
-                open_part(state.sums, state.opened, key, config, self.name, run, self.study)
+                open_part(state.sums, state.opened, key, config, run, self.study)
             for name in {"client", "seed", HELD_SEED, SPEC} & set(config):
                 if state.fixed.setdefault(f"{run}/{name}", config[name]) != config[name]:
                     raise NotInStudyError(f"another {name} than earlier in the run")
@@ -405,8 +404,8 @@ class Gate:
                 split += f"/{PRICES}/{config[ROUND]}" if PRICES in config else ""
                 self._count_attempt(state, f"{run}/{kind}/{config.get(PART, '')}{split}", question)
             if self.study.limits.secure_sums and kind in SUMMED:
-                content = content_checksum(config, question.models)
-                begin(state.sums, sum_key(run, kind, config), config, content, self.name, self.study)
+                content, key = content_checksum(config, question.models), sum_key(run, kind, config)
+                begin(state.sums, state.opened, key, config, content, self.name, self.study)
             state.answered[kind] = state.answered.get(kind, 0) + 1
 
     def _count_attempt(self, state: State, number: str, question: Question) -> None:

@@ -198,7 +198,7 @@ def make_study(
     limits = _private_limits(limits, settings, strategies, min_cell)
     server, sites = _parties(parties, amends, without)
     if limits.secure_sums:
-        check(len(sites) >= limits.min_sum, "a study must have min-sum sites with secure-sums", len(sites))
+        _check_sizes(settings, limits, len(sites))
         for text in (settings.strategy, *strategies):
             spec = parse_spec(text, settings.config.metric, guard=True)
             setup = Setup(settings.training.rounds, settings.config.protocol == "published")
@@ -245,6 +245,19 @@ def make_study(
     except NotInStudyError as error:
         raise InputError(f"schema must be one that a study can have, got {error}") from None
     return study
+
+
+def _check_sizes(settings: Settings, limits: Limits, sites: int) -> None:
+    """InputError where a round would have fewer sites than a sum must have."""
+    from fairfate.privacy.masked_sums import threshold  # needs pycryptodome
+
+    check(sites >= limits.min_sum, "a study must have min-sum sites with secure-sums", sites)
+    least, per_round = threshold(sites, limits.min_sum), settings.config.per_round
+    check(
+        per_round is None or per_round >= least,
+        f"per-round must be 0, or at least the {least} of {sites} sites that a secure sum is over",
+        per_round,
+    )
 
 
 def _run_config(amends: Study | None) -> dict[str, Any]:
@@ -344,7 +357,7 @@ def _count_questions(settings: Settings, strategies: Sequence[str], runs: int, g
         needs |= spec.build(Setup(rounds, learning_rate=settings.training.learning_rate)).needs
     steps = [step for spec in specs if (step := spec.rule) is not None]
     asks_histogram = bool(steps) and (at_clients or any(asks_clients(step) for step in steps))
-    spare = max(5, rounds // 5)
+    spare = max(5, rounds if settings.config.secure_sums else rounds // 5)  # who drops out repeats a round
     asked = {
         TRAIN: runs * rounds * max([1, *(_models_trained(step, groups) for step in steps)]) + spare,
         SCORES: runs * (rounds + 1) + spare if at_clients else 0,

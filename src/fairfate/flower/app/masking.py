@@ -17,15 +17,14 @@ from fairfate.federation.split import pack
 from fairfate.federation.validation_source import parse_validation_source
 from fairfate.flower.app.gate import Gate, Question
 from fairfate.flower.app.site import Site, SiteError, count_rows, train_model
+from fairfate.flower.app.sum_state import least_of
 from fairfate.flower.messages import (
     MASKED,
     MEMBERS,
-    PAIRS,
     REVEALED,
     SHARES,
     SIGNATURES,
     SUM_PART,
-    SURVIVORS,
 )
 from fairfate.flower.study import TRAIN, UNMASK
 from fairfate.models.rows import PackedRows
@@ -92,22 +91,17 @@ def _mask(question: Question, gate: Gate, parts: dict[str, Ring]) -> RecordDict:
 def _reveal(question: Question, gate: Gate) -> RecordDict:
     """What opens one part of a sum; the gate has written down that it is opened."""
     config, (party, entry) = question.config, _party(question, gate)
-    survivors, part = list(config[SURVIVORS]), str(config[SUM_PART])
+    cohort, part = party.transcript.cohort, str(config[SUM_PART])
     parts = [ROWS] if entry["member"] is None else [ROWS, "weights"]
     try:
-        packets = {name: bytes.fromhex(text) for name, text in zip(survivors, config[SHARES], strict=True)}
-        revealed = party.reveal(part, parts, survivors, packets)
+        packets = {name: bytes.fromhex(text) for name, text in zip(cohort, config[SHARES], strict=True)}
+        shares = party.reveal(part, parts, packets)
     except (SumError, ValueError) as error:
         raise SiteError(f"this sum cannot be opened: {error}") from None
-    content = RecordDict(
-        {
-            REVEALED: ConfigRecord({name: share.hex() for name, share in revealed.shares.items()}),
-            PAIRS: ConfigRecord({name: key.hex() for name, key in revealed.keys.items()}),
-        }
-    )
+    content = RecordDict({REVEALED: ConfigRecord({name: share.hex() for name, share in shares.items()})})
     if part == ROWS and entry["member"] is not None:
-        number = party.count(bool(entry["member"]), survivors)
-        signature = gate.key.sign(statement(party.transcript, survivors, number))
+        number = party.count(bool(entry["member"]))
+        signature = gate.key.sign(statement(party.transcript, number))
         content[MEMBERS] = ConfigRecord({MEMBERS: f"{number:016x}", SIGNATURES: signature.hex()})
     return content
 
@@ -116,5 +110,4 @@ def _party(question: Question, gate: Gate) -> tuple[Party, dict[str, Any]]:
     """The site in the sum of a question, and what it remembers of that."""
     transcript, entry = gate.read_sum(question)
     keys = {name: member.key for name, member in gate.study.sites.items()}
-    party = Party(gate.name, lambda name: gate.key.agree(keys[name]), transcript, gate.study.limits.min_sum)
-    return party, entry
+    return Party(gate.name, lambda name: gate.key.agree(keys[name]), transcript, least_of(gate.study)), entry

@@ -124,6 +124,14 @@ def _description(reply: Message) -> tuple[str, Any, str]:
         return name, None, "its description of its columns cannot be read"
 
 
+def _sums(settings: Settings, study: Study) -> SecureSums:
+    """The rule by which sites' answers are summed."""
+    from fairfate.privacy.masked_sums import threshold  # needs pycryptodome
+
+    least = threshold(len(study.sites), study.limits.min_sum)
+    return SecureSums(study.limits.min_sum, settings.config.min_cell, least)
+
+
 def open_study(settings: Settings) -> tuple[Settings, Study | None]:
     """The study that the sites have signed off, and the settings under it.
 
@@ -259,9 +267,7 @@ def make_strategy(
         replies=replies,
         checkpoint=checkpoint,
         study="" if study is None else study.checksum,
-        secure_sums=SecureSums(settings.config.min_sum, settings.config.min_cell)
-        if settings.config.secure_sums
-        else None,
+        secure_sums=_sums(settings, study) if study is not None and settings.config.secure_sums else None,
         privacy=settings.budget,
         on_record=on_record,
     )
