@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,9 @@ from fairfate import InputError
 from fairfate.cli import main as cli
 from fairfate.engine.private import seeded
 from fairfate.flower.app import private_site
+from fairfate.flower.app.gate import state_folder
 from fairfate.flower.app.private_site import AtSite
+from fairfate.flower.sealed_grid import SealedGrid
 from fairfate.flower.sealing import Envelope, PrivateKey, from_records, pack
 from fairfate.models.private import steps_of
 from fairfate.privacy.ledger import Entry, read_ledger, spent
@@ -41,7 +45,7 @@ STRATEGIES = [
 
 def ledger(app: StudyApp, name: str) -> list[dict[str, Any]]:
     file = Path(app.node_config(name)["data"])
-    return list(json.loads(file.with_name(f"{file.name}.ledger").read_text()))
+    return list(json.loads(file.with_name(f"{file.name}.ledger").read_text())["releases"])
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -108,7 +112,10 @@ def test_a_site_writes_down_what_it_releases_and_stops_within_its_budget(
     assert "of 8 at delta 1e-05" in out
     with pytest.raises(InputError, match="round 1 failed"):
         run(app, 2)
-    assert any("budget of differential privacy does not allow" in reason for reason in reasons(app, "north"))
+    assert any(
+        "differential privacy does not allow the rest of this run" in reason
+        for reason in reasons(app, "north")
+    )
     assert ledger(app, "north") == lines
 
 
@@ -133,6 +140,92 @@ def test_a_site_with_a_larger_budget_of_its_own_takes_part_again(
     )
     (one,), (two,) = ((app.result(number) / "models").iterdir() for number in (1, 2))
     assert one.read_bytes() != two.read_bytes()  # noise is secret, and no seed's
+
+
+@pytest.mark.parametrize(
+    ("strategy", "reason"), [("fedavg_gr", "the rest of this run"), ("fedavg", "round 1 failed")]
+)
+def test_site_without_enough_for_the_whole_run_spends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str, reason: str
+) -> None:
+    app = study_app(tmp_path, strategy)
+    settings = app.node_config
+    monkeypatch.setattr(app, "node_config", lambda name: {**settings(name), "epsilon": 7.0})
+    with pytest.raises(InputError, match=reason):
+        run(app)
+    assert any("does not allow the rest of this run" in each for each in reasons(app, "north"))
+    assert not list((app.folder / "data" / "sites").glob("*.ledger"))
+
+
+def test_site_refuses_a_delta_by_which_rows_could_be_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = study_app(tmp_path, **{"privacy": "epsilon=8,delta=0.009", "max-wait": 1.0})
+    with pytest.raises(InputError, match="delta must be at most one in a site's number of rows"):
+        run(app)
+
+
+def test_an_earlier_round_of_a_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that asks for rounds 1, 2 and 1 again would get other noise, and the site would pay twice."""
+    app = study_app(tmp_path, "fedavg")
+    config = app.config()
+    grid = app.grid(config)
+    app.serve(grid, config)
+    before = ledger(app, "north")
+    server = PrivateKey.read(app.parties / "server-study.key")
+    sealed = SealedGrid(grid, app.study, server, 1)
+    sealed.sites = {node: name for name, node in app.NODES.items()}
+    trained = [
+        m
+        for m in grid.sent
+        if (m.metadata.message_type, m.metadata.dst_node_id) == ("train", app.NODES["north"])
+    ]
+    content = Envelope.read(from_records(trained[0].content, 1 << 28)).open("north", app.key("north"))
+    assert content["config"]["server-round"] == 1
+    list(sealed.push_messages([Message(content, app.NODES["north"], "train")]))
+    assert (
+        app.log("north")[-1]["reason"] == "an earlier round than the last one, which would have other noise"
+    )
+    assert ledger(app, "north") == before
+
+
+@pytest.mark.parametrize("name", ["symbolic", "hard", "copy"])
+def test_ledger_is_the_same_under_another_name_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    app = study_app(tmp_path, "fedavg")
+    run(app)
+    file = Path(app.node_config("north")["data"])
+    other, settings = file.with_name("other.csv"), app.node_config
+    {"symbolic": other.symlink_to, "hard": other.hardlink_to, "copy": lambda f: shutil.copy(f, other)}[name](
+        file
+    )
+    config = {**settings("north"), "data": str(other)}
+    if name == "symbolic":
+        account = private_site.open_account(config, app.study.budget, tmp_path)
+        assert account.file == file.with_name("north.csv.ledger")
+        assert account.read().releases == 3 * steps(app, "north")
+        return
+    reason = "must name a ledger for a file that has several names" if name == "hard" else "must be the one"
+    with pytest.raises(InputError, match=reason):
+        private_site.open_account(config, app.study.budget, tmp_path).read()
+
+
+def test_site_whose_ledger_is_gone_or_set_back_answers_nothing(tmp_path: Path) -> None:
+    app = study_app(tmp_path, "fedavg", rounds=1)
+    run(app)
+    file = Path(app.node_config("north")["data"] + ".ledger")
+    whole = file.read_text()
+    for damage in (None, re.sub('"times": [0-9]+', '"times": 1', whole)):
+        file.unlink()
+        if damage is not None:
+            file.write_text(damage)
+        config = app.node_config("north")
+        account = private_site.open_account(config, app.study.budget, state_folder(config))
+        with pytest.raises(InputError, match="bring it back from a backup"):
+            account.read()
+        file.write_text(whole)
+    assert account.read().releases == steps(app, "north")
 
 
 def test_a_question_that_comes_again_gets_the_same_answer_and_costs_nothing(tmp_path: Path) -> None:

@@ -55,17 +55,17 @@ _NOISE = "Noise: standard deviation, as a multiple of what one row can change."
 def _print_account(node: Path) -> None:
     """Print all that a site has released of its file, in every run, and what is left of its budget."""
     from fairfate.errors import InputError
-    from fairfate.flower.app.gate import read_study
+    from fairfate.flower.app.gate import read_study, state_folder
     from fairfate.flower.app.node import read_node
     from fairfate.flower.app.private_site import open_account
-    from fairfate.privacy.ledger import WORDS, spent
+    from fairfate.privacy.ledger import WORDS
 
     config = read_node(node)
     budget = read_study(config).budget
     if budget is None:
         raise InputError(f"The study of '{node}' has no privacy budget.")
-    account = open_account(config, budget)
-    postings = account.read()
+    account = open_account(config, budget, state_folder(config))
+    book = account.read()
     rows = [
         [
             line.study,
@@ -73,14 +73,15 @@ def _print_account(node: Path) -> None:
             f"{line.entry.times:,} {WORDS[line.entry.release]}",
             f"{line.entry.noise:.2f}",
         ]
-        for line in postings
+        for line in book.postings
     ]
     title = f"Released of '{account.file.name}', in all runs"
     _print_table(title, ("study", "strategy"), ("releases", "noise"), rows)
-    epsilon = spent([line.entry for line in postings], budget.delta)
+    epsilon, delta = account.spent(book)
     console().print(
-        f"Spent: epsilon {epsilon:.3f} of {account.most:g} at delta {budget.delta:g}. One run may cost"
-        f" {budget.epsilon:g}; epsilon in this site's settings is the most for all runs together.\n{_NOISE}"
+        f"Spent: epsilon {epsilon:.3f} of {account.most:g} at delta {delta:g}. One run may cost"
+        f" {budget.epsilon:g}; epsilon and delta in this site's settings are the most for all runs together."
+        f"\n{_NOISE}"
     )
 
 

@@ -396,6 +396,11 @@ class Gate:
                 rule = hashlib.sha256(str(config[TABLE]).encode() + _model_bytes(question.models[1:]))
                 if state.fixed.setdefault(f"{run}/{TABLE}", rule.hexdigest()) != rule.hexdigest():
                     raise NotInStudyError("another rule to learn than earlier in the run")
+            if kind == TRAIN and self.study.limits.privacy:
+                last = state.fixed.get(f"{run}/{ROUND}", 0)
+                if config[ROUND] < int(last):
+                    raise NotInStudyError("an earlier round than the last one, which would have other noise")
+                state.fixed[f"{run}/{ROUND}"] = config[ROUND]
             if kind in (TRAIN, SCORES):
                 target = f"/{config[TARGET]}{config.get(GUESSED, '')}" if TARGET in config else ""
                 self._count_attempt(state, f"{run}/{kind}/{config[ROUND]}{target}", question)

@@ -22,7 +22,7 @@ from fairfate.errors import InputError, listing, unknown
 
 KEYS = (
     *("data", "name", "target", "sensitive", "rename", "sep", "decimal", "encoding"),
-    *("study", "study-sha256", "key", "state", "public", "epsilon", "ledger"),
+    *("study", "study-sha256", "key", "state", "public", "epsilon", "delta", "ledger"),
     *("partition-id", "num-partitions"),
 )
 """Of a site's node-config."""

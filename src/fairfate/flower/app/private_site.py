@@ -40,6 +40,8 @@ from fairfate.strategies import Need, Setup, parse_spec
 
 LEDGER = "ledger"
 """The end of the name of the file that says what of another file's rows was released."""
+_MARKER = "ledgers.json"
+"""In a site's folder: which ledgers it has written, and how much is in them."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Simulated:
         """Of a kind of release in a round."""
         return lambda kind, t: seeded(self.seed, server, kind, self.number, t)
 
-    def spend(self, strategy: str, entries: Sequence[Entry], delta: float) -> None:
+    def spend(self, strategy: str, entries: Sequence[Entry], delta: float, later: Sequence[Entry]) -> None:
         """Nothing to write down."""
 
     def read(self, kind: str, question: str) -> RecordDict | None:
@@ -94,12 +96,13 @@ class AtSite:
         """Of a kind of release in a round: nobody else can know or repeat it."""
         return lambda kind, t: Secure()
 
-    def spend(self, strategy: str, entries: Sequence[Entry], delta: float) -> None:
-        """Write down what an answer costs; NodeError if there is not enough left for it."""
+    def spend(self, strategy: str, entries: Sequence[Entry], delta: float, later: Sequence[Entry]) -> None:
+        """Write down what an answer costs; NodeError without enough for it and what follows."""
+        now, rest = ([Posting(self.study[:16], strategy, each) for each in part] for part in (entries, later))
         try:
-            self.account.spend([Posting(self.study[:16], strategy, entry) for entry in entries], delta)
+            self.account.spend(now, delta, rest)
         except SpentError as error:
-            public = "this site's budget of differential privacy does not allow another answer"
+            public = "this site's budget of differential privacy does not allow the rest of this run"
             raise NodeError(public, str(error)) from None
 
     def read(self, kind: str, question: str) -> RecordDict | None:
@@ -144,20 +147,38 @@ def study_privacy(context: Context, gate: Gate) -> SitePrivacy | None:
         learning_rate=training.learning_rate,
         l2=training.l2,
     )
-    source = AtSite(open_account(config, budget), AnswerStore(gate.folder.path), study.checksum)
+    source = AtSite(
+        open_account(config, budget, gate.folder.path), AnswerStore(gate.folder.path), study.checksum
+    )
     return SitePrivacy(Terms(budget, sgd, training.metric, training.protocol), source)
 
 
-def open_account(config: NodeConfig, budget: Budget) -> Account:
-    """The ledger of a site's file: where its settings say, or beside the file."""
+def open_account(config: NodeConfig, budget: Budget, state: Path) -> Account:
+    """The ledger of a site's file: where its settings say, or beside the file, whatever it is called there.
+
+    Parameters
+    ----------
+    config : the site's settings
+    budget : of a run, which is the most for all runs as well unless the settings say more
+    state : the site's folder, which remembers how much is in the ledger
+    """
     file, given = data_file(config), str(config.get("ledger") or "")
-    ledger = Path(given).expanduser() if given else file.with_name(f"{file.name}.{LEDGER}")
-    most = config.get("epsilon", budget.epsilon)
+    if not (file.is_absolute() and (not given or Path(given).expanduser().is_absolute())):
+        raise NodeError("node-config must name data and ledger by full paths with differential privacy")
+    try:
+        data = file.resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        raise NodeError("the site's file cannot be read; its own log says why", str(error)) from None
+    if not given and data.stat().st_nlink > 1:
+        public = "node-config must name a ledger for a file that has several names"
+        raise NodeError(public, f"{public} (hard links), got '{data}' without one")
+    ledger = Path(given).expanduser().resolve() if given else data.with_name(f"{data.name}.{LEDGER}")
+    most, delta = config.get("epsilon", budget.epsilon), config.get("delta", budget.delta)
     if isinstance(most, bool) or not isinstance(most, int | float) or not 0 < most < math.inf:
         raise NodeError("node-config epsilon must be a number > 0, got another")
-    if not ledger.is_absolute():
-        raise NodeError("node-config must name data and ledger by full paths with differential privacy")
-    return Account(ledger, float(most))
+    if isinstance(delta, bool) or not isinstance(delta, int | float) or not 0 < delta < 1:
+        raise NodeError("node-config delta must be a number in (0, 1), got another")
+    return Account(ledger, float(most), float(delta), data, state / _MARKER)
 
 
 class PrivateSite:
@@ -177,11 +198,17 @@ class PrivateSite:
         )
         self.releases = releases.releases_of(self.spec, setup)
         exposure = Exposure.of_training(len(table), terms.training, terms.participations)
+        if isinstance(self.source, AtSite) and terms.budget.delta * len(table) > 1:
+            raise NodeError(
+                f"delta must be at most one in a site's number of rows, got {terms.budget.delta:g}: a larger"
+                " one allows to publish rows"
+            )
         calibration = calibrate(terms.budget, exposure, self.releases)
         if calibration is None:
             raise NodeError("this site has too few rows for the budget of differential privacy")
         randomness = self.source.randomness(name_server(self.spec, self.releases))
         self.client, self._delta = PrivateClient(terms.budget, calibration, randomness), terms.budget.delta
+        self._terms = terms
 
     @property
     def table(self) -> Table:
@@ -245,5 +272,11 @@ class PrivateSite:
         return RecordDict({CLIENT: about, COUNTS: MetricRecord({HISTOGRAM: counts})})
 
     def _spend(self, rounds: int, *once: str) -> None:
-        entries = self.client.calibration.entries(self.site.name, rounds, once)
-        self.source.spend(self.spec.text, entries, self._delta)
+        """Write down what so many rounds and other releases cost, if the rest of the run can be paid."""
+        entries = self.client.calibration.entries
+        histogram = [kind for kind in self.releases.once if kind == releases.HISTOGRAM and kind not in once]
+        first = int(self.question.config.get(ROUND, 1)) if self.question.kind != HISTOGRAM else None
+        left = 0 if first is None else self._terms.training.rounds - first + 1 - rounds
+        later = min(left, self._terms.participations - rounds)
+        rest = entries(self.site.name, max(later, 0), histogram)
+        self.source.spend(self.spec.text, entries(self.site.name, rounds, once), self._delta, rest)
