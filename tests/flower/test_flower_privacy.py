@@ -6,9 +6,12 @@ import json
 import re
 import shutil
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -27,8 +30,13 @@ from fairfate.flower.app.gate import state_folder
 from fairfate.flower.app.private_site import AtSite
 from fairfate.flower.sealed_grid import SealedGrid
 from fairfate.flower.sealing import Envelope, PrivateKey, from_records, pack
+from fairfate.flower.study import Study
 from fairfate.models.private import steps_of
+from fairfate.models.training import Training
+from fairfate.privacy.accounting import epsilon_of
+from fairfate.privacy.budget import Budget
 from fairfate.privacy.ledger import Entry, read_ledger, spent
+from fairfate.privacy.releases import Releases
 from fairfate.results.tables import read_clients
 from ready_app import ReadyApp, StudyApp, assert_same_as_fairfate_run
 
@@ -325,6 +333,66 @@ def test_a_study_of_what_has_no_guarantee_is_not_made(
 ) -> None:
     with pytest.raises(InputError, match=reason):
         StudyApp(tmp_path / "clinics", {**PRIVATE, "strategy": "fedavg", **changes}, **options)
+
+
+@pytest.mark.parametrize(
+    ("limits", "training", "questions", "reason"),
+    [
+        ({"secure_sums": True}, {}, {"unmask": 9}, "secure-sums must be left out with privacy"),
+        (
+            {"secure_sums": True, "privacy": ""},
+            {},
+            {"unmask": 9, "rows": 1},
+            "rows must be 0 with secure-sums",
+        ),
+        ({"secure_sums": True, "privacy": "", "min_sum": 2}, {}, {"unmask": 9}, "min-sum must be >= 3"),
+        ({"secure_sums": True, "privacy": ""}, {}, {}, "unmask must be above 0 with secure-sums"),
+        ({}, {}, {"unmask": 9}, "unmask must be above 0 with secure-sums, and 0 without"),
+        ({"min_cell": 10}, {}, {}, "min-cell must be left out with privacy"),
+        ({}, {"validation_from": "clients:mode=cross"}, {}, "validation-from must be server with privacy"),
+        ({}, {"validation_from": "clients:mode=own"}, {}, "secure-sums must be true"),
+        ({}, {}, {"scores": 5}, "scores must be 0 with privacy"),
+        ({}, {"strategies": ("ffalm",)}, {}, "no noise is defined for"),
+        ({"privacy": "epsilon=8,delta=0.9"}, {}, {}, "delta must be at most one in a site's number of rows"),
+        ({"privacy": "epsilon=-8"}, {}, {}, "privacy: epsilon must be > 0"),
+        ({"attempts": 0}, {}, {}, "attempts must be >= 1"),
+        ({"public": "a" * 64}, {}, {}, "public must be given with mode=public only"),
+    ],
+)
+def test_study_of_limits_that_cannot_be_kept_is_not_read(
+    tmp_path: Path,
+    limits: dict[str, Any],
+    training: dict[str, Any],
+    questions: dict[str, int],
+    reason: str,
+) -> None:
+    """Somebody else may have written the file."""
+    known = study_app(tmp_path, "fedavg").study
+    other = replace(
+        known,
+        limits=replace(known.limits, **limits),
+        training=replace(known.training, **training),
+        questions={**known.questions, **questions},
+    )
+    with pytest.raises(InputError, match=reason):
+        Study.parse(other.text().encode())
+
+
+def test_noise_is_for_the_rows_that_are_trained_on() -> None:
+    """Of fewer rows each joins more batches: rows that are held out must not count."""
+    training = Training(rounds=30, per_round=1, epochs=1, batch_size=128, learning_rate=0.1)
+    terms = private_site.Terms(Budget(8.0), training, "eqo", "paper")
+    trained = np.arange(1000) % 5 > 0
+    question: Any = SimpleNamespace(
+        config={"spec": "fedavg"}, schema=SimpleNamespace(grouping=None), kind="train"
+    )
+    site: Any = SimpleNamespace(
+        table=lambda schema: range(1000), parts=lambda *given: (trained, ~trained), check_rows=lambda n: None
+    )
+    privacy = private_site.SitePrivacy(terms, private_site.Simulated(1, 0))
+    calibration = private_site.PrivateSite(question, site, privacy).client.calibration
+    assert calibration.exposure.rows == 800
+    assert epsilon_of(calibration.exposure.costs(30, calibration.update, Releases(), 0), 1e-5) <= 8
 
 
 def test_a_site_answers_only_for_a_strategy_of_its_study(

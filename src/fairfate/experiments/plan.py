@@ -320,13 +320,25 @@ def check_private(config: Config, validation_source: ValidationSource, attack: A
     refused = (
         ("model", config.model, "which clips each row's gradient in the built-in model only"),
         ("attack", attack, "which attackers do not keep"),
-        ("secure-sums", "true" if config.secure_sums else None, "of which a run has one"),
-        ("min-cell", config.min_cell or None, "since hiding counts by the true ones tells of them"),
     )
     for key, value, reason in refused:
         if value is not None:
             raise InputError(f"{key} must be left out with privacy, {reason}, got '{value}'")
-    if validation_source.at_clients:
+    check_private_limits(
+        secure_sums=config.secure_sums, min_cell=config.min_cell, validation_source=validation_source
+    )
+
+
+def check_private_limits(*, secure_sums: bool, min_cell: int, validation_source: ValidationSource) -> None:
+    """The same for what a study has beside."""
+    refused = (
+        ("secure-sums", "true" if secure_sums else None, "of which a run has one"),
+        ("min-cell", min_cell or None, "since hiding counts by the true ones tells of them"),
+    )
+    for key, value, reason in refused:
+        if value is not None:
+            raise InputError(f"{key} must be left out with privacy, {reason}, got '{value}'")
+    if validation_source.at_clients or validation_source.is_local:
         raise InputError(
             "validation-from must be server with privacy, since counts of every model in every round have no"
             f" noise, got '{validation_source}'"

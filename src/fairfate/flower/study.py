@@ -11,7 +11,7 @@ import json
 import math
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,11 @@ from typing import Any
 from fairfate.data import Schema
 from fairfate.data.encoder import ONEHOT
 from fairfate.errors import InputError, check, listing
+from fairfate.federation.validation_source import PUBLIC, ValidationSource, parse_validation_source
 from fairfate.flower.sealing import PublicKey
 from fairfate.privacy.budget import Budget, parse_budget
+from fairfate.privacy.releases import releases_of
+from fairfate.strategies import Setup, Spec, parse_spec
 
 FIT, ROWS, TRAIN, SCORES, HISTOGRAM, UNMASK = "fit", "rows", "train", "scores", "histogram", "unmask"
 KINDS = {
@@ -34,6 +37,8 @@ KINDS = {
 }
 """The kinds of questions, and what the answer holds."""
 SERVER = "server"
+LEAST_SUM = 3
+"""The least that min-sum may be: of two sites in a sum, each knows the other's part."""
 
 
 class NotInStudyError(ValueError):
@@ -245,7 +250,71 @@ class Study:
             raise InputError(
                 f"{where} must be as fairfate flower study has written it, got one that was edited"
             )
+        study.check_limits(where)
         return study
+
+    def check_limits(self, where: str = "study") -> None:
+        """InputError for limits that do not go together, and so would not be kept."""
+        training, limits = self.training, self.limits
+        try:
+            source = parse_validation_source(training.validation_from)
+            specs = [parse_spec(text, training.metric) for text in training.strategies]
+            check(limits.attempts >= 1, "attempts must be >= 1", limits.attempts)
+            if source.is_local:
+                check(limits.secure_sums, f"secure-sums must be true with '{source}'", limits.secure_sums)
+            check(
+                bool(limits.public) == (source.mode == PUBLIC),
+                "public must be given with mode=public only",
+                limits.public or "none",
+            )
+            asked = self.questions[UNMASK]
+            check(
+                bool(asked) == limits.secure_sums,
+                "unmask must be above 0 with secure-sums, and 0 without",
+                asked,
+            )
+            if limits.secure_sums:
+                self._check_sums(specs, source)
+            if self.budget is not None:
+                self._check_privacy(specs, source, self.budget)
+        except InputError as error:
+            raise InputError(f"{where} must have limits that can be kept: {error}") from None
+
+    def _setup(self) -> Setup:
+        training = self.training
+        is_published = training.protocol == "published"
+        return Setup(training.rounds, is_published, learning_rate=training.learning_rate)
+
+    def _check_sums(self, specs: Sequence[Spec], source: ValidationSource) -> None:
+        from fairfate.experiments.prepare import check_secure_sums
+
+        limits, rows = self.limits, self.questions[ROWS]
+        check(limits.min_sum >= LEAST_SUM, f"min-sum must be >= {LEAST_SUM}", limits.min_sum)
+        check(
+            len(self.sites) >= limits.min_sum,
+            "a study must have min-sum sites with secure-sums",
+            len(self.sites),
+        )
+        check(rows == 0, "rows must be 0 with secure-sums, under which no site answers for itself", rows)
+        for spec in specs:
+            check_secure_sums(spec, spec.build(self._setup()), source)
+
+    def _check_privacy(self, specs: Sequence[Spec], source: ValidationSource, budget: Budget) -> None:
+        from fairfate.experiments.plan import check_private_limits
+
+        limits, scores = self.limits, self.questions[SCORES]
+        check_private_limits(
+            secure_sums=limits.secure_sums, min_cell=limits.min_cell, validation_source=source
+        )
+        check(scores == 0, "scores must be 0 with privacy, since their counts have no noise", scores)
+        for spec in specs:
+            releases_of(spec, self._setup())
+        least = max(member.rows[0] for member in self.sites.values())
+        if budget.delta * max(least, 2) > 1:
+            raise InputError(
+                f"delta must be at most one in a site's number of rows ({least:,} at least), got"
+                f" {budget.delta:g}"
+            )
 
     def text(self) -> str:
         """The file, with comments for the person who signs it off."""

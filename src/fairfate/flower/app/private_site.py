@@ -197,7 +197,8 @@ class PrivateSite:
             terms.training.learning_rate,
         )
         self.releases = releases.releases_of(self.spec, setup)
-        exposure = Exposure.of_training(len(table), terms.training, terms.participations)
+        trained, _ = site.parts(table, question.config)  # all of them, unless some are held out
+        exposure = Exposure.of_training(int(trained.sum()), terms.training, terms.participations)
         if isinstance(self.source, AtSite) and terms.budget.delta * len(table) > 1:
             raise NodeError(
                 f"delta must be at most one in a site's number of rows, got {terms.budget.delta:g}: a larger"
