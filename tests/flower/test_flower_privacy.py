@@ -325,6 +325,7 @@ def test_sites_that_are_too_small_for_the_budget_do_not_take_part(tmp_path: Path
         ({"validation-from": "clients"}, {}, "validation-from must be server with privacy"),
         ({"min-cell": 10}, {}, "min-cell must be left out with privacy"),
         ({}, {"min_cell": 10}, "min-cell must be left out with privacy"),
+        ({"schema": "sites"}, {}, "schema must be 'validation' or a file with privacy"),
         ({}, {"strategies": ["prejudice"]}, "no noise is defined for"),
     ],
 )

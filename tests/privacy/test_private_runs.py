@@ -140,3 +140,72 @@ def test_report_card_and_command_state_the_guarantee_and_what_is_outside_of_it(
     monkeypatch.setattr("sys.argv", ["fairfate", "privacy", str(tmp_path / "plain")])
     assert cli.run_command() == 2
     assert "which has no budget" in " ".join(capsys.readouterr().err.split())
+
+
+def test_model_card_states_epsilon_delta_the_notion_and_what_is_outside(tmp_path: Path) -> None:
+    from fairfate.privacy.budget import OUTSIDE
+
+    fairfate.run(**PRIVATE, out=tmp_path / "run", jobs=1)  # type: ignore[arg-type]
+    run_cli("report", str(tmp_path / "run"), "--card", "--out", str(tmp_path / "card.md"))
+    text = " ".join((tmp_path / "card.md").read_text().split())
+    assert "Differential privacy of single rows: epsilon 8, delta 1e-05" in text
+    assert "learns hardly more of any one row than if an empty one stood in its place" in text
+    assert OUTSIDE in text
+
+
+def test_everything_that_the_page_has_outside_of_the_guarantee_is_in_reports_too() -> None:
+    from fairfate.privacy.budget import OUTSIDE
+
+    page = (Path(__file__).parents[2] / "docs" / "privacy.md").read_text()
+    listed = " ".join(
+        page.partition("**Outside of the guarantee**:")[2].partition("\n- ")[0].partition("\n\n")[0].split()
+    )
+    assert listed.count(";") == 5
+    words = {"rows": "number of a client's rows", "fits": "fits", "validation": "validation and test rows"}
+    words |= {"tuning": "tuning", "time": "time and memory", "floating": "floating-point"}
+    for on_page, in_reports in words.items():
+        assert on_page in listed
+        assert in_reports in OUTSIDE
+
+
+def test_command_adds_up_what_strategies_and_seeds_have_spent_of_the_same_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(1)
+    text = ["group,score,hired,site"]
+    for site in "abc":
+        text += [
+            f"{'mf'[rng.integers(2)]},{rng.normal():.3f},{'yn'[rng.integers(2)]},{site}" for _ in range(400)
+        ]
+    (tmp_path / "rows.csv").write_text("\n".join(text))
+    options = {"data": tmp_path / "rows.csv", "target": "hired", "sensitive": "group", "favourable": "y"}
+    options |= {"partition": "column:site", "rounds": 2, "seeds": (1, 2), "strategies": ["fedavg", "fedmom"]}
+    run = fairfate.run(**options, privacy="epsilon=8,noise=500", out=tmp_path / "run", jobs=1)  # type: ignore[arg-type]
+    run_cli("privacy", str(tmp_path / "run"))
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Spent of a client's rows by all strategies and seeds, if all were released" in printed
+    total = spent(entries_of(run.ledger[run.ledger["client"] == "a"]), 1e-5)
+    assert total > 8
+    assert f"a {total:.3f}" in printed
+
+
+def test_command_says_what_to_do_with_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "sweep.toml").write_text(
+        'data = "synthetic:rows=1500"\nclients = 3\nper-round = 3\nrounds = 2\nseeds = 1\n'
+        'privacy = ["epsilon=8,noise=500", "none"]\nstrategy = ["fedavg", "fedmom"]\n'
+    )
+    run_cli("sweep", str(tmp_path / "sweep.toml"), "--out", str(tmp_path / "sweep"), "--jobs", "1")
+    run_cli("privacy", str(tmp_path / "sweep"), code=2)
+    assert "a sweep, which keeps no ledgers" in " ".join(capsys.readouterr().err.split())
+    (file,) = [f for f in (tmp_path / "sweep" / "configs").glob("*.toml") if "epsilon" in f.read_text()]
+    run_cli("run", "--config", str(file), "--out", str(tmp_path / "run"), "--jobs", "1")
+    run_cli("privacy", str(tmp_path / "run"))
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "of epsilon 8 at delta 1e-05, seed 1" in printed
+    assert "Spent of a client's rows by all strategies of seed 1" in printed
+
+
+def run_cli(*words: str, code: int = 0) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["fairfate", *words])
+        assert (cli.run_command() or 0) == code

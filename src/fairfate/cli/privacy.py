@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from fairfate.cli.parameters import Whole, option, whole
 from fairfate.cli.screen import console
+
+if TYPE_CHECKING:
+    from fairfate.experiments.runs import Run
+    from fairfate.privacy.budget import Budget
 
 
 def privacy(
@@ -23,15 +27,33 @@ def privacy(
     if run.suffix == ".toml":
         _print_account(run)
         return
-    from fairfate.errors import InputError, listing
+    from fairfate.errors import InputError
     from fairfate.experiments.runs import load_run
     from fairfate.privacy.budget import describe_guarantee, parse_budget
-    from fairfate.privacy.ledger import spending
+    from fairfate.results.folder import is_sweep
 
+    if is_sweep(run):
+        raise InputError(
+            f"run must be a run by itself, got '{run}', a sweep, which keeps no ledgers: a run of one of its"
+            f" configs has the same numbers (fairfate run --config {run}/configs/NAME.toml --out FOLDER)"
+        )
     finished = load_run(run)
     budget = parse_budget(finished.config.get("privacy"))
     if budget is None:
         raise InputError(f"'{run}' was run without --privacy, which has no budget")
+    _print_run(finished, budget, seed)
+    screen = console()
+    screen.print(_NOISE)
+    for sentence in describe_guarantee(budget):
+        screen.print(sentence)
+
+
+def _print_run(finished: Run, budget: Budget, seed: int | None) -> None:
+    """Print the ledger of one seed, and what a client's rows have spent in all strategies."""
+    from fairfate.errors import InputError, listing
+    from fairfate.federation.partition import parse_partition
+    from fairfate.privacy.ledger import spending, spent_together
+
     chosen = finished.seeds[0] if seed is None else seed
     if chosen not in finished.seeds:
         raise InputError(f"seed must be one of the run's ({listing(finished.seeds)}), got {chosen}")
@@ -43,10 +65,15 @@ def privacy(
         words = [str(line[name]) for name in ("strategy", "client", "rows", "releases", "noise")]
         rows.append([*words, f"{epsilon:.3f}", f"{max(0.0, budget.epsilon - epsilon):.3f}"])
     _print_table(title, ("strategy", "client"), ("rows", "releases", "noise", "epsilon", "left"), rows)
-    screen = console()
-    screen.print(_NOISE)
-    for sentence in describe_guarantee(budget):
-        screen.print(sentence)
+    partition = finished.config.get("partition")
+    same_rows = partition is not None and parse_partition(partition).column is not None
+    known = finished.ledger if same_rows else finished.ledger[finished.ledger["seed"] == chosen]
+    if not known.groupby(["seed", "strategy"]).ngroups > 1:
+        return
+    together = spent_together(known, budget.delta, same_rows=same_rows)
+    what = "all strategies and seeds" if same_rows else f"all strategies of seed {chosen}"
+    rows = [[str(client), f"{epsilon:.3f}"] for client, epsilon in together[["client", "epsilon"]].to_numpy()]
+    _print_table(f"Spent of a client's rows by {what}, if all were released", ("client",), ("epsilon",), rows)
 
 
 _NOISE = "Noise: standard deviation, as a multiple of what one row can change."

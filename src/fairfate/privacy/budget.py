@@ -65,10 +65,11 @@ def parse_budget(text: str | None) -> Budget | None:
 
 
 OUTSIDE = (
-    "Outside of the guarantee: the number of a client's rows; means, deviations and texts by which columns"
-    " are encoded, where these were learned from training rows; the server's own validation and test rows and"
-    " all that was measured on them; models of pooled rows; the choice among seeds and strategies and any"
-    " tuning, which train on the same rows again; and that noise is of floating-point numbers."
+    "Outside of the guarantee: the number of a client's rows; whether its file fits the columns, and means,"
+    " deviations and texts by which columns are encoded, where these were learned from training rows; the"
+    " server's own validation and test rows and all that was measured on them; models of pooled rows; the"
+    " choice among seeds and strategies and any tuning, which train on the same rows again; the time and"
+    " memory that training takes; and that noise is of floating-point numbers."
 )
 
 

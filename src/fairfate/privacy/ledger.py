@@ -79,6 +79,25 @@ def spending(ledger: pd.DataFrame, delta: float) -> pd.DataFrame:
     return pd.DataFrame(lines, columns=columns)
 
 
+def spent_together(ledger: pd.DataFrame, delta: float, *, same_rows: bool) -> pd.DataFrame:
+    """What each client's rows have spent in all strategies together, of a seed or of all seeds.
+
+    Parameters
+    ----------
+    ledger : of a run
+    delta : at which epsilon is counted
+    same_rows : whether a client has the same rows in every seed
+    """
+    import pandas as pd
+
+    keys = ["client"] if same_rows else ["seed", "client"]
+    lines = []
+    for key, own in ledger.groupby(keys, sort=False):
+        about = dict(zip(keys, key, strict=True))
+        lines.append({"seed": "all", **about, "epsilon": spent(entries_of(own), delta)})
+    return pd.DataFrame(lines, columns=["seed", "client", "epsilon"])
+
+
 def read_ledger(file: Path) -> pd.DataFrame:
     """The entries of a file, empty where there is none."""
     import pandas as pd

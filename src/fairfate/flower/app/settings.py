@@ -134,6 +134,11 @@ class Settings(Checked):
         """InputError for what has no guarantee under differential privacy."""
         if self.budget is not None:
             check_private(self.config, self.validation_source, None)
+            if self.schema == SITES:
+                raise InputError(
+                    f"schema must be '{VALIDATION}' or a file with privacy, since what sites tell of their"
+                    f" columns has no noise, got '{SITES}'"
+                )
             releases_of(parse_spec(self.strategy, self.config.metric), self.setup)
 
     @property
