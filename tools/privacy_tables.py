@@ -11,6 +11,7 @@ import math
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -23,6 +24,7 @@ from fairfate.report.figures import save
 from fairfate.results.summary import row_names
 
 DOCS = Path(__file__).parent.parent / "docs"
+SPEED = DOCS / "measurements" / "privacy-speed.json"
 ATTACKS, COSTS = DOCS / "measurements" / "privacy-attacks.json", DOCS / "measurements" / "privacy-cost.csv"
 TITLES = {"compas": "COMPAS", "adult": "Adult", "law": "Law School", "dutch": "Dutch"}
 KEPT = ("accuracy", "mcc", "eqo")
@@ -106,12 +108,40 @@ def _code(strategy: str) -> str:
     return " ".join([f"`{first}`", *(f"`+{step}`" for step in steps)])
 
 
+def _speed(name: str) -> dict[str, Any]:
+    part: dict[str, Any] = json.loads(SPEED.read_text())[name]
+    return part
+
+
+def row_speed() -> str:
+    """Nanoseconds for each row, plain and with noise."""
+    lines = ["| network | plain | with noise | ratio |", "| --- | ---: | ---: | ---: |"]
+    lines += [
+        f"| {row['shape']} | {row['plain']:.0f} ns | {row['private']:.0f} ns | {row['ratio']:.2f} |"
+        for row in _speed("rows")["rows"]
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def sum_speed() -> str:
+    """CPU time of a round, plain and with secure sums."""
+    lines = ["| strategy | plain | with secure sums | ratio |", "| --- | ---: | ---: | ---: |"]
+    lines += [
+        f"| `{row['strategy']}` | {1e3 * row['plain']:.0f} ms | {1e3 * row['sums']:.0f} ms |"
+        f" {row['ratio']:.2f} |"
+        for row in _speed("sums")["rows"]
+    ]
+    return "\n".join(lines) + "\n"
+
+
 ATTACK_TABLES = {"attacks": attacks}
 COST_TABLES = {
     "alike": partial(cost, "random"),
     "skewed": partial(cost, "dirichlet:0.5"),
     "datasets": by_dataset,
     "noise": noise,
+    "row-speed": row_speed,
+    "sum-speed": sum_speed,
 }
 
 

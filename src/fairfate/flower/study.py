@@ -430,6 +430,8 @@ def _toml(value: object) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(_text(key, item) for key, item in value.items()) + "}"
     text = json.dumps(value, ensure_ascii=False)
+    if text.isprintable():
+        return text
     return "".join(sign if sign.isprintable() else _escaped(sign) for sign in text)
 
 

@@ -136,7 +136,10 @@ class Party:
             total = parts[part] + stream(own_key(seed, part), len(parts[part]))
             for other in self._others:
                 pair_mask = stream(self._pair_key(other, part), len(total))
-                total = total + pair_mask if _is_first(cohort, self.name, other) else total - pair_mask
+                if _is_first(cohort, self.name, other):
+                    total += pair_mask
+                else:
+                    total -= pair_mask
             masked[part] = total
             for (_, share), recipient in zip(
                 Shamir.split(self.least, len(cohort), seed, False), cohort, strict=True
@@ -251,7 +254,7 @@ def own_key(seed: bytes, part: str) -> bytes:
 def stream(key: bytes, size: int) -> Ring:
     """So many numbers of a mask."""
     encryptor = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor()
-    return np.frombuffer(encryptor.update(bytes(8 * size)), dtype="<u8").astype(np.uint64)
+    return np.frombuffer(encryptor.update(bytes(8 * size)), dtype="<u8").astype(np.uint64, copy=False)
 
 
 def _is_first(cohort: Sequence[str], name: str, other: str) -> bool:
