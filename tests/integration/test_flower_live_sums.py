@@ -73,6 +73,8 @@ def test_a_site_is_killed_in_a_phase_of_a_round(ready: SummedLive, tmp_path: Pat
         result = ready.result()
     clients = read_clients(result)
     sums = clients[clients["name"].str.startswith("sum of")]
-    first, second = ("sum of 4 clients" if phase == "fit" else "sum of 5 clients"), "sum of 4 clients"
-    assert sums["name"].tolist() == [first, second], (clients, time.monotonic() - began)
+    # an answer is written down before it leaves: a site that is killed then is left out by another attempt
+    first = {"fit": {4}, "train": {4, 5}, UNMASK: {5}}[phase]
+    names, took = sums["name"].tolist(), time.monotonic() - began
+    assert names in [[f"sum of {number} clients", "sum of 4 clients"] for number in first], (clients, took)
     assert read_rounds(result)["round"].max() == 2
