@@ -46,7 +46,7 @@ def test_choices_defaults_and_suggestions_are_those_of_the_code() -> None:
 def test_run_has_a_keyword_for_every_option_and_no_other() -> None:
     keywords = list(inspect.signature(run).parameters)
     spellings = [name for option in OPTIONS.values() for name in option.spellings]
-    others = ["config", *options_of(Execution), "baselines", "progress"]
+    others = ["config", *options_of(Execution), "baselines", "refit", "progress"]
     assert sorted(keywords) == sorted([*OPTIONS, *spellings, *others])
 
 

@@ -165,12 +165,9 @@ def test_site_without_enough_for_the_whole_run_spends_nothing(
     assert not list((app.folder / "data" / "sites").glob("*.ledger"))
 
 
-def test_site_refuses_a_delta_by_which_rows_could_be_published(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    app = study_app(tmp_path, **{"privacy": "epsilon=8,delta=0.009", "max-wait": 1.0})
+def test_site_refuses_a_delta_by_which_rows_could_be_published(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="delta must be at most one in a site's number of rows"):
-        run(app)
+        run(study_app(tmp_path, **{"privacy": "epsilon=8,delta=0.009", "max-wait": 1.0}))
 
 
 def test_an_earlier_round_of_a_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
