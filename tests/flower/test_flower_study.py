@@ -7,7 +7,6 @@ import hashlib
 import json
 import math
 import os
-import re
 import shutil
 import stat
 import tomllib
