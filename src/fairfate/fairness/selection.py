@@ -28,7 +28,6 @@ def keeps(
     tolerance: float = TOLERANCE,
     keep: float = KEEP,
     slack: float = 0.0,
-    error: ArrayLike = 0.0,
 ) -> NDArray[np.bool_]:
     """Whether models keep the accuracy and the skill of a reference; what is undefined does not.
 
@@ -39,16 +38,11 @@ def keeps(
     tolerance : accuracy that may be given up
     keep : share of the skill that must be left
     slack : for rounding: a difference that counts as none
-    error : the standard error of the accuracy given up, where that is known: a loss that exceeds the
-        tolerance by no more may be chance and excludes nobody, up to twice the tolerance
 
     >>> keeps([0.80, 0.79, 0.70], [0.20, 0.15, 0.20], (0.80, 0.20)).tolist()
     [True, False, False]
-    >>> keeps(0.775, 0.2, (0.80, 0.2)).item(), keeps(0.775, 0.2, (0.80, 0.2), error=0.01).item()
-    (False, True)
     """
-    allowed = tolerance + np.minimum(error, tolerance)
-    accurate = np.asarray(accuracy) >= np.asarray(reference[0]) - allowed - slack
+    accurate = np.asarray(accuracy) >= np.asarray(reference[0]) - tolerance - slack
     return np.asarray(accurate & (np.asarray(skill) >= keep * np.asarray(reference[1]) - slack))
 
 

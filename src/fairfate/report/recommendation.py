@@ -35,8 +35,8 @@ RANKS = 0.6
 """An AUC from which on scores are said to rank people."""
 NAMES = {"accuracy": "accuracy", "balanced_accuracy": "balanced accuracy", "mcc": "MCC"}
 RULE = (
-    f"Qualifying needs accuracy within {TOLERANCE} of the best (give or take a standard error over seeds),"
-    f" and {100 * KEEP:.0f} % of the most accurate strategy's balanced accuracy above 0.5."
+    f"Qualifying needs accuracy within {TOLERANCE} of the best, and {100 * KEEP:.0f} % of the most accurate"
+    " strategy's balanced accuracy above 0.5."
 )
 REFITTED = (
     "The saved model is another one: the same strategy trained once more on all rows, those for validation"

@@ -54,17 +54,13 @@ class Candidate:
     """Whether it has a fairness objective."""
     by_seed: Mapping[int, float] = field(default_factory=dict)
     """Fairness by seed."""
-    accuracy_by_seed: Mapping[int, float] = field(default_factory=dict)
-    """Accuracy by seed."""
 
     def gain_over(self, other: Candidate) -> tuple[float, float]:
         """The gain in fairness over another strategy, and its standard error over seeds (NaN for one)."""
-        return self.fairness - other.fairness, _standard_error(self.by_seed, other.by_seed)
-
-    def loss_against(self, other: Candidate) -> tuple[float, float]:
-        """The accuracy given up against another strategy, and its standard error over seeds (0 for one)."""
-        error = _standard_error(self.accuracy_by_seed, other.accuracy_by_seed)
-        return other.accuracy - self.accuracy, 0.0 if math.isnan(error) else error
+        seeds = [seed for seed in self.by_seed if seed in other.by_seed]
+        gains = np.array([self.by_seed[seed] - other.by_seed[seed] for seed in seeds])
+        error = gains.std(ddof=1) / math.sqrt(len(gains)) if len(gains) > 1 else math.nan
+        return self.fairness - other.fairness, float(error)
 
     def is_clearly_fairer(self, other: Candidate) -> bool:
         """Whether the gain is worth speaking of: `MIN_GAIN` or more, and above its standard error."""
@@ -72,21 +68,15 @@ class Candidate:
         return gain >= MIN_GAIN and not gain <= error
 
 
-def _standard_error(values: Mapping[int, float], others: Mapping[int, float]) -> float:
-    """Of the mean difference between two strategies, over the seeds that both have; NaN for one."""
-    gaps = np.array([values[seed] - others[seed] for seed in values if seed in others])
-    return float(gaps.std(ddof=1) / math.sqrt(len(gaps))) if len(gaps) > 1 else math.nan
-
-
 def choose(rounds: pd.DataFrame, metric: str, groups: Groups) -> RecommendedModel | None:
     """The recommended model, or None if all have collapsed, no round counted, or fairness is undefined.
 
     Of the strategies that were trained in every seed, collapsed in none and, in the mean over seeds, lie
-    within 0.02 of the most accurate one's accuracy (give or take a standard error over seeds) and keep 80 %
-    of its balanced accuracy above one half, the fairest; but if the first strategy is among them and aims at
-    no fairness (FedAvg), then only one that is fairer than it by 0.05 and by more than one standard error
-    over seeds. Strategies whose decisions need each person's group are apart: they count only if all of them
-    do. Of its seeds, the one whose MCC is the median. All on the validation rows of the last round.
+    within 0.02 of the most accurate one's accuracy and keep 80 % of its balanced accuracy above one half, the
+    fairest; but if the first strategy is among them and aims at no fairness (FedAvg), then only one that is
+    fairer than it by 0.05 and by more than one standard error over seeds. Strategies whose decisions need
+    each person's group are apart: they count only if all of them do. Of its seeds, the one whose MCC is the
+    median. All on the validation rows of the last round.
     """
     return pick(assess(rounds, metric, groups))
 
@@ -159,13 +149,10 @@ def _assess(name: str, frame: pd.DataFrame) -> Candidate:
         flaw,
         needs_group=decides_by_group(str(frame["strategy"].iloc[0])),
         aims_at_fairness=isinstance(frame["metric"].iloc[0], str),
-        by_seed=_by_seed(frame, "fairness"),
-        accuracy_by_seed=_by_seed(frame, "accuracy"),
+        by_seed={
+            int(seed): float(value) for seed, value in zip(frame["seed"], frame["fairness"], strict=True)
+        },
     )
-
-
-def _by_seed(frame: pd.DataFrame, column: str) -> dict[int, float]:
-    return {int(seed): float(value) for seed, value in zip(frame["seed"], frame[column], strict=True)}
 
 
 def decides_by_group(label: str) -> bool:
@@ -180,10 +167,10 @@ def decides_by_group(label: str) -> bool:
 def _too_weak(candidate: Candidate, top: Candidate) -> str:
     """What it has lost too much of against the most accurate strategy, if anything."""
     skill, most = candidate.balanced_accuracy - 0.5, top.balanced_accuracy - 0.5
-    lost, error = candidate.loss_against(top)
-    if keeps(candidate.accuracy, skill, (top.accuracy, most), error=error):
+    if keeps(candidate.accuracy, skill, (top.accuracy, most)):
         return ""
-    if lost > TOLERANCE + min(error, TOLERANCE):
+    lost = top.accuracy - candidate.accuracy
+    if lost > TOLERANCE:
         given_up = f"{lost:.3f} accuracy against {top.name}, more than {TOLERANCE}"
         return f"on the validation rows it gives up {given_up}"
     kept = f"{100 * skill / most:.0f} % of {top.name}'s balanced accuracy above 0.5, less than 80 %"
