@@ -394,45 +394,33 @@ def _tested(data: ReportData, seeds: int) -> str:
 
 
 def _pooled(data: ReportData, choice: RecommendedModel | None) -> str:
-    """The recommended model beside models of the pooled rows, which no federation could train."""
+    """The recommended model beside models of the pooled rows, which no federation could train.
+
+    Both over the seeds of the pooled models, of which there may be fewer.
+    """
     if not data.baselines:
         return ""
-    metric = data.headline
-    parts = []
+    metric, parts = data.headline, []
+    is_compared = choice is not None and not data.flaws[choice.line]
+    if choice is not None:
+        seeds = data.baselines[0].seeds
+        shown = ("accuracy", metric) if is_compared else ("accuracy",)
+        own = [f"{name_of(key)} {data.per_seed(key, choice.line)[:seeds].mean():.3f}" for key in shown]
+        parts.append(f"on the test rows {choice.name} has {', '.join(own)}{_means(data, seeds)}")
     for baseline in data.baselines:
         name, values = baseline.name, baseline.metrics
-        reached = f"accuracy {values['accuracy']:.3f}, {name_of(metric)} {values[metric]:.3f}"
         if values["mcc"] < COLLAPSED:
             worse = "collapsed" if choice else "does no better: it collapsed"
             parts.append(f"{name} {worse} (accuracy {values['accuracy']:.3f}, MCC {values['mcc']:.3f})")
-        elif choice is None:
-            parts.append(f"{name} has {reached}")
         else:
-            # a seed splits the rows alike for both: over the seeds of the pooled models
-            accuracy, fairness = (
-                float(data.per_seed(key, choice.line)[: baseline.seeds].mean()) - values[key]
-                for key in ("accuracy", metric)
+            parts.append(
+                f"{name} has accuracy {values['accuracy']:.3f}, {name_of(metric)} {values[metric]:.3f}"
             )
-            gains = f"its accuracy is {_higher(accuracy)}"
-            if not data.flaws[choice.line]:
-                gains += f" and its {name_of(metric)} {_higher(fairness)}"
-            parts.append(f"compared with {name} ({reached}), {gains}{_means(data, baseline.seeds)}")
     text = "; ".join(parts)
-    if choice is not None and data.flaws[choice.line]:
+    if choice is not None and not is_compared:
         text += f". Fairness is not compared: {_flawed(data, choice.line)} on the test rows"
     how = "Pooled models are trained on the rows of all clients in one place, without a fairness method."
     return f"{text[0].upper()}{text[1:]}. {how}"
-
-
-def _higher(difference: float) -> str:
-    """How much higher or lower a number is.
-
-    >>> _higher(0.02), _higher(-0.0001), _higher(-0.02)
-    ('0.020 higher', 'the same', '0.020 lower')
-    """
-    if abs(difference) < 0.0005:
-        return "the same"
-    return f"{abs(difference):.3f} {'higher' if difference > 0 else 'lower'}"
 
 
 VERDICTS = {
