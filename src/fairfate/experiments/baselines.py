@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from fairfate.data import Table
+from fairfate.data import Encoder, Table
 from fairfate.errors import InputError
 from fairfate.experiments.plan import Plan
 from fairfate.fairness.metrics import count, selection_rate
@@ -28,6 +28,8 @@ _MOST_SEEDS, _MOST_ROWS = 3, 100_000
 """Seeds that are averaged, as long as they have so many training rows together; one at least."""
 _MOST_CATEGORIES = 255
 """That gradient boosting takes as such."""
+Score = Callable[[NDArray[np.int64]], NDArray[np.float64]]
+"""The probability of label 1 of some rows."""
 
 
 class PooledBaseline(NamedTuple):
@@ -41,34 +43,50 @@ class PooledBaseline(NamedTuple):
 
 def pooled_baselines(plan: Plan, table: Table) -> tuple[PooledBaseline, ...]:
     """Logistic regression and gradient boosting on the training rows of all clients, as seeds split them."""
+    measured: dict[str, list[dict[str, float]]] = {LOGISTIC: [], BOOSTING: [], MAJORITY: []}
+    for seed in _seeds(plan, table):
+        streams = plan.streams(seed)
+        rows = plan.assign(table, streams)
+        encoder = fit_encoder(table, rows.train, streams)
+        measured[MAJORITY].append(_answer_alike(table.label[rows.test]))
+        for name in (LOGISTIC, BOOSTING):
+            score = fit_pooled(name, table, rows.train, encoder)
+            if score is not None:
+                measured[name].append(_measure(score(rows.test), table, rows.test))
+    return tuple(
+        PooledBaseline(name, len(seeds), _means(seeds, COLUMNS)) for name, seeds in measured.items() if seeds
+    )
+
+
+def fit_pooled(name: str, table: Table, train: NDArray[np.int64], encoder: Encoder) -> Score | None:
+    """Fit logistic regression or gradient boosting on some rows; None where they have one label only.
+
+    Returns
+    -------
+    What gives the probability of label 1 of some rows of the table.
+    """
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
     from threadpoolctl import threadpool_limits
 
-    measured: dict[str, list[dict[str, float]]] = {LOGISTIC: [], BOOSTING: [], MAJORITY: []}
+    label = table.label[train]
+    if len(np.unique(label)) < 2:
+        return None
+    model: Any = LogisticRegression(max_iter=300)
+    if name == BOOSTING:
+        category = [0 < slots <= _MOST_CATEGORIES for slots in table.slots]
+        model = HistGradientBoostingClassifier(categorical_features=category, random_state=0)
+
+    def inputs(rows: NDArray[np.int64]) -> NDArray[Any]:
+        return table.features[rows] if name == BOOSTING else encoder.transform(table.features, rows)
+
+    def score(rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        with threadpool_limits(1):
+            return np.asarray(model.predict_proba(inputs(rows))[:, 1])
+
     with threadpool_limits(1):  # threads that wait for each other cost more than they save
-        for seed in _seeds(plan, table):
-            streams = plan.streams(seed)
-            rows = plan.assign(table, streams)
-            encoder = fit_encoder(table, rows.train, streams)
-            inputs = (encoder.transform(table.features, part) for part in (rows.train, rows.test))
-            columns = (table.features[part] for part in (rows.train, rows.test))
-            category = [0 < slots <= _MOST_CATEGORIES for slots in table.slots]
-            models = {
-                LOGISTIC: (LogisticRegression(max_iter=300), *inputs),
-                BOOSTING: (
-                    HistGradientBoostingClassifier(categorical_features=category, random_state=0),
-                    *columns,
-                ),
-            }
-            measured[MAJORITY].append(_answer_alike(table.label[rows.test]))
-            for name, (model, train, test) in models.items():
-                if len(np.unique(table.label[rows.train])) == 2:
-                    probability = model.fit(train, table.label[rows.train]).predict_proba(test)[:, 1]
-                    measured[name].append(_measure(probability, table, rows.test))
-    return tuple(
-        PooledBaseline(name, len(seeds), _means(seeds, COLUMNS)) for name, seeds in measured.items() if seeds
-    )
+        model.fit(inputs(train), label)
+    return score
 
 
 def _seeds(plan: Plan, table: Table) -> tuple[int, ...]:
