@@ -13,7 +13,8 @@ from pathlib import Path
 import pandas as pd
 
 from fairfate.studies.benchmark.measure import WHERE
-from fairfate.studies.benchmark.run import CLOCK, kept_file, machine, read_jobs, write_kept
+from fairfate.studies.benchmark.run import kept_file, machine, read_jobs, write_kept
+from fairfate.studies.pages import CLOCK
 
 
 def main() -> None:
