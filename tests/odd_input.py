@@ -179,7 +179,7 @@ TEXT TEXT
     ),
     *(
         f"benchmark --{name} TEXT --out bench --rounds 1 --data-dir /nowhere"
-        for name in ("methods", "plugin", "data", "partition", "encode", "seeds", "jobs")
+        for name in ("methods", "plugin", "data", "partition", "encode", "track", "seeds", "jobs")
     ),
 ]
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import builtins
+import importlib.util
 import io
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from rich.console import Console
@@ -22,6 +25,7 @@ from fairfate.engine.rules import Rule, decide_rows
 from fairfate.engine.simulate import simulate
 from fairfate.errors import InputError
 from fairfate.experiments.config import Config
+from fairfate.experiments.job import Job
 from fairfate.experiments.prepare import prepare
 from fairfate.experiments.store import Store
 from fairfate.fairness.individual import attribute_flip_rate, consistency, gower_neighbours
@@ -33,11 +37,30 @@ from fairfate.studies.benchmark import baselines, pictures
 from fairfate.studies.benchmark import findings as rule
 from fairfate.studies.benchmark import run as running
 from fairfate.studies.benchmark.baselines import BASELINES, CLIENT, POOLED, SERVER
-from fairfate.studies.benchmark.findings import Findings
+from fairfate.studies.benchmark.findings import Findings, Part
 from fairfate.studies.benchmark.measure import CELLS, COLUMNS, COUNTS, WHERE, Probe, run_methods
-from fairfate.studies.benchmark.methods import LEAD, METRICS, MOST_SETTINGS, REFERENCE, every, find
-from fairfate.studies.benchmark.page import bytes_sent, interactive, page, rank_of_lead, show, write_all
-from fairfate.studies.benchmark.run import Benchmark, benchmark, read_kept
+from fairfate.studies.benchmark.methods import (
+    AWARE,
+    BLIND,
+    LEADS,
+    METRICS,
+    MOST_SETTINGS,
+    REFERENCE,
+    TRACKS,
+    every,
+    find,
+)
+from fairfate.studies.benchmark.page import (
+    GUARDED,
+    LIFTED,
+    View,
+    bytes_sent,
+    interactive,
+    page,
+    show,
+    write_all,
+)
+from fairfate.studies.benchmark.run import Benchmark, benchmark, drop_sensitive, read_kept
 
 SMALL: dict[str, Any] = {
     "data": ["synthetic:rows=400"],
@@ -47,7 +70,8 @@ SMALL: dict[str, Any] = {
     "rounds": 3,
     "jobs": 1,
 }
-FEW = ["fedavg", REFERENCE, "fedmom", "fair_fate", LEAD]
+LEAD = LEADS[AWARE]
+FEW = ["fedavg", REFERENCE, "fedmom", "fair_fate", LEAD, LEADS[BLIND], "fedmom+average+common_threshold"]
 MINE = """
 from typing import Annotated
 from fairfate.strategies import ModelState, Range, Strategy, register, weighted_mean
@@ -84,7 +108,29 @@ def test_all_our_strategies_take_part_with_settings_of_their_own() -> None:
             assert 1 <= method.settings(metric) <= MOST_SETTINGS
     names = [method.name for method in every()]
     assert len(set(names)) == len(names)
-    assert {REFERENCE, LEAD} <= set(names)
+    assert {REFERENCE, *LEADS.values()} <= set(names)
+
+
+def test_each_trained_method_is_released_in_three_ways_for_its_own_metric() -> None:
+    names = {method.name: method for method in every()}
+    published = [method for method in every() if method.is_published]
+    assert len(published) >= 30
+    for method in published:
+        average, common = (
+            names[f"{method.name}{steps}"] for steps in ("+average", "+average+common_threshold")
+        )
+        bases = {spec.base for spec in method.specs}
+        assert {spec.base for spec in average.specs} == bases == {spec.base for spec in common.specs}
+        for spec in common.specs:
+            assert spec.base.metric in (None, spec.metric)
+        for metric in METRICS:
+            assert method.settings(metric) == average.settings(metric) == common.settings(metric)
+
+
+def test_no_method_of_the_blind_track_has_thresholds_for_each_group() -> None:
+    left = {method.name for method in every() if not method.is_in(BLIND)}
+    assert left == {method.name for method in every() if "+thresholds" in method.name}
+    assert all(method.is_in(AWARE) for method in every())
 
 
 def test_methods_are_found_by_name_and_others_by_their_text() -> None:
@@ -95,7 +141,7 @@ def test_methods_are_found_by_name_and_others_by_their_text() -> None:
         find(["fedmum"])
     with pytest.raises(InputError, match="named once each"):
         find(["fedmom", "fedmom"])
-    with pytest.raises(InputError, match="at most 16 settings"):
+    with pytest.raises(InputError, match="at most 8 settings"):
         find([f"fedmom:beta={'|'.join(str(k / 20) for k in range(17))}"])
 
 
@@ -112,22 +158,22 @@ def test_finished_work_is_not_run_again_and_the_rest_is(done: Benchmark) -> None
     assert again.ran == 0
     pd.testing.assert_frame_equal(again.rows, done.rows)
     more = benchmark(done.out, methods=["fedavg", "feddemon"], **SMALL)
-    assert more.ran == 4  # one method in each federation and seed
+    assert more.ran == 8  # one method in each federation, track and seed
     assert more.minutes >= done.minutes
 
 
 def test_results_do_not_depend_on_processes(tmp_path: Path, done: Benchmark) -> None:
     two = benchmark(tmp_path, methods=FEW, **{**SMALL, "jobs": 2})
-    mine = done.rows[done.rows["method"].isin(FEW)].drop(columns="seconds")
+    mine = done.rows[done.rows["method"].isin(FEW)]
     keys = [*WHERE, "method", "setting"]
     pd.testing.assert_frame_equal(
-        two.rows.drop(columns="seconds").sort_values(keys).reset_index(drop=True),
+        two.rows.sort_values(keys).reset_index(drop=True),
         mine.sort_values(keys).reset_index(drop=True),
     )
 
 
 def test_a_damaged_file_is_run_again(tmp_path: Path) -> None:
-    small = {**SMALL, "partitions": ["random"], "seeds": 1}
+    small = {**SMALL, "partitions": ["random"], "seeds": 1, "tracks": [AWARE]}
     first = benchmark(tmp_path, methods=["fedavg", REFERENCE], **small)
     (file,) = (tmp_path / "cells").iterdir()
     content = bytearray(file.read_bytes())
@@ -150,7 +196,7 @@ def test_no_damaged_number_is_read(done: Benchmark, tmp_path: Path) -> None:
 
 
 def test_rows_that_a_killed_call_left_twice_count_once(tmp_path: Path) -> None:
-    small = {**SMALL, "partitions": ["random"], "seeds": 1}
+    small = {**SMALL, "partitions": ["random"], "seeds": 1, "tracks": [BLIND]}
     first = benchmark(tmp_path, methods=["fedavg"], **small)
     (file,) = (tmp_path / "cells").iterdir()
     before = file.read_bytes()
@@ -168,6 +214,7 @@ def test_counts_are_of_all_rows_and_those_of_a_run(done: Benchmark) -> None:
     for split in ("validation", "test"):
         assert (rule.counts_of(done.rows, split).sum(axis=(1, 2, 3)) == 80).all()
     mine = done.rows[(done.rows["method"] == "fair_fate") & (done.rows["partition"] == "random")]
+    mine = mine[mine["track"] == AWARE]
     row = mine[(mine["metric"] == "eqo") & (mine["seed"] == 2)].iloc[0]
     found = run(
         data="synthetic:rows=400", partition="random", strategies=(row["setting"],), rounds=3, seeds=(2,)
@@ -178,6 +225,7 @@ def test_counts_are_of_all_rows_and_those_of_a_run(done: Benchmark) -> None:
 
 def test_each_client_alone_has_a_model_and_pooled_rows_are_one(done: Benchmark) -> None:
     here = done.rows[(done.rows["partition"] == "random") & (done.rows["seed"] == 1)]
+    here = here[here["track"] == BLIND]
     assert sorted(here[here["method"] == CLIENT]["part"]) == list(range(1, 11))
     assert len(here[here["method"] == POOLED]) == 1
     assert len(here[here["method"] == SERVER]) == 1
@@ -187,10 +235,63 @@ def test_fairlearn_reaches_what_it_promises_on_the_embedded_data(tmp_path: Path)
     small = {**SMALL, "data": ["synthetic:rows=2000"], "partitions": ["random"], "seeds": 1, "rounds": 20}
     found = benchmark(tmp_path, methods=[POOLED, *baselines.FAIRLEARN], **small)
     measured = rule.measured(found.rows)
-    plain = measured[measured["method"] == POOLED]["validation_sp"].iloc[0]
+    aware = measured[measured["track"] == AWARE]
+    plain = aware[aware["method"] == POOLED]["validation_sp"].iloc[0]
     for name in baselines.FAIRLEARN:
-        mine = measured[(measured["method"] == name) & (measured["metric"] == "sp")]
+        mine = aware[(aware["method"] == name) & (aware["metric"] == "sp")]
         assert mine["validation_sp"].max() > plain
+    blind = set(measured[measured["track"] == BLIND]["method"])
+    assert blind == {REFERENCE, POOLED, baselines.REDUCTION}
+
+
+def test_pooled_baselines_of_scikit_learn_are_those_of_a_run(tmp_path: Path) -> None:
+    from fairfate.experiments.baselines import pooled_baselines
+
+    small = {**SMALL, "partitions": ["random"], "seeds": 1, "tracks": [AWARE]}
+    found = benchmark(tmp_path, methods=[baselines.LOGISTIC, baselines.BOOSTING], **small)
+    measured = rule.measured(found.rows).set_index("method")["test_accuracy"]
+    plan, table = prepare(
+        Config(data="synthetic:rows=400", partition="random", strategies=("fedavg",), seeds=(1,))
+    )
+    logistic, boosting = pooled_baselines(plan, table)
+    assert measured[baselines.LOGISTIC] == pytest.approx(logistic.metrics["accuracy"], abs=6e-4)
+    assert measured[baselines.BOOSTING] == pytest.approx(boosting.metrics["accuracy"], abs=6e-4)
+
+
+def test_blind_jobs_are_those_of_a_run_without_the_sensitive_column(done: Benchmark, tmp_path: Path) -> None:
+    plan, table = prepare(
+        Config(data="synthetic:rows=400", partition="random", strategies=("fedavg",), seeds=(1,), rounds=3)
+    )
+    blind = drop_sensitive(table)
+    assert set(table.feature_names) - set(blind.feature_names) == set(table.sensitive)
+    assert blind.features.shape == (400, len(table.feature_names) - 1)
+    assert (blind.group == table.group).all()
+    rows = run_methods(plan, blind, 1, find(["fedmom"]), [])
+    kept = done.rows[(done.rows["method"] == "fedmom") & (done.rows["partition"] == "random")]
+    kept = kept[(kept["track"] == BLIND) & (kept["seed"] == 1)]
+    pd.testing.assert_frame_equal(
+        rows[list(COUNTS)], kept[list(COUNTS)].reset_index(drop=True), check_dtype=False
+    )
+    assert done.rows[done.rows["track"] == BLIND]["flip"].isna().all()
+    aware = done.rows[(done.rows["track"] == AWARE) & (done.rows["method"] == "fedavg")]
+    assert aware["flip"].notna().all()
+
+
+@pytest.mark.data
+def test_blind_table_is_the_one_that_is_read_without_the_sensitive_column(data_folder: Path) -> None:
+    usual = {"data": "compas", "data_dir": str(data_folder), "encode": "ordinal", "seeds": (1,)}
+    aware, read = (prepare(Config(**usual, drop=drop))[1] for drop in ((), ("race",)))
+    assert drop_sensitive(aware).checksum == read.checksum != aware.checksum
+
+
+def test_methods_that_no_track_allows_are_refused(tmp_path: Path) -> None:
+    blind = {**SMALL, "tracks": [BLIND]}
+    for name in (LEAD, baselines.OPTIMIZER):
+        with pytest.raises(InputError, match="methods must have one that a track allows"):
+            benchmark(tmp_path / "out", methods=[name], **blind)
+    with pytest.raises(InputError, match="unknown track 'seeing'"):
+        benchmark(tmp_path / "out", methods=["fedavg"], **{**SMALL, "tracks": ["seeing"]})
+    assert not (tmp_path / "out").exists()
 
 
 def test_without_fairlearn_its_baselines_say_what_to_install(
@@ -225,8 +326,15 @@ def test_data_that_cannot_be_read_are_refused_before_anything_is_run(people: Pat
 def made(method: str, seed: int, setting: str, metric: str = "", **counts: tuple[int, ...]) -> dict[str, Any]:
     """A row with counts on the validation and on the test rows."""
     row: dict[str, Any] = {
-        **{"encode": "ordinal", "dataset": "made", "partition": "random", "seed": seed, "method": method},
-        **{"setting": setting, "metric": metric, "part": 0, "code": "", "seconds": 1.0},
+        **{
+            "track": AWARE,
+            "encode": "ordinal",
+            "dataset": "made",
+            "partition": "random",
+            "seed": seed,
+            "method": method,
+        },
+        **{"setting": setting, "metric": metric, "part": 0, "code": ""},
         **{"consistency": 1.0, "flip": 0.0, "worst_sp": 0.5, "worst_eo": 0.5, "worst_eqo": 0.5},
     }
     for split in ("validation", "test"):
@@ -415,7 +523,9 @@ def test_rules_are_measured_at_each_client_and_not_the_plain_model() -> None:
     specs = plan.specs
     traces = simulate(federation, specs, model, plan.training, plan.setup(table), streams, last_only=True)
     probe = Probe(table, assignment.test, federation, model)
-    measured = probe.measure(np.stack([t.params for t in traces]), [t.rule for t in traces])
+    metrics = ["", "sp", "sp"]
+    measured = probe.measure(np.stack([t.params for t in traces]), [t.rule for t in traces], metrics)
+    assert ["worst_eo" in each for each in measured] == [True, False, False]
     assert len({each["worst_sp"] for each in measured}) == 3
     assert len({each["consistency"] for each in measured}) == 3
     for trace, each in zip(traces[1:], measured[1:], strict=True):
@@ -433,26 +543,33 @@ def test_rules_are_measured_at_each_client_and_not_the_plain_model() -> None:
 
 def test_kept_results_are_small_whole_and_of_enough_methods() -> None:
     rows, about = read_kept()
-    assert running.kept_file().stat().st_size < 5_000_000
-    ordinal = rows[rows["encode"] == "ordinal"]
-    assert ordinal["dataset"].nunique() == 4
-    assert ordinal["partition"].nunique() == 3
-    assert ordinal["seed"].nunique() == 10
-    held = ordinal.groupby(["dataset", "partition", "seed"])["method"].nunique()
-    wanted = {method.name for method in every()} | set(BASELINES)
-    assert set(ordinal["method"]) >= wanted
-    assert (held == held.max()).all()
+    assert running.kept_file().stat().st_size < 4_000_000
+    for track in TRACKS:
+        ordinal = rows[(rows["encode"] == "ordinal") & (rows["track"] == track)]
+        ordinal = ordinal[~ordinal["partition"].isin(rule.BIASED)]
+        assert ordinal["dataset"].nunique() == 4
+        assert ordinal["partition"].nunique() == 3
+        assert ordinal["seed"].nunique() == 10
+        held = ordinal.groupby(["dataset", "partition", "seed"])["method"].nunique()
+        wanted = {method.name for method in every() if method.is_in(track)}
+        wanted |= {name for name in BASELINES if track == AWARE or name not in baselines.NEED_GROUP}
+        assert set(ordinal["method"]) >= wanted
+        assert (held == held.max()).all()
     strategies = {name.partition("+")[0].partition(":")[0] for name in set(rows["method"]) - set(BASELINES)}
     assert len(strategies) >= 24
-    assert about["minutes"] <= 90
+    assert about["minutes"] <= 100
 
 
 @pytest.mark.parametrize(
-    ("dataset", "partition", "seed"),
-    [("compas", "random", 3), ("compas", "dirichlet:0.5", 7), ("law", "dirichlet:1", 1)],
+    ("dataset", "partition", "seed", "track"),
+    [
+        ("compas", "random", 3, AWARE),
+        ("compas", "dirichlet:0.5", 7, BLIND),
+        ("law", "dirichlet:1", 1, BLIND),
+    ],
 )
 def test_kept_results_are_what_is_computed_now(
-    data_folder: Path, dataset: str, partition: str, seed: int
+    data_folder: Path, dataset: str, partition: str, seed: int, track: str
 ) -> None:
     rows, about = read_kept()
     config = Config(
@@ -464,14 +581,12 @@ def test_kept_results_are_what_is_computed_now(
         seeds=(seed,),
     )
     plan, table = prepare(config)
-    from fairfate.experiments.job import Job
-
-    cell = Job.from_table(plan, seed, table)
-    assert running.select_kept(about, [cell]), "the benchmark must be run again"
-    names = ["fedavg", "fair_fate", "fairgrad", "fedfb", LEAD]
+    table = table if track == AWARE else drop_sensitive(table)
+    planned = running.Planned(Job.from_table(plan, seed, table), table, track)
+    assert running.select_kept(about, [planned]), "the benchmark must be run again"
+    names = ["fedavg", "fair_fate", "fairgrad+average+common_threshold", "fedfb", LEADS[track]]
     now = run_methods(plan, table, seed, find(names), [POOLED])
-    place = pd.DataFrame([running.job_columns(cell)])
-    then = rows.merge(place, on=list(WHERE))
+    then = rows.merge(pd.DataFrame([planned.columns]), on=list(WHERE))
     then = then[then["method"].isin([*names, POOLED])]
     keys = ["method", "setting", "part"]
     columns = [*keys, *COUNTS]
@@ -484,28 +599,62 @@ def test_kept_results_are_what_is_computed_now(
     assert np.allclose(
         then.sort_values(keys)[rates].astype(float),
         now.sort_values(keys)[rates].astype(float),
-        atol=1e-4,
+        atol=6e-4,
         equal_nan=True,
     )
+
+
+def test_a_table_of_results_is_read_as_it_was_written(tmp_path: Path, done: Benchmark) -> None:
+    file = tmp_path / "kept.parquet"
+    running.write_kept(file, done.rows, {"cells": []})
+    written = pq.read_table(file).to_pandas()
+    assert (written.groupby([*WHERE])["test_000"].nunique() == 1).all()  # all rows of a group and label
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(running, "kept_file", lambda: file)
+        pd.testing.assert_frame_equal(read_kept()[0], done.rows, check_dtype=False, atol=6e-4)
+
+
+def test_the_tool_keeps_the_results_of_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: Benchmark
+) -> None:
+    path = Path(__file__).parents[2] / "tools" / "keep_benchmark.py"
+    spec = importlib.util.spec_from_file_location("keep_benchmark", path)
+    assert spec is not None
+    assert spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    file = tmp_path / "kept.parquet"
+    for module in (tool, running):
+        monkeypatch.setattr(module, "kept_file", lambda: file)
+    monkeypatch.setattr("sys.argv", ["keep_benchmark.py", str(done.out), "--note", ", idle"])
+    tool.main()
+    rows, about = read_kept()
+    assert about["machine"].endswith(", idle")
+    assert set(rows["track"]) == set(TRACKS)
+    keys = [*WHERE, "method", "setting", "part"]
+    there = rows[rows["method"].isin(done.rows["method"])].sort_values(keys)
+    assert len(there) >= len(done.rows)
+    found = benchmark(tmp_path / "out", methods=["feddemon:beta0=0.5"], **SMALL)
+    assert found.kept >= len(done.rows)
 
 
 def test_only_the_users_own_method_is_run_against_what_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: Benchmark
 ) -> None:
-    from fairfate.experiments.job import Job
-
     cells = []
     for plan in done.plans:
-        table = prepare(plan.config)[1]
-        cells += [running.fingerprint(Job.from_table(plan, seed, table)) for seed in plan.config.seeds]
+        aware = prepare(plan.config)[1]
+        for table in (aware, drop_sensitive(aware)):
+            cells += [running.fingerprint(Job.from_table(plan, seed, table)) for seed in plan.config.seeds]
     file = tmp_path / "kept.parquet"
     running.write_kept(file, done.rows, {"cells": cells, "minutes": 1.0, "machine": "here"})
     monkeypatch.setattr(running, "kept_file", lambda: file)
     plugin = tmp_path / "mine.py"
     plugin.write_text(MINE)
     found = benchmark(tmp_path / "out", methods=["halved:strength=0.5|1"], plugins=[str(plugin)], **SMALL)
-    assert found.ran == 4
+    assert found.ran == 8
     assert set(found.rows["method"]) == {*FEW, CLIENT, POOLED, SERVER, "halved"}
+    assert set(found.rows["track"][found.rows["method"] == "halved"]) == set(TRACKS)
     mine = found.rows[found.rows["setting"] == "halved:strength=1"]
     plain = found.rows[found.rows["method"] == "fedavg"]
     keys = list(WHERE)
@@ -515,13 +664,13 @@ def test_only_the_users_own_method_is_run_against_what_is_kept(
     assert found.asked == ("halved",)
     text = page(found.findings)
     assert "| **`halved`** (yours) |" in text
-    assert (found.new, found.jobs) == (("halved",), 4)
+    assert (found.new, found.jobs) == (("halved",), 8)
     assert found.kept == len(done.rows)
     assert f"{len(found.rows) - found.kept:,} of {len(found.rows):,} results" in text
     check_is_marked(found.findings, "halved")
     plugin.write_text(MINE.replace("strength * step", "0 * step"))
     again = benchmark(tmp_path / "out", methods=["halved:strength=0.5|1"], plugins=[str(plugin)], **SMALL)
-    assert again.ran == 4, "another code is another method"
+    assert again.ran == 8, "another code is another method"
 
 
 def check_is_marked(found: Findings, own: str) -> None:
@@ -529,11 +678,11 @@ def check_is_marked(found: Findings, own: str) -> None:
     screen = io.StringIO()
     show(Console(file=screen, width=120), found)
     assert f"{own} (yours)" in screen.getvalue()
-    bars = pictures.ranks(found, found.encodings[0])
+    bars = pictures.ranks(found, found.parts[0])
     labels = {text.get_text(): text.get_fontweight() for text in bars.axes[0].get_yticklabels()}
     assert labels.pop(f"{own} (yours)") == "bold"
     assert set(labels.values()) == {"normal"}
-    (legend,) = pictures.tradeoffs(found, found.encodings[0]).legends
+    (legend,) = pictures.tradeoffs(found, found.parts[0]).legends
     assert f"{own} (yours)" in [text.get_text() for text in legend.get_texts()]
     assert f'"own": ["{own}"]' in interactive(found) or f'"own":["{own}"]' in interactive(found)
 
@@ -547,13 +696,14 @@ def test_other_training_is_not_compared_with_what_is_kept(tmp_path: Path) -> Non
 # --- what is said
 
 
-def part(*methods: tuple[str, tuple[int, ...]], minutes: float = 0.003) -> Findings:
+def part(*methods: tuple[str, tuple[int, ...]], minutes: float = 0.003, **where: str) -> Findings:
     """Two seeds of a made-up federation."""
     names = ((REFERENCE, UNFAIR), *methods)
-    rows = [made(name, seed, name, validation=of, test=of) for name, of in names for seed in (1, 2)]
+    rows = [made(name, seed, name, validation=of, test=of) | where for name, of in names for seed in (1, 2)]
     return Findings(frame(*rows), minutes, "here")
 
 
+ORDINAL = Part(AWARE, "ordinal")
 BETTER = (42, 8, 8, 42, 42, 8, 8, 42)
 """Accuracy 0.84 and all ratios 1."""
 LESS_FAIR = (43, 7, 13, 37, 37, 13, 7, 43)
@@ -562,9 +712,9 @@ LESS_FAIR = (43, 7, 13, 37, 37, 13, 7, 43)
 
 def test_a_part_of_the_benchmark_names_the_best_of_it_and_concludes_nothing() -> None:
     found = part((LEAD, LESS_FAIR), ("fair_fate", FAIR), ("fedavg", UNFAIR))
-    assert not found.is_whole("ordinal")
+    assert not found.is_whole(ORDINAL)
     text = page(found)
-    short = text[text.index("## In short") : text.index("## The leaderboard")]
+    short = text[text.index("## If decisions may use") : text.index("## What was measured")]
     assert "- `fair_fate`: the best mean rank" in short
     assert LEAD not in short
     assert "A part of the benchmark" in text
@@ -586,29 +736,113 @@ def test_a_benchmark_of_one_method_says_nothing_of_differences_between_ranks() -
     text = page(found)
     assert "Nemenyi" not in text
     assert "nan" not in text
-    assert pictures.ranks(found, "ordinal").axes[0].get_title(loc="left") == "All 1 methods"
+    assert pictures.ranks(found, ORDINAL).axes[0].get_title(loc="left") == "All 1 methods"
 
 
 def test_the_lead_has_the_best_rank_only_where_it_has() -> None:
     for other, said in ((BETTER, "It has the best rank"), (FAIR, "Its rank is number 2, after `fedmom`'s")):
         lead = FAIR if other == BETTER else LESS_FAIR
         found = part((LEAD, lead), ("fedmom", LESS_FAIR if other == BETTER else FAIR))
-        ranks, _, _ = found.ranks("ordinal")
-        assert rank_of_lead(found, ranks) == said
+        assert View(found, ORDINAL).rank_of_lead == said
 
 
 def test_stored_results_are_the_whole_benchmark_and_a_part_is_not() -> None:
     rows, _ = read_kept()
     whole = Findings(rows, 90, "")
-    assert whole.is_whole("ordinal")
-    assert not Findings(rows, 90, "", usual=False).is_whole("ordinal")
-    for name, value in (("dataset", "law"), ("partition", "random"), ("seed", 3), ("method", "fedmom")):
-        assert not Findings(rows[rows[name] != value], 90, "").is_whole("ordinal")
+    assert len(page(whole).split()) < 4000
+    for here in whole.main:
+        assert whole.is_whole(here)
+        assert not Findings(rows, 90, "", usual=False).is_whole(here)
+        for name, value in (("dataset", "law"), ("partition", "random"), ("seed", 3), ("method", "fedmom")):
+            assert not Findings(rows[rows[name] != value], 90, "").is_whole(here)
+
+
+@pytest.fixture
+def whole(monkeypatch: pytest.MonkeyPatch) -> Findings:
+    """A made-up benchmark that has all methods of a small world: two tracks, one encoding, three parts."""
+    names = {
+        **{"fedavg": UNFAIR, REFERENCE: UNFAIR, "fair_fate": ONE_ANSWER, GUARDED: LESS_FAIR},
+        **{LEADS[BLIND]: BETTER, f"{LEADS[BLIND]}:tuned": LESS_FAIR},
+        **{f"{name}+average+common_threshold": LESS_FAIR for name in LIFTED},
+        **{f"{name}+average": UNFAIR for name in LIFTED[1:]},
+        **dict.fromkeys([SERVER, POOLED, baselines.BOOSTING], UNFAIR),
+    }
+    rows = [
+        made(name, seed, name, validation=of, test=of)
+        | {"track": track, "dataset": dataset, "partition": partition, "encode": encoding}
+        for track in TRACKS
+        for name, of in {**names, **({LEAD: LESS_FAIR} if track == AWARE else {})}.items()
+        for dataset in ("compas", "law")
+        for partition, encoding in (("random", "ordinal"), ("biased:x", "ordinal"), ("random", "onehot"))
+        for seed in (1, 2)
+    ]
+    known = [method for method in every() if method.name in names or method.name == LEAD]
+    for name, value in (
+        *(("DATASETS", ("compas", "law")), ("PARTITIONS", ("random",)), ("BIASED", ("biased:x",))),
+        *(("SEEDS", 2), ("every", lambda: tuple(known))),
+    ):
+        monkeypatch.setattr(rule, name, value)
+    return Findings(frame(*rows), 75.0, "here")
+
+
+def test_whole_page_answers_by_track_and_praises_no_collapsed_model(whole: Findings) -> None:
+    assert whole.parts == [
+        *(Part(track, "ordinal") for track in TRACKS),
+        *(Part(track, "onehot") for track in TRACKS),
+        *(Part(track, "ordinal", biased=True) for track in TRACKS),
+    ]
+    assert [whole.is_whole(here) for here in whole.main] == [True, True]
+    text = page(whole)
+    aware = text[text.index("## If decisions may use") : text.index("## If no group is known")]
+    blind = text[text.index("## If no group is known") : text.index("## What was measured")]
+    assert f"**Start with `{LEAD}`.**" in aware
+    assert f"after `{LEADS[BLIND]}`'s" in aware
+    assert f"**Start with `{LEADS[BLIND]}`.**" in blind
+    assert "It has the best rank" in blind
+    assert LEAD not in blind
+    assert "on COMPAS" in blind.replace("On", "on")
+    assert "does not use the group" not in text
+    assert "## Biased partitions" in text
+    assert f"| blind | `{LEADS[BLIND]}` |" in text[text.index("## The effect of the encoder") :]
+    assert "nan" not in text.replace("Nan", "")
+    suits = text[text.index("## What suits") : text.index("## Baselines")]
+    lines = [line.split(" | ") for line in suits.splitlines() if line.startswith(("| aware", "| blind"))]
+    assert len(lines) == 6
+    for _, fairest, collapsed in lines:
+        assert "`fair_fate`" not in fairest
+        assert "`fair_fate` 100 %" in collapsed
+    assert len(text.split()) < 4000
+
+
+def test_another_method_is_named_where_it_is_fairer_at_matched_accuracy(whole: Findings) -> None:
+    found = part((LEADS[BLIND], LESS_FAIR), ("fedmom", BETTER), ("lost", ONE_ANSWER), track=BLIND)
+    blind = View(found, Part(BLIND, "ordinal"))
+    assert blind.fairer == [("fedmom", 3)]
+    assert {row["best"][0] for row in blind.against} == {"fedmom"}
+    variant = View(whole, Part(BLIND, "ordinal"))
+    assert f"{LEADS[BLIND]}:tuned" not in {row["best"][0] for row in variant.against}, "its own variant"
+
+
+def test_each_track_has_a_reference_and_a_lead_of_its_own() -> None:
+    rows = [
+        made(name, seed, name, validation=of, test=of) | {"track": track}
+        for track, base in ((AWARE, UNFAIR), (BLIND, ONE_ANSWER))
+        for name, of in ((REFERENCE, base), ("fedmom", FAIR), (LEADS[track], FAIR))
+        for seed in (1, 2)
+    ]
+    found = Findings(frame(*rows), 1.0, "")
+    board = found.board.set_index(["track", "method"])
+    assert board.loc[(AWARE, "fedmom"), "cost"] == pytest.approx(0.75 - 0.8)
+    assert board.loc[(BLIND, "fedmom"), "cost"] == pytest.approx(0.5 - 0.8)
+    for track in TRACKS:
+        cells = found.select_cells(Part(track, "ordinal")).set_index("method")
+        assert cells.loc[LEADS[track], "p"].isna().all()
+        assert cells.loc["fedmom", "p"].notna().all()
 
 
 def test_pictures_name_only_what_they_show_and_nothing_is_cut_off() -> None:
     found = part(("fair_fate", FAIR), (LEAD, LESS_FAIR))
-    figure = pictures.tradeoffs(found, "ordinal")
+    figure = pictures.tradeoffs(found, ORDINAL)
     (legend,) = figure.legends
     assert {text.get_text() for text in legend.get_texts()} == {REFERENCE, "fair_fate", LEAD}
     FigureCanvasAgg(figure).draw()
@@ -630,7 +864,9 @@ def test_everything_is_written_and_the_same_twice(done: Benchmark, tmp_path: Pat
     board = pd.read_csv(tmp_path / "a" / "leaderboard.csv")
     text = (tmp_path / "a" / "benchmark.md").read_text()
     for row in board[~board["method"].isin(BASELINES)].to_dict("records"):
-        assert f"| `{row['method']}` | {row['rank']:.1f} | {row['fairness']:.3f} |" in text
+        assert re.search(
+            rf"\| `{re.escape(row['method'])}` \| {row['rank']:.1f} \| {row['fairness']:.3f} ", text
+        )
 
 
 def test_the_command(fairfate: Callable[..., Outcome], tmp_path: Path) -> None:
@@ -652,7 +888,8 @@ def test_the_command(fairfate: Callable[..., Outcome], tmp_path: Path) -> None:
     assert outcome.code == 0, outcome.err
     assert "quartered (yours)" in outcome.out
     assert "Run now: 3 methods (" in outcome.out  # with the reference
-    assert "2 jobs." in outcome.out
+    assert "4 jobs." in outcome.out
+    assert "Track blind" in outcome.out
     assert "minutes" not in outcome.out
     assert "found/benchmark.html" in outcome.out
     assert (tmp_path / "found" / "benchmark.html").is_file()
@@ -662,6 +899,7 @@ def test_the_command(fairfate: Callable[..., Outcome], tmp_path: Path) -> None:
         (["--data", "nowhere"], "nowhere"),
         (["--partition", "diri"], "partition must be"),
         (["--encode", "hot"], "encode must be one of"),
+        (["--track", "seeing"], "unknown track 'seeing'"),
         (["--methods", "fedmom:beta=2"], "beta"),
     ):
         options = [*few[:2], *words] if words[0] != "--data" else words
@@ -681,6 +919,9 @@ def test_the_interactive_page(done: Benchmark, tmp_path: Path) -> None:
         there = opened.page
         names = there.locator("#table tbody th").all_inner_texts()
         assert set(names) == set(FEW)
+        there.get_by_label("Track").select_option(BLIND)
+        assert set(there.locator("#table tbody th").all_inner_texts()) == set(FEW) - {LEAD}
+        there.get_by_label("Track").select_option(AWARE)
         ranks = [float(text) for text in there.locator("#table tbody tr td:nth-child(2)").all_inner_texts()]
         assert ranks == sorted(ranks)
         there.get_by_label("baselines").check()
@@ -688,7 +929,8 @@ def test_the_interactive_page(done: Benchmark, tmp_path: Path) -> None:
         there.get_by_label("Metric").select_option("sp")
         there.get_by_label("Split").select_option("random")
         cell = done.findings.cells
-        cell = cell[(cell["goal"] == "sp") & (cell["partition"] == "random")].set_index("method")
+        cell = cell[(cell["goal"] == "sp") & (cell["partition"] == "random") & (cell["track"] == AWARE)]
+        cell = cell.set_index("method")
         for row in there.locator("#table tbody tr").all():
             name = row.locator("th").inner_text()
             shown = row.locator("td").nth(1).inner_text()

@@ -134,6 +134,10 @@ def benchmark(
     data: Annotated[Word, option("comma-separated (default: compas,adult,law,dutch)")] = None,
     partition: Annotated[Word, option("comma-separated (default: dirichlet:0.5,dirichlet:1,random)")] = None,
     encode: Annotated[Word, option("comma-separated, of ordinal,onehot (default: ordinal)")] = None,
+    track: Annotated[
+        Word,
+        option("aware: the group is an input and may decide; blind: neither; aware,blind (default: both)"),
+    ] = None,
     seeds: Annotated[str, option("N for the seeds 1..N, or a list (default: 10)")] = "10",
     rounds: Annotated[Whole, option("other than usual, to try something out", whole)] = None,
     jobs: Jobs = None,
@@ -145,7 +149,8 @@ def benchmark(
 ) -> None:
     """Tune and compare all methods of the field by one rule, or one of your own with them."""
     from fairfate.experiments.cluster import open_cluster
-    from fairfate.studies.benchmark.findings import DATASETS, PARTITIONS
+    from fairfate.studies.benchmark.findings import BIASED, DATASETS, PARTITIONS
+    from fairfate.studies.benchmark.methods import TRACKS
     from fairfate.studies.benchmark.page import duration, show, write_all
     from fairfate.studies.benchmark.run import benchmark as run_benchmark
 
@@ -155,7 +160,8 @@ def benchmark(
             methods=methods or (),
             plugins=plugins or (),
             data=_listed(data, DATASETS),
-            partitions=_listed(partition, PARTITIONS),
+            partitions=_listed(partition, PARTITIONS + BIASED),
+            tracks=_listed(track, TRACKS),
             encode=_listed(encode, ("ordinal",)),
             seeds=seeds,
             rounds=rounds,

@@ -13,10 +13,11 @@ from fairfate.engine.descent import as_client
 from fairfate.engine.recorder import Trace
 from fairfate.engine.simulate import simulate
 from fairfate.errors import InputError
+from fairfate.experiments import baselines
 from fairfate.experiments.plan import Plan
-from fairfate.fairness.metrics import Counts, Values
+from fairfate.fairness.metrics import Counts, Values, count
 from fairfate.federation.seeds import Streams
-from fairfate.federation.split import Federation
+from fairfate.federation.split import Federation, RowAssignment
 from fairfate.models.model import Models
 from fairfate.models.rows import ClientRows
 from fairfate.strategies import parse_spec
@@ -25,15 +26,20 @@ from fairfate.studies.benchmark.methods import METRICS
 SERVER, CLIENT, POOLED = "server_alone", "client_alone", "pooled"
 REDUCTION, OPTIMIZER = "pooled_exponentiated_gradient", "pooled_threshold_optimizer"
 POOLED_THRESHOLDS = "pooled+thresholds"
+LOGISTIC, BOOSTING = "pooled_logistic_regression", "pooled_gradient_boosting"
 BASELINES = {
     SERVER: "the server's validation rows alone, without a federation",
     CLIENT: "each client alone with its rows; the mean over clients",
     POOLED: "all clients' rows in one place",
-    POOLED_THRESHOLDS: "the same, with our thresholds from the server's rows",
-    OPTIMIZER: "the same, with fairlearn's ThresholdOptimizer (random decisions)",
+    LOGISTIC: "the same rows, scikit-learn's logistic regression",
+    BOOSTING: "the same rows, scikit-learn's gradient boosting",
+    POOLED_THRESHOLDS: "`pooled`, with our thresholds from the server's rows",
+    OPTIMIZER: "`pooled`, with fairlearn's ThresholdOptimizer (random decisions)",
     REDUCTION: "all clients' rows, logistic regression, fairlearn's ExponentiatedGradient (random decisions)",
 }
 FAIRLEARN = (OPTIMIZER, REDUCTION)
+NEED_GROUP = (POOLED_THRESHOLDS, OPTIMIZER)
+"""At decisions: these are in the aware track only."""
 
 
 class Baseline(NamedTuple):
@@ -50,7 +56,9 @@ class Baseline(NamedTuple):
     thresholds: Values | None = None
 
 
-def run(name: str, plan: Plan, table: Table, federation: Federation, seed: int) -> Iterator[Baseline]:
+def run(
+    name: str, plan: Plan, table: Table, federation: Federation, assignment: RowAssignment, seed: int
+) -> Iterator[Baseline]:
     """Train a baseline on one seed's rows. Passes over the rows are as many as in the federation."""
     if name == SERVER:
         alone = as_client(federation.validation)
@@ -65,12 +73,29 @@ def run(name: str, plan: Plan, table: Table, federation: Federation, seed: int) 
         together = _only(federation, pooled)
         if name == POOLED:
             yield from _trained(name, plan, table, together, seed, ["fedavg+average"])
+        elif name in _SCIKIT_LEARN:
+            yield from _fitted(name, table, federation, assignment)
         elif name == POOLED_THRESHOLDS:
             texts = [f"fedavg+average+thresholds:metric={metric}" for metric in METRICS]
             yield from _trained(name, plan, table, together, seed, texts)
         else:
             for setting, metric, validation, test in _ceiling(name, plan, table, together, seed):
                 yield Baseline(setting, metric, 0, validation, test)
+
+
+_SCIKIT_LEARN = {LOGISTIC: baselines.LOGISTIC, BOOSTING: baselines.BOOSTING}
+
+
+def _fitted(name: str, table: Table, federation: Federation, assignment: RowAssignment) -> Iterator[Baseline]:
+    """A model of scikit-learn on all clients' rows."""
+    score = baselines.fit_pooled(_SCIKIT_LEARN[name], table, assignment.train, federation.encoder)
+    if score is None:
+        return
+    validation, test = (
+        count(table.label[rows], score(rows) > 0.5, group=table.group[rows], groups=table.groups)
+        for rows in (assignment.validation, assignment.test)
+    )
+    yield Baseline(name, "", 0, validation, test)
 
 
 def _ceiling(

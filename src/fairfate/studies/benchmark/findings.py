@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,15 +20,40 @@ from fairfate.fairness.metrics import COLLAPSED, FAIRNESS, Counts, accuracy, bal
 from fairfate.fairness.selection import KEEP, TOLERANCE, keeps, on_front, select
 from fairfate.studies.benchmark.baselines import BASELINES, CLIENT, POOLED
 from fairfate.studies.benchmark.measure import CELLS, WHERE
-from fairfate.studies.benchmark.methods import LEAD, METRICS, REFERENCE, every
+from fairfate.studies.benchmark.methods import LEADS, METRICS, REFERENCE, TRACKS, every
 
 LEVEL = 0.05
 DATASETS = ("compas", "adult", "law", "dutch")
 PARTITIONS = ("dirichlet:0.5", "dirichlet:1", "random")
+BIASED: tuple[str, ...] = ()
+"""Partitions in which each client is biased in its own way; they are a part of their own."""
 SEEDS, ROUNDS = 10, 100
-CELL = ("encode", "dataset", "partition", "goal")
-"""The keys of a comparison: a federation and a metric."""
+CELL = ("track", "encode", "dataset", "partition", "goal")
+"""The keys of a comparison: a federation in a track, and a metric."""
 _SINGLE = ("consistency", "flip")
+
+
+class Part(NamedTuple):
+    """What is ranked together: a track and an encoding, on the usual partitions or on the biased ones."""
+
+    track: str
+    encode: str
+    biased: bool = False
+
+    @property
+    def slug(self) -> str:
+        """For the names of files and headings."""
+        return "-".join([self.track, self.encode, *(["biased"] if self.biased else [])])
+
+    @property
+    def lead(self) -> str:
+        """The method that we would deploy."""
+        return LEADS[self.track]
+
+    def select(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Its rows of a table."""
+        is_biased = frame["partition"].isin(BIASED) == self.biased
+        return frame[(frame["track"] == self.track) & (frame["encode"] == self.encode) & is_biased]
 
 
 def measured(rows: pd.DataFrame) -> pd.DataFrame:
@@ -91,7 +116,7 @@ def tune(rows: pd.DataFrame, tolerance: float = TOLERANCE, keep: float = KEEP) -
 
 
 def _reported(rows: pd.DataFrame, goal: str) -> pd.DataFrame:
-    kept = rows[[*WHERE, "method", "setting", "grid", "matched", "seconds", *_SINGLE]]
+    kept = rows[[*WHERE, "method", "setting", "grid", "matched", *_SINGLE]]
     return kept.assign(
         goal=goal,
         accuracy=rows["test_accuracy"],
@@ -121,7 +146,7 @@ def _compare_cell(
     methods = list(dict.fromkeys(here["method"]))
     values = {
         name: here.pivot(index="method", columns="seed", values=name).reindex(methods).to_numpy(dtype=float)
-        for name in ("accuracy", "skill", "mcc", "fairness", "worst", "consistency", "flip", "seconds")
+        for name in ("accuracy", "skill", "mcc", "fairness", "worst", "consistency", "flip")
     }
     matched = here.groupby("method")["matched"].mean().reindex(methods)
     index = methods.index(REFERENCE)
@@ -132,10 +157,11 @@ def _compare_cell(
     accuracy_mean, accuracy_low, accuracy_high = over_seeds(values["accuracy"])
     rank = _ranks(fairness, is_kept, np.array([name not in BASELINES for name in methods]))
     tests: dict[str, NDArray[Any]] = {}
-    if LEAD in methods:
-        lead = values["fairness"][methods.index(LEAD)]
+    lead_name = LEADS[about["track"]]
+    if lead_name in methods:
+        lead = values["fairness"][methods.index(lead_name)]
         against = paired(np.broadcast_to(lead, values["fairness"].shape), values["fairness"])
-        p = np.where([name == LEAD for name in methods], np.nan, against.p)
+        p = np.where([name == lead_name for name in methods], np.nan, against.p)
         tests = {
             "ahead": against.difference,
             "ahead_low": against.low,
@@ -158,7 +184,6 @@ def _compare_cell(
             "accuracy_high": accuracy_high[number],
             **{name: column[number] for name, column in means.items()},
             "collapsed": float((values["mcc"][number] < COLLAPSED).mean()),
-            "seconds": float(np.median(values["seconds"][number])),
             "keeps": bool(is_kept[number]),
             "matched": float(matched.iloc[number]),
             "rank": rank[number],
@@ -235,13 +260,13 @@ def front_area(points: NDArray[Any], low: float) -> float:
 
 
 def leaderboard(cells: pd.DataFrame, areas: pd.DataFrame) -> pd.DataFrame:
-    """All cells of an encoding together, the best mean rank first; baselines after the methods."""
+    """All cells of a part together, the best mean rank first; baselines after the methods."""
     from_reference = cells.join(
         cells[cells["method"] == REFERENCE].set_index(list(CELL))["accuracy"].rename("reference"),
         on=list(CELL),
     )
     from_reference["cost"] = from_reference["reference"] - from_reference["accuracy"]
-    grouped = from_reference.groupby(["encode", "method"], sort=False)
+    grouped = from_reference.groupby("method", sort=False)
     board = grouped.agg(
         rank=("rank", "mean"),
         cells=("keeps", "size"),
@@ -253,10 +278,9 @@ def leaderboard(cells: pd.DataFrame, areas: pd.DataFrame) -> pd.DataFrame:
         worst=("worst", "mean"),
         consistency=("consistency", "mean"),
         flip=("flip", "mean"),
-        seconds=("seconds", "mean"),
     )
-    board["area"] = areas.groupby(["encode", "method"])["area"].mean()
-    return board.reset_index().sort_values(["encode", "rank", "fairness"], ascending=[True, True, False])
+    board["area"] = areas.groupby("method")["area"].mean()
+    return board.reset_index().sort_values(["rank", "fairness"], ascending=[True, False], ignore_index=True)
 
 
 def critical_difference(methods: int, cells: int) -> float:
@@ -271,9 +295,9 @@ def critical_difference(methods: int, cells: int) -> float:
     return float(q * np.sqrt(methods * (methods + 1) / (6 * cells)))
 
 
-def mean_ranks(cells: pd.DataFrame, encode: str) -> pd.DataFrame:
+def mean_ranks(cells: pd.DataFrame) -> pd.DataFrame:
     """(dataset and split, method) ranks, the mean over the goals: what the critical difference is about."""
-    ranked = cells[(cells["encode"] == encode) & ~cells["method"].isin(BASELINES)]
+    ranked = cells[~cells["method"].isin(BASELINES)]
     return ranked.pivot_table(index=["dataset", "partition"], columns="method", values="rank", sort=False)
 
 
@@ -308,19 +332,43 @@ class Findings:
         return compare(self.tuned)
 
     @cached_property
-    def board(self) -> pd.DataFrame:
-        """All cells together."""
-        return leaderboard(self.cells, hypervolumes(self.measured))
+    def areas(self) -> pd.DataFrame:
+        """The area under the front of each method."""
+        return hypervolumes(self.measured)
 
-    def ranked(self, encode: str) -> pd.DataFrame:
-        """The leaderboard of one encoding without the baselines, the best first."""
-        board = self.board[(self.board["encode"] == encode) & ~self.board["method"].isin(BASELINES)]
-        return board.reset_index(drop=True)
+    @cached_property
+    def board(self) -> pd.DataFrame:
+        """The leaderboards of all parts, one after the other."""
+        boards = [
+            leaderboard(part.select(self.cells), part.select(self.areas)).assign(**part._asdict())
+            for part in self.parts
+        ]
+        return pd.concat(boards, ignore_index=True)[[*Part._fields, *boards[0].columns.drop([*Part._fields])]]
+
+    def ranked(self, part: Part) -> pd.DataFrame:
+        """The leaderboard of a part without the baselines, the best first."""
+        board = self.board
+        is_own = (board[list(Part._fields)] == list(part)).all(axis=1)
+        return board[is_own & ~board["method"].isin(BASELINES)].reset_index(drop=True)
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        """What is ranked together: ordinal codes first, and usual partitions."""
+        keys = zip(self.rows["track"], self.rows["encode"], self.rows["partition"].isin(BIASED), strict=True)
+        parts = {Part(track, encode, bool(biased)) for track, encode, biased in keys}
+        order = ("ordinal", *sorted({part.encode for part in parts} - {"ordinal"}))
+        return sorted(parts, key=lambda p: (p.biased, order.index(p.encode), TRACKS.index(p.track)))
+
+    @property
+    def main(self) -> list[Part]:
+        """The parts of the first encoding, on the usual partitions if there are such: one for each track."""
+        first = self.parts[0]
+        return [part for part in self.parts if part[1:] == first[1:]]
 
     @property
     def encodings(self) -> list[str]:
         """Ordinal codes first."""
-        return sorted(self.rows["encode"].unique(), key=lambda name: (name != "ordinal", name))
+        return list(dict.fromkeys(part.encode for part in self.parts))
 
     @property
     def methods(self) -> list[str]:
@@ -336,11 +384,11 @@ class Findings:
         """A method's name, marked if it is the user's."""
         return f"{method} (yours)" if method in self.own else method
 
-    def is_whole(self, encode: str) -> bool:
+    def is_whole(self, part: Part) -> bool:
         """Whether all methods were run on all federations and seeds, so that conclusions may be drawn."""
-        rows = self.rows[self.rows["encode"] == encode]
-        methods = {method.name for method in every()}
-        federations = set(itertools.product(DATASETS, PARTITIONS))
+        rows = part.select(self.rows)
+        methods = {method.name for method in every() if method.is_in(part.track)}
+        federations = set(itertools.product(DATASETS, BIASED if part.biased else PARTITIONS))
         there = set(zip(rows["dataset"], rows["partition"], strict=True))
         whole = methods <= set(rows["method"]) and federations == there and self.usual
         return whole and rows["seed"].nunique() >= SEEDS
@@ -352,32 +400,35 @@ class Findings:
         released = self.rows["setting"].str.contains(r"\+(?:average|thresholds)", regex=True)
         return int((alone | ~released).sum())
 
-    def at_tolerance(self, encode: str, tolerance: float) -> pd.DataFrame:
+    def at_tolerance(self, part: Part, tolerance: float) -> pd.DataFrame:
         """Mean ranks and cells kept where another loss of accuracy is allowed, the best first."""
-        rows = self.measured[self.measured["encode"] == encode]
-        cells = compare(tune(rows, tolerance), tolerance)
+        cells = compare(tune(part.select(self.measured), tolerance), tolerance)
         cells = cells[~cells["method"].isin(BASELINES)]
         means = cells.groupby("method").agg(rank=("rank", "mean"), keeps=("keeps", "sum"))
         return means.sort_values("rank")
 
-    def select_cells(self, encode: str) -> pd.DataFrame:
-        """The cells of one encoding."""
-        return self.cells[self.cells["encode"] == encode]
+    def select_cells(self, part: Part) -> pd.DataFrame:
+        """The cells of a part."""
+        return part.select(self.cells)
 
-    def ranks(self, encode: str) -> tuple[pd.Series[float], float, int]:
+    def ranks(self, part: Part) -> tuple[pd.Series[float], float, int]:
         """Mean ranks, how far they must be apart, and over how many federations."""
-        ranks = mean_ranks(self.cells, encode)
+        ranks = mean_ranks(self.select_cells(part))
         return ranks.mean().sort_values(), critical_difference(ranks.shape[1], len(ranks)), len(ranks)
 
-    def lead(self, encode: str) -> pd.DataFrame:
-        """In each cell, the lead beside the fairest other method that keeps accuracy and skill."""
+    def lead(self, part: Part) -> pd.DataFrame:
+        """In each cell, the lead beside the fairest other method that keeps accuracy and skill.
+
+        Without the lead's own variants: another tolerance is no other method.
+        """
         rows = []
-        for cell, here in self.select_cells(encode).groupby(list(CELL), sort=False):
-            if LEAD not in set(here["method"]):
+        for cell, here in self.select_cells(part).groupby(list(CELL), sort=False):
+            if part.lead not in set(here["method"]):
                 continue
-            own = here[here["method"] == LEAD].iloc[0]
-            rivals = here[here["keeps"] & ~here["method"].isin([LEAD, *BASELINES])]
-            best = rivals.sort_values("fairness", ascending=False).iloc[0]
+            own = here[here["method"] == part.lead].iloc[0]
+            is_other = ~here["method"].str.startswith(part.lead) & ~here["method"].isin(BASELINES)
+            rivals = here[here["keeps"] & is_other].sort_values("fairness", ascending=False)
+            best = rivals.iloc[0]
             beaten = rivals[(rivals["p"] < LEVEL) & (rivals["ahead"] > 0)]
             ahead_of_us = rivals[(rivals["p"] < LEVEL) & (rivals["ahead"] < 0)]
             rows.append(
@@ -396,15 +447,16 @@ class Findings:
                     "high": best["ahead_high"],
                     "p": best["p"],
                     "rivals": len(rivals),
+                    "fairer": tuple(rivals["method"][rivals["ahead"] < 0]),
                     "beaten": len(beaten),
                     "ahead_of_us": ", ".join(ahead_of_us["method"]),
                 }
             )
         return pd.DataFrame(rows)
 
-    def mean_of(self, method: str, column: str, encode: str, **where: str) -> float:
+    def mean_of(self, method: str, column: str, part: Part, **where: str) -> float:
         """A method's mean over cells."""
-        cells = self.select_cells(encode)
+        cells = self.select_cells(part)
         cells = cells[cells["method"] == method]
         for name, value in where.items():
             cells = cells[cells[name] == value]
@@ -414,6 +466,6 @@ class Findings:
     def settings(self) -> pd.DataFrame:
         """Each setting's mean accuracy and fairness over the seeds, for the page's fronts."""
         rows = self.measured[~self.measured["method"].isin(BASELINES)]
-        keys = ["encode", "dataset", "partition", "method", "setting", "metric"]
+        keys = ["track", "encode", "dataset", "partition", "method", "setting", "metric"]
         columns = ["test_accuracy", *(f"test_{name}" for name in METRICS)]
         return rows.groupby(keys, sort=False)[columns].mean().reset_index().round(4)

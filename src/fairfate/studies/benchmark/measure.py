@@ -5,7 +5,6 @@ Beside its counts, a released model is measured at each client and for individua
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -24,7 +23,6 @@ from fairfate.federation.seeds import Streams
 from fairfate.federation.split import Federation, assign_rows, encode
 from fairfate.models.model import Model, Models
 from fairfate.models.rows import PackedRows
-from fairfate.strategies import THRESHOLDS
 from fairfate.studies.benchmark import baselines
 from fairfate.studies.benchmark.methods import METRICS, Method
 
@@ -32,10 +30,10 @@ WORST = tuple(f"worst_{metric}" for metric in METRICS)
 CELLS = tuple(f"{g}{y}{p}" for g in (0, 1) for y in (0, 1) for p in (0, 1))
 COUNTS = tuple(f"{split}_{cell}" for split in ("validation", "test") for cell in CELLS)
 """Rows by group, label and prediction."""
-COLUMNS = ("method", "setting", "metric", "part", "code", *COUNTS, *WORST, "consistency", "flip", "seconds")
+COLUMNS = ("method", "setting", "metric", "part", "code", *COUNTS, *WORST, "consistency", "flip")
 
-WHERE = ("encode", "dataset", "partition", "seed")
-"""The columns that identify one seed of a federation."""
+WHERE = ("track", "encode", "dataset", "partition", "seed")
+"""The columns that identify one seed of a federation in a track."""
 LEAST_ROWS = 20
 """Of each group (and label, where the metric asks) that a client must have to be measured."""
 
@@ -57,10 +55,12 @@ def run_methods(
     rows: list[dict[str, Any]] = []
     for family in _families(methods):
         specs = list(dict.fromkeys(spec for method in family for spec in method.specs))
-        start = time.process_time()
         traces = simulate(federation, specs, model, plan.training, plan.setup(table), streams, last_only=True)
-        seconds = (time.process_time() - start) / len({spec.base for spec in specs})
-        measured = probe.measure(np.stack([trace.params for trace in traces]), [t.rule for t in traces])
+        measured = probe.measure(
+            np.stack([trace.params for trace in traces]),
+            [trace.rule for trace in traces],
+            [spec.metric or "" for spec in specs],
+        )
         values = {
             spec: {**_counted(trace.validation[-1], trace.test[-1]), **probed}
             for spec, trace, probed in zip(specs, traces, measured, strict=True)
@@ -68,29 +68,26 @@ def run_methods(
         for method in family:
             for spec in method.specs:
                 about = {"method": method.name, "setting": spec.text, "metric": spec.metric or "", "part": 0}
-                rows.append({**about, "code": spec.code, **values[spec], "seconds": seconds})
+                rows.append({**about, "code": spec.code, **values[spec]})
             on_method(len(method.specs))
     for name in alone:
-        start = time.process_time()
-        trained = list(baselines.run(name, plan, table, federation, seed))
-        seconds = (time.process_time() - start) / max(len(trained), 1)
-        for base in trained:
+        for base in baselines.run(name, plan, table, federation, assignment, seed):
             about = {"method": name, "setting": base.setting, "metric": base.metric, "part": base.part}
             probed = (
-                [{}] if base.params is None else probe.measure(base.params[None], [Rule(base.thresholds)])
+                [{}]
+                if base.params is None
+                else probe.measure(base.params[None], [Rule(base.thresholds)], [base.metric])
             )
-            counted = _counted(base.validation, base.test)
-            rows.append({**about, "code": "", **counted, **probed[0], "seconds": seconds})
+            rows.append({**about, "code": "", **_counted(base.validation, base.test), **probed[0]})
         on_method(1)
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def _families(methods: Sequence[Method]) -> list[list[Method]]:
-    """Group methods that train the same models; thresholds are timed apart."""
-    families: dict[tuple[str, bool], list[Method]] = {}
+    """Group methods that train the same models."""
+    families: dict[str, list[Method]] = {}
     for method in methods:
-        first = method.specs[0]
-        families.setdefault((first.name, first.step(THRESHOLDS) is not None), []).append(method)
+        families.setdefault(method.specs[0].name, []).append(method)
     return list(families.values())
 
 
@@ -106,12 +103,19 @@ class Probe:
         self.federation, self.model = federation, model
         self._individual = IndividualRows(table, test, federation.test, federation.encoder)
 
-    def measure(self, models: Models, rules: Sequence[Rule]) -> list[dict[str, Any]]:
-        """For each model, fairness at the client where it is least fair, and individual fairness."""
+    def measure(self, models: Models, rules: Sequence[Rule], metrics: Sequence[str]) -> list[dict[str, Any]]:
+        """For each model, fairness at the client where it is least fair, and individual fairness.
+
+        A model that is for one metric is measured by that one at clients; "" is for all.
+        """
         worst = self.worst(models, rules)
         return [
             {
-                **{f"worst_{name}": values[number] for name, values in worst.items()},
+                **{
+                    f"worst_{name}": values[number]
+                    for name, values in worst.items()
+                    if metrics[number] in ("", name)
+                },
                 **self.individual(models[number], rules[number]),
             }
             for number in range(len(models))

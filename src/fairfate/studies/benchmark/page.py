@@ -5,7 +5,7 @@ The text is in the templates beside this module, which fills them with values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +21,9 @@ from fairfate.report.page import asset, json_script
 from fairfate.storage import write_bytes
 from fairfate.strategies import TILT, Need, Setup, Spec
 from fairfate.strategies.steps import asked_bins, asks_clients, is_distilled
-from fairfate.studies.benchmark.baselines import BASELINES, CLIENT, POOLED, SERVER
-from fairfate.studies.benchmark.findings import CELL, DATASETS, LEVEL, ROUNDS, Findings
-from fairfate.studies.benchmark.methods import LEAD, METRICS, MOST_SETTINGS, REFERENCE, every
+from fairfate.studies.benchmark.baselines import BASELINES, BOOSTING, CLIENT, POOLED, SERVER
+from fairfate.studies.benchmark.findings import CELL, DATASETS, LEVEL, ROUNDS, Findings, Part
+from fairfate.studies.benchmark.methods import LEADS, METRICS, MOST_SETTINGS, REFERENCE, every
 from fairfate.studies.benchmark.pictures import GOALS, write_pictures
 from fairfate.studies.pages import render
 
@@ -35,13 +35,15 @@ IMAGES = "images"
 PARAMETERS = 161
 """Of the paper's model on Adult, for the column of bytes."""
 GUARDED = "fair_fate:min_mcc=0.05,keep=0.8"
-_ON_SCREEN = 15
+LIFTED = ("fedavg", "prejudice", "fedfb", "fairgrad", "dual_reweighing")
+"""Strategies whose gain by a common threshold the page names."""
+_ON_PAGE, _ON_SCREEN = 7, 15
 _FLOAT, _DOUBLE = 4, 8
 _SUMS = 8
 """Numbers for each group that a client reports: of both labels, rows, rows accepted, probability, loss."""
-_DIGITS = {"seconds": 3, "rank": 2}
+_DIGITS = {"rank": 2, "worst": 3, "consistency": 3, "flip": 3, "collapsed": 2}
 _CONSTANTS: dict[str, Any] = {
-    **{"BASELINES": BASELINES, "CLIENT": CLIENT, "POOLED": POOLED, "SERVER": SERVER, "LEAD": LEAD},
+    **{"BASELINES": BASELINES, "CLIENT": CLIENT, "POOLED": POOLED, "SERVER": SERVER, "BOOSTING": BOOSTING},
     **{"REFERENCE": REFERENCE, "GUARDED": GUARDED, "METRICS": METRICS, "ROUNDS": ROUNDS, "LEVEL": LEVEL},
     **{"TOLERANCE": TOLERANCE, "KEEP": KEEP, "MOST_SETTINGS": MOST_SETTINGS, "PARAMETERS": PARAMETERS},
 }
@@ -59,133 +61,170 @@ def write_all(folder: Path, findings: Findings) -> Path:
 
 def page(findings: Findings, images: str = "images/benchmark", interactive: str = "benchmark.html") -> str:
     """The page to read; pictures are beside it."""
-    encode = findings.encodings[0]
-    cells, rows = findings.select_cells(encode), findings.rows
-    ranks, distance, federations = findings.ranks(encode)
-    board = findings.ranked(encode).assign(position=lambda frame: frame.index + 1)
-    lead, whole = findings.lead(encode), findings.is_whole(encode)
-
-    def mean(method: str, column: str, **where: str) -> float:
-        return findings.mean_of(method, column, encode, **where)
-
-    def kept_in(method: str) -> int:
-        return int(cells[cells["method"] == method]["keeps"].sum())
-
+    rows = findings.rows
+    views = [View(findings, part) for part in findings.main]
     text = render(
         "benchmark",
         "page.md.j2",
         findings=findings,
-        whole=whole,
+        whole=all(view.whole for view in views),
+        views=views,
+        biased=[View(findings, part) for part in findings.parts if part.biased],
         images=images,
         interactive=interactive,
-        encode=encode,
-        mean=mean,
-        kept_in=kept_in,
-        parts=_parts(rows, findings.encodings),
-        variants=sum(
-            not name.endswith("+average") and "+thresholds" not in name for name in findings.methods
-        ),
+        coverage=_coverage(findings),
+        variants=sum(method.is_published for method in every()),
         baselines=[name for name in BASELINES if name in set(rows["method"])],
-        baseline_rows=[
-            name for name in (*BASELINES, "fedavg", REFERENCE, LEAD) if name in set(cells["method"])
-        ],
+        baseline_rows=list(dict.fromkeys(name for view in views for name in view.baselines)),
         datasets=list(dict.fromkeys(rows["dataset"])),
         usual_datasets=set(rows["dataset"]) == set(DATASETS),
         usual_clients=findings.usual and not set(rows["dataset"]) - set(DATASETS),
         now=len(rows) - findings.kept,
         took=duration(findings.minutes),
-        splits=list(dict.fromkeys(cells["partition"])),
-        board=list(board.itertuples()),
-        ranks=ranks,
-        distance=distance,
-        federations=federations,
-        near=[name for name in ranks.index if ranks[name] <= ranks.iloc[0] + distance],
-        lead=lead,
-        total=len(lead),
-        behind=int((lead["ahead_of_us"] != "").sum()) if len(lead) else 0,
-        surely=int(((lead["p"] < LEVEL) & (lead["ahead"] > 0)).sum()) if len(lead) else 0,
-        suited=[_suited(cells, goal) for goal in METRICS],
-        encodings=_encodings(findings),
-        costs=_costs(findings, encode),
-        **(_conclusions(findings, encode, ranks) if whole else {}),
+        encodings=[table for view in views if (table := _encodings(findings, view.part.track))],
+        costs=_costs(findings),
         **_CONSTANTS,
     )
     return f"{text}\n"
 
 
-def _parts(rows: pd.DataFrame, encodings: Sequence[str]) -> list[dict[str, Any]]:
-    """How many federations and seeds there are of each encoding."""
+class View:
+    """What the page says of a part."""
+
+    def __init__(self, findings: Findings, part: Part) -> None:
+        self.findings, self.part, self.track = findings, part, part.track
+        self.cells = findings.select_cells(part)
+        self.ranks, self.distance, self.federations = findings.ranks(part)
+        self.whole = findings.is_whole(part)
+        board = findings.ranked(part)
+        self.board: list[Any] = list(board.assign(position=board.index + 1).itertuples())
+        asked = {*findings.asked, *findings.own, "fedavg", REFERENCE, "fair_fate", GUARDED, part.lead}
+        few = len(self.board) <= _ON_SCREEN
+        self.shown = [row for row in self.board if few or row.position <= _ON_PAGE or row.method in asked]
+        self.comparison = findings.lead(part)
+        self.total = len(self.comparison)
+        self.splits = list(dict.fromkeys(self.cells["partition"]))
+
+    def mean(self, method: str, column: str, **where: str) -> float:
+        """A method's mean over cells."""
+        return self.findings.mean_of(method, column, self.part, **where)
+
+    def kept_in(self, method: str) -> int:
+        """In how many cells a method keeps accuracy and skill."""
+        return int(self.cells[self.cells["method"] == method]["keeps"].sum())
+
+    @property
+    def near(self) -> list[str]:
+        """The methods whose rank does not differ significantly from the best."""
+        ranks = self.ranks
+        return [str(name) for name in ranks.index if ranks[name] <= ranks.iloc[0] + self.distance]
+
+    @property
+    def behind(self) -> int:
+        """In how many cells another method is significantly fairer than the lead."""
+        return int((self.comparison["ahead_of_us"] != "").sum())
+
+    @property
+    def sure(self) -> int:
+        """In how many cells the lead is significantly fairer than the best other."""
+        return int(((self.comparison["p"] < LEVEL) & (self.comparison["ahead"] > 0)).sum())
+
+    @property
+    def rank_of_lead(self) -> str:
+        """Whether the lead is the best by mean rank, and if not, its rank and the best method."""
+        position, best = list(self.ranks.index).index(self.part.lead) + 1, str(self.ranks.index[0])
+        if position == 1:
+            return "It has the best rank"
+        name = f"**`{best}`** (yours)" if best in self.findings.own else f"`{best}`"
+        return f"Its rank is number {position}, after {name}'s"
+
+    @property
+    def against(self) -> list[dict[str, Any]]:
+        """The lead against the others on each dataset, for each metric: its splits together."""
+        keys = ["dataset", "goal"]
+        return [
+            {"dataset": dataset, "goal": goal, "splits": len(here)}
+            | self._compare(here, str(dataset), str(goal))
+            for (dataset, goal), here in self.comparison.groupby(keys, sort=False)
+        ]
+
+    def _compare(self, here: pd.DataFrame, dataset: str, goal: str) -> dict[str, Any]:
+        fairer = Counter(method for methods in here["fairer"] for method in methods)
+        sure = sorted({name for names in here["ahead_of_us"] for name in names.split(", ") if name})
+        cells = self.cells[(self.cells["dataset"] == dataset) & (self.cells["goal"] == goal)]
+        rivals = cells[~cells["method"].isin(BASELINES) & ~cells["method"].str.startswith(self.part.lead)]
+        means = rivals.groupby("method").agg(
+            fairness=("fairness", "mean"), accuracy=("accuracy", "mean"), keeps=("keeps", "all")
+        )
+        best = means[means["keeps"]].sort_values("fairness", ascending=False).head(1)
+        return {
+            **{name: here[name].mean() for name in ("fairness", "accuracy", "mcc")},
+            "keeps": int(here["keeps"].sum()),
+            "best": None if best.empty else (str(best.index[0]), *best.iloc[0][["fairness", "accuracy"]]),
+            "beaten": int(here["beaten"].sum()),
+            "rivals": int(here["rivals"].sum()),
+            "fairer": fairer.most_common(),
+            "sure": sure,
+        }
+
+    @property
+    def fairer(self) -> list[tuple[str, int]]:
+        """The methods that are fairer than the lead and keep accuracy and skill, and in how many cells."""
+        return self.fairer_on(*dict.fromkeys(self.comparison["dataset"]))
+
+    def fairer_on(self, *datasets: str) -> list[tuple[str, int]]:
+        """The same on some datasets."""
+        here = self.comparison[self.comparison["dataset"].isin(datasets)]
+        return Counter(name for names in here["fairer"] for name in names).most_common()
+
+    @property
+    def suited(self) -> list[dict[str, Any]]:
+        """For each metric, the fairest methods that keep everywhere, and those that collapse most often."""
+        return [_suited(self.cells, goal) for goal in METRICS]
+
+    @property
+    def tolerances(self) -> list[dict[str, Any]]:
+        """The best methods where more or less accuracy may be given up."""
+        return [
+            {"tolerance": tolerance, "ranks": self.findings.at_tolerance(self.part, tolerance)}
+            for tolerance in (0.01, TOLERANCE, 0.03)
+        ]
+
+    @property
+    def least(self) -> float:
+        """The least difference that the paired test finds significant, in standard deviations over seeds."""
+        rivals = int(self.cells.groupby(list(CELL)).size().max()) - 1
+        return least_sure_difference(int(self.cells["seeds"].max()), rivals)
+
+    @property
+    def baselines(self) -> list[str]:
+        """Those that were run, and methods to compare them with."""
+        names = (*BASELINES, "fedavg", REFERENCE, self.part.lead)
+        return [name for name in names if name in set(self.cells["method"])]
+
+    @property
+    def lifted(self) -> list[tuple[str, float, float]]:
+        """What a common threshold does for some strategies: fairness without and with it."""
+        pairs = [(name, f"{name}+average", f"{name}+average+common_threshold") for name in LIFTED]
+        return [
+            (name, self.mean(plain, "fairness"), self.mean(step, "fairness")) for name, plain, step in pairs
+        ]
+
+    @property
+    def fair_fate(self) -> pd.Series[float]:
+        """The accuracy that FAIR-FATE loses against FedAvg, in each cell."""
+        accuracy = self.cells.pivot_table(index=list(CELL), columns="method", values="accuracy")
+        return (accuracy["fedavg"] - accuracy["fair_fate"]).dropna()
+
+
+def _coverage(findings: Findings) -> list[dict[str, Any]]:
+    """How many federations and seeds there are of each part."""
     parts = []
-    for encode in encodings:
-        own = rows[rows["encode"] == encode]
-        federations = len(own[["dataset", "partition"]].drop_duplicates())
-        parts.append({"encode": encode, "federations": federations, "seeds": own["seed"].nunique()})
+    for part in findings.parts:
+        rows = part.select(findings.rows)
+        federations = len(rows[["dataset", "partition"]].drop_duplicates())
+        parts.append({"part": part, "federations": federations, "seeds": rows["seed"].nunique()})
     return parts
-
-
-def _conclusions(findings: Findings, encode: str, ranks: pd.Series[float]) -> dict[str, Any]:
-    """Conclusions of the whole benchmark: the best methods, and how much they depend on the rule."""
-    cells = findings.select_cells(encode)
-    rank = cells.groupby("method")["rank"].mean()
-    seeds, rivals = int(cells["seeds"].max()), int(cells.groupby(list(CELL)).size().max()) - 1
-    areas = findings.ranked(encode).set_index("method")["area"].dropna().sort_values(ascending=False)
-    others_lead = len(areas) and areas.index[0] != LEAD and LEAD in areas.index
-    tolerances = [
-        {"tolerance": tolerance, "ranks": findings.at_tolerance(encode, tolerance)}
-        for tolerance in (0.01, TOLERANCE, 0.03)
-    ]
-    return {
-        "rank_of_lead": rank_of_lead(findings, ranks),
-        "single": _single_threshold(findings, encode),
-        "fair_fate": _fair_fate(findings, encode),
-        "average_is_worse": all(
-            rank[f"{name}+average"] > rank[name] for name in ("fedadam", "fedyogi", GUARDED)
-        ),
-        "fronts": list(areas.head(3).items()) if others_lead else [],
-        "front_of_lead": areas.get(LEAD, np.nan),
-        "tolerances": tolerances,
-        "seeds": seeds,
-        "rivals": rivals,
-        "least": least_sure_difference(seeds, rivals),
-    }
-
-
-def rank_of_lead(findings: Findings, ranks: pd.Series[float]) -> str:
-    """Whether the lead is the best by mean rank, and if not, its rank and the best method."""
-    position, best = list(ranks.index).index(LEAD) + 1, str(ranks.index[0])
-    if position == 1:
-        return "It has the best rank"
-    return f"Its rank is number {position}, after {f'**`{best}`** (yours)' if best in findings.own else f'`{best}`'}'s"
-
-
-def _single_threshold(findings: Findings, encode: str) -> dict[str, Any]:
-    """The best by rank of the methods with a single threshold, and the fairest that keep nearly always."""
-    cells = findings.select_cells(encode)
-    own = cells[cells["method"].isin([name for name in findings.methods if "+thresholds" not in name])]
-    means = own.groupby("method").agg(
-        rank=("rank", "mean"), fairness=("fairness", "mean"), keeps=("keeps", "sum")
-    )
-    best = means.sort_values("rank")
-    often = means[means["keeps"] >= 0.75 * len(findings.lead(encode))].sort_values(
-        "fairness", ascending=False
-    )
-    fairest = None if often.empty else {"method": often.index[0], **often.iloc[0].to_dict()}
-    return {"method": str(best.index[0]), "rank": best["rank"].iloc[0], "often": fairest}
-
-
-def _fair_fate(findings: Findings, encode: str) -> dict[str, Any]:
-    """The accuracy that FAIR-FATE loses against FedAvg, and whether it is fairer on each skewed split."""
-    cells = findings.select_cells(encode)
-    accuracy = {
-        name: cells[cells["method"] == name].set_index(list(CELL))["accuracy"]
-        for name in ("fedavg", "fair_fate")
-    }
-    repairs = all(
-        findings.mean_of("fair_fate", "fairness", encode, partition=split)
-        > findings.mean_of("fedavg", "fairness", encode, partition=split)
-        for split in set(cells["partition"]) - {"random"}
-    )
-    return {"loss": (accuracy["fedavg"] - accuracy["fair_fate"]).dropna(), "repairs": repairs}
 
 
 def least_sure_difference(seeds: int, rivals: int) -> float:
@@ -208,48 +247,48 @@ def _suited(cells: pd.DataFrame, goal: str) -> dict[str, Any]:
     }
 
 
-def _encodings(findings: Findings) -> dict[str, Any] | None:
-    """The same methods with each encoding, on the federations that all encodings have."""
-    if len(findings.encodings) < 2 or not {"fedavg", "fair_fate"} <= set(findings.methods):
+def _encodings(findings: Findings, track: str) -> dict[str, Any] | None:
+    """The same methods with each encoding, on the federations and seeds that all encodings have."""
+    parts = [part for part in findings.parts if part.track == track and not part.biased]
+    if len(parts) < 2:
         return None
-    cells = findings.cells.assign(federation=findings.cells["dataset"] + "|" + findings.cells["partition"])
-    by_encoding = [cells[cells["encode"] == encode] for encode in findings.encodings]
+    by_encoding = [findings.select_cells(part) for part in parts]
+    by_encoding = [own.assign(federation=own["dataset"] + "|" + own["partition"]) for own in by_encoding]
     common = set.intersection(*(set(own["federation"]) for own in by_encoding))
     by_encoding = [own[own["federation"].isin(common)] for own in by_encoding]
-    names = ("fedavg", REFERENCE, "fedavg_lr+average", "fair_fate", "fairfed", LEAD)
+    everywhere = set.intersection(*(set(own["method"]) for own in by_encoding))
+    best = by_encoding[-1].groupby("method")["rank"].mean().sort_values().index
+    names = dict.fromkeys(("fedavg", REFERENCE, "fair_fate", LEADS[track], *best[:2]))
     rows = []
-    for method in [name for name in names if name in findings.methods]:
-        parts = [own[own["method"] == method] for own in by_encoding]
+    for method in [name for name in names if name in everywhere]:
+        own_cells = [own[own["method"] == method] for own in by_encoding]
         values = [
             {
-                "fairness": [part[part["goal"] == goal]["fairness"].mean() for goal in METRICS],
-                "accuracy": part["accuracy"].mean(),
+                "fairness": [own[own["goal"] == goal]["fairness"].mean() for goal in METRICS],
+                "accuracy": own["accuracy"].mean(),
             }
-            for part in parts
+            for own in own_cells
         ]
         rows.append({"method": method, "by_encoding": values})
-    gains = {
-        name: [own[own["method"] == name]["fairness"].mean() for own in by_encoding[:2]]
-        for name in ("fedavg", "fair_fate")
-    }
-    columns = range(len(findings.encodings) * (len(METRICS) + 1))
-    return {"common": len(common), "rows": rows, "columns": columns, **gains}
+    return {"track": track, "common": len(common), "encodings": [part.encode for part in parts], "rows": rows}
 
 
-def _costs(findings: Findings, encode: str) -> list[dict[str, Any]]:
-    """Settings, bytes and time of each of our methods."""
-    board = findings.board[findings.board["encode"] == encode]
-    times = dict(zip(board["method"], board["seconds"].astype(float), strict=True))
+def _costs(findings: Findings) -> list[dict[str, Any]]:
+    """Settings and bytes of each of our methods, one by one, and of the steps."""
+    there = set(findings.methods)
     return [
         {
             "method": method.name,
             "settings": max(method.settings(goal) for goal in METRICS),
             "bytes": bytes_sent(method.specs[0], PARAMETERS, ROUNDS),
-            "time": times[method.name] / times.get("fedavg", np.nan),
         }
         for method in every()
-        if method.name in times and not method.name.endswith("+average")
+        if method.name in there and (method.is_published or method.name in _STEPS)
     ]
+
+
+_STEPS = (*LEADS.values(), "fedavg+average+common_threshold")
+"""Methods whose rules cost bytes."""
 
 
 def bytes_sent(spec: Spec, parameters: int, rounds: int, groups: int = 2) -> float:
@@ -294,6 +333,7 @@ def interactive(findings: Findings) -> str:
     facts = [
         f"{len(findings.methods)} methods",
         f"{len(findings.rows[['dataset', 'partition', 'encode']].drop_duplicates())} federations",
+        f"tracks: {', '.join(dict.fromkeys(part.track for part in findings.parts))}",
         f"{findings.rows['seed'].nunique()} seeds",
         f"{len(findings.rows):,} models measured",
         duration(findings.minutes),
@@ -301,12 +341,13 @@ def interactive(findings: Findings) -> str:
     ]
     cells = findings.cells.drop(columns=["seeds", "accuracy_low", "accuracy_high", "matched"])
     data = {
+        "tracks": list(dict.fromkeys(part.track for part in findings.parts)),
         "encodings": findings.encodings,
         "datasets": list(dict.fromkeys(cells["dataset"])),
         "partitions": list(dict.fromkeys(cells["partition"])),
         "baselines": list(BASELINES),
         "own": findings.own,
-        "lead": LEAD,
+        "leads": LEADS,
         "reference": REFERENCE,
         "cells": _columns(cells),
         "settings": _columns(findings.settings),
@@ -345,12 +386,14 @@ def show(screen: Console, findings: Findings) -> None:
     """Print the best methods, and those named by the user, on a terminal."""
     from rich.table import Table
 
-    for encode in findings.encodings:
-        ranked = findings.ranked(encode)
+    for part in findings.parts:
+        ranked = findings.ranked(part)
         shown = ranked[(ranked.index < _ON_SCREEN) | ranked["method"].isin(findings.asked)]
         which = "all" if len(shown) == len(ranked) else f"the best {_ON_SCREEN}"
         screen.print(
-            f"\n{len(ranked)} methods, inputs {encode}: {which}, tuned on validation rows", style="italic"
+            f"\nTrack {part.track}, inputs {part.encode}{', biased partitions' if part.biased else ''}:"
+            f" {which} of {len(ranked)} methods, tuned on validation rows",
+            style="italic",
         )
         table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
         table.add_column("method", overflow="fold")

@@ -9,8 +9,8 @@ import numpy as np
 
 from fairfate.report.figures import save
 from fairfate.studies.benchmark.baselines import BASELINES, POOLED, SERVER
-from fairfate.studies.benchmark.findings import Findings
-from fairfate.studies.benchmark.methods import LEAD, METRICS, REFERENCE
+from fairfate.studies.benchmark.findings import Findings, Part
+from fairfate.studies.benchmark.methods import AWARE, BLIND, LEADS, METRICS, REFERENCE
 from fairfate.studies.pages import split_name
 
 if TYPE_CHECKING:
@@ -24,7 +24,8 @@ NAMED = {
     "fairfed": ("#CC79A7", "P"),
     "fedavg_lr+average": ("#009E73", "^"),
     "fairgrad+average": ("#8C6D1F", "v"),
-    LEAD: ("#0072B2", "D"),
+    LEADS[AWARE]: ("#0072B2", "D"),
+    LEADS[BLIND]: ("#003B5C", "d"),
     POOLED: ("#7F7F7F", "X"),
     SERVER: ("#E69F00", "h"),
 }
@@ -35,11 +36,11 @@ _SHOWN = 25
 _OTHER = ("#57606a", "o")
 
 
-def ranks(findings: Findings, encode: str) -> Figure:
+def ranks(findings: Findings, part: Part) -> Figure:
     """Mean ranks, the best on top; a grey line joins those that the test cannot tell from the best."""
     from matplotlib.figure import Figure
 
-    mean, distance, cells = findings.ranks(encode)
+    mean, distance, cells = findings.ranks(part)
     shown = mean.iloc[:_SHOWN]
     shown = shown if set(findings.asked) <= set(shown.index) else mean
     figure = Figure(figsize=(7.4, 0.24 * len(shown) + 1.1), layout="constrained")
@@ -69,11 +70,11 @@ def ranks(findings: Findings, encode: str) -> Figure:
     return figure
 
 
-def tradeoffs(findings: Findings, encode: str, goal: str = "eqo") -> Figure:
+def tradeoffs(findings: Findings, part: Part, goal: str = "eqo") -> Figure:
     """Every method's tuned model: accuracy against fairness, a panel for each federation."""
     from matplotlib.figure import Figure
 
-    cells = findings.select_cells(encode)
+    cells = findings.select_cells(part)
     cells = cells[cells["goal"] == goal]
     datasets, splits = list(dict.fromkeys(cells["dataset"])), list(dict.fromkeys(cells["partition"]))
     width = max(3.0 * len(splits) + 0.4, 5.8)  # two columns of the legend
@@ -124,7 +125,7 @@ assert set(GOALS) == set(METRICS)
 
 
 def write_pictures(folder: Path, findings: Findings) -> None:
-    """Every picture of each encoding as SVG."""
-    for encode in findings.encodings:
+    """Every picture of each part as SVG."""
+    for part in findings.parts:
         for name, draw in FIGURES.items():
-            save(draw(findings, encode), folder / f"{name}-{encode}.svg")
+            save(draw(findings, part), folder / f"{name}-{part.slug}.svg")

@@ -5,7 +5,7 @@
   const GOALS = {sp: "statistical parity", eo: "equality of opportunity", eqo: "equalized odds"};
   const ALL = "all";
   const cells = rows(DATA.cells), settings = rows(DATA.settings);
-  const state = {encode: DATA.encodings[0], dataset: ALL, partition: ALL, goal: ALL, plain: true, averaged: true, baselines: false, sort: "rank", up: true, method: DATA.lead};
+  const state = {track: DATA.tracks[0], encode: DATA.encodings[0], dataset: ALL, partition: ALL, goal: ALL, plain: true, averaged: true, baselines: false, sort: "rank", up: true, method: DATA.leads[DATA.tracks[0]]};
   const COLUMNS = [
     ["rank", "Rank", 1, "by fairness, of those that keep accuracy and skill"],
     ["fairness", "Fairness", 3, "ratio of the groups' rates, 1 is fair"],
@@ -48,8 +48,8 @@
 
   function choice(key, label, values, told = (v) => v) {
     if (values.length < 2) return null;
-    const all = key === "encode" ? [] : [el("option", {value: ALL, text: "all"})];
-    const select = el("select", {id: "c-" + key, on: {change: (event) => { state[key] = event.target.value; draw(); }}}, ...all, ...values.map((v) => el("option", {value: v, text: told(v)})));
+    const all = key === "encode" || key === "track" ? [] : [el("option", {value: ALL, text: "all"})];
+    const select = el("select", {id: "c-" + key, on: {change: (event) => { state[key] = event.target.value; if (key === "track") state.method = DATA.leads[state.track]; draw(); }}}, ...all, ...values.map((v) => el("option", {value: v, text: told(v)})));
     select.value = state[key];
     return el("div", {class: "field"}, el("label", {for: "c-" + key, text: label}), select);
   }
@@ -60,23 +60,24 @@
   }
   const named = {ordinal: "the paper's ordinal codes", onehot: "one-hot, standardised"};
   document.getElementById("controls").append(...[
+    choice("track", "Track", DATA.tracks),
     choice("encode", "Inputs", DATA.encodings, (v) => named[v] ?? v),
     choice("dataset", "Dataset", DATA.datasets),
     choice("partition", "Split", DATA.partitions, splitName),
     choice("goal", "Metric", Object.keys(GOALS), (v) => GOALS[v]),
-    el("fieldset", {}, el("legend", {text: "Show"}), el("div", {class: "checks"}, check("plain", "as published"), check("averaged", "with average or thresholds"), check("baselines", "baselines"))),
+    el("fieldset", {}, el("legend", {text: "Show"}), el("div", {class: "checks"}, check("plain", "as published"), check("averaged", "with average or a rule"), check("baselines", "baselines"))),
   ].filter(Boolean));
   document.getElementById("controls").addEventListener("submit", (event) => event.preventDefault());
 
   // --- what is shown
 
   function selected() {
-    const here = cells.filter((c) => c.encode === state.encode && (state.dataset === ALL || c.dataset === state.dataset) && (state.partition === ALL || c.partition === state.partition) && (state.goal === ALL || c.goal === state.goal));
+    const here = cells.filter((c) => c.track === state.track && c.encode === state.encode && (state.dataset === ALL || c.dataset === state.dataset) && (state.partition === ALL || c.partition === state.partition) && (state.goal === ALL || c.goal === state.goal));
     const by = new Map();
     for (const cell of here) (by.get(cell.method) ?? by.set(cell.method, []).get(cell.method)).push(cell);
     const found = [];
     for (const [method, mine] of by) {
-      const baseline = DATA.baselines.includes(method), later = /\+(average|thresholds)/.test(method);
+      const baseline = DATA.baselines.includes(method), later = /\+(average|thresholds|common_threshold|tilt)/.test(method);
       if (baseline ? !state.baselines : later ? !state.averaged : !state.plain) continue;
       const row = {method, baseline, cells: mine.length, one: mine.length === 1 ? mine[0] : null};
       for (const [key] of COLUMNS) row[key] = key === "keeps" ? mine.filter((c) => c.keeps).length : mean(mine.map((c) => c[key]));
@@ -102,11 +103,11 @@
       const pick = el("button", {type: "button", text: label(row.method), "aria-pressed": String(row.method === state.method), on: {click: () => { state.method = row.method; draw(); document.getElementById("front-title").scrollIntoView({block: "nearest"}); }}});
       const extra = row.one ? [
         el("td", {class: "num", text: `${fixed(row.one.fairness_low, 3)} to ${fixed(row.one.fairness_high, 3)}`}),
-        el("td", {class: "num", text: row.method === DATA.lead ? "the lead" : fixed(row.one.ahead, 3)}),
+        el("td", {class: "num", text: row.method === DATA.leads[state.track] ? "the lead" : fixed(row.one.ahead, 3)}),
         el("td", {class: "num", text: Number.isFinite(row.one.p) ? (row.one.p < 0.001 ? "< 0.001" : fixed(row.one.p, 3)) : ""}),
       ] : [];
       const values = COLUMNS.map(([key, , digits]) => el("td", {class: "num", text: key === "keeps" ? `${row.keeps} of ${row.cells}` : fixed(row[key], digits)}));
-      const css = [row.keeps === 0 ? "lost" : "", row.method === DATA.lead ? "taken" : "", isOwn(row.method) ? "own" : ""].join(" ").trim();
+      const css = [row.keeps === 0 ? "lost" : "", row.method === DATA.leads[state.track] ? "taken" : "", isOwn(row.method) ? "own" : ""].join(" ").trim();
       return el("tr", {class: css || null}, el("th", {scope: "row"}, pick), ...values, ...extra);
     });
     document.getElementById("table").replaceChildren(el("caption", {text: "Sort by any column. A name shows all settings of that method below."}), el("thead", {}, head), el("tbody", {}, ...body));
@@ -121,11 +122,11 @@
   }
   function chart(found) {
     const shown = found.filter((row) => Number.isFinite(row.fairness));
-    const kinds = ["as published", "average", "thresholds", "baseline"], colours = ["#D55E00", "#0072B2", "#009E73", "#7F7F7F"];
+    const kinds = ["as published", "average", "rule after training", "baseline"], colours = ["#D55E00", "#0072B2", "#009E73", "#7F7F7F"];
     if (DATA.own.length) { kinds.push("yours"); colours.push("#B0006D"); }
-    const kind = (row) => (isOwn(row.method) ? "yours" : row.baseline ? "baseline" : row.method.includes("+thresholds") ? "thresholds" : row.method.endsWith("+average") ? "average" : "as published");
+    const kind = (row) => (isOwn(row.method) ? "yours" : row.baseline ? "baseline" : /\+(thresholds|common_threshold|tilt)/.test(row.method) ? "rule after training" : row.method.endsWith("+average") ? "average" : "as published");
     const width = Math.min(900, document.getElementById("chart").clientWidth || 900);
-    const labelled = shown.filter((row) => [DATA.lead, DATA.reference, "fedavg", "fair_fate", "fairfed", ...DATA.own, state.method].includes(row.method));
+    const labelled = shown.filter((row) => [DATA.leads[state.track], DATA.reference, "fedavg", "fair_fate", "fairfed", ...DATA.own, state.method].includes(row.method));
     const plot = Plot.plot({
       width, height: Math.min(460, Math.max(300, width * 0.6)), grid: true, marginLeft: 46, marginRight: 30,
       x: {label: "accuracy →", nice: true}, y: {label: "↑ fairness", nice: true},
@@ -140,7 +141,7 @@
   }
   function front() {
     const goal = state.goal === ALL ? "eqo" : state.goal;
-    const here = settings.filter((s) => s.encode === state.encode && s.method === state.method && (s.metric === "" || s.metric === goal) && (state.dataset === ALL || s.dataset === state.dataset) && (state.partition === ALL || s.partition === state.partition));
+    const here = settings.filter((s) => s.track === state.track && s.encode === state.encode && s.method === state.method && (s.metric === "" || s.metric === goal) && (state.dataset === ALL || s.dataset === state.dataset) && (state.partition === ALL || s.partition === state.partition));
     const by = new Map();
     for (const s of here) (by.get(s.setting) ?? by.set(s.setting, []).get(s.setting)).push(s);
     const points = [...by].map(([setting, mine]) => ({setting, accuracy: mean(mine.map((s) => s.test_accuracy)), fairness: mean(mine.map((s) => s["test_" + goal]))})).filter((p) => Number.isFinite(p.fairness));
