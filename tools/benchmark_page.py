@@ -32,4 +32,6 @@ def interactive() -> str:
 
 
 if __name__ == "__main__":
+    for path in IMAGES.glob("*.svg"):
+        path.unlink()
     write_pictures(IMAGES, findings())

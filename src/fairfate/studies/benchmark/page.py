@@ -248,7 +248,7 @@ def _suited(cells: pd.DataFrame, goal: str) -> dict[str, Any]:
 
 
 def _encodings(findings: Findings, track: str) -> dict[str, Any] | None:
-    """The same methods with each encoding, on the federations and seeds that all encodings have."""
+    """The same methods with each encoding, on the federations that all encodings have."""
     parts = [part for part in findings.parts if part.track == track and not part.biased]
     if len(parts) < 2:
         return None

@@ -125,7 +125,7 @@ assert set(GOALS) == set(METRICS)
 
 
 def write_pictures(folder: Path, findings: Findings) -> None:
-    """Every picture of each part as SVG."""
-    for part in findings.parts:
+    """Every picture of the page as SVG."""
+    for part in findings.main:
         for name, draw in FIGURES.items():
             save(draw(findings, part), folder / f"{name}-{part.slug}.svg")

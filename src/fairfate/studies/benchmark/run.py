@@ -355,8 +355,17 @@ def read_kept() -> tuple[pd.DataFrame, dict[str, Any]]:
 
 def write_kept(path: Path, rows: pd.DataFrame, about: dict[str, Any]) -> None:
     """Write the rows of all jobs into one file."""
+    table = _arrow(rows, about)
+    accepted = [name for _, name in _PAIRS]  # too many values for a dictionary; their high bytes repeat
     with replacing(path) as temporary:
-        pq.write_table(_arrow(rows, about), temporary, compression="zstd", compression_level=19)
+        pq.write_table(
+            table,
+            temporary,
+            compression="zstd",
+            compression_level=19,
+            use_dictionary=[name for name in table.column_names if name not in accepted],
+            column_encoding=dict.fromkeys(accepted, "BYTE_STREAM_SPLIT"),
+        )
 
 
 def fingerprint(job: Job) -> dict[str, Any]:
