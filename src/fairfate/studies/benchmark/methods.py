@@ -129,8 +129,8 @@ def find(texts: Sequence[str]) -> tuple[Method, ...]:
 def _method(name: str, grid: Sequence[str]) -> Method:
     """Every setting, for each metric to be reached; none is trained for one and has a rule for another."""
     specs = [spec for text in grid for metric in METRICS for spec in read_specs(text, metric)]
-    alike = [spec for spec in specs if spec.base.metric in (None, spec.metric)]
-    method = Method(name, tuple(dict.fromkeys(alike or specs)))
+    matching = [spec for spec in specs if spec.base.metric in (None, spec.metric)]
+    method = Method(name, tuple(dict.fromkeys(matching or specs)))
     most = max(method.settings(metric) for metric in METRICS)
     check(
         most <= MOST_SETTINGS,
