@@ -37,7 +37,7 @@ PARAMETERS = 161
 GUARDED = "fair_fate:min_mcc=0.05,keep=0.8"
 LIFTED = ("fedavg", "prejudice", "fedfb", "fairgrad", "dual_reweighing")
 """Strategies whose gain by a common threshold the page names."""
-_ON_PAGE, _ON_SCREEN = 7, 15
+_ON_PAGE, _ON_SCREEN = 6, 15
 _FLOAT, _DOUBLE = 4, 8
 _SUMS = 8
 """Numbers for each group that a client reports: of both labels, rows, rows accepted, probability, loss."""
