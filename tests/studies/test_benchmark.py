@@ -93,15 +93,11 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
 
 # --- who takes part
 
-LATER = {"fedfact"}
-"""Strategies that were added after the benchmark was last run."""
-
 
 def test_all_our_strategies_take_part_with_settings_of_their_own() -> None:
     ours = {entry.name for entry in entries() if entry.build.__module__.startswith("fairfate.")}
     taking = {method.specs[0].name for method in every()}
-    assert ours == taking | LATER
-    assert not taking & LATER
+    assert ours == taking
     assert len(taking) >= 24
     for method in every():
         for metric in METRICS:

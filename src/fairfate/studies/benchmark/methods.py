@@ -58,6 +58,7 @@ _TRAINED = {
         "fedfb:metric=eqo,step=0.001|0.005|0.01|0.05|0.1|0.2",
     ],
     "fairbatch": ["fairbatch:alpha=0.001|0.005|0.02|0.05"],
+    "fedfact": ["fedfact:rate=0.05|0.1|0.2|0.5,epsilon=0|0.01"],
     "fairgrad": ["fairgrad:rate=0.005|0.01|0.05|0.1,epsilon=0|0.02"],
     "fedgft": ["fedgft:gamma=0.05|0.1|0.3|1|5|10|20|50"],
     "ffalm": ["ffalm:beta=1|5,rate=0.2|2,labels=all|favourable"],
