@@ -138,7 +138,7 @@ def benchmark(
         Word,
         option("aware: the group is an input and may decide; blind: neither; aware,blind (default: both)"),
     ] = None,
-    seeds: Annotated[str, option("N for the seeds 1..N, or a list (default: 10)")] = "10",
+    seeds: Annotated[str, option("N for the seeds 1..N, or a list (default: 5)")] = "5",
     rounds: Annotated[Whole, option("other than usual, to try something out", whole)] = None,
     jobs: Jobs = None,
     cluster: Cluster = None,

@@ -27,7 +27,7 @@ DATASETS = ("compas", "adult", "law", "dutch")
 PARTITIONS = ("dirichlet:0.5", "dirichlet:1", "random")
 BIASED: tuple[str, ...] = ()
 """Partitions in which each client is biased in its own way; they are a part of their own."""
-SEEDS, ROUNDS = 10, 100
+SEEDS, ROUNDS = 5, 100
 CELL = ("track", "encode", "dataset", "partition", "goal")
 """The keys of a comparison: a federation in a track, and a metric."""
 _SINGLE = ("consistency", "flip")
