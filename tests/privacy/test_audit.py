@@ -38,10 +38,11 @@ def updates_by(noise: float) -> Updates:
         start = np.zeros(MODEL.num_parameters, np.float32)
         order, bounds = draw_batches(Seeded(seed, "batches"), len(x), 1.0, 1)
         normals = Seeded(seed, "noise").normals(TRIALS * len(start)).reshape(TRIALS, 1, -1)
-        lengths, weight = (x * x).sum(axis=1), np.ones(2, np.float32)
+        lengths = (x * x).sum(axis=1)
+        terms = np.ones(2, np.float32), np.array([0, 1], np.float32), NONE  # weights, targets, no pushes
         trained = [
             private.train(
-                start, x.ravel(), cell, 0, lengths, private.Steps(order, bounds, step), (weight, NONE),
+                start, x.ravel(), cell, 0, lengths, private.Steps(order, bounds, step), terms,
                 (NONE, np.float32(0)), 1.0, CLIP, noise * CLIP, MODEL.widths,
             )
             for step in normals

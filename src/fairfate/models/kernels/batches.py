@@ -21,8 +21,8 @@ Schedule = tuple[int, int, int]
 _F = np.float32
 _ZERO, _HALF = np.float32(0), np.float32(0.5)
 ROWS = 10 if has_avx512() else 5
-"""Rows of a batch that go through a layer together: what the registers hold. AVX-512 has 32 of sixteen lanes;
-AVX2 has 16 of eight, where ten rows take 1.2 times as long as five (docs/performance.md)."""
+"""Rows of a batch that go through a layer together: what the registers hold. AVX-512 has 32 of sixteen lanes,
+AVX2 only 16 of eight, where ten rows are slower than five."""
 FAR = 100_000  # rows from which on they are not in the caches when a batch needs them
 _MOST_SPACES = 8
 
